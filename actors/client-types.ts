@@ -1,0 +1,79 @@
+/**
+ * What the outside (rpc, daemon) knows of the engine: submit, cancel, a few calls. Implemented by client.ts on the main thread.
+ * Tests of rpc implement it with a fake.
+ */
+import type { SchedulerStats } from './messages/calls.js';
+import type { Failure } from './messages/errors.js';
+import type { RequestId } from './messages/ids.js';
+import type { Delta, GenerationParams, LogprobText, Notice, PromptInput, Started } from './messages/requests.js';
+
+/** Receives what happens to one request, in order, on the caller's event loop. No call comes after `onEnd`. */
+export interface RequestSink {
+  /** The prompt was encoded: always first, unless the request fails before. */
+  onEncoded(promptIds: Int32Array, maxTokens: number, promptText?: string): void;
+  onNotice(notice: Notice): void;
+  /** The request ran its first step. */
+  onStarted(started: Started): void;
+  onPromptLogprobs(entries: readonly (LogprobText & { readonly position: number })[]): void;
+  /** All pieces of one engine step for this request. */
+  onDeltas(deltas: readonly Delta[]): void;
+  /** Exactly once, last. `null`: every sequence has finished. */
+  onEnd(failure: Failure | null): void;
+}
+
+export interface RequestHandle {
+  readonly id: RequestId;
+  /** Ends the request now: `onEnd({kind: "cancelled"})` runs before this returns. Does nothing after the end. */
+  cancel(): void;
+  /** Stops or continues the sequences of a request whose reader is slow; the request keeps its KV blocks. */
+  setPaused(paused: boolean): void;
+}
+
+export interface RequestSummary {
+  readonly id: RequestId;
+  readonly state: 'encoding' | 'queued' | 'running';
+  readonly ageMs: number;
+  readonly promptTokens: number;
+  readonly generatedTokens: number;
+}
+
+export type EngineState = 'starting' | 'ready' | 'restarting' | 'draining' | 'failed' | 'stopped';
+
+/** Facts of the served model, known once the engine is ready. */
+export interface ServedModel {
+  /** Name the API reports. */
+  readonly name: string;
+  readonly architecture: string;
+  readonly dtype: string;
+  readonly kvDtype: string;
+  readonly vocabSize: number;
+  /** Prompt plus answer, at most, tokens. */
+  readonly maxModelLen: number;
+  readonly weightBytes: number;
+  readonly parameters: number;
+  readonly backend: string;
+  readonly blockSize: number;
+  readonly totalBlocks: number;
+}
+
+/** Progress of start-up, 0..1 per phase. */
+export interface StartProgress {
+  readonly phase: 'tokenizer' | 'weights' | 'kv' | 'warmup';
+  readonly done: number;
+  readonly total: number;
+}
+
+export interface EngineClient {
+  /** Never throws; refusals arrive through `sink.onEnd`, possibly before this returns. */
+  submit(prompt: PromptInput, params: GenerationParams, sink: RequestSink): RequestHandle;
+  /** @throws InferdError with the kind of the failure, also when the deadline passes. */
+  encode(prompt: PromptInput): Promise<Int32Array>;
+  decode(ids: readonly number[], skipSpecialTokens: boolean): Promise<string>;
+  stats(): Promise<SchedulerStats>;
+  requests(): readonly RequestSummary[];
+  /** `null` until the engine was ready once. */
+  model(): ServedModel | null;
+  state(): EngineState;
+  /** True while the scheduler's loop ticks and, if there is work, steps complete. Never waits. */
+  healthy(): boolean;
+}

@@ -1,0 +1,44 @@
+/**
+ * Calls: the few questions the front asks an actor and waits for, each with a deadline; never on the token path.
+ * `call` is chosen by the front and repeated in the answer.
+ */
+import type { Failure } from './errors.js';
+import type { PromptInput } from './requests.js';
+
+/** front -> tokenizer. */
+export type TokenizerCall =
+  | { readonly k: 'encode'; readonly call: number; readonly prompt: PromptInput }
+  | { readonly k: 'decode'; readonly call: number; readonly ids: readonly number[]; readonly skipSpecialTokens: boolean };
+
+/** front -> scheduler. */
+export type SchedulerCall = { readonly k: 'stats'; readonly call: number };
+
+/** actor -> front. */
+export type CallReply =
+  | { readonly k: 'reply'; readonly call: number; readonly ok: true; readonly value: unknown }
+  | { readonly k: 'reply'; readonly call: number; readonly ok: false; readonly failure: Failure };
+
+/** Answer to `stats`; the shape of the RPC method stats.get, less what the front adds (engine, memory). */
+export interface SchedulerStats {
+  readonly requests: {
+    readonly running: number;
+    readonly waiting: number;
+    readonly swapped: number;
+    readonly finished_total: number;
+    readonly aborted_total: number;
+    readonly preempted_total: number;
+  };
+  readonly kv: {
+    readonly block_size: number;
+    readonly total_blocks: number;
+    /** Held by live requests. */
+    readonly used_blocks: number;
+    /** Free but still holding reusable content. */
+    readonly cached_blocks: number;
+    readonly free_blocks: number;
+    readonly swap_total: number;
+    readonly swap_used: number;
+  };
+  readonly tokens: { readonly prompt_total: number; readonly generated_total: number; readonly prefix_hit_total: number };
+  readonly step: { readonly count: number; readonly p50_ms: number; readonly p99_ms: number };
+}

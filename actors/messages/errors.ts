@@ -1,0 +1,68 @@
+/**
+ * The one table of errors: JSON-RPC code, HTTP status, OpenAI `error.type`, and whether a client may try the same call again.
+ * An error crosses threads as plain data (`Failure`) and becomes an answer at the rpc or http border only.
+ */
+
+export const errorTable = {
+  parse_error: { code: -32700, status: 400, type: 'invalid_request_error', retriable: false, message: 'The message is not valid JSON' },
+  invalid_request: {
+    code: -32600,
+    status: 400,
+    type: 'invalid_request_error',
+    retriable: false,
+    message: 'The message is not a valid request',
+  },
+  method_not_found: { code: -32601, status: 404, type: 'invalid_request_error', retriable: false, message: 'There is no such method' },
+  invalid_params: { code: -32602, status: 400, type: 'invalid_request_error', retriable: false, message: 'The parameters are not valid' },
+  internal: { code: -32603, status: 500, type: 'server_error', retriable: false, message: 'Internal error' },
+  unauthorized: { code: -32001, status: 401, type: 'authentication_error', retriable: false, message: 'A valid token is required' },
+  model_not_found: { code: -32002, status: 404, type: 'invalid_request_error', retriable: false, message: 'The model is not served here' },
+  model_loading: { code: -32003, status: 503, type: 'server_error', retriable: true, message: 'The model is still loading' },
+  overloaded: { code: -32005, status: 429, type: 'rate_limit_error', retriable: true, message: 'Too many requests are waiting' },
+  context_length_exceeded: {
+    code: -32006,
+    status: 400,
+    type: 'invalid_request_error',
+    retriable: false,
+    message: 'The request does not fit the context',
+  },
+  out_of_memory: { code: -32007, status: 503, type: 'server_error', retriable: true, message: 'Not enough memory' },
+  slow_consumer: { code: -32008, status: 408, type: 'server_error', retriable: true, message: 'The client reads too slowly' },
+  shutting_down: { code: -32009, status: 503, type: 'server_error', retriable: true, message: 'The daemon is shutting down' },
+  rate_limited: { code: -32010, status: 429, type: 'rate_limit_error', retriable: true, message: 'Too many requests at once' },
+  unsupported: { code: -32011, status: 501, type: 'invalid_request_error', retriable: false, message: 'This feature is not supported' },
+  engine_failure: { code: -32012, status: 500, type: 'server_error', retriable: true, message: 'The engine failed' },
+  cancelled: { code: -32800, status: 499, type: 'cancelled', retriable: true, message: 'Request cancelled' },
+} as const;
+
+export type ErrorKind = keyof typeof errorTable;
+
+/** Why a request ended without an answer, as plain data. */
+export interface Failure {
+  readonly kind: ErrorKind;
+  /** One plain sentence for the caller; the table's text when absent. Never holds prompt text or internals. */
+  readonly message?: string;
+  /** Goes into `error.data` of the answer. */
+  readonly data?: Readonly<Record<string, unknown>> | readonly unknown[];
+}
+
+/** A failure as an exception, for use inside one thread. */
+export class InferdError extends Error {
+  readonly failure: Failure;
+  constructor(kind: ErrorKind, message?: string, data?: Failure['data']) {
+    super(message ?? errorTable[kind].message);
+    this.name = 'InferdError';
+    this.failure = { kind, message: this.message, ...(data === undefined ? {} : { data }) };
+  }
+}
+
+/** Codes of a native engine fault, as in StepResult.errorCode. */
+export const engineFault = {
+  none: 0,
+  /** This plan was malformed or failed; nothing else is harmed but the group restarts to be safe. */
+  step: 1,
+  /** Out of device memory inside a step. */
+  outOfMemory: 2,
+  /** The device or process state is spoiled (sticky CUDA error): the process must end. */
+  fatal: 3,
+} as const;

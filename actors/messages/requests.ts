@@ -1,0 +1,231 @@
+/**
+ * Messages on the path of a request. Everything is one-way; nobody waits for an answer on the token path.
+ *
+ *   front --Submit--> tokenizer --Admit--> scheduler --Tokens--> tokenizer --Deltas--> front
+ *   front --Abort---> tokenizer --Abort--> scheduler            (same path as Submit, so it can never overtake it)
+ *   tokenizer --Stopped--> scheduler                            (a stop string matched)
+ *   scheduler --Notices--> front                                (queue position, prefill progress)
+ *   front --Flow--> scheduler                                   (pause or resume a request whose client is slow)
+ *
+ * A request has `bestOf` sequences with indices 0 .. bestOf-1. It is over for the front when every index has finished, or when a
+ * Failed arrived. Late messages for a finished or aborted request are ignored by every actor.
+ */
+
+import type { Failure } from './errors.js';
+import type { RequestId } from './ids.js';
+import type { SamplingValues } from './sampling.js';
+
+/** A chat message in OpenAI's shape; `content` parts of type text were joined by the front. */
+export interface ChatMessage {
+  readonly role: string;
+  readonly content: string | null;
+  readonly [extra: string]: unknown;
+}
+
+/** What to turn into prompt token ids. */
+export type PromptInput =
+  | { readonly kind: 'text'; readonly text: string; readonly addSpecialTokens: boolean }
+  | { readonly kind: 'ids'; readonly ids: readonly number[] }
+  | {
+      readonly kind: 'chat';
+      readonly messages: readonly ChatMessage[];
+      readonly tools?: readonly unknown[];
+      readonly addGenerationPrompt: boolean;
+      /** Allow-listed extra variables of the template. */
+      readonly templateArgs?: Readonly<Record<string, unknown>>;
+    };
+
+/** How the answer is generated and ended; every number was range-checked at the door. */
+export interface GenerationParams {
+  readonly sampling: SamplingValues;
+  readonly seedLo: number;
+  readonly seedHi: number;
+  /** -1 = none; 0..20. */
+  readonly topLogprobs: number;
+  /** -1 = none; 0..20. */
+  readonly promptLogprobs: number;
+  /** (token id, bias) pairs. */
+  readonly logitBias: readonly (readonly [number, number])[];
+  /** `null`: as many as fit in max_model_len. */
+  readonly maxTokens: number | null;
+  readonly stop: readonly string[];
+  readonly stopTokenIds: readonly number[];
+  readonly includeStop: boolean;
+  readonly ignoreEos: boolean;
+  readonly skipSpecialTokens: boolean;
+  /** Sequences to generate (n <= bestOf). With bestOf > n the front keeps the n best. */
+  readonly n: number;
+  readonly bestOf: number;
+  /** Smaller runs first under policy = "priority". */
+  readonly priority: number;
+  /** Keep only the last k prompt tokens. */
+  readonly truncatePromptTokens: number | null;
+  /** Repeat the prompt's text in front of the answer (completions only). */
+  readonly echo: boolean;
+}
+
+/** front -> tokenizer. */
+export interface Submit {
+  readonly k: 'submit';
+  readonly id: RequestId;
+  readonly prompt: PromptInput;
+  readonly params: GenerationParams;
+  /** Milliseconds since the epoch (fractional) when the front took the request. */
+  readonly arrivalMs: number;
+}
+
+/** front -> tokenizer -> scheduler. Unknown ids are ignored. */
+export interface Abort {
+  readonly k: 'abort';
+  readonly ids: readonly RequestId[];
+}
+
+/** tokenizer -> scheduler: a request ready to be queued. */
+export interface Admit {
+  readonly k: 'admit';
+  readonly id: RequestId;
+  /** Prompt ids, little-endian int32 bytes. */
+  readonly promptIds: Uint8Array;
+  /**
+   * Tokens generated before a restart of the engine group, one entry per sequence index (int32 bytes), empty at first admission.
+   * `finished[i]` marks sequences that had ended and need no more work.
+   */
+  readonly generated: readonly Uint8Array[];
+  readonly finished: readonly boolean[];
+  /** SAMPLING_ROW words as bytes. */
+  readonly samplingRow: Uint8Array;
+  /** (id, float32 bits) pairs as int32 bytes. */
+  readonly bias: Uint8Array;
+  /** Resolved: prompt + maxTokens <= max_model_len was checked by the tokenizer. */
+  readonly maxTokens: number;
+  readonly stopTokenIds: readonly number[];
+  readonly ignoreEos: boolean;
+  readonly bestOf: number;
+  readonly priority: number;
+  /** The scheduler adds up logprobs for ranking (bestOf > n) and must ask for them. */
+  readonly arrivalMs: number;
+}
+
+export type FinishReason = 'stop' | 'length' | 'abort';
+
+/** Why a sequence ended, as the scheduler saw it. */
+export const FINISH = { none: 0, eos: 1, stopToken: 2, length: 3 } as const;
+
+/**
+ * scheduler -> tokenizer: the tokens of one step, for all requests of this tokenizer. Parallel columns.
+ * `logprobs` columns are present when any token of the batch carries them.
+ */
+export interface Tokens {
+  readonly k: 'tokens';
+  readonly ids: readonly number[];
+  readonly indices: readonly number[];
+  readonly tokens: readonly number[];
+  /** FINISH codes. */
+  readonly finishes: readonly number[];
+  readonly logprobs?: readonly (TokenLogprob | null)[];
+  /** For sequences that finished: sum of logprobs, for ranking. */
+  readonly cumulative?: readonly number[];
+  /** Prompt logprobs that became known, by request. */
+  readonly prompt?: readonly { readonly id: RequestId; readonly entries: readonly (TokenLogprob & { readonly position: number })[] }[];
+  /** First tokens: timing and cache facts of the request, once. */
+  readonly started?: readonly Started[];
+}
+
+export interface Started {
+  readonly id: RequestId;
+  /** Milliseconds between arrival and the first step that ran the request. */
+  readonly queueMs: number;
+  /** Prompt tokens taken from the prefix cache. */
+  readonly cachedTokens: number;
+}
+
+/** One token with its log-probability in the raw distribution. */
+export interface TokenLogprob {
+  readonly token: number;
+  readonly logprob: number;
+  /** 1 + number of better tokens. */
+  readonly rank: number;
+  /** (id, logprob) pairs, best first. */
+  readonly top: readonly (readonly [number, number])[];
+}
+
+/** tokenizer -> scheduler: a stop string matched; the sequence is over and its later tokens are dropped. */
+export interface Stopped {
+  readonly k: 'stopped';
+  readonly id: RequestId;
+  readonly index: number;
+}
+
+/** A token with its text, as the API reports it. */
+export interface LogprobText {
+  readonly token: string;
+  readonly bytes: readonly number[];
+  readonly id: number;
+  readonly logprob: number;
+  readonly rank: number;
+  readonly top: readonly { readonly token: string; readonly bytes: readonly number[]; readonly id: number; readonly logprob: number }[];
+}
+
+/** tokenizer -> front: the request was encoded and sent to the scheduler. Always the first message of an accepted request. */
+export interface Encoded {
+  readonly k: 'encoded';
+  readonly id: RequestId;
+  readonly promptIds: Uint8Array;
+  readonly maxTokens: number;
+  /** Text of the prompt, only when `echo` was asked. */
+  readonly promptText?: string;
+}
+
+/** One piece of one sequence. Concatenated `text` of an index is its answer, byte for byte. */
+export interface Delta {
+  readonly id: RequestId;
+  readonly index: number;
+  readonly text: string;
+  /** Token ids this piece accounts for (a piece may be empty text while bytes or a stop string are held back). */
+  readonly tokens: readonly number[];
+  readonly logprobs?: readonly LogprobText[];
+  readonly finish?: FinishReason;
+  /** Which stop string or token id ended it. */
+  readonly stopReason?: string | number;
+  /** With `finish`: sum of logprobs, when it was asked for. */
+  readonly cumulative?: number;
+}
+
+/** tokenizer -> front: all pieces of one step. */
+export interface Deltas {
+  readonly k: 'deltas';
+  readonly deltas: readonly Delta[];
+  readonly started?: readonly Started[];
+  readonly prompt?: readonly { readonly id: RequestId; readonly entries: readonly (LogprobText & { readonly position: number })[] }[];
+}
+
+/** tokenizer or scheduler -> front: the request ends here without (more of) an answer. */
+export interface Failed {
+  readonly k: 'failed';
+  readonly id: RequestId;
+  readonly failure: Failure;
+}
+
+/** scheduler -> tokenizer: the request was refused or failed; drop its state and tell the front. */
+export interface Refused {
+  readonly k: 'refused';
+  readonly id: RequestId;
+  readonly failure: Failure;
+}
+
+export type Notice =
+  | { readonly kind: 'queued'; readonly id: RequestId /** 0 = next. */; readonly position: number }
+  | { readonly kind: 'prefill'; readonly id: RequestId; readonly done: number; readonly total: number };
+
+/** scheduler -> front. */
+export interface Notices {
+  readonly k: 'notices';
+  readonly notices: readonly Notice[];
+}
+
+/** front -> scheduler: stop or go on scheduling a request whose client cannot keep up. It keeps its KV blocks. */
+export interface Flow {
+  readonly k: 'flow';
+  readonly id: RequestId;
+  readonly paused: boolean;
+}

@@ -1,0 +1,115 @@
+/**
+ * Layout of StepPlan and StepResult bodies: columns of 32-bit words. Mirror of native/core/step_plan.h; a test compares both.
+ *
+ * A plan carries only what changed (the idea of vLLM's SchedulerOutput): executors keep token history, block tables and sampling
+ * state of every slot. Plans run strictly in the order of submission, so a block or slot freed by plan N may be used again by
+ * plan N+1 while N is still running. All integers are int32; floats are stored as their IEEE-754 bits.
+ *
+ *   plan   = header | freed | newSlots | blockSets | copies | rows | samples      applied in this order
+ *   result = header | samples | promptLogprobs | tops | logits
+ */
+
+export const LAYOUT_VERSION = 1;
+
+/** Word offsets in the plan header. */
+export const PLAN = {
+  layoutVersion: 0,
+  step: 1,
+  epoch: 2,
+  numFreed: 3,
+  numNewSlots: 4,
+  numBlockSets: 5,
+  numCopies: 6,
+  numRows: 7,
+  numSamples: 8,
+  /** Sum of `count` over all rows. */
+  numTokens: 9,
+  /** Length of the whole body in words. */
+  words: 10,
+  headerWords: 16,
+} as const;
+
+/**
+ * A new slot: fixed part, then tokens[numTokens], bias[numBias] as (id, f32 bits) pairs, masked[numMasked] ids.
+ * `forkOf >= 0` copies the token history of that slot (as it is when this plan runs, before its rows) and has numTokens 0.
+ * Block tables are always sent as blockSets, also after a fork.
+ */
+export const NEW_SLOT = {
+  slot: 0,
+  forkOf: 1,
+  /** Tokens of history that follow: the prompt, and after a preemption or restart also what was generated. */
+  numTokens: 2,
+  /** Tokens of the history that are prompt; the others count as output for penalties and positions of the random numbers. */
+  promptLen: 3,
+  numBias: 4,
+  /** Ids that cannot be sampled while fewer than min_tokens were generated: end-of-sequence and stop ids. */
+  numMasked: 5,
+  samplingRow: 6,
+  /** 6 + SAMPLING_ROW.words */
+  fixedWords: 30,
+} as const;
+
+/** Sampling record of a slot; mirror of native/core/sampling_row.h. */
+export const SAMPLING_ROW = {
+  seedLo: 0,
+  seedHi: 1,
+  temperature: 2,
+  topP: 3,
+  minP: 4,
+  typicalP: 5,
+  repetitionPenalty: 6,
+  frequencyPenalty: 7,
+  presencePenalty: 8,
+  /** 0 = off. */
+  topK: 9,
+  minTokens: 10,
+  /** -1 = no logprobs, else how many top entries besides the sampled token, 0..20. */
+  topLogprobs: 11,
+  /** -1 = none, else how many top entries a prompt position, 0..20. */
+  promptLogprobs: 12,
+  /** Index of the sequence in its request: the second key of its random numbers. */
+  sequenceIndex: 13,
+  words: 24,
+} as const;
+
+/** (slot, index in the block table, block). */
+export const BLOCK_SET = { slot: 0, index: 1, block: 2, words: 3 } as const;
+/** (source, destination) block; copied in every layer before any row of the step runs. */
+export const COPY = { src: 0, dst: 1, words: 2 } as const;
+/** A row computes tokens history[start .. start+count) of a slot and writes their KV. */
+export const ROW = { slot: 0, start: 1, count: 2, flags: 3, words: 4 } as const;
+export const ROW_FLAG = {
+  /** Return the logits of all positions of the row (tests only). */
+  rawLogits: 1,
+  /** Return log-probabilities of the prompt tokens that follow the row's positions. */
+  promptLogprobs: 2,
+} as const;
+/** Sample from the logits of `row`'s last position with the state of `slot`; append the token to `slot`'s history. */
+export const SAMPLE = { row: 0, slot: 1, words: 2 } as const;
+
+/** Word offsets in the result header. */
+export const RESULT = {
+  layoutVersion: 0,
+  step: 1,
+  epoch: 2,
+  /** 0, or an engine fault code (see errors.ts); the other sections are then empty. */
+  errorCode: 3,
+  numSamples: 4,
+  numPromptLogprobs: 5,
+  numTops: 6,
+  numLogitRows: 7,
+  /** Time between submit and the start of the step, microseconds. */
+  queueUs: 8,
+  /** Time the step ran, microseconds. */
+  execUs: 9,
+  words: 10,
+  headerWords: 16,
+} as const;
+/** One sampled token, in the order of the plan's samples. `logprob` is of the raw distribution, NaN when not asked for. */
+export const RESULT_SAMPLE = { slot: 0, token: 1, logprob: 2, rank: 3, topOffset: 4, topCount: 5, words: 6 } as const;
+/** Logprob of the prompt token at `position` (1 .. promptLen-1). topOffset counts entries of the tops section. */
+export const RESULT_PROMPT = { slot: 0, position: 1, token: 2, logprob: 3, rank: 4, topOffset: 5, topCount: 6, words: 7 } as const;
+/** (token id, logprob), best first. */
+export const RESULT_TOP = { id: 0, logprob: 1, words: 2 } as const;
+/** (slot, position) then vocabSize float32. */
+export const RESULT_LOGITS = { slot: 0, position: 1, logits: 2 } as const;

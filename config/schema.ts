@@ -1,0 +1,183 @@
+/**
+ * The only list of inferd's options: section, key, type, unit, default, range and one line of doc.
+ *
+ * Everything else derives from this table: the `Config` type, validation and its error texts, the commented file of
+ * `inferd config init`, `inferd config show`, the README table and the JSON Schema. The four sections `inference`, `cache`,
+ * `scheduler` and `validation` keep the keys and meaning of Atoma Infer, so that its files run here.
+ *
+ * Pure data and types; imported by every thread.
+ */
+
+export interface NumberRange {
+  readonly min: number;
+  readonly max: number;
+}
+
+interface OptionBase<T> {
+  /** One line, a full sentence, what the option does. */
+  readonly doc: string;
+  /** `null` means "not set": the option is then absent or derived at start-up, as `doc` says. */
+  readonly default: T;
+  /** Unit of the value, as printed in tables: "tokens", "bytes", "s", "ms". */
+  readonly unit?: string;
+  /** Never printed in clear by `config show` or a log. */
+  readonly secret?: true;
+}
+
+export interface StringOption<T extends string | null = string | null> extends OptionBase<T> {
+  readonly type: 'string';
+}
+export interface EnumOption<V extends string = string> extends OptionBase<V> {
+  readonly type: 'enum';
+  readonly values: readonly V[];
+}
+export interface BoolOption extends OptionBase<boolean> {
+  readonly type: 'bool';
+}
+export interface NumberOption<T extends number | null = number | null> extends OptionBase<T>, NumberRange {
+  readonly type: 'int' | 'float';
+}
+export interface IntListOption extends OptionBase<readonly number[]>, NumberRange {
+  readonly type: 'int[]';
+}
+export interface StringListOption extends OptionBase<readonly string[]> {
+  readonly type: 'string[]';
+}
+export type Option = StringOption | EnumOption | BoolOption | NumberOption | IntListOption | StringListOption;
+
+type Extra = { readonly unit?: string; readonly secret?: true };
+
+const text = <T extends string | null>(value: T, doc: string, extra: Extra = {}): StringOption<T> => ({
+  type: 'string',
+  default: value,
+  doc,
+  ...extra,
+});
+const oneOf = <const V extends string>(values: readonly V[], value: V, doc: string): EnumOption<V> => ({
+  type: 'enum',
+  values,
+  default: value,
+  doc,
+});
+const bool = (value: boolean, doc: string): BoolOption => ({ type: 'bool', default: value, doc });
+const int = <T extends number | null>(value: T, range: readonly [number, number], doc: string, extra: Extra = {}): NumberOption<T> => ({
+  type: 'int',
+  default: value,
+  min: range[0],
+  max: range[1],
+  doc,
+  ...extra,
+});
+const float = <T extends number | null>(value: T, range: readonly [number, number], doc: string, extra: Extra = {}): NumberOption<T> => ({
+  type: 'float',
+  default: value,
+  min: range[0],
+  max: range[1],
+  doc,
+  ...extra,
+});
+const ints = (value: readonly number[], range: readonly [number, number], doc: string): IntListOption => ({
+  type: 'int[]',
+  default: value,
+  min: range[0],
+  max: range[1],
+  doc,
+});
+const texts = (value: readonly string[], doc: string): StringListOption => ({ type: 'string[]', default: value, doc });
+
+const maybe = (value: number | null): number | null => value;
+const maybeText = (value: string | null): string | null => value;
+const GiB = 2 ** 30;
+
+export const schema = {
+  inference: {
+    model_name: text('demo', 'Model to serve: "demo" (embedded), a folder, or a Hugging Face id found in the cache.'),
+    revision: text('main', 'Revision of a Hugging Face model: branch, tag or commit.'),
+    api_key: text(maybeText(null), 'Hugging Face token; HF_TOKEN is used when this is not set.', { secret: true }),
+    cache_dir: text(maybeText(null), 'Folder of the Hugging Face cache; HF_HUB_CACHE or HF_HOME/hub when not set.'),
+    flush_storage: bool(false, 'Delete the downloaded model from the cache when the daemon stops.'),
+    device: oneOf(['auto', 'cpu', 'cuda'], 'auto', 'Backend that runs the model; auto takes CUDA when a usable GPU is found.'),
+    device_ids: ints([0], [0, 63], 'GPUs to use; more than one splits the model over them (tensor parallelism).'),
+    dtype: oneOf(['auto', 'f32', 'f16', 'bf16'], 'auto', 'Type the weights are held in; auto keeps the type of the checkpoint.'),
+    num_tokenizer_workers: int(1, [1, 64], 'Tokenizer actors, each on its own thread.'),
+    load_dummy: bool(false, 'Random weights in the shape of config.json instead of reading a checkpoint.'),
+    quantization: oneOf(['none', 'int8', 'int4'], 'none', 'Quantize the weights on the fly while loading.'),
+    threads: int(0, [0, 1024], 'Compute threads of the CPU backend; 0 takes the number of physical cores.'),
+    served_model_name: text(maybeText(null), 'Name the API reports and accepts; the model name when not set.'),
+    enforce_eager: bool(false, 'Do not capture CUDA graphs.'),
+    cuda_graph_sizes: ints([1, 2, 4, 8, 16, 32, 48, 64, 128, 256], [1, 4096], 'Decode batch sizes that are captured as CUDA graphs.'),
+    trust_remote_code: bool(false, 'Always refused: inferd never runs code that comes with a model.'),
+  },
+  cache: {
+    block_size: int(16, [1, 256], 'Tokens in one KV block: 1, or a multiple of 16.', { unit: 'tokens' }),
+    cache_dtype: oneOf(
+      ['auto', 'bf16', 'f16', 'f32', 'fp8', 'int8'],
+      'auto',
+      'Type of the KV cache; auto is bf16, or f32 for the embedded model.',
+    ),
+    gpu_memory_utilization: float(
+      0.9,
+      [0.01, 1],
+      'Share of total device memory for weights, activations and KV cache (on the CPU: of free memory).',
+    ),
+    swap_space_fraction: float(maybe(null), [0.001, 0.7], 'Share of free host memory for swapped KV blocks.'),
+    swap_space_bytes: int(maybe(null), [0, 1024 * GiB], 'Host memory for swapped KV blocks; wins over swap_space_fraction.', {
+      unit: 'bytes',
+    }),
+    num_gpu_blocks_override: int(maybe(null), [2, 2 ** 24], 'KV blocks to allocate instead of the computed number, on any device.', {
+      unit: 'blocks',
+    }),
+    sliding_window: int(maybe(null), [1, 2 ** 20], 'Attention window in place of the one in config.json.', { unit: 'tokens' }),
+    enable_prefix_caching: bool(true, 'Reuse KV blocks of prompts and answers that begin alike.'),
+  },
+  scheduler: {
+    max_num_batched_tokens: int(2048, [1, 2 ** 20], 'Token budget of one step.', { unit: 'tokens' }),
+    max_num_sequences: int(64, [1, 4096], 'Sequences that run at the same time.'),
+    max_model_len: int(maybe(null), [1, 2 ** 24], "Prompt plus answer, at most; the model's own limit when not set.", { unit: 'tokens' }),
+    delay_factor: float(0, [0, 100], 'Wait this many times the last prompt step before the next prompts are admitted.'),
+    enable_chunked_prefill: bool(true, 'Split long prompts over steps and mix them with decoding.'),
+    policy: oneOf(['fcfs', 'priority'], 'fcfs', 'Order of waiting requests.'),
+    preemption_mode: oneOf(['auto', 'recompute', 'swap'], 'auto', 'What happens to a request that must give up its KV blocks.'),
+    max_queue: int(1024, [0, 2 ** 20], 'Requests that may wait; one more is refused.', { unit: 'requests' }),
+    queue_timeout_s: float(120, [0.01, 86_400], 'A request that waits longer is refused.', { unit: 's' }),
+  },
+  validation: {
+    best_of: int(8, [1, 64], 'Largest best_of a request may ask for.'),
+    max_stop_sequences: int(16, [0, 256], 'Most stop strings and stop token ids of a request.'),
+    max_top_n_tokens: int(20, [0, 20], 'Largest top_logprobs a request may ask for.'),
+    max_input_length: int(maybe(null), [1, 2 ** 24], 'Longest prompt; max_model_len - 1 when not set.', { unit: 'tokens' }),
+    max_total_tokens: int(maybe(null), [2, 2 ** 24], 'Prompt plus max_tokens, at most; max_model_len when not set.', { unit: 'tokens' }),
+    max_n: int(8, [1, 64], 'Largest n a request may ask for.'),
+  },
+  server: {
+    host: text('127.0.0.1', 'Address to listen on; anything but loopback needs auth.mode = "token".'),
+    port: int(8765, [0, 65_535], 'TCP port for WebSocket and HTTP; 0 takes a free one.'),
+    unix_socket: text(maybeText(null), 'Path of a Unix socket to listen on as well.'),
+    max_connections: int(256, [1, 65_536], 'Open WebSocket connections.'),
+    max_message_bytes: int(4 * 2 ** 20, [1024, GiB], 'Largest message of a client.', { unit: 'bytes' }),
+    max_requests_per_connection: int(256, [1, 65_536], 'Unanswered requests of one connection.'),
+    slow_client_timeout_s: float(30, [0.05, 3600], 'A stream whose client takes nothing for this long is ended.', { unit: 's' }),
+    ping_interval_s: float(15, [0.05, 3600], 'Time between WebSocket pings; a missed pong closes the connection.', { unit: 's' }),
+    drain_timeout_s: float(30, [0, 3600], 'Time that running requests get to finish when the daemon stops.', { unit: 's' }),
+    web_ui: bool(true, 'Serve the web page at /.'),
+  },
+  auth: {
+    mode: oneOf(['none', 'token', 'ed25519'], 'none', 'How clients prove who they are.'),
+    token_file: text(maybeText(null), 'File with the token; made (mode 0600) in the runtime folder when not set.'),
+    allowed_hosts: texts([], 'Host names accepted in the Host header besides loopback.'),
+    allowed_origins: texts([], 'Browser origins (scheme://host:port) that may connect.'),
+    trusted_keys: texts([], 'Public keys of clients for auth.mode = "ed25519".'),
+  },
+  log: {
+    level: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], 'info', 'Least severe level that is logged.'),
+    pretty: oneOf(['auto', 'always', 'never'], 'auto', 'Readable lines instead of JSON; auto does so on a terminal.'),
+  },
+} as const;
+
+type Schema = typeof schema;
+type Widen<T> = T extends number ? number : T extends boolean ? boolean : T;
+type ValueOf<O> = O extends EnumOption<infer V> ? V : O extends { readonly default: infer D } ? Widen<D> : never;
+
+/** The effective configuration: frozen, plain data, safe to post to a thread. Keys are those of the TOML file. */
+export type Config = { readonly [S in keyof Schema]: { readonly [K in keyof Schema[S]]: ValueOf<Schema[S][K]> } };
+export type SectionName = keyof Schema;

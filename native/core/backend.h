@@ -1,0 +1,168 @@
+// The op interface between models and devices. A model is one C++ function over these calls; a backend implements them for a device.
+//
+// Contract
+//  - Every op only enqueues on the backend's stream: CUDA launches kernels, the CPU backend runs the op at once on its stream thread
+//    (see run_step). Ops of one step run in order; no op allocates, frees or waits.
+//  - Tensor memory comes from allocate() at start-up (weights, KV, slot tables) or from the step arena (activations).
+//  - Batch invariance: an output row depends only on its own inputs, bit for bit, never on the other rows of the batch or on how a
+//    prompt was cut into chunks. Prefix hits, preemption and batching then cannot change an answer.
+//  - Activations are float32 on the CPU and the model's 16-bit type on CUDA: `info().activation`.
+//  - Tensor parallelism: a backend instance is one rank; all_reduce and all_gather meet the other ranks. Ranks = 1: they do nothing.
+//  - Required ops are pure virtual; optional fused ops have a default body that composes required ones.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "core/sampling_row.h"
+#include "core/step_plan.h"
+#include "core/tensor.h"  // DType, Tensor (non-owning view: data, dtype, shape <= 4, strides in elements)
+
+namespace inferd {
+
+struct BackendInfo {
+  std::string name;  // "cpu avx512 x2"
+  DType activation;
+  int64_t total_bytes;
+  int64_t free_bytes;
+  bool host_memory;  // device pointers can be read by the host
+};
+
+// A linear weight in the backend's own layout (repacked for the instruction set or tensor cores). Owned by the backend.
+struct PackedWeight {
+  int64_t rows = 0;  // output features
+  int64_t cols = 0;  // input features
+  DType dtype = DType::kF32;
+  virtual ~PackedWeight() = default;
+};
+using PackedWeightPtr = std::unique_ptr<PackedWeight>;
+
+// Device tables of all slots; one row a slot. Pointers are device memory, owned by the engine.
+struct SlotTables {
+  int32_t* tokens;       // [max_slots, max_len] history: prompt then output
+  int32_t* lengths;      // [max_slots] tokens in the history
+  int32_t* prompt_lens;  // [max_slots]
+  int32_t* blocks;       // [max_slots, max_blocks] block table
+  SamplingRow* sampling;  // [max_slots]
+  int32_t* bias_ids;      // [max_slots, max_bias] logit bias and masked ids: see SlotLists
+  float* bias_values;     // [max_slots, max_bias]
+  int32_t* num_bias;      // [max_slots]
+  int32_t* masked_ids;    // [max_slots, max_masked]
+  int32_t* num_masked;    // [max_slots]
+  int32_t max_slots, max_len, max_blocks, max_bias, max_masked;
+};
+
+// The rows of one step. `host_*` are host copies that the plan already knew; the others are device arrays of the step arena.
+struct StepBatch {
+  int32_t num_rows, num_tokens, num_samples;
+  const PlanRow* host_rows;        // [num_rows]
+  const PlanSample* host_samples;  // [num_samples]
+  const PlanRow* rows;             // [num_rows] device
+  const PlanSample* samples;       // [num_samples] device
+  const int32_t* row_offsets;      // [num_rows + 1] first token of each row
+  int32_t* ids;                    // [num_tokens] gathered from the slot tables
+  int32_t* positions;              // [num_tokens]
+  int32_t* token_rows;             // [num_tokens] row of each token
+  int32_t max_row_count;           // longest row
+  int32_t max_context;             // largest start + count
+};
+
+// Paged KV of one layer: k and v are [num_blocks, kv_heads, block_size, head_dim] of `dtype`.
+struct KvLayer {
+  void* k;
+  void* v;
+  DType dtype;
+  int32_t num_blocks, block_size, kv_heads, head_dim;
+};
+
+struct RopeTable {
+  const float* inv_freq;  // [head_dim / 2] device, scaling already applied
+  float attention_factor;  // multiplies cos and sin
+  int32_t rotary_dim;      // <= head_dim; half-split pairing (i, i + rotary_dim / 2)
+};
+
+// q/k/v of one layer before rope, written by the fused qkv projection: [tokens, (heads + 2 kv_heads) * head_dim].
+struct QkvArgs {
+  Tensor qkv;                     // in/out: q part is rotated in place
+  const float* q_norm = nullptr;  // [head_dim] or null
+  const float* k_norm = nullptr;
+  float norm_eps = 0;
+  int32_t heads = 0;
+  KvLayer kv;
+  RopeTable rope;
+};
+
+struct AttentionArgs {
+  Tensor out;  // [tokens, heads * head_dim]
+  Tensor qkv;  // as above, q rotated
+  int32_t heads = 0;
+  KvLayer kv;
+  float scale = 0;
+  int32_t window = 0;  // 0 = full causal, else keys with position > query position - window
+};
+
+struct SampleOutputs {  // device or pinned memory, [num_samples] and [num_samples, 20]
+  int32_t* tokens;
+  float* logprobs;   // NaN when not asked for
+  int32_t* ranks;
+  int32_t* top_ids;
+  float* top_logprobs;
+  int32_t* top_counts;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual const BackendInfo& info() const = 0;
+
+  // --- memory (start-up only) ---
+  virtual void* allocate(size_t bytes) = 0;  // zeroed, 64-byte aligned at least; throws Error(kOutOfMemory)
+  virtual void release(void* p) = 0;
+  virtual void upload(void* device, const void* host, size_t bytes) = 0;    // blocks
+  virtual void download(void* host, const void* device, size_t bytes) = 0;  // blocks
+  // Repacks rows [row, row + rows of `source`) of a weight. `source` is host memory in checkpoint layout [rows, cols]; f32, f16, bf16.
+  virtual PackedWeightPtr make_weight(int64_t rows, int64_t cols, DType dtype) = 0;
+  virtual void fill_weight(PackedWeight& weight, int64_t first_row, const Tensor& source) = 0;
+
+  // --- steps ---
+  // Runs `step` on the stream after the steps before it; returns at once. `done_slot` (0 or 1) names the completion to wait for.
+  virtual void run_step(int done_slot, std::function<void()> step) = 0;
+  // True when that step has finished; false after timeout_us. Rethrows what the step threw.
+  virtual bool wait_step(int done_slot, int64_t timeout_us) = 0;
+
+  // --- plan ---
+  // Applies freed slots, new slots, block sets (already validated, host memory that lives until the step is done).
+  virtual void apply_slots(const SlotTables& t, const int32_t* plan_words) = 0;
+  virtual void copy_blocks(const KvLayer& kv, const BlockCopy* pairs, int32_t n) = 0;
+  // Fills ids, positions, token_rows of the batch from the slot tables.
+  virtual void gather_tokens(const SlotTables& t, const StepBatch& batch) = 0;
+
+  // --- required ops ---
+  virtual void embed(Tensor out, const Tensor& table, const int32_t* ids) = 0;  // table: checkpoint dtype [vocab, hidden]
+  virtual void rms_norm(Tensor out, const Tensor& x, const float* weight, float eps) = 0;
+  virtual void add(Tensor inout, const Tensor& x) = 0;
+  virtual void linear(Tensor out, const Tensor& x, const PackedWeight& w, const float* bias) = 0;
+  virtual void rope_and_cache(const QkvArgs& args, const SlotTables& t, const StepBatch& batch) = 0;
+  virtual void attention(const AttentionArgs& args, const SlotTables& t, const StepBatch& batch) = 0;
+  virtual void silu_mul(Tensor out, const Tensor& gate_up) = 0;  // [n, 2d] -> [n, d], gate is the first half
+  virtual void gather_rows(Tensor out, const Tensor& x, const int32_t* rows, int32_t n) = 0;
+  // Raw logprobs, then the processing order of vLLM V1, then one draw per sample; appends the token to the slot's history.
+  virtual void sample(const Tensor& logits, const SlotTables& t, const StepBatch& batch, const SampleOutputs& out) = 0;
+  // Log-softmax of chosen targets: for row i of `logits`, logprob and rank of targets[i] and the best `top` entries.
+  virtual void score(const Tensor& logits, const int32_t* targets, int32_t top, const SampleOutputs& out) = 0;
+
+  // --- collectives over ranks ---
+  virtual void all_reduce(Tensor inout) { (void)inout; }
+  virtual void all_gather(Tensor out, const Tensor& part) { (void)out, (void)part; }
+
+  // --- optional fused ops ---
+  // inout += x; out = rms_norm(inout)
+  virtual void add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const float* weight, float eps) {
+    add(inout, x);
+    rms_norm(out, inout, weight, eps);
+  }
+};
+
+}  // namespace inferd

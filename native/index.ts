@@ -1,0 +1,143 @@
+/**
+ * The typed face of the native addon: everything TypeScript knows of it is in this file. Used by the executor actor and by tests.
+ *
+ * One NativeEngine belongs to the thread that made it. `submit` returns at once; `wait` blocks its thread (in native code) until the
+ * oldest submitted step is done. At most two steps may be in flight.
+ */
+
+import { existsSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+export interface EngineOptions {
+  /** Folder with config.json and *.safetensors. */
+  readonly modelPath: string;
+  readonly backend: 'cpu' | 'cuda';
+  readonly deviceId: number;
+  /** CPU compute threads; 0 = physical cores. */
+  readonly threads: number;
+  readonly weightDtype: 'auto' | 'f32' | 'f16' | 'bf16';
+  readonly quantization: 'none' | 'int8' | 'int4';
+  readonly kvDtype: 'f32' | 'f16' | 'bf16';
+  readonly blockSize: number;
+  /** Sequences in flight: size of the slot tables. */
+  readonly maxSlots: number;
+  /** Tokens of one step. */
+  readonly maxBatchTokens: number;
+  readonly maxModelLen: number;
+  /** 0 = as config.json says. */
+  readonly slidingWindow: number;
+  readonly loadDummy: boolean;
+  readonly rank: number;
+  readonly worldSize: number;
+  /** Forces a kernel set of the CPU backend: "auto", "reference", "avx2", "avx512", "neon". */
+  readonly isa: string;
+}
+
+export interface NativeModelInfo {
+  readonly architecture: string;
+  readonly vocabSize: number;
+  readonly numLayers: number;
+  readonly hiddenSize: number;
+  readonly maxPositions: number;
+  readonly parameters: number;
+  readonly weightBytes: number;
+  readonly dtype: string;
+  /** Bytes of one KV block over all layers, keys and values. */
+  readonly blockBytes: number;
+  /** Bytes of step memory planned for maxBatchTokens. */
+  readonly stepBytes: number;
+  /** Free memory of the device now, bytes. */
+  readonly freeBytes: number;
+  readonly totalBytes: number;
+  /** For example "cpu avx512 x2". */
+  readonly backend: string;
+}
+
+export interface LoadProgress {
+  readonly doneBytes: number;
+  readonly totalBytes: number;
+  readonly done: boolean;
+}
+
+export interface NativeEngine {
+  /** Loads about `maxBytes` more of the weights, so that the caller can report progress and stop in between. */
+  load(maxBytes: number): LoadProgress;
+  /** After loading. */
+  info(): NativeModelInfo;
+  /** Once, after loading. @throws NativeError with the arithmetic when it does not fit. */
+  allocateKv(numBlocks: number): void;
+  /** Checks and copies the plan (layout: actors/messages/step.ts) and starts it after the ones before it. Does not keep `plan`. */
+  submit(plan: Uint8Array): void;
+  /** Blocks until the oldest step is done and writes its result body. Returns its bytes, or 0 after `timeoutMs`. */
+  wait(result: Uint8Array, timeoutMs: number): number;
+  /** Steps submitted and not yet returned by wait. */
+  pending(): number;
+  /** Waits for running steps and frees everything; later calls throw. */
+  close(): void;
+}
+
+/** Thrown by every call of the addon; `fatal` means the process cannot go on (sticky device error). */
+export interface NativeError extends Error {
+  readonly code: 'bad_model' | 'bad_plan' | 'unsupported' | 'out_of_memory' | 'io' | 'device' | 'closed' | 'usage';
+  readonly fatal: boolean;
+}
+
+export interface SystemInfo {
+  readonly cpu: string;
+  readonly physicalCores: number;
+  /** Instruction sets found, for example ["avx2", "avx512", "avx512_bf16"]. */
+  readonly features: readonly string[];
+  /** The kernel set "auto" takes. */
+  readonly isa: string;
+  readonly totalMemoryBytes: number;
+  readonly freeMemoryBytes: number;
+  /** Kernel sets this build holds that this CPU can run. */
+  readonly usableIsas: readonly string[];
+}
+
+export interface Addon {
+  createEngine(options: EngineOptions): NativeEngine;
+  systemInfo(): SystemInfo;
+  /** Names and word offsets of the wire structs, for the layout test. */
+  layout(): Readonly<Record<string, Readonly<Record<string, number>>>>;
+  /** Names of the ops of the test table. */
+  opNames(): readonly string[];
+  /**
+   * Runs one op of the op table on one backend and kernel set with the given inputs and returns its outputs; for tests and benches.
+   * `inputs` and the result map tensor names to float32 or int32 arrays; the backend converts to the op's dtypes.
+   */
+  runOp(call: OpCall): Readonly<Record<string, Float32Array | Int32Array>>;
+}
+
+export interface OpCall {
+  readonly op: string;
+  readonly backend: 'cpu' | 'cuda';
+  readonly isa: string;
+  readonly threads: number;
+  /** Integer and float attributes: sizes, dtype codes, eps ... as documented per op in native/addon/testing.cpp. */
+  readonly attrs: Readonly<Record<string, number | string>>;
+  readonly inputs: Readonly<Record<string, Float32Array | Int32Array>>;
+  /** Repeat the op this often and add a `timings_us` output. */
+  readonly repeat?: number;
+}
+
+/** Loads the addon. @throws an Error with one plain sentence when it was not built. Safe to call in any thread, many times. */
+export function loadAddon(): Addon {
+  const root = packageRoot();
+  const file = join(root, 'native', 'build', 'inferd.node');
+  if (!existsSync(file)) throw new Error(`The native addon is missing (${file}); run "npm run build:native".`);
+  return createRequire(import.meta.url)(file) as Addon;
+}
+
+/** Folder that holds package.json, whether this runs from dist/ or from source. */
+export function packageRoot(): string {
+  let dir = dirname(fileURLToPath(import.meta.url));
+  while (!existsSync(join(dir, 'package.json'))) {
+    const up = dirname(dir);
+    if (up === dir) throw new Error('package.json of inferd was not found');
+    dir = up;
+  }
+  return dir;
+}
