@@ -175,7 +175,7 @@ export const schema = {
 } as const;
 
 type Schema = typeof schema;
-type Widen<T> = T extends number ? number : T extends boolean ? boolean : T;
+type Widen<T> = T extends number ? number : T extends boolean ? boolean : T extends string ? string : T;
 type ValueOf<O> = O extends EnumOption<infer V> ? V : O extends { readonly default: infer D } ? Widen<D> : never;
 
 /** The effective configuration: frozen, plain data, safe to post to a thread. Keys are those of the TOML file. */

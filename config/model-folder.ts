@@ -1,0 +1,264 @@
+/**
+ * Turns `inference.model_name` into a folder with a model in it, and reads from its JSON files what the rest of inferd needs to know:
+ * context length, end-of-sequence ids, the author's sampling defaults. Weights are not opened here, only counted.
+ *
+ * Look-up order: "demo" (the embedded model), an existing folder, a Hugging Face id in the hub cache. Nothing is downloaded. The files
+ * come from strangers: sizes are bounded, numbers are checked, and a cached file must really lie in the cache.
+ * Called by the commands before an engine starts, and by `inferd list`.
+ */
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { batchHoldsPrompt } from './check.js';
+import { ConfigError } from './error.js';
+import { findSnapshot, isInside, listSnapshots, modelIdPattern } from './hub-cache.js';
+import { expandHome, hubCachePath } from './paths.js';
+import type { Config } from './schema.js';
+
+/** Sampling values that the author of a model recommends; a request overrides each. */
+export interface GenerationDefaults {
+  readonly temperature?: number;
+  readonly top_p?: number;
+  readonly top_k?: number;
+  readonly min_p?: number;
+  readonly typical_p?: number;
+  readonly repetition_penalty?: number;
+}
+
+export interface ModelFolder {
+  /** Absolute path. */
+  readonly path: string;
+  /** Name that the API reports. */
+  readonly name: string;
+  /** Where it was found, for people: "embedded", "folder", "Hugging Face cache". */
+  readonly source: string;
+  /** config.json. */
+  readonly config: Readonly<Record<string, unknown>>;
+  /** For example "LlamaForCausalLM". */
+  readonly architecture: string;
+  readonly vocabSize: number;
+  /** Positions the model was made for, tokens. */
+  readonly maxPositions: number;
+  /** Prompt plus answer, at most, tokens: the smaller of scheduler.max_model_len and maxPositions. */
+  readonly maxModelLen: number;
+  /** Longest prompt, tokens. Always less than maxTotalTokens. */
+  readonly maxInputLength: number;
+  /** Prompt plus max_tokens, at most, tokens. */
+  readonly maxTotalTokens: number;
+  readonly eosTokenIds: readonly number[];
+  readonly bosTokenId: number | null;
+  readonly generation: GenerationDefaults;
+  /** Bytes of the weight files. */
+  readonly sizeBytes: number;
+}
+
+/** A model on disk, as `inferd list` shows it. */
+export interface ListedModel {
+  readonly name: string;
+  readonly source: string;
+  readonly path: string;
+  /** Branches and tags, else the commit; empty for the embedded model. */
+  readonly revision: string;
+  readonly sizeBytes: number;
+  readonly architecture: string | null;
+  /** Null when it can be served as far as its files tell, else one sentence why not. */
+  readonly problem: string | null;
+}
+
+/** Largest JSON file of a model that is read, bytes. */
+const maxJsonBytes = 4 * 2 ** 20;
+const embeddedName = 'demo';
+
+/** config/demo-model of the package, whether this runs from dist/ or from source. */
+function embeddedFolder(): string {
+  let dir = dirname(fileURLToPath(import.meta.url));
+  while (!existsSync(join(dir, 'package.json'))) {
+    const up = dirname(dir);
+    if (up === dir) throw new ConfigError('The embedded demo model was not found beside the program; install inferd again', 66);
+    dir = up;
+  }
+  return join(dir, 'config', 'demo-model');
+}
+
+/**
+ * Finds and reads the model that a configuration names.
+ * @throws ConfigError 66 when it is not there, 65 when its files are of no use, 78 when the configuration does not fit it.
+ */
+export function resolveModelFolder(config: Config, env: NodeJS.ProcessEnv = process.env): ModelFolder {
+  const found = locate(config, env);
+  const files = readModelFiles(found.path, found.cache, config.inference.load_dummy);
+  const maxModelLen = Math.min(config.scheduler.max_model_len ?? Number.POSITIVE_INFINITY, files.maxPositions);
+  const breach = batchHoldsPrompt(config, maxModelLen);
+  if (breach !== null) throw new ConfigError(`${breach.message} (the model's own limit is ${files.maxPositions})`);
+  if (maxModelLen < 2) throw new ConfigError(`scheduler.max_model_len = ${maxModelLen} leaves no room for an answer; set it to at least 2`);
+  const maxTotalTokens = Math.min(config.validation.max_total_tokens ?? maxModelLen, maxModelLen);
+  return {
+    ...files,
+    path: found.path,
+    source: found.source,
+    name: config.inference.served_model_name ?? config.inference.model_name,
+    maxModelLen,
+    maxTotalTokens,
+    maxInputLength: Math.min(config.validation.max_input_length ?? maxTotalTokens, maxTotalTokens - 1),
+  };
+}
+
+/** Models that can be named without a path: the embedded one and those in the hub cache. */
+export function listModels(config: Config, env: NodeJS.ProcessEnv = process.env): readonly ListedModel[] {
+  const cache = hubCachePath(config.inference.cache_dir, env);
+  const found = [
+    { name: embeddedName, source: 'embedded', path: embeddedFolder(), revision: '', cache: null as string | null },
+    ...listSnapshots(cache).map((m) => ({
+      name: m.id,
+      source: 'Hugging Face cache',
+      path: m.path,
+      revision: m.refs.join(', ') || m.commit.slice(0, 12),
+      cache,
+    })),
+  ];
+  return found.map(({ name, source, path, revision, cache: root }) => {
+    const listed = { name, source, path, revision };
+    try {
+      const files = readModelFiles(path, root, false);
+      return { ...listed, sizeBytes: files.sizeBytes, architecture: files.architecture, problem: null };
+    } catch (error) {
+      if (!(error instanceof ConfigError)) throw error;
+      return { ...listed, sizeBytes: 0, architecture: null, problem: error.message };
+    }
+  });
+}
+
+interface Located {
+  readonly path: string;
+  readonly source: string;
+  /** Root that every file must lie in, for a model of the cache. */
+  readonly cache: string | null;
+}
+
+function locate(config: Config, env: NodeJS.ProcessEnv): Located {
+  const name = config.inference.model_name;
+  if (name === embeddedName) return { path: embeddedFolder(), source: 'embedded', cache: null };
+  const folder = resolve(expandHome(name, env));
+  if (isKind(folder, 'directory')) return { path: folder, source: 'folder', cache: null };
+  const shown = JSON.stringify(name.slice(0, 200));
+  if (!modelIdPattern.test(name) || name.includes('..'))
+    throw new ConfigError(
+      `There is no folder ${shown}; inference.model_name takes "demo", a folder with a model, or a Hugging Face id such as org/name`,
+      66,
+    );
+  const cache = hubCachePath(config.inference.cache_dir, env);
+  const { revision } = config.inference;
+  const path = findSnapshot(cache, name, revision);
+  if (path !== null) return { path, source: 'Hugging Face cache', cache };
+  throw new ConfigError(
+    `The model ${shown} (revision ${revision}) is neither a folder nor in the Hugging Face cache ${cache}; ` +
+      `download it there, for example with "hf download ${name}", or name a folder with its files`,
+    66,
+  );
+}
+
+type ModelFiles = Pick<
+  ModelFolder,
+  'config' | 'architecture' | 'vocabSize' | 'maxPositions' | 'eosTokenIds' | 'bosTokenId' | 'generation' | 'sizeBytes'
+>;
+
+function readModelFiles(folder: string, cache: string | null, withoutWeights: boolean): ModelFiles {
+  const config = readJson(folder, 'config.json', cache);
+  if (config === null) throw new ConfigError(`${folder} is not a model folder: config.json is missing`, 66);
+  const at = join(folder, 'config.json');
+  const architectures = config['architectures'];
+  const architecture: unknown = Array.isArray(architectures) ? architectures[0] : undefined;
+  if (typeof architecture !== 'string' || architecture === '')
+    throw new ConfigError(`${at} names no architecture; "architectures" must be a list with a name`, 65);
+  const sizeBytes = withoutWeights ? 0 : weightBytes(folder, cache);
+  if (!isKind(join(folder, 'tokenizer.json'), 'file'))
+    throw new ConfigError(`${folder} has no tokenizer.json; inferd needs the tokenizer in that format (a "fast" tokenizer)`, 66);
+  const vocabSize = count(config, 'vocab_size', at);
+  const generation = readJson(folder, 'generation_config.json', cache) ?? {};
+  const ids = tokenIds(generation['eos_token_id'], vocabSize);
+  return {
+    config,
+    architecture,
+    vocabSize,
+    maxPositions: count(config, 'max_position_embeddings', at),
+    eosTokenIds: ids.length > 0 ? ids : tokenIds(config['eos_token_id'], vocabSize),
+    bosTokenId: tokenIds(config['bos_token_id'], vocabSize)[0] ?? null,
+    generation: generationDefaults(generation),
+    sizeBytes,
+  };
+}
+
+/** Bytes of all *.safetensors. @throws ConfigError when there are none, with the reason why other formats are not taken. */
+function weightBytes(folder: string, cache: string | null): number {
+  const names = readdirSync(folder);
+  const weights = names.filter((name) => name.endsWith('.safetensors'));
+  if (weights.length === 0) {
+    if (names.some((name) => /\.(bin|pt|pth|ckpt)$/.test(name)))
+      throw new ConfigError(
+        `${folder} holds only pickle weights (*.bin, *.pt), which can run code when they are read; use a version of the model with *.safetensors files`,
+        65,
+      );
+    if (names.some((name) => name.endsWith('.gguf')))
+      throw new ConfigError(`${folder} holds only GGUF weights; use a version of the model with *.safetensors files`, 65);
+    throw new ConfigError(`${folder} holds no *.safetensors files, so there are no weights to load`, 66);
+  }
+  let bytes = 0;
+  for (const name of weights) {
+    const path = join(folder, name);
+    if (!isKind(path, 'file') || (cache !== null && !isInside(cache, path)))
+      throw new ConfigError(`${path} is missing or leads out of the cache; download the model again`, 65);
+    bytes += statSync(path).size;
+  }
+  return bytes;
+}
+
+/** A JSON object of the model, or null when the file is not there. */
+function readJson(folder: string, name: string, cache: string | null): Record<string, unknown> | null {
+  const path = join(folder, name);
+  if (!isKind(path, 'file')) return null;
+  if (cache !== null && !isInside(cache, path)) throw new ConfigError(`${path} leads out of the cache; download the model again`, 65);
+  if (statSync(path).size > maxJsonBytes) throw new ConfigError(`${path} is larger than ${maxJsonBytes} bytes, so it is not read`, 65);
+  let data: unknown;
+  try {
+    data = JSON.parse(readFileSync(path, 'utf8'));
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code;
+    throw new ConfigError(
+      code === undefined ? `${path} is not valid JSON; download the model again` : `${path} cannot be read (${code})`,
+      65,
+    );
+  }
+  if (typeof data !== 'object' || data === null || Array.isArray(data)) throw new ConfigError(`${path} does not hold a JSON object`, 65);
+  return data as Record<string, unknown>;
+}
+
+function count(config: Readonly<Record<string, unknown>>, key: string, at: string): number {
+  const value = config[key];
+  if (typeof value === 'number' && Number.isSafeInteger(value) && value >= 1 && value <= 2 ** 31 - 1) return value;
+  throw new ConfigError(`${at}: ${key} must be a whole number above 0; models that keep it elsewhere are not supported`, 65);
+}
+
+/** One id or a list of ids; what is no id of the vocabulary is left out. */
+function tokenIds(value: unknown, vocabSize: number): readonly number[] {
+  const list: readonly unknown[] = Array.isArray(value) ? value : [value];
+  return list.filter((id): id is number => typeof id === 'number' && Number.isInteger(id) && id >= 0 && id < vocabSize);
+}
+
+const generationKeys = ['temperature', 'top_p', 'top_k', 'min_p', 'typical_p', 'repetition_penalty'] as const;
+
+function generationDefaults(file: Readonly<Record<string, unknown>>): GenerationDefaults {
+  const defaults: { -readonly [K in keyof GenerationDefaults]: number } = {};
+  for (const key of generationKeys) {
+    const value = file[key];
+    if (typeof value === 'number' && Number.isFinite(value) && value >= 0) defaults[key] = value;
+  }
+  return defaults;
+}
+
+function isKind(path: string, kind: 'file' | 'directory'): boolean {
+  try {
+    return kind === 'file' ? statSync(path).isFile() : statSync(path).isDirectory();
+  } catch {
+    return false;
+  }
+}
