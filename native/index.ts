@@ -72,6 +72,8 @@ export interface NativeEngine {
   submit(plan: Uint8Array): void;
   /** Blocks until the oldest step is done and writes its result body. Returns its bytes, or 0 after `timeoutMs`. */
   wait(result: Uint8Array, timeoutMs: number): number;
+  /** What the last step that answered with an error code said, or "". Never holds tokens. Test doubles may lack it. */
+  lastError?(): string;
   /** Steps submitted and not yet returned by wait. */
   pending(): number;
   /** Waits for running steps and frees everything; later calls throw. */

@@ -1,14 +1,20 @@
-// The op interface between models and devices. A model is one C++ function over these calls; a backend implements them for a device.
+// The op interface between models and devices. A model is one C++ function over these calls; a
+// backend implements them for a device.
 //
 // Contract
-//  - Every op only enqueues on the backend's stream: CUDA launches kernels, the CPU backend runs the op at once on its stream thread
+//  - Every op only enqueues on the backend's stream: CUDA launches kernels, the CPU backend runs
+//  the op at once on its stream thread
 //    (see run_step). Ops of one step run in order; no op allocates, frees or waits.
-//  - Tensor memory comes from allocate() at start-up (weights, KV, slot tables) or from the step arena (activations).
-//  - Batch invariance: an output row depends only on its own inputs, bit for bit, never on the other rows of the batch or on how a
+//  - Tensor memory comes from allocate() at start-up (weights, KV, slot tables) or from the step
+//  arena (activations).
+//  - Batch invariance: an output row depends only on its own inputs, bit for bit, never on the
+//  other rows of the batch or on how a
 //    prompt was cut into chunks. Prefix hits, preemption and batching then cannot change an answer.
 //  - Activations are float32 on the CPU and the model's 16-bit type on CUDA: `info().activation`.
-//  - Tensor parallelism: a backend instance is one rank; all_reduce and all_gather meet the other ranks. Ranks = 1: they do nothing.
-//  - Required ops are pure virtual; optional fused ops have a default body that composes required ones.
+//  - Tensor parallelism: a backend instance is one rank; all_reduce and all_gather meet the other
+//  ranks. Ranks = 1: they do nothing.
+//  - Required ops are pure virtual; optional fused ops have a default body that composes required
+//  ones.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -27,10 +33,12 @@ struct BackendInfo {
   DType activation;
   int64_t total_bytes;
   int64_t free_bytes;
-  bool host_memory;  // device pointers can be read by the host
+  bool host_memory;            // device pointers can be read by the host
+  int32_t max_head_dim = 256;  // largest head_dim that rope_and_cache and attention take
 };
 
-// A linear weight in the backend's own layout (repacked for the instruction set or tensor cores). Owned by the backend.
+// A linear weight in the backend's own layout (repacked for the instruction set or tensor cores).
+// Owned by the backend.
 struct PackedWeight {
   int64_t rows = 0;  // output features
   int64_t cols = 0;  // input features
@@ -41,10 +49,10 @@ using PackedWeightPtr = std::unique_ptr<PackedWeight>;
 
 // Device tables of all slots; one row a slot. Pointers are device memory, owned by the engine.
 struct SlotTables {
-  int32_t* tokens;       // [max_slots, max_len] history: prompt then output
-  int32_t* lengths;      // [max_slots] tokens in the history
-  int32_t* prompt_lens;  // [max_slots]
-  int32_t* blocks;       // [max_slots, max_blocks] block table
+  int32_t* tokens;        // [max_slots, max_len] history: prompt then output
+  int32_t* lengths;       // [max_slots] tokens in the history
+  int32_t* prompt_lens;   // [max_slots]
+  int32_t* blocks;        // [max_slots, max_blocks] block table
   SamplingRow* sampling;  // [max_slots]
   int32_t* bias_ids;      // [max_slots, max_bias] logit bias and masked ids: see SlotLists
   float* bias_values;     // [max_slots, max_bias]
@@ -54,7 +62,8 @@ struct SlotTables {
   int32_t max_slots, max_len, max_blocks, max_bias, max_masked;
 };
 
-// The rows of one step. `host_*` are host copies that the plan already knew; the others are device arrays of the step arena.
+// The rows of one step. `host_*` are host copies that the plan already knew; the others are device
+// arrays of the step arena.
 struct StepBatch {
   int32_t num_rows, num_tokens, num_samples;
   const PlanRow* host_rows;        // [num_rows]
@@ -78,12 +87,13 @@ struct KvLayer {
 };
 
 struct RopeTable {
-  const float* inv_freq;  // [head_dim / 2] device, scaling already applied
+  const float* inv_freq;   // [head_dim / 2] device, scaling already applied
   float attention_factor;  // multiplies cos and sin
   int32_t rotary_dim;      // <= head_dim; half-split pairing (i, i + rotary_dim / 2)
 };
 
-// q/k/v of one layer before rope, written by the fused qkv projection: [tokens, (heads + 2 kv_heads) * head_dim].
+// q/k/v of one layer before rope, written by the fused qkv projection: [tokens, (heads + 2
+// kv_heads) * head_dim].
 struct QkvArgs {
   Tensor qkv;                     // in/out: q part is rotated in place
   const float* q_norm = nullptr;  // [head_dim] or null
@@ -105,7 +115,7 @@ struct AttentionArgs {
 
 struct SampleOutputs {  // device or pinned memory, [num_samples] and [num_samples, 20]
   int32_t* tokens;
-  float* logprobs;   // NaN when not asked for
+  float* logprobs;  // NaN when not asked for
   int32_t* ranks;
   int32_t* top_ids;
   float* top_logprobs;
@@ -118,40 +128,56 @@ class Backend {
   virtual const BackendInfo& info() const = 0;
 
   // --- memory (start-up only) ---
-  virtual void* allocate(size_t bytes) = 0;  // zeroed, 64-byte aligned at least; throws Error(kOutOfMemory)
+  virtual void* allocate(
+      size_t bytes) = 0;  // zeroed, 64-byte aligned at least; throws Error(kOutOfMemory)
   virtual void release(void* p) = 0;
   virtual void upload(void* device, const void* host, size_t bytes) = 0;    // blocks
   virtual void download(void* host, const void* device, size_t bytes) = 0;  // blocks
-  // Repacks rows [row, row + rows of `source`) of a weight. `source` is host memory in checkpoint layout [rows, cols]; f32, f16, bf16.
+  // Repacks rows [row, row + rows of `source`) of a weight. `source` is host memory in checkpoint
+  // layout [rows, cols]; f32, f16, bf16.
   virtual PackedWeightPtr make_weight(int64_t rows, int64_t cols, DType dtype) = 0;
   virtual void fill_weight(PackedWeight& weight, int64_t first_row, const Tensor& source) = 0;
 
+  // Inside a step: enqueues a copy of host memory that lives until the step is done.
+  virtual void copy_in(void* device, const void* host, size_t bytes) {
+    upload(device, host, bytes);
+  }
+
   // --- steps ---
-  // Runs `step` on the stream after the steps before it; returns at once. `done_slot` (0 or 1) names the completion to wait for.
+  // Runs `step` on the stream after the steps before it; returns at once. `done_slot` (0 or 1)
+  // names the completion to wait for.
   virtual void run_step(int done_slot, std::function<void()> step) = 0;
   // True when that step has finished; false after timeout_us. Rethrows what the step threw.
   virtual bool wait_step(int done_slot, int64_t timeout_us) = 0;
 
   // --- plan ---
-  // Applies freed slots, new slots, block sets (already validated, host memory that lives until the step is done).
+  // Applies freed slots, new slots, block sets (already validated, host memory that lives until the
+  // step is done).
   virtual void apply_slots(const SlotTables& t, const int32_t* plan_words) = 0;
   virtual void copy_blocks(const KvLayer& kv, const BlockCopy* pairs, int32_t n) = 0;
   // Fills ids, positions, token_rows of the batch from the slot tables.
   virtual void gather_tokens(const SlotTables& t, const StepBatch& batch) = 0;
 
   // --- required ops ---
-  virtual void embed(Tensor out, const Tensor& table, const int32_t* ids) = 0;  // table: checkpoint dtype [vocab, hidden]
+  virtual void embed(Tensor out, const Tensor& table,
+                     const int32_t* ids) = 0;  // table: checkpoint dtype [vocab, hidden]
   virtual void rms_norm(Tensor out, const Tensor& x, const float* weight, float eps) = 0;
   virtual void add(Tensor inout, const Tensor& x) = 0;
   virtual void linear(Tensor out, const Tensor& x, const PackedWeight& w, const float* bias) = 0;
   virtual void rope_and_cache(const QkvArgs& args, const SlotTables& t, const StepBatch& batch) = 0;
-  virtual void attention(const AttentionArgs& args, const SlotTables& t, const StepBatch& batch) = 0;
-  virtual void silu_mul(Tensor out, const Tensor& gate_up) = 0;  // [n, 2d] -> [n, d], gate is the first half
+  virtual void attention(const AttentionArgs& args, const SlotTables& t,
+                         const StepBatch& batch) = 0;
+  virtual void silu_mul(Tensor out,
+                        const Tensor& gate_up) = 0;  // [n, 2d] -> [n, d], gate is the first half
   virtual void gather_rows(Tensor out, const Tensor& x, const int32_t* rows, int32_t n) = 0;
-  // Raw logprobs, then the processing order of vLLM V1, then one draw per sample; appends the token to the slot's history.
-  virtual void sample(const Tensor& logits, const SlotTables& t, const StepBatch& batch, const SampleOutputs& out) = 0;
-  // Log-softmax of chosen targets: for row i of `logits`, logprob and rank of targets[i] and the best `top` entries.
-  virtual void score(const Tensor& logits, const int32_t* targets, int32_t top, const SampleOutputs& out) = 0;
+  // Raw logprobs, then the processing order of vLLM V1, then one draw per sample; appends the token
+  // to the slot's history.
+  virtual void sample(const Tensor& logits, const SlotTables& t, const StepBatch& batch,
+                      const SampleOutputs& out) = 0;
+  // Log-softmax of chosen targets: for row i of `logits`, logprob and rank of targets[i] and the
+  // best `top` entries.
+  virtual void score(const Tensor& logits, const int32_t* targets, int32_t top,
+                     const SampleOutputs& out) = 0;
 
   // --- collectives over ranks ---
   virtual void all_reduce(Tensor inout) { (void)inout; }
@@ -159,7 +185,8 @@ class Backend {
 
   // --- optional fused ops ---
   // inout += x; out = rms_norm(inout)
-  virtual void add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const float* weight, float eps) {
+  virtual void add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const float* weight,
+                            float eps) {
     add(inout, x);
     rms_norm(out, inout, weight, eps);
   }

@@ -1,4 +1,5 @@
-// The one error type of the native code. Thrown inside, converted once in addon/. `fatal` = the process cannot go on.
+// The one error type of the native code. Thrown inside, converted once in addon/. `fatal` = the
+// process cannot go on.
 #pragma once
 #include <cstdarg>
 #include <cstdint>
@@ -8,19 +9,36 @@
 
 namespace inferd {
 
-enum class ErrorCode { kBadModel, kBadPlan, kUnsupported, kOutOfMemory, kIo, kDevice, kClosed, kUsage };
+enum class ErrorCode {
+  kBadModel,
+  kBadPlan,
+  kUnsupported,
+  kOutOfMemory,
+  kIo,
+  kDevice,
+  kClosed,
+  kUsage
+};
 
 // The name of a code as TypeScript sees it (NativeError.code in native/index.ts).
 inline const char* error_code_name(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kBadModel: return "bad_model";
-    case ErrorCode::kBadPlan: return "bad_plan";
-    case ErrorCode::kUnsupported: return "unsupported";
-    case ErrorCode::kOutOfMemory: return "out_of_memory";
-    case ErrorCode::kIo: return "io";
-    case ErrorCode::kDevice: return "device";
-    case ErrorCode::kClosed: return "closed";
-    case ErrorCode::kUsage: return "usage";
+    case ErrorCode::kBadModel:
+      return "bad_model";
+    case ErrorCode::kBadPlan:
+      return "bad_plan";
+    case ErrorCode::kUnsupported:
+      return "unsupported";
+    case ErrorCode::kOutOfMemory:
+      return "out_of_memory";
+    case ErrorCode::kIo:
+      return "io";
+    case ErrorCode::kDevice:
+      return "device";
+    case ErrorCode::kClosed:
+      return "closed";
+    case ErrorCode::kUsage:
+      return "usage";
   }
   return "device";
 }

@@ -1,4 +1,5 @@
-// The sampling record of one slot, as the scheduler packs it. Mirror of SAMPLING_ROW in actors/messages/step.ts.
+// The sampling record of one slot, as the scheduler packs it. Mirror of SAMPLING_ROW in
+// actors/messages/step.ts.
 #pragma once
 #include <cstdint>
 
@@ -7,10 +8,10 @@ namespace inferd {
 struct SamplingRow {
   uint32_t seed_lo;
   uint32_t seed_hi;
-  float temperature;  // 0 = greedy
-  float top_p;        // 1 = off
-  float min_p;        // 0 = off
-  float typical_p;    // 1 = off
+  float temperature;         // 0 = greedy
+  float top_p;               // 1 = off
+  float min_p;               // 0 = off
+  float typical_p;           // 1 = off
   float repetition_penalty;  // 1 = off
   float frequency_penalty;   // 0 = off
   float presence_penalty;    // 0 = off

@@ -1,5 +1,6 @@
-// C++ side of the StepPlan and StepResult columns; mirror of actors/messages/step.ts, compared by test/native/layout.test.ts.
-// Wire structs are int32 words, little-endian, no padding. The semantics are documented on the TypeScript side.
+// C++ side of the StepPlan and StepResult columns; mirror of actors/messages/step.ts, compared by
+// test/native/layout.test.ts. Wire structs are int32 words, little-endian, no padding. The
+// semantics are documented on the TypeScript side.
 #pragma once
 #include <cstdint>
 

@@ -1,20 +1,42 @@
-// A non-owning view of device or host memory: dtype and up to four dimensions, row-major with element strides.
+// A non-owning view of device or host memory: dtype and up to four dimensions, row-major with
+// element strides.
 #pragma once
 #include <array>
 #include <cstdint>
 
 namespace inferd {
 
-enum class DType : int32_t { kF32 = 0, kF16 = 1, kBF16 = 2, kI32 = 3, kI8 = 4, kU8 = 5, kI64 = 6, kF64 = 7, kF8 = 8, kI4 = 9 };
+enum class DType : int32_t {
+  kF32 = 0,
+  kF16 = 1,
+  kBF16 = 2,
+  kI32 = 3,
+  kI8 = 4,
+  kU8 = 5,
+  kI64 = 6,
+  kF64 = 7,
+  kF8 = 8,
+  kI4 = 9
+};
 
 // Bytes of one element; kI4 is packed two a byte and has no size of its own.
 constexpr int64_t dtype_bytes(DType t) {
   switch (t) {
-    case DType::kF32: case DType::kI32: return 4;
-    case DType::kF16: case DType::kBF16: return 2;
-    case DType::kI8: case DType::kU8: case DType::kF8: return 1;
-    case DType::kI64: case DType::kF64: return 8;
-    case DType::kI4: return 0;
+    case DType::kF32:
+    case DType::kI32:
+      return 4;
+    case DType::kF16:
+    case DType::kBF16:
+      return 2;
+    case DType::kI8:
+    case DType::kU8:
+    case DType::kF8:
+      return 1;
+    case DType::kI64:
+    case DType::kF64:
+      return 8;
+    case DType::kI4:
+      return 0;
   }
   return 0;
 }

@@ -1,0 +1,67 @@
+// Entry point of the addon: its exports (Addon in native/index.ts) and what it keeps per
+// environment.
+//
+// The library is loaded by several threads of one process; nothing here is shared between them.
+#include <napi.h>
+
+#include "addon/convert.h"
+#include "addon/engine_wrap.h"
+#include "addon/layout.h"
+#include "addon/testing.h"
+#include "core/host_memory.h"
+#include "cpu/features.h"
+
+namespace inferd {
+namespace {
+
+struct EnvironmentData {
+  Napi::FunctionReference engine_class;
+};
+
+Napi::Value create_engine(const Napi::CallbackInfo& info) {
+  return info.Env().GetInstanceData<EnvironmentData>()->engine_class.New({info[0]});
+}
+
+Napi::Array strings(Napi::Env env, const std::vector<std::string>& list) {
+  Napi::Array out = Napi::Array::New(env, list.size());
+  for (size_t i = 0; i < list.size(); ++i) out.Set(static_cast<uint32_t>(i), list[i]);
+  return out;
+}
+
+Napi::Value system_info(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  return guarded(env, [&] {
+    const CpuFeatures& features = cpu_features();
+    const HostMemory memory = host_memory();
+    Napi::Object out = Napi::Object::New(env);
+    out.Set("cpu", features.cpu);
+    out.Set("physicalCores", physical_cores());
+    out.Set("features", strings(env, features.names));
+    out.Set("isa", best_isa());
+    out.Set("usableIsas", strings(env, usable_isas()));
+    out.Set("totalMemoryBytes", static_cast<double>(memory.total_bytes));
+    out.Set("freeMemoryBytes", static_cast<double>(memory.free_bytes));
+    return out;
+  });
+}
+
+Napi::Value guarded_run_op(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&] { return run_op(info); });
+}
+
+}  // namespace
+
+static Napi::Object initialize(Napi::Env env, Napi::Object exports) {
+  auto* data = new EnvironmentData{Napi::Persistent(EngineWrap::define(env))};
+  env.SetInstanceData(data);  // owns it: deleted with the environment
+  exports.Set("createEngine", Napi::Function::New<create_engine>(env, "createEngine"));
+  exports.Set("systemInfo", Napi::Function::New<system_info>(env, "systemInfo"));
+  exports.Set("layout", Napi::Function::New<layout>(env, "layout"));
+  exports.Set("opNames", Napi::Function::New<op_names>(env, "opNames"));
+  exports.Set("runOp", Napi::Function::New<guarded_run_op>(env, "runOp"));
+  return exports;
+}
+
+NODE_API_MODULE(inferd, initialize)
+
+}  // namespace inferd

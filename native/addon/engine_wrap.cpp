@@ -1,0 +1,142 @@
+#include "addon/engine_wrap.h"
+
+#include "addon/convert.h"
+
+namespace inferd {
+namespace {
+
+EngineOptions read_options(const Napi::Value& value) {
+  const OptionReader r(value);
+  EngineOptions o;
+  o.model_path = r.string("modelPath");
+  o.backend = r.string("backend");
+  o.device_id = r.integer("deviceId");
+  o.threads = r.integer("threads");
+  o.weight_dtype = r.string("weightDtype");
+  o.quantization = r.string("quantization");
+  o.kv_dtype = r.string("kvDtype");
+  o.block_size = r.integer("blockSize");
+  o.max_slots = r.integer("maxSlots");
+  o.max_batch_tokens = r.integer("maxBatchTokens");
+  o.max_model_len = r.integer("maxModelLen");
+  o.sliding_window = r.integer("slidingWindow");
+  o.load_dummy = r.boolean("loadDummy");
+  o.rank = r.integer("rank");
+  o.world_size = r.integer("worldSize");
+  o.isa = r.string("isa");
+  return o;
+}
+
+int64_t read_integer(const Napi::Value& v, const char* what) {
+  const double d = v.IsNumber() ? v.As<Napi::Number>().DoubleValue() : -1;
+  if (!(d >= 0 && d <= 9007199254740991.0))
+    throw Error(ErrorCode::kUsage, format("%s must be a number of at least 0", what));
+  return static_cast<int64_t>(d);
+}
+
+std::span<std::byte> read_bytes(const Napi::Value& v, const char* what) {
+  if (!v.IsTypedArray() || v.As<Napi::TypedArray>().TypedArrayType() != napi_uint8_array) {
+    throw Error(ErrorCode::kUsage, format("%s must be a Uint8Array", what));
+  }
+  auto array = v.As<Napi::Uint8Array>();
+  return {reinterpret_cast<std::byte*>(array.Data()), array.ByteLength()};
+}
+
+}  // namespace
+
+Napi::Function EngineWrap::define(Napi::Env env) {
+  return DefineClass(env, "NativeEngine",
+                     {
+                         InstanceMethod<&EngineWrap::load>("load"),
+                         InstanceMethod<&EngineWrap::model_info>("info"),
+                         InstanceMethod<&EngineWrap::allocate_kv>("allocateKv"),
+                         InstanceMethod<&EngineWrap::submit>("submit"),
+                         InstanceMethod<&EngineWrap::wait>("wait"),
+                         InstanceMethod<&EngineWrap::pending>("pending"),
+                         InstanceMethod<&EngineWrap::last_error>("lastError"),
+                         InstanceMethod<&EngineWrap::close>("close"),
+                     });
+}
+
+EngineWrap::EngineWrap(const Napi::CallbackInfo& info) : Napi::ObjectWrap<EngineWrap>(info) {
+  guarded(info.Env(), [&] { engine_ = std::make_unique<Engine>(read_options(info[0])); });
+}
+
+Engine& EngineWrap::open() const {
+  if (engine_ == nullptr) throw Error(ErrorCode::kClosed, "The engine is closed.");
+  return *engine_;
+}
+
+Napi::Value EngineWrap::load(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  return guarded(env, [&] {
+    const LoadProgress p = open().load(read_integer(info[0], "maxBytes"));
+    Napi::Object out = Napi::Object::New(env);
+    out.Set("doneBytes", static_cast<double>(p.done_bytes));
+    out.Set("totalBytes", static_cast<double>(p.total_bytes));
+    out.Set("done", p.done);
+    return out;
+  });
+}
+
+Napi::Value EngineWrap::model_info(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  return guarded(env, [&] {
+    const ModelInfo m = open().info();
+    Napi::Object out = Napi::Object::New(env);
+    const auto number = [&out](const char* key, int64_t value) {
+      out.Set(key, static_cast<double>(value));
+    };
+    out.Set("architecture", m.architecture);
+    number("vocabSize", m.vocab_size);
+    number("numLayers", m.num_layers);
+    number("hiddenSize", m.hidden_size);
+    number("maxPositions", m.max_positions);
+    number("parameters", m.parameters);
+    number("weightBytes", m.weight_bytes);
+    out.Set("dtype", m.dtype);
+    number("blockBytes", m.block_bytes);
+    number("stepBytes", m.step_bytes);
+    number("freeBytes", m.free_bytes);
+    number("totalBytes", m.total_bytes);
+    out.Set("backend", m.backend);
+    return out;
+  });
+}
+
+Napi::Value EngineWrap::allocate_kv(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&] {
+    open().allocate_kv(read_integer(info[0], "numBlocks"));
+    return info.Env().Undefined();
+  });
+}
+
+Napi::Value EngineWrap::submit(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&] {
+    open().submit(read_bytes(info[0], "plan"));
+    return info.Env().Undefined();
+  });
+}
+
+Napi::Value EngineWrap::wait(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&] {
+    const int64_t bytes =
+        open().wait(read_bytes(info[0], "result"), read_integer(info[1], "timeoutMs"));
+    return Napi::Number::New(info.Env(), static_cast<double>(bytes));
+  });
+}
+
+Napi::Value EngineWrap::pending(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&] { return Napi::Number::New(info.Env(), open().pending()); });
+}
+
+Napi::Value EngineWrap::last_error(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&] { return Napi::String::New(info.Env(), open().last_error()); });
+}
+
+Napi::Value EngineWrap::close(const Napi::CallbackInfo& info) {
+  engine_.reset();
+  return info.Env().Undefined();
+}
+
+}  // namespace inferd

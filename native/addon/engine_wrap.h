@@ -1,0 +1,37 @@
+// The JavaScript object around an Engine (NativeEngine in native/index.ts): argument checks,
+// conversion, lifetime.
+//
+// Thread: the JavaScript thread (main or worker) that made it. The engine is destroyed by close(),
+// by garbage collection, or when the thread's environment ends, even while a step runs: the
+// Engine's destructor waits for the step and joins the backend's threads.
+#pragma once
+#include <napi.h>
+
+#include <memory>
+
+#include "engine/engine.h"
+
+namespace inferd {
+
+class EngineWrap final : public Napi::ObjectWrap<EngineWrap> {
+ public:
+  // The class, to be kept per environment.
+  static Napi::Function define(Napi::Env env);
+  explicit EngineWrap(const Napi::CallbackInfo& info);
+
+ private:
+  Napi::Value load(const Napi::CallbackInfo& info);
+  Napi::Value model_info(const Napi::CallbackInfo& info);
+  Napi::Value allocate_kv(const Napi::CallbackInfo& info);
+  Napi::Value submit(const Napi::CallbackInfo& info);
+  Napi::Value wait(const Napi::CallbackInfo& info);
+  Napi::Value pending(const Napi::CallbackInfo& info);
+  Napi::Value last_error(const Napi::CallbackInfo& info);
+  Napi::Value close(const Napi::CallbackInfo& info);
+
+  Engine& open() const;  // throws Error(kClosed) after close()
+
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace inferd

@@ -1,0 +1,202 @@
+// See testing_call.h.
+#include "addon/testing_call.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+#include "core/error.h"
+#include "core/half.h"
+#include "engine/backends.h"
+
+namespace inferd {
+namespace {
+
+constexpr int32_t kMaxRepeat = 100'000;
+constexpr int64_t kStepTimeoutUs = 120'000'000;
+
+[[noreturn]] void misuse(const std::string& message) {
+  throw Error(ErrorCode::kUsage, "runOp: " + message);
+}
+
+Napi::Object object_field(const Napi::Object& from, const char* name) {
+  const Napi::Value value = from.Get(name);
+  if (!value.IsObject()) misuse(std::string(name) + " must be an object");
+  return value.As<Napi::Object>();
+}
+
+std::string string_field(const Napi::Object& from, const char* name) {
+  const Napi::Value value = from.Get(name);
+  if (!value.IsString()) misuse(std::string(name) + " must be a string");
+  return value.As<Napi::String>().Utf8Value();
+}
+
+int32_t size_value(const Napi::Value& value, const char* name) {
+  const double number = value.IsNumber() ? value.As<Napi::Number>().DoubleValue() : -1;
+  if (!(number >= 0 && number <= std::numeric_limits<int32_t>::max()) ||
+      number != static_cast<double>(static_cast<int32_t>(number))) {
+    misuse(std::string(name) + " must be a whole number of at least 0");
+  }
+  return static_cast<int32_t>(number);
+}
+
+void check_count(const char* name, size_t got, int64_t wanted) {
+  if (static_cast<int64_t>(got) != wanted) {
+    misuse(format("%s has %zu elements and needs %lld", name, got, static_cast<long long>(wanted)));
+  }
+}
+
+}  // namespace
+
+OpTestCall::OpTestCall(const Napi::Object& call)
+    : env_(call.Env()),
+      attrs_(object_field(call, "attrs")),
+      inputs_(object_field(call, "inputs")),
+      op_(string_field(call, "op")) {
+  EngineOptions options;
+  options.backend = string_field(call, "backend");
+  options.isa = string_field(call, "isa");
+  options.threads = size_value(call.Get("threads"), "threads");
+  const Napi::Value repeat = call.Get("repeat");
+  if (!repeat.IsUndefined()) repeat_ = size_value(repeat, "repeat");
+  if (repeat_ > kMaxRepeat) misuse(format("repeat is at most %d", kMaxRepeat));
+  backend_ = make_backend(options);
+}
+
+OpTestCall::~OpTestCall() {
+  for (void* p : memory_) backend_->release(p);
+}
+
+int32_t OpTestCall::size(const char* name) const { return size_value(attrs_.Get(name), name); }
+
+int32_t OpTestCall::size_or(const char* name, int32_t fallback) const {
+  return attrs_.Has(name) ? size(name) : fallback;
+}
+
+float OpTestCall::number(const char* name) const {
+  const Napi::Value value = attrs_.Get(name);
+  if (!value.IsNumber()) misuse(std::string(name) + " must be a number");
+  return value.As<Napi::Number>().FloatValue();
+}
+
+DType OpTestCall::dtype(const char* name) const {
+  const std::string text = string_field(attrs_, name);
+  if (text == "f32") return DType::kF32;
+  if (text == "f16") return DType::kF16;
+  if (text == "bf16") return DType::kBF16;
+  misuse(std::string(name) + " must be f32, f16 or bf16");
+}
+
+bool OpTestCall::has(const char* name) const { return inputs_.Has(name); }
+
+Napi::Float32Array OpTestCall::float_input(const char* name, int64_t count) const {
+  const Napi::Value value = inputs_.Get(name);
+  if (!value.IsTypedArray() ||
+      value.As<Napi::TypedArray>().TypedArrayType() != napi_float32_array) {
+    misuse(std::string(name) + " must be a Float32Array");
+  }
+  auto array = value.As<Napi::Float32Array>();
+  check_count(name, array.ElementLength(), count);
+  return array;
+}
+
+Napi::Int32Array OpTestCall::int_input(const char* name, int64_t count) const {
+  const Napi::Value value = inputs_.Get(name);
+  if (!value.IsTypedArray() || value.As<Napi::TypedArray>().TypedArrayType() != napi_int32_array) {
+    misuse(std::string(name) + " must be an Int32Array");
+  }
+  auto array = value.As<Napi::Int32Array>();
+  check_count(name, array.ElementLength(), count);
+  return array;
+}
+
+void* OpTestCall::take(size_t bytes) {
+  memory_.push_back(backend_->allocate(bytes));
+  return memory_.back();
+}
+
+Tensor OpTestCall::matrix(const char* name, DType dtype, int64_t rows, int64_t cols) {
+  const Napi::Float32Array array = float_input(name, rows * cols);
+  std::vector<std::byte> host(static_cast<size_t>(rows * cols * dtype_bytes(dtype)));
+  for (int64_t i = 0; i < rows * cols; ++i) store_f32(host.data(), dtype, i, array.Data()[i]);
+  const Tensor t = Tensor::matrix(take(host.size()), dtype, rows, cols);
+  backend_->upload(t.data, host.data(), host.size());
+  return t;
+}
+
+Tensor OpTestCall::activations(const char* name, int64_t rows, int64_t cols) {
+  return matrix(name, backend_->info().activation, rows, cols);
+}
+
+float* OpTestCall::floats(const char* name, int64_t count) {
+  return matrix(name, DType::kF32, 1, count).as<float>();
+}
+
+int32_t* OpTestCall::ints(const char* name, int64_t count) {
+  const int32_t* host = host_ints(name, count);
+  auto* device = new_array<int32_t>(count);
+  backend_->upload(device, host, static_cast<size_t>(count) * sizeof(int32_t));
+  return device;
+}
+
+const int32_t* OpTestCall::host_ints(const char* name, int64_t count) {
+  return int_input(name, count).Data();
+}
+
+Tensor OpTestCall::new_activations(int64_t rows, int64_t cols) {
+  const DType dtype = backend_->info().activation;
+  return Tensor::matrix(take(static_cast<size_t>(rows * cols * dtype_bytes(dtype))), dtype, rows,
+                        cols);
+}
+
+void OpTestCall::output(const char* name, const Tensor& t) { outputs_.push_back({name, t}); }
+
+void OpTestCall::output_floats(const char* name, const float* data, int64_t count) {
+  outputs_.push_back({name, Tensor::matrix(const_cast<float*>(data), DType::kF32, 1, count)});
+}
+
+void OpTestCall::output_ints(const char* name, const int32_t* data, int64_t count) {
+  outputs_.push_back({name, Tensor::matrix(const_cast<int32_t*>(data), DType::kI32, 1, count)});
+}
+
+void OpTestCall::step(const std::function<void()>& work) {
+  backend_->run_step(0, work);
+  if (!backend_->wait_step(0, kStepTimeoutUs))
+    throw Error(ErrorCode::kDevice, "runOp: the op did not finish in two minutes");
+}
+
+Napi::Value OpTestCall::read_back(const Tensor& t) {
+  const auto count = static_cast<size_t>(t.size());
+  std::vector<std::byte> host(count * static_cast<size_t>(dtype_bytes(t.dtype)));
+  backend_->download(host.data(), t.data, host.size());
+  if (t.dtype == DType::kI32) {
+    Napi::Int32Array array = Napi::Int32Array::New(env_, count);
+    std::copy_n(reinterpret_cast<const int32_t*>(host.data()), count, array.Data());
+    return array;
+  }
+  Napi::Float32Array array = Napi::Float32Array::New(env_, count);
+  for (size_t i = 0; i < count; ++i)
+    array.Data()[i] = load_f32(host.data(), t.dtype, static_cast<int64_t>(i));
+  return array;
+}
+
+Napi::Object OpTestCall::run(const std::function<void()>& work) {
+  step(work);
+  Napi::Object result = Napi::Object::New(env_);
+  for (const Output& o : outputs_) result.Set(o.name, read_back(o.tensor));
+  if (repeat_ > 0) {
+    Napi::Float32Array timings = Napi::Float32Array::New(env_, static_cast<size_t>(repeat_));
+    for (int32_t i = 0; i < repeat_; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      step(work);
+      timings.Data()[i] =
+          std::chrono::duration<float, std::micro>(std::chrono::steady_clock::now() - start)
+              .count();
+    }
+    result.Set("timings_us", timings);
+  }
+  return result;
+}
+
+}  // namespace inferd

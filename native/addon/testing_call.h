@@ -1,0 +1,81 @@
+// One call of the op table: reads attributes and inputs of the JavaScript object, moves them to the
+// device, runs the op as a step, brings outputs back. Lives for one runOp call on the calling
+// thread.
+//
+// Inputs are float32 or int32 arrays; they are converted to what the op takes (activation type, KV
+// type ...) and back. All sizes are checked against the attributes, so that a wrong test gets a
+// sentence and not a crash.
+#pragma once
+#include <napi.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/backend.h"
+
+namespace inferd {
+
+class OpTestCall {
+ public:
+  // @throws Error(kUsage) when fields are missing.
+  explicit OpTestCall(const Napi::Object& call);
+  ~OpTestCall();
+  OpTestCall(const OpTestCall&) = delete;
+  OpTestCall& operator=(const OpTestCall&) = delete;
+
+  const std::string& op() const { return op_; }
+  Backend& backend() { return *backend_; }
+
+  // Attributes. Integers are >= 0.
+  int32_t size(const char* name) const;
+  int32_t size_or(const char* name, int32_t fallback) const;
+  float number(const char* name) const;
+  DType dtype(const char* name) const;  // "f32", "f16" or "bf16"
+
+  bool has_attr(const char* name) const { return attrs_.Has(name); }
+  bool has(const char* name) const;  // an input
+  // Input arrays on the device. The count must be exact.
+  Tensor activations(const char* name, int64_t rows, int64_t cols);
+  Tensor matrix(const char* name, DType dtype, int64_t rows, int64_t cols);
+  float* floats(const char* name, int64_t count);
+  int32_t* ints(const char* name, int64_t count);
+  // The same on the host; valid until the end of the call.
+  const int32_t* host_ints(const char* name, int64_t count);
+
+  // Zeroed device memory.
+  Tensor new_activations(int64_t rows, int64_t cols);
+  template <typename T>
+  T* new_array(int64_t count) {
+    return static_cast<T*>(take(static_cast<size_t>(count) * sizeof(T)));
+  }
+
+  // Names what the call returns; read back after the first run.
+  void output(const char* name, const Tensor& t);
+  void output_floats(const char* name, const float* data, int64_t count);
+  void output_ints(const char* name, const int32_t* data, int64_t count);
+
+  // Runs `step` once and reads the outputs; then `repeat` times more, timed one by one.
+  Napi::Object run(const std::function<void()>& step);
+
+ private:
+  struct Output {
+    std::string name;
+    Tensor tensor;  // flat
+  };
+  void* take(size_t bytes);
+  Napi::Float32Array float_input(const char* name, int64_t count) const;
+  Napi::Int32Array int_input(const char* name, int64_t count) const;
+  void step(const std::function<void()>& work);
+  Napi::Value read_back(const Tensor& t);
+
+  Napi::Env env_;
+  Napi::Object attrs_, inputs_;
+  std::string op_;
+  int32_t repeat_ = 0;
+  std::unique_ptr<Backend> backend_;
+  std::vector<void*> memory_;
+  std::vector<Output> outputs_;
+};
+
+}  // namespace inferd

@@ -1,0 +1,134 @@
+// Table rows of the ops on activations: attributes | inputs -> outputs.
+// Shapes are [rows, cols]; types in attributes are "f32", "f16" or "bf16".
+//
+// embed: rows vocab cols dtype | table[vocab, cols] ids[rows] -> out[rows, cols]
+//
+// rms_norm: rows cols eps | x weight[cols] -> out
+//
+// add_rms_norm: rows cols eps | inout x weight[cols] -> out inout
+//
+// add: rows cols | inout x -> inout
+//
+// linear: rows cols outs dtype source_dtype? parts? | x weight[outs, cols] bias?[outs] -> out
+//   The weight is given as source_dtype and filled in `parts` calls of about equal size.
+//
+// silu_mul: rows cols | gate_up[rows, 2 cols] -> out[rows, cols]
+//
+// gather_rows: rows cols count | x ids[count] -> out[count, cols]
+//
+// copy_blocks: num_blocks kv_heads block_size head_dim kv_dtype count | k v pairs[2 count] -> k v
+#include "addon/testing_ops.h"
+
+#include "core/error.h"
+
+namespace inferd {
+namespace {
+
+Napi::Object run_embed(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols");
+  const Tensor table = c.matrix("table", c.dtype("dtype"), c.size("vocab"), cols);
+  const int32_t* ids = c.ints("ids", rows);
+  const Tensor out = c.new_activations(rows, cols);
+  c.output("out", out);
+  return c.run([&] { c.backend().embed(out, table, ids); });
+}
+
+Napi::Object run_rms_norm(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols");
+  const Tensor x = c.activations("x", rows, cols), out = c.new_activations(rows, cols);
+  const float* weight = c.floats("weight", cols);
+  const float eps = c.number("eps");
+  c.output("out", out);
+  return c.run([&] { c.backend().rms_norm(out, x, weight, eps); });
+}
+
+Napi::Object run_add_rms_norm(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols");
+  const Tensor inout = c.activations("inout", rows, cols), x = c.activations("x", rows, cols);
+  const Tensor out = c.new_activations(rows, cols);
+  const float* weight = c.floats("weight", cols);
+  const float eps = c.number("eps");
+  c.output("out", out);
+  c.output("inout", inout);
+  return c.run([&] { c.backend().add_rms_norm(out, inout, x, weight, eps); });
+}
+
+Napi::Object run_add(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols");
+  const Tensor inout = c.activations("inout", rows, cols), x = c.activations("x", rows, cols);
+  c.output("inout", inout);
+  return c.run([&] { c.backend().add(inout, x); });
+}
+
+// Fills a weight from host rows that lie at an odd address, as they may in a checkpoint.
+PackedWeightPtr fill(OpTestCall& c, int32_t outs, int32_t cols) {
+  const DType stored = c.has_attr("source_dtype") ? c.dtype("source_dtype") : c.dtype("dtype");
+  const Tensor device = c.matrix("weight", stored, outs, cols);
+  const int64_t row_bytes = cols * dtype_bytes(stored);
+  std::vector<std::byte> host(static_cast<size_t>(outs * row_bytes) + 1);
+  c.backend().download(host.data() + 1, device.data, static_cast<size_t>(outs * row_bytes));
+  PackedWeightPtr weight = c.backend().make_weight(outs, cols, c.dtype("dtype"));
+  const int32_t parts = c.size_or("parts", 1);
+  for (int32_t p = 0, row = 0; p < parts; ++p) {
+    const int32_t end = static_cast<int32_t>(int64_t{outs} * (p + 1) / parts);
+    c.backend().fill_weight(
+        *weight, row, Tensor::matrix(host.data() + 1 + row * row_bytes, stored, end - row, cols));
+    row = end;
+  }
+  return weight;
+}
+
+Napi::Object run_linear(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols"), outs = c.size("outs");
+  const Tensor x = c.activations("x", rows, cols), out = c.new_activations(rows, outs);
+  const PackedWeightPtr weight = fill(c, outs, cols);
+  const float* bias = c.has("bias") ? c.floats("bias", outs) : nullptr;
+  c.output("out", out);
+  return c.run([&] { c.backend().linear(out, x, *weight, bias); });
+}
+
+Napi::Object run_silu_mul(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols");
+  const Tensor gate_up = c.activations("gate_up", rows, 2 * int64_t{cols}),
+               out = c.new_activations(rows, cols);
+  c.output("out", out);
+  return c.run([&] { c.backend().silu_mul(out, gate_up); });
+}
+
+Napi::Object run_gather_rows(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols"), count = c.size("count");
+  const Tensor x = c.activations("x", rows, cols), out = c.new_activations(count, cols);
+  const int32_t* ids = c.ints("ids", count);
+  c.output("out", out);
+  return c.run([&] { c.backend().gather_rows(out, x, ids, count); });
+}
+
+Napi::Object run_copy_blocks(OpTestCall& c) {
+  const int32_t blocks = c.size("num_blocks"), heads = c.size("kv_heads"), count = c.size("count");
+  const int32_t block_size = c.size("block_size"), head_dim = c.size("head_dim");
+  const DType dtype = c.dtype("kv_dtype");
+  const int64_t width = int64_t{heads} * block_size * head_dim;
+  const Tensor k = c.matrix("k", dtype, blocks, width), v = c.matrix("v", dtype, blocks, width);
+  const auto* pairs = reinterpret_cast<const BlockCopy*>(c.host_ints("pairs", 2 * int64_t{count}));
+  const KvLayer kv{k.data, v.data, dtype, blocks, block_size, heads, head_dim};
+  c.output("k", k);
+  c.output("v", v);
+  return c.run([&] { c.backend().copy_blocks(kv, pairs, count); });
+}
+
+constexpr OpTest kTests[] = {
+    {"embed", run_embed},
+    {"rms_norm", run_rms_norm},
+    {"add_rms_norm", run_add_rms_norm},
+    {"add", run_add},
+    {"linear", run_linear},
+    {"silu_mul", run_silu_mul},
+    {"gather_rows", run_gather_rows},
+    {"copy_blocks", run_copy_blocks},
+};
+
+}  // namespace
+
+std::span<const OpTest> dense_op_tests() { return kTests; }
+
+}  // namespace inferd

@@ -1,0 +1,19 @@
+// The rows of the op table: each names an op, reads its attributes and inputs, and runs it. See
+// testing_ops.cpp for what each takes.
+#pragma once
+#include <span>
+
+#include "addon/testing_call.h"
+
+namespace inferd {
+
+struct OpTest {
+  const char* name;
+  Napi::Object (*run)(OpTestCall& call);
+};
+
+// testing_ops.cpp and testing_step_ops.cpp
+std::span<const OpTest> dense_op_tests();
+std::span<const OpTest> step_op_tests();
+
+}  // namespace inferd

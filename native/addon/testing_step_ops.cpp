@@ -1,0 +1,243 @@
+// Table rows of the ops on slot tables and rows of a step: attributes | inputs -> outputs.
+// `rows` are plan rows (slot, start, count, flags); `blocks` block tables [max_slots, max_blocks];
+// k and v caches [num_blocks, kv_heads, block_size, head_dim], converted to kv_dtype and back.
+//
+// rope_and_cache: KV rotary_dim factor norm_eps | CACHE inv_freq[rotary_dim / 2] q_norm?[head_dim]
+//   k_norm?[head_dim] -> qkv k v
+//
+// attention: KV scale window | CACHE -> out
+//   KV = heads kv_heads head_dim block_size num_blocks max_blocks max_slots num_rows kv_dtype
+//   CACHE = qkv rows blocks k v
+//
+// sample: TABLE vocab num_samples | TABLES logits[num_samples, vocab] samples[num_samples, 2]
+//   -> tokens logprobs ranks top_ids[., 20] top_logprobs[., 20] top_counts history lengths
+//   TABLE = max_slots max_len max_bias max_masked
+//   TABLES = tokens lengths prompt_lens sampling bias_ids bias_values num_bias masked_ids
+//   num_masked
+//
+// score: rows vocab top | logits targets[rows] -> as sample, without tokens, history and lengths
+//
+// apply_slots: TABLE max_blocks num_rows plan_words | TABLES blocks plan rows
+//   -> TABLES blocks, and ids positions token_rows of the rows
+#include <algorithm>
+#include <cstring>
+
+#include "addon/testing_ops.h"
+#include "core/error.h"
+
+namespace inferd {
+namespace {
+
+constexpr int32_t kTopStride = 20;
+
+// The parts of a step batch that the inputs give; owns the offsets.
+struct TestBatch {
+  StepBatch batch{};
+  std::vector<int32_t> offsets{0};
+};
+
+TestBatch make_batch(OpTestCall& c) {
+  TestBatch t;
+  StepBatch& b = t.batch;
+  b.num_rows = c.size("num_rows");
+  b.host_rows = reinterpret_cast<const PlanRow*>(c.host_ints("rows", 4 * int64_t{b.num_rows}));
+  b.rows = reinterpret_cast<const PlanRow*>(c.ints("rows", 4 * int64_t{b.num_rows}));
+  for (int32_t r = 0; r < b.num_rows; ++r) {
+    const PlanRow& row = b.host_rows[r];
+    if (row.slot < 0 || row.slot >= c.size("max_slots") || row.start < 0 || row.count <= 0) {
+      throw Error(ErrorCode::kUsage, format("runOp: row %d is out of range", r));
+    }
+    t.offsets.push_back(t.offsets.back() + row.count);
+    b.max_row_count = std::max(b.max_row_count, row.count);
+    b.max_context = std::max(b.max_context, row.start + row.count);
+  }
+  b.num_tokens = t.offsets.back();
+  auto* offsets = c.new_array<int32_t>(b.num_rows + 1);
+  c.backend().upload(offsets, t.offsets.data(), t.offsets.size() * sizeof(int32_t));
+  b.row_offsets = offsets;
+  b.ids = c.new_array<int32_t>(b.num_tokens);
+  b.positions = c.new_array<int32_t>(b.num_tokens);
+  b.token_rows = c.new_array<int32_t>(b.num_tokens);
+  return t;
+}
+
+// Positions and rows of the tokens, as gather_tokens fills them.
+void fill_positions(OpTestCall& c, TestBatch& t) {
+  std::vector<int32_t> positions, rows;
+  for (int32_t r = 0; r < t.batch.num_rows; ++r) {
+    for (int32_t i = 0; i < t.batch.host_rows[r].count; ++i) {
+      positions.push_back(t.batch.host_rows[r].start + i);
+      rows.push_back(r);
+    }
+  }
+  c.backend().upload(t.batch.positions, positions.data(), positions.size() * sizeof(int32_t));
+  c.backend().upload(t.batch.token_rows, rows.data(), rows.size() * sizeof(int32_t));
+}
+
+struct TestKv {
+  KvLayer layer;
+  Tensor k, v;
+  SlotTables tables{};
+};
+
+TestKv make_kv(OpTestCall& c, const StepBatch& batch) {
+  TestKv kv;
+  const int32_t blocks = c.size("num_blocks"), heads = c.size("kv_heads");
+  const int32_t block_size = c.size("block_size"), head_dim = c.size("head_dim");
+  const DType dtype = c.dtype("kv_dtype");
+  kv.k = c.matrix("k", dtype, blocks, int64_t{heads} * block_size * head_dim);
+  kv.v = c.matrix("v", dtype, blocks, int64_t{heads} * block_size * head_dim);
+  kv.layer = {kv.k.data, kv.v.data, dtype, blocks, block_size, heads, head_dim};
+  kv.tables.max_slots = c.size("max_slots");
+  kv.tables.max_blocks = c.size("max_blocks");
+  const int64_t entries = int64_t{kv.tables.max_slots} * kv.tables.max_blocks;
+  kv.tables.blocks = c.ints("blocks", entries);
+  const int32_t* host = c.host_ints("blocks", entries);
+  if (std::any_of(host, host + entries, [&](int32_t b) { return b >= blocks; }) ||
+      block_size == 0 || batch.max_context > int64_t{kv.tables.max_blocks} * block_size ||
+      c.size("heads") % std::max(1, heads) != 0) {
+    throw Error(ErrorCode::kUsage, "runOp: blocks, block_size, heads or rows are out of range");
+  }
+  return kv;
+}
+
+Napi::Object run_rope_and_cache(OpTestCall& c) {
+  TestBatch t = make_batch(c);
+  fill_positions(c, t);
+  const TestKv kv = make_kv(c, t.batch);
+  QkvArgs args;
+  args.heads = c.size("heads");
+  args.kv = kv.layer;
+  args.qkv = c.activations("qkv", t.batch.num_tokens,
+                           int64_t{args.heads + 2 * args.kv.kv_heads} * args.kv.head_dim);
+  args.rope = {c.floats("inv_freq", c.size("rotary_dim") / 2), c.number("factor"),
+               c.size("rotary_dim")};
+  args.q_norm = c.has("q_norm") ? c.floats("q_norm", args.kv.head_dim) : nullptr;
+  args.k_norm = c.has("k_norm") ? c.floats("k_norm", args.kv.head_dim) : nullptr;
+  args.norm_eps = c.number("norm_eps");
+  c.output("qkv", args.qkv);
+  c.output("k", kv.k);
+  c.output("v", kv.v);
+  return c.run([&] { c.backend().rope_and_cache(args, kv.tables, t.batch); });
+}
+
+Napi::Object run_attention(OpTestCall& c) {
+  TestBatch t = make_batch(c);
+  fill_positions(c, t);
+  const TestKv kv = make_kv(c, t.batch);
+  AttentionArgs args;
+  args.heads = c.size("heads");
+  args.kv = kv.layer;
+  args.qkv = c.activations("qkv", t.batch.num_tokens,
+                           int64_t{args.heads + 2 * args.kv.kv_heads} * args.kv.head_dim);
+  args.out = c.new_activations(t.batch.num_tokens, int64_t{args.heads} * args.kv.head_dim);
+  args.scale = c.number("scale");
+  args.window = c.size("window");
+  c.output("out", args.out);
+  return c.run([&] { c.backend().attention(args, kv.tables, t.batch); });
+}
+
+SampleOutputs new_outputs(OpTestCall& c, int64_t n) {
+  const SampleOutputs out{.tokens = c.new_array<int32_t>(n),
+                          .logprobs = c.new_array<float>(n),
+                          .ranks = c.new_array<int32_t>(n),
+                          .top_ids = c.new_array<int32_t>(n * kTopStride),
+                          .top_logprobs = c.new_array<float>(n * kTopStride),
+                          .top_counts = c.new_array<int32_t>(n)};
+  c.output_floats("logprobs", out.logprobs, n);
+  c.output_ints("ranks", out.ranks, n);
+  c.output_ints("top_ids", out.top_ids, n * kTopStride);
+  c.output_floats("top_logprobs", out.top_logprobs, n * kTopStride);
+  c.output_ints("top_counts", out.top_counts, n);
+  return out;
+}
+
+SlotTables make_tables(OpTestCall& c) {
+  SlotTables t{};
+  t.max_slots = c.size("max_slots");
+  t.max_len = c.size("max_len");
+  t.max_bias = c.size("max_bias");
+  t.max_masked = c.size("max_masked");
+  const int64_t slots = t.max_slots;
+  t.tokens = c.ints("tokens", slots * t.max_len);
+  t.lengths = c.ints("lengths", slots);
+  t.prompt_lens = c.ints("prompt_lens", slots);
+  t.sampling = reinterpret_cast<SamplingRow*>(
+      c.ints("sampling", slots * static_cast<int64_t>(sizeof(SamplingRow) / 4)));
+  t.bias_ids = c.ints("bias_ids", slots * t.max_bias);
+  t.bias_values = c.floats("bias_values", slots * t.max_bias);
+  t.num_bias = c.ints("num_bias", slots);
+  t.masked_ids = c.ints("masked_ids", slots * t.max_masked);
+  t.num_masked = c.ints("num_masked", slots);
+  return t;
+}
+
+Napi::Object run_sample(OpTestCall& c) {
+  const SlotTables tables = make_tables(c);
+  StepBatch batch{};
+  batch.num_samples = c.size("num_samples");
+  batch.host_samples =
+      reinterpret_cast<const PlanSample*>(c.host_ints("samples", 2 * int64_t{batch.num_samples}));
+  batch.samples =
+      reinterpret_cast<const PlanSample*>(c.ints("samples", 2 * int64_t{batch.num_samples}));
+  for (int32_t i = 0; i < batch.num_samples; ++i) {
+    const int32_t slot = batch.host_samples[i].slot;
+    if (slot < 0 || slot >= tables.max_slots)
+      throw Error(ErrorCode::kUsage, "runOp: a sample's slot is out of range");
+  }
+  const Tensor logits = c.activations("logits", batch.num_samples, c.size("vocab"));
+  const SampleOutputs out = new_outputs(c, batch.num_samples);
+  c.output_ints("tokens", out.tokens, batch.num_samples);
+  c.output_ints("history", tables.tokens, int64_t{tables.max_slots} * tables.max_len);
+  c.output_ints("lengths", tables.lengths, tables.max_slots);
+  return c.run([&] { c.backend().sample(logits, tables, batch, out); });
+}
+
+Napi::Object run_score(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), vocab = c.size("vocab"), top = c.size("top");
+  const Tensor logits = c.activations("logits", rows, vocab);
+  const int32_t* targets = c.ints("targets", rows);
+  const SampleOutputs out = new_outputs(c, rows);
+  return c.run([&] { c.backend().score(logits, targets, top, out); });
+}
+
+Napi::Object run_apply_slots(OpTestCall& c) {
+  SlotTables t = make_tables(c);
+  t.max_blocks = c.size("max_blocks");
+  t.blocks = c.ints("blocks", int64_t{t.max_slots} * t.max_blocks);
+  const int32_t* plan = c.host_ints("plan", c.size("plan_words"));
+  TestBatch batch = make_batch(c);
+  const int64_t slots = t.max_slots;
+  c.output_ints("tokens", t.tokens, slots * t.max_len);
+  c.output_ints("lengths", t.lengths, slots);
+  c.output_ints("prompt_lens", t.prompt_lens, slots);
+  c.output_ints("sampling", reinterpret_cast<int32_t*>(t.sampling),
+                slots * static_cast<int64_t>(sizeof(SamplingRow) / 4));
+  c.output_ints("bias_ids", t.bias_ids, slots * t.max_bias);
+  c.output_floats("bias_values", t.bias_values, slots * t.max_bias);
+  c.output_ints("num_bias", t.num_bias, slots);
+  c.output_ints("masked_ids", t.masked_ids, slots * t.max_masked);
+  c.output_ints("num_masked", t.num_masked, slots);
+  c.output_ints("blocks", t.blocks, slots * t.max_blocks);
+  c.output_ints("ids", batch.batch.ids, batch.batch.num_tokens);
+  c.output_ints("positions", batch.batch.positions, batch.batch.num_tokens);
+  c.output_ints("token_rows", batch.batch.token_rows, batch.batch.num_tokens);
+  return c.run([&] {
+    c.backend().apply_slots(t, plan);
+    c.backend().gather_tokens(t, batch.batch);
+  });
+}
+
+constexpr OpTest kTests[] = {
+    {"rope_and_cache", run_rope_and_cache},
+    {"attention", run_attention},
+    {"sample", run_sample},
+    {"score", run_score},
+    {"apply_slots", run_apply_slots},
+};
+
+}  // namespace
+
+std::span<const OpTest> step_op_tests() { return kTests; }
+
+}  // namespace inferd

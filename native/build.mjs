@@ -1,0 +1,211 @@
+/**
+ * Builds the native addon with CMake: `npm run build:native`, also run by `npm install`.
+ *
+ *   node native/build.mjs [--sanitize address|thread|undefined] [--verbose]
+ *
+ * The result is native/build/inferd.node (or native/build/<sanitizer>/inferd.node). Nothing is downloaded: the Node headers come from
+ * the packages node-api-headers and node-addon-api. When no source changed since the last good build it returns at once, without
+ * starting CMake. Several invocations at a time are safe: a lock file serialises them, and the finished library is moved into place
+ * whole, so that a running process never loads half of one.
+ */
+import { spawn, spawnSync } from 'node:child_process';
+import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+import { dirname, join, relative } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const EXIT_USAGE = 64;
+const EXIT_UNAVAILABLE = 69;
+const EXIT_FAILED = 70;
+const LOCK_TIMEOUT_MS = 20 * 60_000;
+const INSTALL = 'on Debian or Ubuntu: sudo apt install cmake make g++';
+
+const nativeDir = dirname(fileURLToPath(import.meta.url));
+const modules = join(dirname(nativeDir), 'node_modules');
+
+function fail(message, code) {
+  process.stderr.write(`${message}\n`);
+  process.exit(code);
+}
+
+function parseArguments(argv) {
+  const options = { sanitize: '', verbose: false };
+  for (let i = 0; i < argv.length; i++) {
+    if (argv[i] === '--verbose') options.verbose = true;
+    else if (argv[i] === '--sanitize' && ['address', 'thread', 'undefined'].includes(argv[i + 1])) options.sanitize = argv[++i];
+    else fail('usage: node native/build.mjs [--sanitize address|thread|undefined] [--verbose]', EXIT_USAGE);
+  }
+  return options;
+}
+
+/** Names, sizes and times of everything the library is made from; equal text = nothing to do. */
+function fingerprint(buildArguments) {
+  const lines = [process.arch, process.platform, ...buildArguments];
+  const walk = (dir) => {
+    for (const entry of readdirSync(dir, { withFileTypes: true }).sort((a, b) => (a.name < b.name ? -1 : 1))) {
+      const path = join(dir, entry.name);
+      if (entry.isDirectory()) {
+        if (entry.name !== 'build') walk(path);
+      } else if (/\.(cpp|h|txt)$/.test(entry.name)) {
+        const info = statSync(path);
+        lines.push(`${relative(nativeDir, path)} ${info.size} ${info.mtimeMs}`);
+      }
+    }
+  };
+  walk(nativeDir);
+  for (const name of ['node-addon-api', 'node-api-headers']) lines.push(`${name} ${packageVersion(name)}`);
+  return lines.join('\n');
+}
+
+function packageVersion(name) {
+  const file = join(modules, name, 'package.json');
+  if (!existsSync(file)) fail(`The package ${name} is missing; run "npm install" in ${dirname(nativeDir)}.`, EXIT_UNAVAILABLE);
+  return JSON.parse(readFileSync(file, 'utf8')).version;
+}
+
+function works(command, ...args) {
+  const run = spawnSync(command, args, { encoding: 'utf8' });
+  return run.status === 0 ? run.stdout : null;
+}
+
+/** Ends the process with one sentence when a tool is missing or too old. */
+function checkTools() {
+  const cmake = works('cmake', '--version');
+  if (cmake === null) fail(`The native engine needs cmake 3.18 or newer, which was not found; install it (${INSTALL}).`, EXIT_UNAVAILABLE);
+  const [major = 0, minor = 0] = (/version (\d+)\.(\d+)/.exec(cmake) ?? []).slice(1).map(Number);
+  if (major < 3 || (major === 3 && minor < 18)) {
+    fail(
+      `The native engine needs cmake 3.18 or newer, and ${major}.${minor} was found; install a newer one (${INSTALL}).`,
+      EXIT_UNAVAILABLE,
+    );
+  }
+  if (works('make', '--version') === null)
+    fail(`The native engine needs make, which was not found; install it (${INSTALL}).`, EXIT_UNAVAILABLE);
+  const compilers = process.env['CXX'] ? [process.env['CXX']] : ['c++', 'g++', 'clang++'];
+  const found = compilers.filter((name) => works(name, '--version') !== null);
+  if (found.length === 0) {
+    fail(
+      `The native engine needs a C++20 compiler, and none of ${compilers.join(', ')} was found; install one (${INSTALL}).`,
+      EXIT_UNAVAILABLE,
+    );
+  }
+  const compiler = found.find((name) => spawnSync(name, ['-std=c++20', '-fsyntax-only', '-x', 'c++', '-'], { input: PROBE }).status === 0);
+  if (compiler === undefined) {
+    fail(
+      `The native engine needs a C++20 compiler (g++ 11, clang 14 or newer), and ${found.join(', ')} cannot; install one (${INSTALL}).`,
+      EXIT_UNAVAILABLE,
+    );
+  }
+  return compiler;
+}
+
+const PROBE = '#include <bit>\n#include <span>\nfloat f(unsigned u) { return std::bit_cast<float>(u); }\n';
+
+/** Takes the lock of a build folder; a lock whose process is gone is taken over. Returns the function that gives it back. */
+async function lock(buildDir) {
+  const file = join(buildDir, '.lock');
+  const deadline = Date.now() + LOCK_TIMEOUT_MS;
+  for (;;) {
+    try {
+      writeFileSync(file, String(process.pid), { flag: 'wx' });
+      return () => rmSync(file, { force: true });
+    } catch (error) {
+      if (error.code !== 'EEXIST') throw error;
+    }
+    if (abandoned(file)) {
+      // Renaming first makes exactly one of several waiting processes the one that removes it.
+      const mine = `${file}.${process.pid}`;
+      try {
+        renameSync(file, mine);
+        if (abandoned(mine)) rmSync(mine, { force: true });
+        else renameSync(mine, file);
+      } catch {
+        // Another process was quicker.
+      }
+    } else if (Date.now() > deadline) {
+      fail(
+        `Another build holds ${file} for more than ${LOCK_TIMEOUT_MS / 60_000} minutes; remove the file if no build runs.`,
+        EXIT_UNAVAILABLE,
+      );
+    } else {
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+  }
+}
+
+function abandoned(file) {
+  try {
+    const pid = Number(readFileSync(file, 'utf8'));
+    // An empty file is a lock being written right now, unless it stays empty.
+    if (!Number.isInteger(pid) || pid <= 0) return Date.now() - statSync(file).mtimeMs > 5000;
+    process.kill(pid, 0);
+    return false;
+  } catch (error) {
+    return error.code === 'ESRCH';
+  }
+}
+
+/** Runs a command; its output is shown only when it fails, except for make's progress on a terminal. */
+function run(command, args, { verbose }) {
+  return new Promise((resolve) => {
+    const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+    let output = '';
+    const keep = (chunk) => {
+      const text = chunk.toString();
+      output += text;
+      if (verbose) process.stderr.write(text);
+      else if (process.stderr.isTTY) {
+        const percent = /\[\s*(\d+)%\]/g;
+        const last = [...text.matchAll(percent)].at(-1);
+        if (last) process.stderr.write(`\rBuilding the native engine: ${last[1]} %`);
+      }
+    };
+    child.stdout.on('data', keep);
+    child.stderr.on('data', keep);
+    child.on('error', (error) => resolve({ status: 1, output: String(error) }));
+    child.on('close', (status) => resolve({ status: status ?? 1, output: verbose ? '' : output }));
+  });
+}
+
+async function main() {
+  const options = parseArguments(process.argv.slice(2));
+  const buildDir = join(nativeDir, 'build', options.sanitize);
+  const target = join(buildDir, 'inferd.node');
+  const stamp = join(buildDir, '.fingerprint');
+  const buildArguments = [`sanitize=${options.sanitize}`, `CXX=${process.env['CXX'] ?? ''}`];
+  const current = () => existsSync(target) && existsSync(stamp) && readFileSync(stamp, 'utf8') === fingerprint(buildArguments);
+  if (current()) return;
+
+  mkdirSync(buildDir, { recursive: true });
+  const unlock = await lock(buildDir);
+  process.on('exit', unlock);
+  process.on('SIGINT', () => process.exit(130));
+  process.on('SIGTERM', () => process.exit(143));
+  if (current()) return;
+
+  const started = Date.now();
+  const compiler = checkTools();
+  const wanted = fingerprint(buildArguments);
+  const cmakeDir = join(buildDir, 'cmake');
+  process.stderr.write('Building the native engine (the first time takes about a minute)');
+  process.stderr.write(process.stderr.isTTY ? '\r' : ' ...\n');
+  const configure = [
+    ...['-S', nativeDir, '-B', cmakeDir, '-G', 'Unix Makefiles', '-DCMAKE_BUILD_TYPE=Release', `-DCMAKE_CXX_COMPILER=${compiler}`],
+    `-DNODE_API_HEADERS=${join(modules, 'node-api-headers', 'include')}`,
+    ...[`-DNODE_ADDON_API=${join(modules, 'node-addon-api')}`, `-DINFERD_SANITIZE=${options.sanitize}`],
+  ];
+  let done = await run('cmake', configure, options);
+  if (done.status === 0) done = await run('cmake', ['--build', cmakeDir, '--parallel', String(availableParallelism())], options);
+  if (done.status !== 0) {
+    process.stderr.write(`\n${done.output}`);
+    fail('The native engine did not compile; the compiler output is above.', EXIT_FAILED);
+  }
+  const fresh = join(buildDir, `inferd.node.${process.pid}`);
+  copyFileSync(join(cmakeDir, 'inferd.node'), fresh);
+  renameSync(fresh, target);
+  writeFileSync(stamp, wanted);
+  const line = `Built the native engine in ${((Date.now() - started) / 1000).toFixed(1)} s`;
+  process.stderr.write(`${process.stderr.isTTY ? '\r' : ''}${line.padEnd(72)}\n`);
+}
+
+await main();

@@ -1,0 +1,148 @@
+// Rotation of queries and keys, writes of the KV cache, and the cutting of attention into tasks. On
+// the stream thread.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/error.h"
+#include "cpu/cpu_backend.h"
+
+namespace inferd::cpu {
+namespace {
+
+void check_head_dim(int32_t head_dim) {
+  if (head_dim <= 0 || head_dim > kMaxHeadDim || head_dim % 8 != 0) {
+    throw Error(ErrorCode::kUnsupported,
+                format("head size %d: the CPU backend takes multiples of 8 up to %d", head_dim,
+                       kMaxHeadDim));
+  }
+}
+
+// Byte offset of the vector of (block, kv head, place in the block).
+int64_t kv_offset(const KvLayer& kv, int64_t block, int64_t head, int64_t place) {
+  return ((block * kv.kv_heads + head) * kv.block_size + place) * kv.head_dim *
+         dtype_bytes(kv.dtype);
+}
+
+}  // namespace
+
+// Cosines and sines of all tokens of the step, made once for all layers. Angles in double: at
+// position 10^6 the float product of position and frequency is off by up to 0.03 radians.
+const float* CpuBackend::rope_table(const RopeTable& rope, const StepBatch& batch) {
+  const int32_t half = rope.rotary_dim / 2;
+  const RopeKey key{step_, rope.inv_freq,        batch.positions, batch.num_tokens,
+                    half,  rope.attention_factor};
+  if (key == rope_key_) return rope_values_.data();
+  rope_values_.resize(std::max(
+      rope_values_.size(), static_cast<size_t>(batch.num_tokens) * 2 * static_cast<size_t>(half)));
+  over_rows(batch.num_tokens, 64 * half, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      float* cos = rope_values_.data() + i * 2 * half;
+      for (int32_t j = 0; j < half; ++j) {
+        const double angle =
+            static_cast<double>(batch.positions[i]) * static_cast<double>(rope.inv_freq[j]);
+        cos[j] = static_cast<float>(std::cos(angle) * static_cast<double>(rope.attention_factor));
+        cos[half + j] =
+            static_cast<float>(std::sin(angle) * static_cast<double>(rope.attention_factor));
+      }
+    }
+  });
+  rope_key_ = key;
+  return rope_values_.data();
+}
+
+void CpuBackend::rope_and_cache(const QkvArgs& args, const SlotTables& t, const StepBatch& batch) {
+  const KvLayer& kv = args.kv;
+  check_head_dim(kv.head_dim);
+  const int32_t half = args.rope.rotary_dim / 2;
+  const float* table = rope_table(args.rope, batch);
+  const auto store = kernels_.from_f32[static_cast<size_t>(kv.dtype)];
+  const int64_t width = int64_t{args.heads + 2 * kv.kv_heads} * kv.head_dim;
+  const auto prepare = [&](float* head, const float* norm, const float* cos) {
+    if (norm) kernels_.rms_norm(head, head, norm, kv.head_dim, args.norm_eps);
+    if (half > 0) kernels_.rotate(head, cos, cos + half, half);
+  };
+  over_rows(batch.num_tokens, 4 * width, [&](int64_t begin, int64_t end, int) {
+    alignas(64) float key[kMaxHeadDim];
+    for (int64_t i = begin; i < end; ++i) {
+      float* q = args.qkv.as<float>() + i * args.qkv.stride[0];
+      const float* k = q + int64_t{args.heads} * kv.head_dim;
+      const float* v = k + int64_t{kv.kv_heads} * kv.head_dim;
+      const float* cos = table + i * 2 * half;
+      const int32_t position = batch.positions[i];
+      const int64_t slot = batch.host_rows[batch.token_rows[i]].slot;
+      const int64_t block = t.blocks[slot * t.max_blocks + position / kv.block_size];
+      for (int32_t h = 0; h < args.heads; ++h)
+        prepare(q + int64_t{h} * kv.head_dim, args.q_norm, cos);
+      for (int32_t h = 0; h < kv.kv_heads; ++h) {
+        const int64_t to = kv_offset(kv, block, h, position % kv.block_size);
+        std::memcpy(key, k + int64_t{h} * kv.head_dim,
+                    static_cast<size_t>(kv.head_dim) * sizeof(float));
+        prepare(key, args.k_norm, cos);
+        store(static_cast<char*>(kv.k) + to, key, kv.head_dim);
+        store(static_cast<char*>(kv.v) + to, v + int64_t{h} * kv.head_dim, kv.head_dim);
+      }
+    }
+  });
+}
+
+// A task = up to kMaxQueries queries: some consecutive tokens of a row times the query heads of one
+// kv head.
+void CpuBackend::attention(const AttentionArgs& args, const SlotTables& t, const StepBatch& batch) {
+  const KvLayer& kv = args.kv;
+  check_head_dim(kv.head_dim);
+  const int32_t group = args.heads / kv.kv_heads;
+  const int32_t task_heads = std::min(group, kMaxQueries);
+  const int32_t parts =
+      (group + task_heads - 1) / task_heads * kv.kv_heads;  // tasks of one run of tokens
+  const int32_t task_tokens = std::max(1, kMaxQueries / task_heads);
+  task_offsets_.resize(std::max(task_offsets_.size(), static_cast<size_t>(batch.num_rows) + 1));
+  int64_t tasks = 0;
+  for (int32_t r = 0; r < batch.num_rows; ++r) {
+    task_offsets_[static_cast<size_t>(r)] = tasks;
+    tasks += int64_t{(batch.host_rows[r].count + task_tokens - 1) / task_tokens} * parts;
+  }
+  const auto kernel = kernels_.attention[static_cast<size_t>(kv.dtype)];
+  const int64_t bytes = dtype_bytes(kv.dtype);
+  const auto run = [&](int64_t task, int worker) {
+    const auto ends = task_offsets_.begin() + batch.num_rows;
+    const int64_t r =
+        std::upper_bound(task_offsets_.begin(), ends, task) - task_offsets_.begin() - 1;
+    const PlanRow& row = batch.host_rows[r];
+    const int64_t inside = task - task_offsets_[static_cast<size_t>(r)];
+    const auto first_token = static_cast<int32_t>(inside / parts) * task_tokens;
+    const auto part = static_cast<int32_t>(inside % parts);
+    const int32_t kv_head = part % kv.kv_heads, first_head = part / kv.kv_heads * task_heads;
+    const int64_t token = batch.row_offsets[r] + first_token;
+    const int64_t column = (int64_t{kv_head} * group + first_head) * kv.head_dim;
+    const int64_t head_offset = kv_offset(kv, 0, kv_head, 0);
+    const AttentionTask work{.q = args.qkv.as<const float>() + token * args.qkv.stride[0] + column,
+                             .q_stride = args.qkv.stride[0],
+                             .out = args.out.as<float>() + token * args.out.stride[0] + column,
+                             .out_stride = args.out.stride[0],
+                             .tokens = std::min(task_tokens, row.count - first_token),
+                             .heads = std::min(task_heads, group - first_head),
+                             .first_position = row.start + first_token,
+                             .k = static_cast<const char*>(kv.k) + head_offset,
+                             .v = static_cast<const char*>(kv.v) + head_offset,
+                             .block_stride = kv_offset(kv, 1, 0, 0) / bytes,
+                             .blocks = t.blocks + int64_t{row.slot} * t.max_blocks,
+                             .block_size = kv.block_size,
+                             .head_dim = kv.head_dim,
+                             .scale = args.scale,
+                             .window = args.window};
+    kernel(work, static_cast<AttentionScratch*>(attention_scratch_.data())[worker]);
+  };
+  // Cost of a task from the longest context; last tasks first, since late tokens of a prompt see
+  // the most keys.
+  const int64_t keys =
+      args.window > 0 ? std::min(args.window + task_tokens, batch.max_context) : batch.max_context;
+  const int64_t cost = keys * kv.head_dim * (2 + task_heads);
+  constexpr int64_t kWorth = 32768;
+  pool_.parallel_for(tasks, std::max<int64_t>(1, kWorth / std::max<int64_t>(1, cost)),
+                     [&](int64_t begin, int64_t end, int worker) {
+                       for (int64_t i = begin; i < end; ++i) run(tasks - 1 - i, worker);
+                     });
+}
+
+}  // namespace inferd::cpu

@@ -1,0 +1,111 @@
+// Creation, memory and steps of the CPU backend; the ops are in *_ops.cpp.
+#include "cpu/backend.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "core/host_memory.h"
+#include "cpu/cpu_backend.h"
+#include "cpu/features.h"
+
+namespace inferd {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+
+// `isa` is one of usable_isas(). The build holds only the tables of its own architecture.
+const cpu::Kernels* kernels_named([[maybe_unused]] const std::string& isa) {
+#if defined(__x86_64__)
+  if (isa == "avx2") return cpu::avx2_kernels();
+  if (isa == "avx512") return cpu::avx512_kernels();
+#elif defined(__aarch64__)
+  if (isa == "neon") return cpu::neon_kernels();
+#endif
+  return cpu::reference_kernels();
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
+  if (options.threads < 0 || options.threads > kMaxThreads) {
+    throw Error(ErrorCode::kUsage, format("%d CPU threads are not possible; the range is 0 to %d",
+                                          options.threads, kMaxThreads));
+  }
+  const std::vector<std::string> usable = usable_isas();
+  const std::string isa = options.isa == "auto" || options.isa.empty() ? best_isa() : options.isa;
+  if (std::find(usable.begin(), usable.end(), isa) == usable.end()) {
+    std::string list = "auto";
+    for (const std::string& name : usable) list += ", " + name;
+    throw Error(ErrorCode::kUnsupported,
+                format("the kernel set \"%s\" cannot run here; this machine has: %s", isa.c_str(),
+                       list.c_str()));
+  }
+  const int threads = options.threads > 0 ? options.threads : physical_cores();
+  return std::make_unique<cpu::CpuBackend>(*kernels_named(isa), threads);
+}
+
+}  // namespace inferd
+
+namespace inferd::cpu {
+
+CpuBackend::CpuBackend(const Kernels& kernels, int threads)
+    : kernels_(kernels),
+      pool_(threads),
+      sampler_scratch_(static_cast<size_t>(threads)),
+      attention_scratch_(sizeof(AttentionScratch) * static_cast<size_t>(threads)) {
+  const HostMemory memory = host_memory();
+  info_ = {.name = format("cpu %s x%d", kernels.name, threads),
+           .activation = DType::kF32,
+           .total_bytes = memory.total_bytes,
+           .free_bytes = memory.free_bytes,
+           .host_memory = true};
+}
+
+// The engine plans the KV cache from free_bytes after the weights are in place.
+void CpuBackend::refresh_free_bytes() { info_.free_bytes = host_memory().free_bytes; }
+
+void* CpuBackend::allocate(size_t bytes) {
+  Buffer buffer(bytes);
+  void* p = buffer.data();
+  allocations_.emplace(p, std::move(buffer));
+  refresh_free_bytes();
+  return p;
+}
+
+void CpuBackend::release(void* p) {
+  if (allocations_.erase(p) > 0) refresh_free_bytes();
+}
+
+void CpuBackend::upload(void* device, const void* host, size_t bytes) {
+  std::memcpy(device, host, bytes);
+}
+void CpuBackend::download(void* host, const void* device, size_t bytes) {
+  std::memcpy(host, device, bytes);
+}
+
+PackedWeightPtr CpuBackend::make_weight(int64_t rows, int64_t cols, DType dtype) {
+  std::unique_ptr<CpuWeight> weight = new_weight(kernels_, rows, cols, dtype);
+  const auto bytes = static_cast<size_t>(kMaxPackedRows * cols) * sizeof(float);
+  if (bytes > packed_rows_.bytes()) stream_.call([&] { packed_rows_ = Buffer(bytes); });
+  return weight;
+}
+
+void CpuBackend::fill_weight(PackedWeight& weight, int64_t first_row, const Tensor& source) {
+  // On the stream, because the pool belongs to its thread.
+  stream_.call([&] { pack_rows(static_cast<CpuWeight&>(weight), first_row, source, pool_); });
+  refresh_free_bytes();
+}
+
+void CpuBackend::run_step(int done_slot, std::function<void()> step) {
+  stream_.submit(done_slot, [this, step = std::move(step)] {
+    ++step_;
+    step();
+  });
+}
+
+bool CpuBackend::wait_step(int done_slot, int64_t timeout_us) {
+  return stream_.wait(done_slot, timeout_us);
+}
+
+}  // namespace inferd::cpu

@@ -1,0 +1,106 @@
+// The class behind make_cpu_backend. Ops run on the stream thread (inside a step) and spread over
+// the pool. backend.cpp: creation, memory, steps; plan_ops.cpp: slots, copies, tokens of a step;
+// dense_ops.cpp: embedding, norms, linear, ...; attention_ops.cpp: rotation, cache writes,
+// attention; sample_ops.cpp: sampling and scoring.
+//
+// Start-up calls (allocate, weights) and steps come from the one thread that owns the engine. Ops
+// allocate nothing, except that rope_values_, task_offsets_ and sampler_scratch_ grow to their
+// high-water marks in the first steps.
+#pragma once
+#include <map>
+#include <vector>
+
+#include "core/backend.h"
+#include "cpu/backend.h"
+#include "cpu/kernels.h"
+#include "cpu/memory.h"
+#include "cpu/sampler.h"
+#include "cpu/stream.h"
+#include "cpu/threads.h"
+#include "cpu/weights.h"
+
+namespace inferd::cpu {
+
+// Rows of one pass of a linear over the weights: bounds the packed activations, and keeps a block
+// of them in the second-level cache.
+constexpr int64_t kMaxPackedRows = 384;
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(const Kernels& kernels, int threads);
+
+  const BackendInfo& info() const override { return info_; }
+
+  void* allocate(size_t bytes) override;
+  void release(void* p) override;
+  void upload(void* device, const void* host, size_t bytes) override;
+  void download(void* host, const void* device, size_t bytes) override;
+  PackedWeightPtr make_weight(int64_t rows, int64_t cols, DType dtype) override;
+  void fill_weight(PackedWeight& weight, int64_t first_row, const Tensor& source) override;
+
+  void run_step(int done_slot, std::function<void()> step) override;
+  bool wait_step(int done_slot, int64_t timeout_us) override;
+
+  void apply_slots(const SlotTables& t, const int32_t* plan_words) override;
+  void copy_blocks(const KvLayer& kv, const BlockCopy* pairs, int32_t n) override;
+  void gather_tokens(const SlotTables& t, const StepBatch& batch) override;
+
+  void embed(Tensor out, const Tensor& table, const int32_t* ids) override;
+  void rms_norm(Tensor out, const Tensor& x, const float* weight, float eps) override;
+  void add(Tensor inout, const Tensor& x) override;
+  void linear(Tensor out, const Tensor& x, const PackedWeight& w, const float* bias) override;
+  void silu_mul(Tensor out, const Tensor& gate_up) override;
+  void gather_rows(Tensor out, const Tensor& x, const int32_t* rows, int32_t n) override;
+  void add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const float* weight,
+                    float eps) override;
+
+  void rope_and_cache(const QkvArgs& args, const SlotTables& t, const StepBatch& batch) override;
+  void attention(const AttentionArgs& args, const SlotTables& t, const StepBatch& batch) override;
+
+  void sample(const Tensor& logits, const SlotTables& t, const StepBatch& batch,
+              const SampleOutputs& out) override;
+  void score(const Tensor& logits, const int32_t* targets, int32_t top,
+             const SampleOutputs& out) override;
+
+ private:
+  // Calls body(begin, end, worker) over rows of `row_cost` element operations each, on as many
+  // threads as that is worth.
+  template <typename Body>
+  void over_rows(int64_t rows, int64_t row_cost, Body&& body) {
+    // A hand-over costs a few microseconds: about this many simple element operations.
+    constexpr int64_t kWorth = 16384;
+    const int64_t at_least = (kWorth + row_cost - 1) / (row_cost > 0 ? row_cost : 1);
+    const int64_t even = (rows + 4 * pool_.size() - 1) / (4 * pool_.size());
+    pool_.parallel_for(rows, at_least > even ? at_least : even, std::forward<Body>(body));
+  }
+  const float* rope_table(const RopeTable& rope, const StepBatch& batch);
+  const float* pack_activations(const Tensor& x, int64_t first_row, int64_t rows);
+  void refresh_free_bytes();
+
+  const Kernels& kernels_;
+  BackendInfo info_;
+  std::map<void*, Buffer> allocations_;
+  ThreadPool pool_;
+
+  // Activations of a linear in tiles; sized by make_weight for the widest weight.
+  Buffer packed_rows_;
+  // [tokens][cos: half | sin: half] of the step, and what it was made for.
+  struct RopeKey {
+    uint64_t step = 0;
+    const float* inv_freq = nullptr;
+    const int32_t* positions = nullptr;
+    int32_t tokens = 0, half = 0;
+    float factor = 0;
+    bool operator==(const RopeKey&) const = default;
+  };
+  RopeKey rope_key_;
+  std::vector<float> rope_values_;
+  std::vector<int64_t> task_offsets_;            // attention tasks before each row
+  std::vector<SamplerScratch> sampler_scratch_;  // one a thread
+  Buffer attention_scratch_;                     // AttentionScratch, one a thread
+  uint64_t step_ = 1;  // counts steps and token gathers; stream thread only
+
+  Stream stream_;  // last: its thread ends before the rest dies
+};
+
+}  // namespace inferd::cpu

@@ -1,0 +1,124 @@
+// Ops on rows of activations: embedding, norms, linear, gated activation, gather. On the stream
+// thread, spread over the pool.
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "cpu/cpu_backend.h"
+
+namespace inferd::cpu {
+namespace {
+
+// Bytes of weights that are worth handing to another thread (about 10 us of streaming).
+constexpr int64_t kStreamWorth = 128 << 10;
+// Panels of a chunk at most: a block of packed rows stays in the second-level cache while this many
+// panels pass over it.
+constexpr int64_t kMaxChunkPanels = 8;
+
+float* row_of(const Tensor& t, int64_t row) { return t.as<float>() + row * t.stride[0]; }
+
+}  // namespace
+
+void CpuBackend::embed(Tensor out, const Tensor& table, const int32_t* ids) {
+  const int64_t cols = table.cols(), bytes = dtype_bytes(table.dtype);
+  const auto convert = kernels_.to_f32[static_cast<size_t>(table.dtype)];
+  const char* rows = table.as<const char>();
+  over_rows(out.rows(), cols, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i)
+      convert(row_of(out, i), rows + ids[i] * table.stride[0] * bytes, cols);
+  });
+}
+
+void CpuBackend::rms_norm(Tensor out, const Tensor& x, const float* weight, float eps) {
+  over_rows(x.rows(), 2 * x.cols(), [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i)
+      kernels_.rms_norm(row_of(out, i), row_of(x, i), weight, x.cols(), eps);
+  });
+}
+
+void CpuBackend::add(Tensor inout, const Tensor& x) {
+  over_rows(x.rows(), x.cols(), [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) kernels_.add(row_of(inout, i), row_of(x, i), x.cols());
+  });
+}
+
+void CpuBackend::add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const float* weight,
+                              float eps) {
+  over_rows(x.rows(), 3 * x.cols(), [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      kernels_.add(row_of(inout, i), row_of(x, i), x.cols());
+      kernels_.rms_norm(row_of(out, i), row_of(inout, i), weight, x.cols(), eps);
+    }
+  });
+}
+
+void CpuBackend::silu_mul(Tensor out, const Tensor& gate_up) {
+  const int64_t cols = gate_up.cols() / 2;
+  over_rows(out.rows(), 8 * cols, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const float* gate = row_of(gate_up, i);
+      kernels_.silu_mul(row_of(out, i), gate, gate + cols, cols);
+    }
+  });
+}
+
+void CpuBackend::gather_rows(Tensor out, const Tensor& x, const int32_t* rows, int32_t n) {
+  const auto bytes = static_cast<size_t>(x.cols()) * sizeof(float);
+  for (int32_t i = 0; i < n; ++i) std::memcpy(row_of(out, i), row_of(x, rows[i]), bytes);
+}
+
+// Rows in tiles of tile_rows, inputs outermost inside a tile: [tile][k][row of the tile]. One row
+// is used where it lies.
+const float* CpuBackend::pack_activations(const Tensor& x, int64_t first_row, int64_t rows) {
+  const int64_t tile = kernels_.tile_rows, cols = x.cols();
+  if (rows == 1) return row_of(x, first_row);
+  auto* packed = static_cast<float*>(packed_rows_.data());
+  const int64_t tiles = (rows + tile - 1) / tile;
+  over_rows(tiles, 2 * tile * cols, [&](int64_t begin, int64_t end, int) {
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t first = t * tile, count = std::min(tile, rows - first);
+      float* to = packed + first * cols;
+      for (int64_t r = 0; r < count; ++r) {
+        const float* from = row_of(x, first_row + first + r);
+        for (int64_t k = 0; k < cols; ++k) to[k * count + r] = from[k];
+      }
+    }
+  });
+  return packed;
+}
+
+void CpuBackend::linear(Tensor out, const Tensor& x, const PackedWeight& weight,
+                        const float* bias) {
+  const auto& w = static_cast<const CpuWeight&>(weight);
+  if (x.cols() != w.cols || out.cols() != w.rows) {
+    throw Error(ErrorCode::kUsage,
+                format("linear of [%lld, %lld] got %lld inputs and %lld outputs",
+                       static_cast<long long>(w.rows), static_cast<long long>(w.cols),
+                       static_cast<long long>(x.cols()), static_cast<long long>(out.cols())));
+  }
+  const auto kernel = kernels_.gemm[static_cast<size_t>(w.dtype)];
+  for (int64_t row = 0; row < x.rows(); row += kMaxPackedRows) {
+    const int64_t rows = std::min(kMaxPackedRows, x.rows() - row);
+    const float* packed = pack_activations(x, row, rows);
+    // Even chunks, four a thread, but none so small that the hand-over shows. Multiples of 4 keep
+    // four panels side by side.
+    const int64_t worth = (kStreamWorth + w.panel_bytes * rows - 1) / (w.panel_bytes * rows);
+    int64_t chunk = (w.panels + 4 * pool_.size() - 1) / (4 * pool_.size());
+    chunk = std::max(worth, rows == 1 ? (chunk + 3) / 4 * 4 : std::min(chunk, kMaxChunkPanels));
+    pool_.parallel_for(w.panels, chunk, [&](int64_t begin, int64_t end, int) {
+      kernel({.panels = static_cast<const char*>(w.memory.data()),
+              .panel_bytes = w.panel_bytes,
+              .first_panel = begin,
+              .num_panels = end - begin,
+              .packed = packed,
+              .rows = rows,
+              .cols = w.cols,
+              .out = row_of(out, row),
+              .out_stride = out.stride[0],
+              .outs = w.rows,
+              .bias = bias});
+    });
+  }
+}
+
+}  // namespace inferd::cpu

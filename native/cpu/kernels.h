@@ -1,0 +1,119 @@
+// The table of inner kernels of one instruction set, and the plain structs they take.
+//
+// Every kernel runs on the calling thread, allocates nothing and never throws. kernels_<isa>.cpp
+// each build one table; backend.cpp picks one at start-up. This header is included by files that
+// are compiled with -mavx512f and the like, so it holds no inline function: a function shared
+// between differently compiled files could smuggle their instructions into code for older machines.
+//
+// Invariant of all kernels: an output row is a fixed sequence of operations on its own inputs, so
+// its bits do not depend on the number of rows, on how work is cut over threads, or on which rows
+// share a tile.
+#pragma once
+#include <cstdint>
+
+namespace inferd::cpu {
+
+// k is summed in blocks of this many inputs: each block from zero, then block sums in order. Part
+// of every linear's bits.
+constexpr int kGemmBlock = 256;
+// Keys are visited in tiles of this many positions, counted from position 0. Part of the bits of
+// attention.
+constexpr int kKeyTile = 32;
+// Queries (tokens x heads of one kv head) of one attention task.
+constexpr int kMaxQueries = 32;
+constexpr int kMaxHeadDim = 256;
+// Floats between rows of the attention scratch: one cache line more than kMaxHeadDim, so that rows
+// fall in different cache sets.
+constexpr int kHeadStride = kMaxHeadDim + 16;
+// Sums of exponentials are taken over blocks of this many logits.
+constexpr int kExpBlock = 512;
+
+// A group of weight panels times up to `rows` activations.
+//
+// weights: panel p holds output features [p * panel_cols, (p + 1) * panel_cols), padded with zeros
+//   f32, f16   [cols][panel_cols]
+//   bf16       [cols / 2][panel_cols][2]: two k in one 32-bit word (odd cols: padded with zeros),
+//              so that one shift and one mask widen two vectors
+// rows: tile t holds rows [t * tile_rows, ...) as [cols][rows of the tile]; one row alone is itself
+struct GemmTask {
+  const char* panels;  // first panel of the weight
+  int64_t panel_bytes;
+  int64_t first_panel, num_panels;
+  const float* packed;  // rows in tiles as above
+  int64_t rows;
+  int64_t cols;  // input features
+  float* out;    // [rows, outs], row stride out_stride
+  int64_t out_stride;
+  int64_t outs;       // output features of the whole weight
+  const float* bias;  // [outs] or null
+};
+
+// Causal attention of `tokens` consecutive positions and `heads` query heads that share a kv head.
+struct AttentionTask {
+  const float* q;  // first token, first head; heads are head_dim apart
+  int64_t q_stride;
+  float* out;
+  int64_t out_stride;
+  int32_t tokens, heads;  // tokens * heads <= kMaxQueries
+  int32_t first_position;
+  const void* k;  // first element of this kv head in block 0
+  const void* v;
+  int64_t block_stride;   // elements between blocks
+  const int32_t* blocks;  // block table of the row
+  int32_t block_size, head_dim;
+  float scale;
+  int32_t window;  // 0 = none
+};
+
+// Scratch of one thread. About 150 KB.
+struct alignas(64) AttentionScratch {
+  float q[kMaxQueries * kHeadStride];
+  float acc[kMaxQueries * kHeadStride];
+  float k[kKeyTile * kHeadStride];
+  float v[kKeyTile * kHeadStride];
+  float p[kMaxQueries * kKeyTile];
+  float max[kMaxQueries];
+  float sum[kMaxQueries];
+  float alpha[kMaxQueries];
+  int32_t low[kMaxQueries];  // valid keys of the tile: [low, high)
+  int32_t high[kMaxQueries];
+};
+
+struct Kernels {
+  const char* name;
+  int32_t panel_cols;  // output features of a weight panel
+  int32_t tile_rows;   // rows of a full activation tile
+  bool bf16_pairs;     // bf16 panels hold pairs of k
+
+  // The arrays are indexed by DType: f32, f16, bf16.
+  void (*gemm[3])(const GemmTask&);
+  void (*attention[3])(const AttentionTask&, AttentionScratch&);
+  void (*to_f32[3])(float* dst, const void* src, int64_t n);
+  void (*from_f32[3])(void* dst, const float* src, int64_t n);  // to nearest even
+
+  void (*rms_norm)(float* out, const float* x, const float* weight, int64_t n, float eps);
+  void (*add)(float* inout, const float* x, int64_t n);
+  void (*silu_mul)(float* out, const float* gate, const float* up, int64_t n);
+  // (a, b) -> (a cos - b sin, b cos + a sin) for a = x[i], b = x[i + half].
+  void (*rotate)(float* x, const float* cos, const float* sin, int32_t half);
+
+  // Largest value; NaN is passed over. -inf for n = 0.
+  float (*max_value)(const float* x, int64_t n);
+  // First index of the largest value; NaN is passed over; 0 when there is none above -inf.
+  int64_t (*argmax)(const float* x, int64_t n);
+  // dst = src with NaN as -inf and +inf as the largest float. Returns the largest value.
+  float (*clean_copy)(float* dst, const float* src, int64_t n);
+  // e[i] = exp((z[i] - max) / temperature); sums[b] = sum of block b of kExpBlock. Returns the sum
+  // of sums.
+  double (*exp_sum)(float* e, double* sums, const float* z, int64_t n, float max,
+                    float temperature);
+  // Entries before `id` that are >= value and entries after it that are > value.
+  int64_t (*count_better)(const float* x, int64_t n, int64_t id, float value);
+};
+
+const Kernels* reference_kernels();
+const Kernels* avx2_kernels();
+const Kernels* avx512_kernels();
+const Kernels* neon_kernels();
+
+}  // namespace inferd::cpu

@@ -1,0 +1,48 @@
+// The kernel table of the avx512 instruction set: the shared kernel bodies compiled over
+// simd_avx512.h with this file's own flags. Nothing here has external linkage but avx512_kernels(),
+// so no code for this instruction set can leak into other files.
+#include "cpu/kernels.h"
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
+// The bodies are written over the `Simd` of the first header.
+// clang-format off
+#include "cpu/simd_avx512.h"
+#include "cpu/attention_kernel.h"
+#include "cpu/gemm_kernel.h"
+#include "cpu/rows_kernel.h"
+#include "cpu/scan_kernel.h"
+// clang-format on
+
+namespace inferd::cpu {
+namespace {
+
+constexpr Kernels kTable = {
+    .name = "avx512",
+    .panel_cols = kPanel,
+    .tile_rows = kRows,
+    .bf16_pairs = true,
+    .gemm = {gemm<F32Panel>, gemm<F16Panel>, gemm<Bf16Panel>},
+    .attention = {attention<F32Codec>, attention<F16Codec>, attention<Bf16Codec>},
+    .to_f32 = {to_f32<F32Codec>, to_f32<F16Codec>, to_f32<Bf16Codec>},
+    .from_f32 = {from_f32<F32Codec>, from_f32<F16Codec>, from_f32<Bf16Codec>},
+    .rms_norm = rms_norm,
+    .add = add,
+    .silu_mul = silu_mul,
+    .rotate = rotate,
+    .max_value = max_value,
+    .argmax = argmax,
+    .clean_copy = clean_copy,
+    .exp_sum = exp_sum,
+    .count_better = count_better,
+};
+
+}  // namespace
+
+const Kernels* avx512_kernels() { return &kTable; }
+
+}  // namespace inferd::cpu
+#else
+namespace inferd::cpu {
+const Kernels* avx512_kernels() { return nullptr; }
+}  // namespace inferd::cpu
+#endif

@@ -1,0 +1,80 @@
+// Ops that apply a step plan to the slot tables and to the KV cache. On the stream thread; the plan
+// was validated by the engine.
+#include <algorithm>
+#include <cstring>
+
+#include "cpu/cpu_backend.h"
+
+namespace inferd::cpu {
+namespace {
+
+// Copies the record at `words` into its slot; returns the words behind it.
+const int32_t* apply_new_slot(const SlotTables& t, const int32_t* words) {
+  NewSlotFixed fixed;
+  std::memcpy(&fixed, words, sizeof(fixed));
+  words += sizeof(fixed) / sizeof(int32_t);
+  const int64_t slot = fixed.slot;
+  int32_t* tokens = t.tokens + slot * t.max_len;
+  if (fixed.fork_of >= 0) {
+    const int32_t* source = t.tokens + int64_t{fixed.fork_of} * t.max_len;
+    const int32_t length = t.lengths[fixed.fork_of];
+    if (fixed.fork_of != fixed.slot) std::copy(source, source + length, tokens);
+    t.lengths[slot] = length;
+  } else {
+    std::copy(words, words + fixed.num_tokens, tokens);
+    t.lengths[slot] = fixed.num_tokens;
+  }
+  words += fixed.num_tokens;
+  t.prompt_lens[slot] = fixed.prompt_len;
+  t.sampling[slot] = fixed.sampling;
+  t.num_bias[slot] = fixed.num_bias;
+  for (int32_t i = 0; i < fixed.num_bias; ++i, words += 2) {
+    t.bias_ids[slot * t.max_bias + i] = words[0];
+    std::memcpy(&t.bias_values[slot * t.max_bias + i], words + 1, sizeof(float));
+  }
+  t.num_masked[slot] = fixed.num_masked;
+  std::copy(words, words + fixed.num_masked, t.masked_ids + slot * t.max_masked);
+  return words + fixed.num_masked;
+}
+
+}  // namespace
+
+void CpuBackend::apply_slots(const SlotTables& t, const int32_t* plan_words) {
+  PlanHeader header;
+  std::memcpy(&header, plan_words, sizeof(header));
+  // A freed slot keeps its contents until it is taken again, so that a new slot of this plan may
+  // still fork from it.
+  const int32_t* words = plan_words + sizeof(header) / sizeof(int32_t) + header.num_freed;
+  for (int32_t i = 0; i < header.num_new_slots; ++i) words = apply_new_slot(t, words);
+  for (int32_t i = 0; i < header.num_block_sets; ++i, words += 3) {
+    t.blocks[int64_t{words[0]} * t.max_blocks + words[1]] = words[2];
+  }
+}
+
+void CpuBackend::copy_blocks(const KvLayer& kv, const BlockCopy* pairs, int32_t n) {
+  const int64_t bytes = int64_t{kv.kv_heads} * kv.block_size * kv.head_dim * dtype_bytes(kv.dtype);
+  // In order and on one thread: a copy may read what the one before it wrote.
+  for (int32_t i = 0; i < n; ++i) {
+    for (void* base : {kv.k, kv.v}) {
+      char* blocks = static_cast<char*>(base);
+      std::memmove(blocks + pairs[i].dst * bytes, blocks + pairs[i].src * bytes,
+                   static_cast<size_t>(bytes));
+    }
+  }
+}
+
+void CpuBackend::gather_tokens(const SlotTables& t, const StepBatch& batch) {
+  ++step_;  // positions change, so the rotation table of this step is no longer good
+  for (int32_t r = 0; r < batch.num_rows; ++r) {
+    const PlanRow& row = batch.host_rows[r];
+    const int32_t first = batch.row_offsets[r];
+    const int32_t* history = t.tokens + int64_t{row.slot} * t.max_len + row.start;
+    for (int32_t i = 0; i < row.count; ++i) {
+      batch.ids[first + i] = history[i];
+      batch.positions[first + i] = row.start + i;
+      batch.token_rows[first + i] = r;
+    }
+  }
+}
+
+}  // namespace inferd::cpu

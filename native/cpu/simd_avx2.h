@@ -1,0 +1,116 @@
+// The vector face of AVX2 with FMA and F16C: what the *_kernel.h bodies are written over. Included
+// by kernels_avx2.cpp only.
+//
+// 16 registers of 8 floats: a matrix tile of 6 rows x 2 vectors keeps 12 sums, 2 weights and a
+// broadcast in registers.
+#pragma once
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace inferd::cpu {
+namespace {
+
+struct Simd {
+  using V = __m256;
+  using Words = __m256i;
+  static constexpr int kWidth = 8;
+  static constexpr int kPanelVectors = 2;
+  static constexpr int kTileRows = 6;
+  static constexpr int kValueVectors =
+      2;  // vectors of the value sums of four queries kept in registers
+
+  static V zero() { return _mm256_setzero_ps(); }
+  static V set(float x) { return _mm256_set1_ps(x); }
+  static V load(const float* p) { return _mm256_loadu_ps(p); }
+  static void store(float* p, V v) { _mm256_storeu_ps(p, v); }
+  static V load_n(const float* p, int n) { return _mm256_maskload_ps(p, mask(n)); }
+  static void store_n(float* p, V v, int n) { _mm256_maskstore_ps(p, mask(n), v); }
+  static V load_f16(const uint16_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static V load_bf16(const uint16_t* p) {
+    const __m128i h = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+  }
+  static void store_f16(uint16_t* p, V v) {
+    const __m128i h = _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), h);
+  }
+  static void store_bf16(uint16_t* p, V v) {
+    const __m256i bits = _mm256_castps_si256(v);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    const __m256i top = _mm256_srli_epi32(_mm256_blendv_epi8(up, quiet, nan), 16);
+    const __m128i low = _mm256_castsi256_si128(top), high = _mm256_extracti128_si256(top, 1);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_packus_epi32(low, high));
+  }
+  // Pairs of bf16 in 32-bit words: the first and the second of each pair as floats.
+  static Words load_words(const void* p) {
+    return _mm256_loadu_si256(static_cast<const __m256i*>(p));
+  }
+  static V first_bf16(Words w) { return _mm256_castsi256_ps(_mm256_slli_epi32(w, 16)); }
+  static V second_bf16(Words w) {
+    return _mm256_castsi256_ps(
+        _mm256_and_si256(w, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
+
+  static V add(V a, V b) { return _mm256_add_ps(a, b); }
+  static V sub(V a, V b) { return _mm256_sub_ps(a, b); }
+  static V mul(V a, V b) { return _mm256_mul_ps(a, b); }
+  static V div(V a, V b) { return _mm256_div_ps(a, b); }
+  static V fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
+  // b where a is NaN.
+  static V max(V a, V b) { return _mm256_max_ps(a, b); }
+  static V min(V a, V b) { return _mm256_min_ps(a, b); }
+  static V round(V a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  // a * 2^n for integral n of at least -126 and at most 127.
+  static V scale2(V a, V n) {
+    const __m256i e = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+    return _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32(e, 23)));
+  }
+  static V zero_where_less(V a, V x, float limit) {
+    return _mm256_and_ps(_mm256_cmp_ps(x, set(limit), _CMP_NLT_UQ), a);
+  }
+  static float sum(V a) {
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+  }
+  static float largest(V a) {
+    __m128 s = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+  }
+  static int count_greater(V a, V b) {
+    return __builtin_popcount(
+        static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ))));
+  }
+  static int count_at_least(V a, V b) {
+    return __builtin_popcount(
+        static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GE_OQ))));
+  }
+  static bool any_equal(V a, V b) {
+    return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_EQ_OQ)) != 0;
+  }
+
+  // Lane i of the result is the sum of the lanes of a[i].
+  static V sum_each(const V* a) {
+    const V s = sum_quads(a), t = sum_quads(a + 4);
+    return _mm256_add_ps(_mm256_permute2f128_ps(s, t, 0x20), _mm256_permute2f128_ps(s, t, 0x31));
+  }
+
+ private:
+  static __m256i mask(int n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+  // Four vectors -> in each 128-bit lane the four partial sums of that lane.
+  static V sum_quads(const V* a) {
+    return _mm256_hadd_ps(_mm256_hadd_ps(a[0], a[1]), _mm256_hadd_ps(a[2], a[3]));
+  }
+};
+
+}  // namespace
+}  // namespace inferd::cpu

@@ -1,0 +1,132 @@
+// See weights.h. Panels are filled in tiles of all features of a panel by a few k, so that both
+// sides stay within a few cache lines.
+#include "cpu/weights.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "core/half.h"
+
+namespace inferd::cpu {
+namespace {
+
+constexpr int64_t kTile = 32;
+
+bool is_float(DType t) { return t == DType::kF32 || t == DType::kF16 || t == DType::kBF16; }
+
+// Element of a source that may lie at any byte: checkpoints promise no alignment.
+float source_f32(const char* row, DType dtype, int64_t k) {
+  if (dtype == DType::kF32) {
+    float f;
+    std::memcpy(&f, row + k * 4, 4);
+    return f;
+  }
+  uint16_t h;
+  std::memcpy(&h, row + k * 2, 2);
+  return dtype == DType::kF16 ? f16_to_f32(h) : bf16_to_f32(h);
+}
+
+// Element k of lane `lane` of a panel.
+int64_t panel_index(const CpuWeight& w, int64_t lane, int64_t k) {
+  if (!w.pairs) return k * w.panel_cols + lane;
+  return (k / 2 * w.panel_cols + lane) * 2 + k % 2;
+}
+
+struct Lanes {
+  char* panel;
+  int64_t first, count;  // lanes of the panel
+  const char* source;    // row of the first lane
+  int64_t row_bytes;
+};
+
+// Same type on both sides: moves units of one element, or of one pair.
+template <typename Unit>
+void move_units(const CpuWeight& w, const Lanes& l, int64_t units) {
+  for (int64_t base = 0; base < units; base += kTile) {
+    const int64_t end = std::min(units, base + kTile);
+    for (int64_t lane = 0; lane < l.count; ++lane) {
+      const char* from = l.source + lane * l.row_bytes;
+      char* to = l.panel + (l.first + lane) * static_cast<int64_t>(sizeof(Unit));
+      for (int64_t u = base; u < end; ++u) {
+        std::memcpy(to + u * w.panel_cols * static_cast<int64_t>(sizeof(Unit)),
+                    from + u * static_cast<int64_t>(sizeof(Unit)), sizeof(Unit));
+      }
+    }
+  }
+}
+
+void convert(const CpuWeight& w, const Lanes& l, DType from, int64_t first_k) {
+  for (int64_t lane = 0; lane < l.count; ++lane) {
+    const char* row = l.source + lane * l.row_bytes;
+    for (int64_t k = first_k; k < w.cols; ++k) {
+      store_f32(l.panel, w.dtype, panel_index(w, l.first + lane, k), source_f32(row, from, k));
+    }
+  }
+}
+
+void fill_lanes(const CpuWeight& w, const Lanes& l, DType from) {
+  if (from != w.dtype) return convert(w, l, from, 0);
+  if (w.pairs) {
+    move_units<uint32_t>(w, l, w.cols / 2);
+    return convert(w, l, from, w.cols / 2 * 2);
+  }
+  if (from == DType::kF32) return move_units<uint32_t>(w, l, w.cols);
+  move_units<uint16_t>(w, l, w.cols);
+}
+
+}  // namespace
+
+std::unique_ptr<CpuWeight> new_weight(const Kernels& kernels, int64_t rows, int64_t cols,
+                                      DType dtype) {
+  if (!is_float(dtype))
+    throw Error(ErrorCode::kUnsupported, "the CPU backend keeps weights as f32, f16 or bf16");
+  if (rows <= 0 || cols <= 0 || rows > int64_t{1} << 31 || cols > int64_t{1} << 31) {
+    throw Error(ErrorCode::kBadModel,
+                format("a weight of %lld x %lld is not possible", static_cast<long long>(rows),
+                       static_cast<long long>(cols)));
+  }
+  auto w = std::make_unique<CpuWeight>();
+  w->rows = rows;
+  w->cols = cols;
+  w->dtype = dtype;
+  w->panel_cols = kernels.panel_cols;
+  w->pairs = kernels.bf16_pairs && dtype == DType::kBF16;
+  const int64_t padded = w->pairs ? (cols + 1) / 2 * 2 : cols;
+  w->panel_bytes = (padded * w->panel_cols * dtype_bytes(dtype) + 63) / 64 * 64;
+  w->panels = (rows + w->panel_cols - 1) / w->panel_cols;
+  w->memory = Buffer(static_cast<size_t>(w->panels * w->panel_bytes));
+  return w;
+}
+
+void pack_rows(CpuWeight& w, int64_t first_row, const Tensor& source, ThreadPool& pool) {
+  const int64_t rows = source.rows();
+  if (source.dims != 2 || source.cols() != w.cols || first_row < 0 || rows < 0 ||
+      rows > w.rows - first_row) {
+    throw Error(ErrorCode::kBadModel,
+                format("rows %lld.. of a weight [%lld, %lld] were given a tensor [%lld, %lld]",
+                       static_cast<long long>(first_row), static_cast<long long>(w.rows),
+                       static_cast<long long>(w.cols), static_cast<long long>(rows),
+                       static_cast<long long>(source.dims == 2 ? source.cols() : 0)));
+  }
+  if (!is_float(source.dtype))
+    throw Error(ErrorCode::kUnsupported, "weights in checkpoints must be f32, f16 or bf16");
+  if (rows == 0) return;
+  const int64_t row_bytes = source.stride[0] * dtype_bytes(source.dtype);
+  const int64_t first = first_row / w.panel_cols, last = (first_row + rows - 1) / w.panel_cols;
+  pool.parallel_for(last - first + 1, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t p = first + begin; p < first + end; ++p) {
+      const int64_t low = std::max(first_row, p * w.panel_cols);
+      const int64_t high = std::min(first_row + rows, (p + 1) * w.panel_cols);
+      const Lanes lanes{
+          .panel = static_cast<char*>(w.memory.data()) + p * w.panel_bytes,
+          .first = low - p * w.panel_cols,
+          .count = high - low,
+          .source = static_cast<const char*>(source.data) + (low - first_row) * row_bytes,
+          .row_bytes = row_bytes};
+      fill_lanes(w, lanes, source.dtype);
+    }
+  });
+}
+
+}  // namespace inferd::cpu

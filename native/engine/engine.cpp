@@ -1,0 +1,258 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <set>
+
+#include "core/error.h"
+#include "core/host_memory.h"
+#include "engine/backends.h"
+#include "models/registry.h"
+
+namespace inferd {
+namespace {
+
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+
+DType parse_dtype(const std::string& name, const char* option) {
+  if (name == "f32") return DType::kF32;
+  if (name == "f16") return DType::kF16;
+  if (name == "bf16") return DType::kBF16;
+  throw Error(ErrorCode::kUsage,
+              format("%s is %s; f32, f16 and bf16 are known.", option, quoted(name).c_str()));
+}
+
+const char* dtype_name(DType t) {
+  return t == DType::kF32 ? "f32" : t == DType::kF16 ? "f16" : "bf16";
+}
+
+void check_option(int64_t value, int64_t min, int64_t max, const char* name) {
+  if (value >= min && value <= max) return;
+  throw Error(ErrorCode::kUsage,
+              format("%s is %lld, outside %lld..%lld.", name, static_cast<long long>(value),
+                     static_cast<long long>(min), static_cast<long long>(max)));
+}
+
+void check_options(const EngineOptions& o) {
+  check_option(o.threads, 0, 1024, "threads");
+  check_option(o.block_size, 1, 1024, "blockSize");
+  check_option(o.max_slots, 1, 65536, "maxSlots");
+  check_option(o.max_batch_tokens, 1, 1 << 20, "maxBatchTokens");
+  check_option(o.max_model_len, 1, 1 << 24, "maxModelLen");
+  check_option(o.sliding_window, 0, 1 << 24, "slidingWindow");
+  if (o.quantization != "none") {
+    throw Error(ErrorCode::kUnsupported, "Quantized weights (" + quoted(o.quantization) +
+                                             ") are not supported yet; use \"none\".");
+  }
+  if (o.rank != 0 || o.world_size != 1) {
+    throw Error(ErrorCode::kUnsupported,
+                "Splitting a model over several devices is not supported yet.");
+  }
+}
+
+}  // namespace
+
+Engine::Engine(const EngineOptions& options) : options_(options) {
+  check_options(options);
+  kv_dtype_ = parse_dtype(options.kv_dtype, "kvDtype");
+  config_ = read_model_config(options.model_path);
+  if (options.sliding_window > 0)
+    std::fill(config_.windows.begin(), config_.windows.end(), options.sliding_window);
+
+  std::unique_ptr<Checkpoint> checkpoint;
+  if (!options.load_dummy) checkpoint = std::make_unique<Checkpoint>(options.model_path);
+  const StoredTensor* embedding = checkpoint == nullptr ? nullptr : checkpoint->find(kEmbedding);
+  const DType stored = embedding != nullptr && embedding->floating
+                           ? embedding->dtype
+                           : config_.dtype.value_or(DType::kBF16);
+  weight_dtype_ =
+      options.weight_dtype == "auto" ? stored : parse_dtype(options.weight_dtype, "weightDtype");
+
+  backend_ = make_backend(options);
+  if (config_.head_dim > backend_->info().max_head_dim) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        format("The model's head_dim is %d; the backend %s takes at most %d.", config_.head_dim,
+               backend_->info().name.c_str(), backend_->info().max_head_dim));
+  }
+  decoder_ = std::make_unique<Decoder>(config_, *backend_, weight_dtype_, options.max_model_len);
+  loader_ = checkpoint != nullptr
+                ? std::make_unique<WeightLoader>(decoder_->parts(), std::move(checkpoint))
+                : std::make_unique<WeightLoader>(decoder_->parts(), weight_dtype_);
+  std::set<std::string> counted;
+  for (const WeightPart& part : decoder_->parts()) {
+    const int64_t elements = part.rows() * part.cols();
+    weight_bytes_ += elements * (part.shape.size() == 2 ? dtype_bytes(weight_dtype_) : 4);
+    if (counted.insert(part.name).second) parameters_ += elements;
+  }
+  limits_ = {.max_slots = options.max_slots,
+             .max_len = options.max_model_len,
+             .max_blocks = (options.max_model_len + options.block_size - 1) / options.block_size,
+             .block_size = options.block_size,
+             .num_blocks = 0,
+             .max_batch_tokens = options.max_batch_tokens,
+             .vocab_size = static_cast<int32_t>(config_.vocab_size)};
+  Arena measure(nullptr);
+  StepBuffers::carve(measure, config_, backend_->info().activation, limits_);
+  step_bytes_ = measure.peak();
+}
+
+Engine::~Engine() {
+  // The stream may still read what the members hold.
+  while (pending_ > 0) {
+    const size_t oldest =
+        static_cast<size_t>((next_step_ + kMaxInFlight - pending_) % kMaxInFlight);
+    try {
+      while (!prepared_ && !backend_->wait_step(static_cast<int>(oldest), 1'000'000)) {
+      }
+    } catch (...) {  // nobody is left to tell
+    }
+    prepared_ = false;
+    --pending_;
+  }
+}
+
+LoadProgress Engine::load(int64_t max_bytes) {
+  if (!loader_->progress().done) loader_->load(max_bytes);
+  if (loader_->progress().done && runner_ == nullptr) allocate_step_memory();
+  return loader_->progress();
+}
+
+void Engine::allocate_step_memory() {
+  Backend& backend = *backend_;
+  const DType activation = backend.info().activation;
+  slots_ = std::make_unique<Slots>(backend, limits_.max_slots, limits_.max_len, limits_.max_blocks);
+  step_memory_ = DeviceBuffer(backend, step_bytes_);
+  Arena arena(step_memory_.as<void>());
+  buffers_ = StepBuffers::carve(arena, config_, activation, limits_);
+
+  const auto carve = [this](Arena& a) {
+    for (StagedStep& s : steps_) {
+      s.sampled = carve_outputs(a, limits_.max_slots);
+      s.scored = carve_outputs(a, limits_.max_batch_tokens);
+    }
+  };
+  Arena measure(nullptr);
+  carve(measure);
+  output_memory_ = DeviceBuffer(backend, measure.peak());
+  Arena outputs(output_memory_.as<void>());
+  carve(outputs);
+  step_bytes_ += measure.peak() + slots_->bytes();
+  runner_ = std::make_unique<StepRunner>(backend, *decoder_, *slots_, kv_, buffers_);
+}
+
+int64_t Engine::block_bytes() const {
+  return 2 * int64_t{config_.num_layers} * config_.kv_size() * options_.block_size *
+         dtype_bytes(kv_dtype_);
+}
+
+ModelInfo Engine::info() const {
+  const BackendInfo& backend = backend_->info();
+  const HostMemory host =
+      backend.host_memory ? host_memory() : HostMemory{backend.total_bytes, backend.free_bytes};
+  return {.architecture = config_.architecture,
+          .vocab_size = config_.vocab_size,
+          .num_layers = config_.num_layers,
+          .hidden_size = config_.hidden_size,
+          .max_positions = config_.max_positions,
+          .parameters = parameters_,
+          .weight_bytes = weight_bytes_,
+          .dtype = dtype_name(weight_dtype_),
+          .block_bytes = block_bytes(),
+          .step_bytes = step_bytes_,
+          .free_bytes = host.free_bytes,
+          .total_bytes = host.total_bytes,
+          .backend = backend.name};
+}
+
+void Engine::allocate_kv(int64_t num_blocks) {
+  if (runner_ == nullptr)
+    throw Error(ErrorCode::kUsage, "allocateKv comes after the weights are loaded.");
+  if (checker_ != nullptr) throw Error(ErrorCode::kUsage, "allocateKv may be called once.");
+  check_option(num_blocks, 1, INT32_MAX / options_.block_size, "numBlocks");
+  const int64_t free = info().free_bytes;
+  if (num_blocks > free / block_bytes()) {
+    throw Error(
+        ErrorCode::kOutOfMemory,
+        format("%lld KV blocks of %lld bytes (%d layers x 2 x %d heads x %d dims x %d tokens x %s) "
+               "need %.2f GiB, and %.2f GiB are free.",
+               static_cast<long long>(num_blocks), static_cast<long long>(block_bytes()),
+               config_.num_layers, config_.num_kv_heads, config_.head_dim, options_.block_size,
+               dtype_name(kv_dtype_),
+               static_cast<double>(num_blocks) * static_cast<double>(block_bytes()) / (1 << 30),
+               static_cast<double>(free) / (1 << 30)));
+  }
+  const int64_t half = num_blocks * block_bytes() / (2 * config_.num_layers);
+  std::vector<DeviceBuffer> memory;
+  std::vector<KvLayer> layers;
+  for (int32_t i = 0; i < config_.num_layers; ++i) {
+    memory.emplace_back(*backend_, half);
+    memory.emplace_back(*backend_, half);
+    layers.push_back({.k = memory[memory.size() - 2].as<void>(),
+                      .v = memory.back().as<void>(),
+                      .dtype = kv_dtype_,
+                      .num_blocks = static_cast<int32_t>(num_blocks),
+                      .block_size = options_.block_size,
+                      .kv_heads = config_.num_kv_heads,
+                      .head_dim = config_.head_dim});
+  }
+  kv_memory_ = std::move(memory);
+  kv_ = std::move(layers);
+  limits_.num_blocks = static_cast<int32_t>(num_blocks);
+  checker_ = std::make_unique<PlanChecker>(limits_);
+}
+
+void Engine::submit(std::span<const std::byte> plan) {
+  if (checker_ == nullptr) throw Error(ErrorCode::kUsage, "submit comes after allocateKv.");
+  if (pending_ == kMaxInFlight)
+    throw Error(ErrorCode::kUsage, "Two steps are in flight; wait for one before the next submit.");
+  if (plan.size() % 4 != 0 || plan.size() / 4 > INT32_MAX)
+    throw Error(ErrorCode::kBadPlan, "Bad step plan: its size is not a number of words.");
+  StagedStep& step = steps_[static_cast<size_t>(next_step_)];
+  step.words.resize(plan.size() / 4);
+  if (!plan.empty()) std::memcpy(step.words.data(), plan.data(), plan.size());
+  checker_->accept(step.words, step.plan);
+  runner_->stage(step);
+  step.submitted = step.started = step.finished = std::chrono::steady_clock::now();
+  backend_->run_step(next_step_, [runner = runner_.get(), &step] { runner->run(step); });
+  next_step_ = (next_step_ + 1) % kMaxInFlight;
+  ++pending_;
+}
+
+int64_t Engine::wait(std::span<std::byte> result, int64_t timeout_ms) {
+  if (pending_ == 0) throw Error(ErrorCode::kUsage, "wait was called with no step in flight.");
+  const size_t oldest = static_cast<size_t>((next_step_ + kMaxInFlight - pending_) % kMaxInFlight);
+  if (!prepared_) {
+    StepFault fault = StepFault::kNone;
+    try {
+      if (!backend_->wait_step(static_cast<int>(oldest),
+                               std::clamp<int64_t>(timeout_ms, 0, 86'400'000) * 1000))
+        return 0;
+    } catch (const Error& e) {
+      fault = e.fatal                             ? StepFault::kFatal
+              : e.code == ErrorCode::kOutOfMemory ? StepFault::kOutOfMemory
+                                                  : StepFault::kStep;
+      last_error_ = e.what();
+    } catch (const std::bad_alloc&) {
+      fault = StepFault::kOutOfMemory;
+      last_error_ = "out of host memory inside a step";
+    } catch (const std::exception& e) {
+      fault = StepFault::kStep;
+      last_error_ = e.what();
+    }
+    prepared_ = true;
+    result_.prepare(*backend_, steps_[oldest], fault, config_.vocab_size);
+  }
+  const int64_t bytes = result_.bytes();
+  if (static_cast<int64_t>(result.size()) < bytes) {
+    throw Error(ErrorCode::kUsage, format("The result needs %lld bytes and the buffer has %zu.",
+                                          static_cast<long long>(bytes), result.size()));
+  }
+  result_.write(result);
+  prepared_ = false;
+  --pending_;
+  return bytes;
+}
+
+}  // namespace inferd

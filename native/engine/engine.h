@@ -1,0 +1,83 @@
+// The engine: one model on one backend, its KV pool and its step queue. The addon gives each one to
+// a JavaScript thread.
+//
+//   new Engine -> load() until done -> allocate_kv() -> { submit() wait() }* -> close()
+//
+// Thread: all calls come from the thread that made it. Steps run on the backend's stream, in the
+// order of submission, at most two in flight. A malformed plan throws and changes nothing; a step
+// that fails on the device answers with an error code, and so do all steps after it.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/backend.h"
+#include "engine/loader.h"
+#include "engine/options.h"
+#include "engine/plan.h"
+#include "engine/result.h"
+#include "engine/slots.h"
+#include "engine/step.h"
+#include "models/decoder.h"
+
+namespace inferd {
+
+class Engine {
+ public:
+  // Reads config.json and checks the checkpoint's tensors; loads nothing yet. Throws Error.
+  explicit Engine(const EngineOptions& options);
+  // Waits for running steps.
+  ~Engine();
+
+  // Loads about `max_bytes` more. After the last piece the step memory is allocated.
+  LoadProgress load(int64_t max_bytes);
+  ModelInfo info() const;
+  // Once, after loading. Throws Error(kOutOfMemory) with the arithmetic when the device has less
+  // free memory.
+  void allocate_kv(int64_t num_blocks);
+  // `plan` may be unaligned; it is copied.
+  void submit(std::span<const std::byte> plan);
+  // Bytes written to `result`, or 0 when the oldest step is not done after timeout_ms. A `result`
+  // too small throws kUsage with the size needed and leaves the step to be waited for again.
+  int64_t wait(std::span<std::byte> result, int64_t timeout_ms);
+  int32_t pending() const { return pending_; }
+  // What the last failed step said, or "". Never holds tokens.
+  const std::string& last_error() const { return last_error_; }
+
+ private:
+  static constexpr int32_t kMaxInFlight = 2;
+
+  void allocate_step_memory();
+  int64_t block_bytes() const;
+
+  EngineOptions options_;
+  ModelConfig config_;
+  DType weight_dtype_ = DType::kF32;
+  DType kv_dtype_ = DType::kF32;
+  std::unique_ptr<Backend>
+      backend_;  // everything below lives in its memory and is destroyed before it
+  std::unique_ptr<Decoder> decoder_;
+  std::unique_ptr<WeightLoader> loader_;
+  int64_t parameters_ = 0;
+  int64_t weight_bytes_ = 0;
+  PlanLimits limits_{};
+  int64_t step_bytes_ = 0;
+  std::unique_ptr<Slots> slots_;
+  DeviceBuffer step_memory_, output_memory_;
+  StepBuffers buffers_{};
+  std::vector<DeviceBuffer> kv_memory_;
+  std::vector<KvLayer> kv_;
+  std::unique_ptr<PlanChecker> checker_;
+  std::unique_ptr<StepRunner> runner_;
+  std::array<StagedStep, kMaxInFlight> steps_;
+  int32_t next_step_ = 0;  // index of the staged step that submit fills
+  int32_t pending_ = 0;
+  bool prepared_ = false;  // the oldest step is finished and result_ holds its answer
+  ResultWriter result_;
+  std::string last_error_;
+};
+
+}  // namespace inferd

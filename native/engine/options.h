@@ -1,0 +1,47 @@
+// What an engine is asked for; mirror of EngineOptions in native/index.ts. Also the limits of the
+// engine's fixed tables.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace inferd {
+
+struct EngineOptions {
+  std::string model_path;
+  std::string backend;  // "cpu" or "cuda"
+  int32_t device_id = 0;
+  int32_t threads = 0;       // 0 = physical cores
+  std::string weight_dtype;  // "auto", "f32", "f16", "bf16"
+  std::string quantization;  // "none"
+  std::string kv_dtype;      // "f32", "f16", "bf16"
+  int32_t block_size = 0;
+  int32_t max_slots = 0;
+  int32_t max_batch_tokens = 0;
+  int32_t max_model_len = 0;
+  int32_t sliding_window = 0;  // 0 = as config.json says
+  bool load_dummy = false;
+  int32_t rank = 0;
+  int32_t world_size = 1;
+  std::string isa;  // "auto" or a kernel set of the CPU backend
+};
+
+constexpr int32_t kMaxBias = 1024;  // logit bias entries of a slot
+constexpr int32_t kMaxMasked = 64;  // ids of a slot that min_tokens keeps from being sampled
+constexpr int64_t kMaxRawLogitBytes = 256 << 20;  // of one step; only tests ask for raw logits
+constexpr int32_t kMaxTopLogprobs = 20;           // row stride of SampleOutputs::top_ids
+
+struct LoadProgress {
+  int64_t done_bytes;
+  int64_t total_bytes;
+  bool done;
+};
+
+struct ModelInfo {
+  std::string architecture;
+  int64_t vocab_size, num_layers, hidden_size, max_positions, parameters, weight_bytes;
+  std::string dtype;
+  int64_t block_bytes, step_bytes, free_bytes, total_bytes;
+  std::string backend;
+};
+
+}  // namespace inferd

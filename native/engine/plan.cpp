@@ -1,0 +1,288 @@
+#include "engine/plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+#include "core/error.h"
+#include "engine/options.h"
+
+namespace inferd {
+namespace {
+
+template <typename... Args>
+[[noreturn]] void bad(const char* fmt, Args... args) {
+  if constexpr (sizeof...(Args) == 0) {
+    throw Error(ErrorCode::kBadPlan, std::string("Bad step plan: ") + fmt + ".");
+  } else {
+    char text[256];
+    std::snprintf(text, sizeof text, fmt, args...);
+    throw Error(ErrorCode::kBadPlan, std::string("Bad step plan: ") + text + ".");
+  }
+}
+
+void check_range(int64_t value, int64_t min, int64_t max, const char* what) {
+  if (value < min || value > max) {
+    bad("%s is %lld, outside %lld..%lld", what, static_cast<long long>(value),
+        static_cast<long long>(min), static_cast<long long>(max));
+  }
+}
+
+void check_range(float value, float min, float max, const char* what) {
+  if (!(value >= min && value <= max))
+    bad("%s is %g, outside %g..%g", what, double{value}, double{min}, double{max});
+}
+
+// The ranges of actors/messages/sampling.ts, checked again because a kernel may rely on them.
+void check_sampling(const SamplingRow& s) {
+  check_range(s.temperature, 0.0f, 100.0f, "the temperature");
+  check_range(s.top_p, 0.0f, 1.0f, "top_p");
+  check_range(s.min_p, 0.0f, 1.0f, "min_p");
+  check_range(s.typical_p, 0.0f, 1.0f, "typical_p");
+  check_range(s.repetition_penalty, 1e-4f, 100.0f, "the repetition penalty");
+  check_range(s.frequency_penalty, -100.0f, 100.0f, "the frequency penalty");
+  check_range(s.presence_penalty, -100.0f, 100.0f, "the presence penalty");
+  check_range(int64_t{s.top_k}, 0, INT32_MAX, "top_k");
+  check_range(int64_t{s.min_tokens}, 0, INT32_MAX, "min_tokens");
+  check_range(int64_t{s.top_logprobs}, -1, kMaxTopLogprobs, "top_logprobs");
+  check_range(int64_t{s.prompt_logprobs}, -1, kMaxTopLogprobs, "prompt_logprobs");
+}
+
+}  // namespace
+
+// Walks the words; every take is bounded by what is left, so that counts are believed only as far
+// as the plan is long.
+class PlanChecker::Cursor {
+ public:
+  explicit Cursor(std::span<const int32_t> words) : words_(words) {}
+
+  template <typename T>
+  std::span<const T> take(int64_t count, const char* section) {
+    static_assert(sizeof(T) % 4 == 0 && std::is_trivially_copyable_v<T>);
+    const int64_t words = static_cast<int64_t>(sizeof(T) / 4);
+    if (count < 0 || count > (static_cast<int64_t>(words_.size()) - at_) / words) {
+      bad("the section %s with %lld entries does not fit the plan", section,
+          static_cast<long long>(count));
+    }
+    const auto* p =
+        reinterpret_cast<const T*>(words_.data() + at_);  // T is made of int32 and float words only
+    at_ += count * words;
+    return {p, static_cast<size_t>(count)};
+  }
+  bool at_end() const { return at_ == static_cast<int64_t>(words_.size()); }
+
+ private:
+  std::span<const int32_t> words_;
+  int64_t at_ = 0;
+};
+
+PlanChecker::PlanChecker(const PlanLimits& limits)
+    : limits_(limits),
+      slots_(static_cast<size_t>(limits.max_slots)),
+      prompts_(static_cast<size_t>(limits.max_slots)) {
+  draft_.reserve(slots_.size());
+  new_prompts_.reserve(slots_.size());
+}
+
+void PlanChecker::accept(std::span<const int32_t> words, ParsedPlan& plan) {
+  draft_ = slots_;
+  new_prompts_.clear();
+  plan.row_offsets.clear();
+  plan.sample_rows.clear();
+  plan.prompts.clear();
+  plan.logit_rows.clear();
+  plan.max_row_count = plan.max_context = 0;
+
+  Cursor at(words);
+  const PlanHeader& h = plan.header = at.take<PlanHeader>(1, "header")[0];
+  if (h.layout_version != kLayoutVersion)
+    bad("its layout version is %d, this engine knows %d", h.layout_version, kLayoutVersion);
+  if (h.words != static_cast<int64_t>(words.size()))
+    bad("it says %d words and has %zu", h.words, words.size());
+  check_range(int64_t{h.num_rows}, 0, limits_.max_slots, "the number of rows");
+  check_range(int64_t{h.num_samples}, 0, limits_.max_slots, "the number of samples");
+  check_range(int64_t{h.num_copies}, 0, limits_.num_blocks, "the number of copies");
+  read_freed(at, h);
+  read_new_slots(at, h);
+  read_blocks(at, plan);
+  read_rows(at, plan);
+  read_samples(at, plan);
+  if (!at.at_end()) bad("words follow its last section");
+  commit(plan);
+}
+
+PlanChecker::Slot& PlanChecker::live_slot(int32_t slot, const char* what) {
+  if (slot < 0 || slot >= limits_.max_slots)
+    bad("%s names slot %d of %d", what, slot, limits_.max_slots);
+  Slot& s = draft_[static_cast<size_t>(slot)];
+  if (!s.live) bad("%s names slot %d, which holds no sequence", what, slot);
+  return s;
+}
+
+void PlanChecker::read_freed(Cursor& at, const PlanHeader& h) {
+  for (const int32_t slot : at.take<int32_t>(h.num_freed, "freed"))
+    live_slot(slot, "a freed entry") = Slot{};
+}
+
+void PlanChecker::read_new_slots(Cursor& at, const PlanHeader& h) {
+  check_range(int64_t{h.num_new_slots}, 0, limits_.max_slots, "the number of new slots");
+  for (int32_t i = 0; i < h.num_new_slots; ++i) {
+    const NewSlotFixed& n = at.take<NewSlotFixed>(1, "newSlots")[0];
+    check_range(int64_t{n.num_bias}, 0, kMaxBias, "the number of logit biases");
+    check_range(int64_t{n.num_masked}, 0, kMaxMasked, "the number of masked ids");
+    const auto tokens = at.take<int32_t>(n.num_tokens, "tokens");
+    const auto bias = at.take<int32_t>(2 * int64_t{n.num_bias}, "bias");
+    const auto masked = at.take<int32_t>(n.num_masked, "masked");
+    check_new_slot(n, tokens, bias, masked);
+  }
+}
+
+void PlanChecker::check_new_slot(const NewSlotFixed& n, std::span<const int32_t> tokens,
+                                 std::span<const int32_t> bias, std::span<const int32_t> masked) {
+  if (n.slot < 0 || n.slot >= limits_.max_slots)
+    bad("a new slot has the number %d of %d", n.slot, limits_.max_slots);
+  Slot& s = draft_[static_cast<size_t>(n.slot)];
+  if (s.live) bad("the new slot %d still holds a sequence", n.slot);
+  int64_t length = static_cast<int64_t>(tokens.size());
+  if (n.fork_of >= 0) {
+    length = live_slot(n.fork_of, "a fork").length;
+    if (!tokens.empty()) bad("the fork in slot %d brings tokens of its own", n.slot);
+  } else if (n.fork_of != -1) {
+    bad("the new slot %d has forkOf %d", n.slot, n.fork_of);
+  }
+  check_range(length, 1, limits_.max_len, "the history length of a new slot");
+  check_range(int64_t{n.prompt_len}, 0, length, "the prompt length of a new slot");
+  check_sampling(n.sampling);
+  for (const int32_t id : tokens) check_range(int64_t{id}, 0, limits_.vocab_size - 1, "a token id");
+  for (const int32_t id : masked)
+    check_range(int64_t{id}, 0, limits_.vocab_size - 1, "a masked id");
+  for (size_t i = 0; i < bias.size(); i += 2) {
+    check_range(int64_t{bias[i]}, 0, limits_.vocab_size - 1, "a logit bias id");
+    float value = 0;
+    std::memcpy(&value, &bias[i + 1], sizeof value);
+    check_range(value, -1e4f, 1e4f, "a logit bias");
+  }
+  s = {.live = true,
+       .length = static_cast<int32_t>(length),
+       .prompt_len = n.prompt_len,
+       .prompt_logprobs = n.sampling.prompt_logprobs};
+  if (n.sampling.prompt_logprobs >= 0) {
+    new_prompts_.push_back(
+        {n.slot, n.fork_of,
+         tokens.first(std::min<size_t>(tokens.size(), static_cast<size_t>(n.prompt_len)))});
+  }
+}
+
+void PlanChecker::read_blocks(Cursor& at, ParsedPlan& plan) {
+  for (const BlockSet& b : at.take<BlockSet>(plan.header.num_block_sets, "blockSets")) {
+    Slot& s = live_slot(b.slot, "a block set");
+    check_range(int64_t{b.block}, 0, limits_.num_blocks - 1, "a block");
+    check_range(int64_t{b.index}, 0, limits_.max_blocks - 1, "an index in a block table");
+    if (b.index > s.num_blocks)
+      bad("the block table of slot %d gets index %d after %d blocks", b.slot, b.index,
+          s.num_blocks);
+    s.num_blocks = std::max(s.num_blocks, b.index + 1);
+  }
+  plan.copies = at.take<BlockCopy>(plan.header.num_copies, "copies");
+  for (const BlockCopy& c : plan.copies) {
+    check_range(int64_t{c.src}, 0, limits_.num_blocks - 1, "the source of a copy");
+    check_range(int64_t{c.dst}, 0, limits_.num_blocks - 1, "the destination of a copy");
+  }
+}
+
+void PlanChecker::read_rows(Cursor& at, ParsedPlan& plan) {
+  plan.rows = at.take<PlanRow>(plan.header.num_rows, "rows");
+  int64_t total = 0;
+  int64_t raw = 0;
+  for (const PlanRow& r : plan.rows) {
+    Slot& s = live_slot(r.slot, "a row");
+    if (s.in_row) bad("slot %d has two rows", r.slot);
+    s.in_row = true;
+    check_range(int64_t{r.count}, 1, limits_.max_batch_tokens, "the count of a row");
+    const int64_t end = int64_t{r.start} + r.count;
+    if (r.start < 0 || end > s.length) {
+      bad("a row of slot %d computes [%d, %lld) of a history of %d tokens", r.slot, r.start,
+          static_cast<long long>(end), s.length);
+    }
+    if (end > int64_t{s.num_blocks} * limits_.block_size) {
+      bad("a row of slot %d ends at %lld and its %d blocks hold %lld tokens", r.slot,
+          static_cast<long long>(end), s.num_blocks,
+          static_cast<long long>(int64_t{s.num_blocks} * limits_.block_size));
+    }
+    if ((r.flags & ~(kRowRawLogits | kRowPromptLogprobs)) != 0)
+      bad("a row of slot %d has the flags %d", r.slot, r.flags);
+    if ((r.flags & kRowPromptLogprobs) != 0 && s.prompt_logprobs < 0)
+      bad("slot %d did not ask for prompt logprobs", r.slot);
+    plan.row_offsets.push_back(static_cast<int32_t>(total));
+    total += r.count;
+    if ((r.flags & kRowRawLogits) != 0) raw += r.count;
+    check_range(raw * limits_.vocab_size * 4, 0, kMaxRawLogitBytes,
+                "the size of all raw logits in bytes");
+    if (total > limits_.max_batch_tokens)
+      bad("its rows have more than %d tokens", limits_.max_batch_tokens);
+    plan.max_row_count = std::max(plan.max_row_count, r.count);
+    plan.max_context = std::max(plan.max_context, static_cast<int32_t>(end));
+  }
+  plan.row_offsets.push_back(static_cast<int32_t>(total));
+  if (total != plan.header.num_tokens)
+    bad("it says %d tokens and its rows have %lld", plan.header.num_tokens,
+        static_cast<long long>(total));
+}
+
+void PlanChecker::read_samples(Cursor& at, ParsedPlan& plan) {
+  plan.samples = at.take<PlanSample>(plan.header.num_samples, "samples");
+  for (const PlanSample& p : plan.samples) {
+    check_range(int64_t{p.row}, 0, static_cast<int64_t>(plan.rows.size()) - 1,
+                "the row of a sample");
+    const PlanRow& row = plan.rows[static_cast<size_t>(p.row)];
+    Slot& s = live_slot(p.slot, "a sample");
+    if (s.sampled) bad("slot %d is sampled twice", p.slot);
+    s.sampled = true;
+    if (s.length != row.start + row.count) {
+      bad("slot %d has %d tokens and is sampled after a row that ends at %d", p.slot, s.length,
+          row.start + row.count);
+    }
+    if (s.length >= limits_.max_len)
+      bad("slot %d is sampled with %d tokens, the most a sequence may have", p.slot, s.length);
+    plan.sample_rows.push_back(plan.row_offsets[static_cast<size_t>(p.row) + 1] - 1);
+  }
+}
+
+void PlanChecker::commit(ParsedPlan& plan) {
+  for (const NewPrompt& n : new_prompts_) {
+    std::vector<int32_t>& prompt = prompts_[static_cast<size_t>(n.slot)];
+    if (n.fork_of >= 0) {
+      prompt = prompts_[static_cast<size_t>(n.fork_of)];
+    } else {
+      prompt.assign(n.tokens.begin(), n.tokens.end());
+    }
+  }
+  for (size_t i = 0; i < draft_.size(); ++i) {
+    if (draft_[i].prompt_logprobs < 0 && !prompts_[i].empty())
+      std::vector<int32_t>().swap(prompts_[i]);
+  }
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    const PlanRow& r = plan.rows[i];
+    const Slot& s = draft_[static_cast<size_t>(r.slot)];
+    const std::vector<int32_t>& prompt = prompts_[static_cast<size_t>(r.slot)];
+    for (int32_t j = 0; j < r.count; ++j) {
+      const int32_t batch_row = plan.row_offsets[i] + j;
+      const int32_t next = r.start + j + 1;
+      if ((r.flags & kRowRawLogits) != 0)
+        plan.logit_rows.push_back({r.slot, r.start + j, batch_row});
+      if ((r.flags & kRowPromptLogprobs) == 0 ||
+          next >= std::min<int64_t>(s.prompt_len, static_cast<int64_t>(prompt.size())))
+        continue;
+      plan.prompts.push_back(
+          {r.slot, next, prompt[static_cast<size_t>(next)], batch_row, s.prompt_logprobs});
+    }
+  }
+  for (Slot& s : draft_) {
+    s.length += s.sampled ? 1 : 0;
+    s.in_row = s.sampled = false;
+  }
+  slots_.swap(draft_);
+}
+
+}  // namespace inferd

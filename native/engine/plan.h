@@ -1,0 +1,99 @@
+// Reads and checks step plans before anything happens (layout and meaning:
+// actors/messages/step.ts).
+//
+// The checker keeps, per slot, what the device will hold once all accepted plans have run: the
+// history length (counting tokens that samples still in flight will append), the number of blocks
+// in its table, its prompt length. A plan that does not fit this picture is refused whole with
+// Error(kBadPlan) and one sentence; nothing has changed then. Memory safety of the kernels rests on
+// these checks: every slot, block, position and token id that reaches a device table is in range.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/step_plan.h"
+
+namespace inferd {
+
+struct PlanLimits {
+  int32_t max_slots;
+  int32_t max_len;     // tokens of a history
+  int32_t max_blocks;  // blocks of a slot's table
+  int32_t block_size;
+  int32_t num_blocks;  // of the KV pool
+  int32_t max_batch_tokens;
+  int32_t vocab_size;
+};
+
+// One prompt position whose logprob was asked for.
+struct PromptTarget {
+  int32_t slot;
+  int32_t position;  // of `token` in the history
+  int32_t token;
+  int32_t batch_row;  // token row of the batch whose logits predict it
+  int32_t top;        // entries wanted besides the token itself
+};
+
+// Raw logits asked for: one token row of the batch.
+struct LogitRow {
+  int32_t slot, position, batch_row;
+};
+
+// Sections of an accepted plan; the spans point into the checked words.
+struct ParsedPlan {
+  PlanHeader header{};
+  std::span<const BlockCopy> copies;
+  std::span<const PlanRow> rows;
+  std::span<const PlanSample> samples;
+  std::vector<int32_t> row_offsets;  // [rows + 1] first batch row of each plan row
+  std::vector<int32_t> sample_rows;  // [samples] batch row whose logits are sampled
+  std::vector<PromptTarget> prompts;
+  std::vector<LogitRow> logit_rows;
+  int32_t max_row_count = 0;
+  int32_t max_context = 0;
+};
+
+class PlanChecker {
+ public:
+  explicit PlanChecker(const PlanLimits& limits);
+
+  // Fills `plan` from `words`, which must outlive it, and takes its effects into account. Throws
+  // Error(kBadPlan).
+  void accept(std::span<const int32_t> words, ParsedPlan& plan);
+
+ private:
+  struct Slot {
+    bool live = false;
+    int32_t length = 0;
+    int32_t prompt_len = 0;
+    int32_t num_blocks = 0;
+    int32_t prompt_logprobs = -1;
+    bool in_row = false;  // of the plan being checked
+    bool sampled = false;
+  };
+  struct NewPrompt {
+    int32_t slot;
+    int32_t fork_of;
+    std::span<const int32_t> tokens;
+  };
+  class Cursor;
+
+  Slot& live_slot(int32_t slot, const char* what);
+  void read_freed(Cursor& at, const PlanHeader& h);
+  void read_new_slots(Cursor& at, const PlanHeader& h);
+  void check_new_slot(const NewSlotFixed& n, std::span<const int32_t> tokens,
+                      std::span<const int32_t> bias, std::span<const int32_t> masked);
+  void read_blocks(Cursor& at, ParsedPlan& plan);
+  void read_rows(Cursor& at, ParsedPlan& plan);
+  void read_samples(Cursor& at, ParsedPlan& plan);
+  void commit(ParsedPlan& plan);
+
+  PlanLimits limits_;
+  std::vector<Slot> slots_;
+  std::vector<Slot> draft_;  // slots_ as the plan being checked would leave them
+  std::vector<NewPrompt> new_prompts_;
+  // Prompt tokens, kept on the host only for slots that want prompt logprobs: the targets of those.
+  std::vector<std::vector<int32_t>> prompts_;
+};
+
+}  // namespace inferd

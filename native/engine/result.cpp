@@ -1,0 +1,134 @@
+#include "engine/result.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace inferd {
+namespace {
+
+int32_t micros(std::chrono::steady_clock::duration d) {
+  const int64_t us = std::chrono::duration_cast<std::chrono::microseconds>(d).count();
+  return static_cast<int32_t>(std::clamp<int64_t>(us, 0, INT32_MAX));
+}
+
+// Appends wire structs to a byte buffer of known size.
+class Writer {
+ public:
+  explicit Writer(std::span<std::byte> out) : out_(out) {}
+  template <typename T>
+  void put(const T& value) {
+    copy(&value, sizeof value);
+  }
+  void copy(const void* from, size_t bytes) {
+    std::memcpy(out_.data() + at_, from, bytes);
+    at_ += bytes;
+  }
+
+ private:
+  std::span<std::byte> out_;
+  size_t at_ = 0;
+};
+
+int32_t top_count(const SampleOutputs& o, size_t i, int32_t most) {
+  return std::clamp(o.top_counts[i], 0, most);
+}
+
+}  // namespace
+
+void HostOutputs::fetch(Backend& backend, const SampleOutputs& device, int64_t rows) {
+  view_ = device;
+  if (backend.info().host_memory) return;
+  const size_t n = static_cast<size_t>(rows);
+  memory_.resize(n * (4 + 2 * kMaxTopLogprobs));
+  int32_t* at = memory_.data();
+  const auto fetch = [&](auto*& field, size_t count) {
+    if (count > 0) backend.download(at, field, count * 4);
+    field = reinterpret_cast<std::remove_reference_t<decltype(field)>>(
+        at);  // all fields are 4-byte words
+    at += count;
+  };
+  fetch(view_.tokens, n);
+  fetch(view_.logprobs, n);
+  fetch(view_.ranks, n);
+  fetch(view_.top_ids, n * kMaxTopLogprobs);
+  fetch(view_.top_logprobs, n * kMaxTopLogprobs);
+  fetch(view_.top_counts, n);
+}
+
+void ResultWriter::prepare(Backend& backend, const StagedStep& step, StepFault fault,
+                           int64_t vocab_size) {
+  step_ = &step;
+  fault_ = fault;
+  vocab_size_ = vocab_size;
+  tops_ = 0;
+  words_ = static_cast<int64_t>(sizeof(ResultHeader) / 4);
+  if (fault != StepFault::kNone) return;
+  const ParsedPlan& plan = step.plan;
+  sampled_.fetch(backend, step.sampled, static_cast<int64_t>(plan.samples.size()));
+  scored_.fetch(backend, step.scored, static_cast<int64_t>(plan.prompts.size()));
+  for (size_t i = 0; i < plan.samples.size(); ++i)
+    tops_ += top_count(sampled_.get(), i, kMaxTopLogprobs);
+  for (size_t i = 0; i < plan.prompts.size(); ++i)
+    tops_ += top_count(scored_.get(), i, plan.prompts[i].top);
+  words_ += static_cast<int64_t>(plan.samples.size() * sizeof(ResultSample) / 4 +
+                                 plan.prompts.size() * sizeof(ResultPrompt) / 4) +
+            tops_ * static_cast<int64_t>(sizeof(ResultTop) / 4) +
+            static_cast<int64_t>(plan.logit_rows.size()) * (2 + vocab_size_);
+}
+
+void ResultWriter::write(std::span<std::byte> out) const {
+  const ParsedPlan& plan = step_->plan;
+  const bool good = fault_ == StepFault::kNone;
+  Writer w(out);
+  w.put(ResultHeader{.layout_version = kLayoutVersion,
+                     .step = plan.header.step,
+                     .epoch = plan.header.epoch,
+                     .error_code = static_cast<int32_t>(fault_),
+                     .num_samples = good ? static_cast<int32_t>(plan.samples.size()) : 0,
+                     .num_prompt_logprobs = good ? static_cast<int32_t>(plan.prompts.size()) : 0,
+                     .num_tops = static_cast<int32_t>(tops_),
+                     .num_logit_rows = good ? static_cast<int32_t>(plan.logit_rows.size()) : 0,
+                     .queue_us = micros(step_->started - step_->submitted),
+                     .exec_us = good ? micros(step_->finished - step_->started) : 0,
+                     .words = static_cast<int32_t>(words_),
+                     .reserved = {}});
+  if (!good) return;
+
+  const SampleOutputs& sampled = sampled_.get();
+  const SampleOutputs& scored = scored_.get();
+  int32_t top_offset = 0;
+  for (size_t i = 0; i < plan.samples.size(); ++i) {
+    const int32_t count = top_count(sampled, i, kMaxTopLogprobs);
+    w.put(ResultSample{plan.samples[i].slot, sampled.tokens[i], sampled.logprobs[i],
+                       sampled.ranks[i], top_offset, count});
+    top_offset += count;
+  }
+  for (size_t i = 0; i < plan.prompts.size(); ++i) {
+    const PromptTarget& t = plan.prompts[i];
+    const int32_t count = top_count(scored, i, t.top);
+    w.put(ResultPrompt{t.slot, t.position, t.token, scored.logprobs[i], scored.ranks[i], top_offset,
+                       count});
+    top_offset += count;
+  }
+  const auto put_tops = [&w](const SampleOutputs& o, size_t row, int32_t count) {
+    for (size_t i = row * kMaxTopLogprobs; i < row * kMaxTopLogprobs + static_cast<size_t>(count);
+         ++i) {
+      w.put(ResultTop{o.top_ids[i], o.top_logprobs[i]});
+    }
+  };
+  for (size_t i = 0; i < plan.samples.size(); ++i)
+    put_tops(sampled, i, top_count(sampled, i, kMaxTopLogprobs));
+  for (size_t i = 0; i < plan.prompts.size(); ++i)
+    put_tops(scored, i, top_count(scored, i, plan.prompts[i].top));
+  for (size_t i = 0; i < plan.logit_rows.size(); ++i) {
+    w.put(plan.logit_rows[i].slot);
+    w.put(plan.logit_rows[i].position);
+    w.copy(step_->logits.data() + i * static_cast<size_t>(vocab_size_),
+           static_cast<size_t>(vocab_size_) * sizeof(float));
+  }
+}
+
+}  // namespace inferd

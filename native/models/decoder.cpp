@@ -1,0 +1,144 @@
+#include "models/decoder.h"
+
+#include <cmath>
+
+#include "models/rope.h"
+
+namespace inferd {
+namespace {
+
+// The first `rows` rows of a buffer.
+Tensor head_rows(const Tensor& t, int64_t rows) {
+  return Tensor::matrix(t.data, t.dtype, rows, t.cols());
+}
+
+}  // namespace
+
+DecoderBuffers DecoderBuffers::carve(Arena& arena, const ModelConfig& c, DType activation,
+                                     int64_t max_tokens, int64_t max_logit_rows) {
+  DecoderBuffers b;
+  b.hidden = arena.take_matrix(activation, max_tokens, c.hidden_size);
+  b.normed = arena.take_matrix(activation, max_tokens, c.hidden_size);
+  b.delta = arena.take_matrix(activation, max_tokens, c.hidden_size);
+  const int64_t shared = arena.mark();
+  b.qkv = arena.take_matrix(activation, max_tokens, c.qkv_size());
+  b.attended = arena.take_matrix(activation, max_tokens, c.q_size());
+  arena.rewind(shared);
+  b.gate_up = arena.take_matrix(activation, max_tokens, 2 * c.intermediate_size);
+  b.activated = arena.take_matrix(activation, max_tokens, c.intermediate_size);
+  arena.rewind(shared);
+  b.picked = arena.take_matrix(activation, max_logit_rows, c.hidden_size);
+  b.logits = arena.take_matrix(DType::kF32, max_logit_rows, c.vocab_size);
+  arena.rewind(arena.peak());
+  return b;
+}
+
+Decoder::Decoder(const ModelConfig& config, Backend& backend, DType dtype, int64_t max_len)
+    : config_(config), backend_(backend), list_{backend, dtype, {}} {
+  const ModelConfig& c = config_;
+  embedding_.add(list_, "model.embed_tokens.weight", c.vocab_size, c.hidden_size);
+  for (int32_t i = 0; i < c.num_layers; ++i) {
+    layers_.push_back(std::make_unique<Layer>());
+    describe(*layers_.back(), i);
+  }
+  final_norm_.add(list_, "model.norm.weight", c.hidden_size, true);
+  head_.add_tensor(list_, c.tied_embeddings ? "model.embed_tokens.weight" : "lm_head.weight",
+                   c.vocab_size, c.hidden_size);
+
+  const RopeFrequencies frequencies = rope_frequencies(c.rope, c, max_len);
+  const size_t bytes = frequencies.inv_freq.size() * sizeof(float);
+  inv_freq_ = DeviceBuffer(backend, static_cast<int64_t>(bytes));
+  backend.upload(inv_freq_.as<void>(), frequencies.inv_freq.data(), bytes);
+  rope_ = {inv_freq_.as<float>(), frequencies.attention_factor, c.rope.rotary_dim};
+}
+
+void Decoder::describe(Layer& layer, int32_t index) {
+  const ModelConfig& c = config_;
+  const std::string at = "model.layers." + std::to_string(index) + ".";
+  const std::string attn = at + "self_attn.";
+  layer.input_norm.add(list_, at + "input_layernorm.weight", c.hidden_size, true);
+  if (c.fused_qkv) {
+    layer.qkv.add(list_, attn + "qkv_proj", c.qkv_size(), c.hidden_size, c.qkv_bias);
+  } else {
+    layer.qkv.add(list_, attn + "q_proj", c.q_size(), c.hidden_size, c.qkv_bias);
+    layer.qkv.add(list_, attn + "k_proj", c.kv_size(), c.hidden_size, c.qkv_bias);
+    layer.qkv.add(list_, attn + "v_proj", c.kv_size(), c.hidden_size, c.qkv_bias);
+  }
+  if (c.qk_norm) {
+    layer.q_norm.add(list_, attn + "q_norm.weight", c.head_dim, true);
+    layer.k_norm.add(list_, attn + "k_norm.weight", c.head_dim, true);
+  }
+  layer.output.add(list_, attn + "o_proj", c.hidden_size, c.q_size(), c.output_bias);
+  layer.post_norm.add(list_, at + "post_attention_layernorm.weight", c.hidden_size, true);
+  if (c.fused_gate_up) {
+    layer.gate_up.add(list_, at + "mlp.gate_up_proj", 2 * c.intermediate_size, c.hidden_size,
+                      c.mlp_bias);
+  } else {
+    layer.gate_up.add(list_, at + "mlp.gate_proj", c.intermediate_size, c.hidden_size, c.mlp_bias);
+    layer.gate_up.add(list_, at + "mlp.up_proj", c.intermediate_size, c.hidden_size, c.mlp_bias);
+  }
+  layer.down.add(list_, at + "mlp.down_proj", c.hidden_size, c.intermediate_size, c.mlp_bias);
+}
+
+void Decoder::forward(const DecoderBuffers& b, const std::vector<KvLayer>& kv,
+                      const SlotTables& slots, const StepBatch& batch) const {
+  const int64_t tokens = batch.num_tokens;
+  const Tensor hidden = head_rows(b.hidden, tokens), normed = head_rows(b.normed, tokens),
+               delta = head_rows(b.delta, tokens);
+  backend_.embed(hidden, embedding_.tensor(), batch.ids);
+  backend_.rms_norm(normed, hidden, layers_[0]->input_norm.data(), config_.norm_eps);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const Layer& layer = *layers_[i];
+    attention(layer, b, kv[i], config_.windows[i], slots, batch);
+    backend_.add_rms_norm(normed, hidden, delta, layer.post_norm.data(), config_.norm_eps);
+    mlp(layer, b, tokens);
+    const DeviceVector& next = i + 1 < layers_.size() ? layers_[i + 1]->input_norm : final_norm_;
+    backend_.add_rms_norm(normed, hidden, delta, next.data(), config_.norm_eps);
+  }
+}
+
+// normed -> delta
+void Decoder::attention(const Layer& layer, const DecoderBuffers& b, const KvLayer& kv,
+                        int32_t window, const SlotTables& slots, const StepBatch& batch) const {
+  const int64_t tokens = batch.num_tokens;
+  const Tensor qkv = head_rows(b.qkv, tokens), attended = head_rows(b.attended, tokens),
+               delta = head_rows(b.delta, tokens);
+  layer.qkv.apply(backend_, qkv, head_rows(b.normed, tokens));
+  backend_.rope_and_cache({.qkv = qkv,
+                           .q_norm = layer.q_norm.data(),
+                           .k_norm = layer.k_norm.data(),
+                           .norm_eps = config_.norm_eps,
+                           .heads = config_.num_heads,
+                           .kv = kv,
+                           .rope = rope_},
+                          slots, batch);
+  backend_.attention(
+      {.out = attended,
+       .qkv = qkv,
+       .heads = config_.num_heads,
+       .kv = kv,
+       .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim))),
+       .window = window},
+      slots, batch);
+  layer.output.apply(backend_, delta, attended);
+  backend_.all_reduce(delta);
+}
+
+// normed -> delta
+void Decoder::mlp(const Layer& layer, const DecoderBuffers& b, int64_t tokens) const {
+  const Tensor gate_up = head_rows(b.gate_up, tokens), activated = head_rows(b.activated, tokens),
+               delta = head_rows(b.delta, tokens);
+  layer.gate_up.apply(backend_, gate_up, head_rows(b.normed, tokens));
+  backend_.silu_mul(activated, gate_up);
+  layer.down.apply(backend_, delta, activated);
+  backend_.all_reduce(delta);
+}
+
+Tensor Decoder::logits(const DecoderBuffers& b, const int32_t* rows, int32_t count) const {
+  const Tensor picked = head_rows(b.picked, count), logits = head_rows(b.logits, count);
+  backend_.gather_rows(picked, b.normed, rows, count);
+  head_.apply(backend_, logits, picked);
+  return logits;
+}
+
+}  // namespace inferd

@@ -1,0 +1,79 @@
+// The one transformer decoder: every supported architecture is a ModelConfig for it. Describes its
+// weights, plans its step memory, and computes hidden states and logits as plain calls of Backend
+// ops.
+//
+// Thread: made and loaded on the engine's thread; `forward` and `logits` run inside a step, on the
+// backend's stream. Neither allocates.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/arena.h"
+#include "core/backend.h"
+#include "models/config.h"
+#include "models/layers.h"
+
+namespace inferd {
+
+// Activations of a step, carved from the step arena for the largest batch; a step uses the first
+// rows.
+struct DecoderBuffers {
+  Tensor hidden;     // [max_tokens, hidden] the residual stream
+  Tensor normed;     // [max_tokens, hidden] also the result of forward()
+  Tensor delta;      // [max_tokens, hidden] what a block adds to the residual
+  Tensor qkv;        // [max_tokens, (heads + 2 kv_heads) * head_dim]
+  Tensor attended;   // [max_tokens, heads * head_dim]
+  Tensor gate_up;    // [max_tokens, 2 * intermediate]; shares memory with qkv and attended
+  Tensor activated;  // [max_tokens, intermediate]
+  Tensor picked;     // [max_logit_rows, hidden] rows that get logits
+  Tensor logits;     // [max_logit_rows, vocab] float32
+
+  static DecoderBuffers carve(Arena& arena, const ModelConfig& config, DType activation,
+                              int64_t max_tokens, int64_t max_logit_rows);
+};
+
+class Decoder {
+ public:
+  // `dtype` is that of the weights on the device; `max_len` the longest sequence. Appends every
+  // tensor it needs to parts().
+  Decoder(const ModelConfig& config, Backend& backend, DType dtype, int64_t max_len);
+  Decoder(const Decoder&) = delete;
+  Decoder& operator=(const Decoder&) = delete;
+
+  // The checkpoint tensors to load, in order. Their store functions refer to this object.
+  const std::vector<WeightPart>& parts() const { return list_.parts; }
+  const ModelConfig& config() const { return config_; }
+
+  // Hidden states of all tokens of the batch after the final norm: the first num_tokens rows of
+  // buffers.normed. Writes the tokens' keys and values into `kv` ([num_layers]).
+  void forward(const DecoderBuffers& buffers, const std::vector<KvLayer>& kv,
+               const SlotTables& slots, const StepBatch& batch) const;
+  // Logits of `count` <= max_logit_rows rows of buffers.normed; `rows` is device memory. The result
+  // is a view of buffers.logits.
+  Tensor logits(const DecoderBuffers& buffers, const int32_t* rows, int32_t count) const;
+
+ private:
+  struct Layer {
+    DeviceVector input_norm, post_norm, q_norm, k_norm;
+    Linear qkv, output, gate_up, down;
+  };
+  void describe(Layer& layer, int32_t index);
+  void attention(const Layer& layer, const DecoderBuffers& b, const KvLayer& kv, int32_t window,
+                 const SlotTables& slots, const StepBatch& batch) const;
+  void mlp(const Layer& layer, const DecoderBuffers& b, int64_t tokens) const;
+
+  ModelConfig config_;
+  Backend& backend_;
+  WeightList list_;
+  EmbeddingTable embedding_;
+  std::vector<std::unique_ptr<Layer>>
+      layers_;  // by pointer: the parts' store functions keep their addresses
+  DeviceVector final_norm_;
+  Linear head_;
+  DeviceBuffer inv_freq_;
+  RopeTable rope_{};
+};
+
+}  // namespace inferd

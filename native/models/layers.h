@@ -1,0 +1,114 @@
+// Building blocks of a model: a linear layer, a small float vector on the device, and the list of
+// tensors a model wants loaded.
+//
+// Every matrix product of a model goes through `Linear::apply`, so that splitting over ranks,
+// adapters and weight formats concern this file and the backends, never a model.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/backend.h"
+
+namespace inferd {
+
+// One tensor that a checkpoint must hold, and what to do with its rows. The loader checks name,
+// shape and dtype first and then hands over the rows in order, in pieces, so that loading can be
+// watched and stopped.
+struct WeightPart {
+  std::string name;
+  std::vector<int64_t> shape;  // [rows, cols] or [count]
+  bool dummy_ones = false;     // load_dummy fills with 1 instead of small random numbers
+  // Takes rows [first_row, first_row + rows) of the part, host memory, dtype f32, f16 or bf16; a
+  // vector comes as one row.
+  std::function<void(int64_t first_row, const Tensor& rows)> store;
+
+  int64_t rows() const { return shape.size() == 2 ? shape[0] : 1; }
+  int64_t cols() const { return shape.back(); }
+};
+
+// Device memory of a backend, released by the destructor.
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  // Zeroed. Throws Error(kOutOfMemory).
+  DeviceBuffer(Backend& backend, int64_t bytes)
+      : backend_(&backend), data_(backend.allocate(static_cast<size_t>(bytes))) {}
+  DeviceBuffer(DeviceBuffer&& other) noexcept { swap(other); }
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~DeviceBuffer() {
+    if (data_ != nullptr) backend_->release(data_);
+  }
+
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  explicit operator bool() const { return data_ != nullptr; }
+
+ private:
+  void swap(DeviceBuffer& other) {
+    std::swap(backend_, other.backend_);
+    std::swap(data_, other.data_);
+  }
+  Backend* backend_ = nullptr;
+  void* data_ = nullptr;
+};
+
+// Where the tensors of a model go while it is being described: the list of parts, and the backend
+// that stores them.
+struct WeightList {
+  Backend& backend;
+  DType dtype;  // of linear weights and the embedding table on the device
+  std::vector<WeightPart> parts;
+};
+
+// A float32 vector (norm weight, bias) of one or several checkpoint tensors one after another.
+class DeviceVector {
+ public:
+  void add(WeightList& list, const std::string& name, int64_t count, bool dummy_ones);
+  const float* data() const { return buffer_.as<float>(); }
+
+ private:
+  // Held by pointer: the store functions outlive a move of this object.
+  DeviceBuffer buffer_;
+  int64_t count_ = 0;
+};
+
+// y = x W^T + b. W may be made of several checkpoint tensors, stacked by rows in the order they
+// were added (q, k, v; gate, up).
+class Linear {
+ public:
+  // A checkpoint tensor <name>.weight [rows, cols], and <name>.bias [rows] when `bias`.
+  void add(WeightList& list, const std::string& name, int64_t rows, int64_t cols, bool bias);
+  // The tied output head: rows of a table that is already in the checkpoint under another name.
+  void add_tensor(WeightList& list, const std::string& tensor, int64_t rows, int64_t cols);
+
+  void apply(Backend& backend, Tensor out, const Tensor& x) const {
+    backend.linear(out, x, *weight_, bias_.data());
+  }
+  int64_t rows() const { return rows_; }
+
+ private:
+  PackedWeightPtr weight_;
+  DeviceVector bias_;
+  int64_t rows_ = 0;
+};
+
+// The embedding table in the weights' dtype.
+class EmbeddingTable {
+ public:
+  void add(WeightList& list, const std::string& name, int64_t rows, int64_t cols);
+  const Tensor& tensor() const { return tensor_; }
+
+ private:
+  DeviceBuffer buffer_;
+  Tensor tensor_;
+};
+
+}  // namespace inferd

@@ -1,0 +1,49 @@
+/** Reads and writes small safetensors files for tests; the writer puts down whatever header it is given, also a wrong one. */
+import { readFileSync, writeFileSync } from 'node:fs';
+
+interface HeaderEntry {
+  readonly dtype: string;
+  readonly shape: readonly number[];
+  readonly data_offsets: readonly [number, number];
+}
+
+export interface TestTensor {
+  readonly shape: readonly number[];
+  readonly data: Float32Array | Int32Array;
+}
+
+/** The F32 and I32 tensors of a file. */
+export function readSafetensors(path: string): Map<string, TestTensor> {
+  const file = readFileSync(path);
+  const headerBytes = Number(file.readBigUInt64LE(0));
+  const header = JSON.parse(file.toString('utf8', 8, 8 + headerBytes)) as Record<string, HeaderEntry>;
+  const out = new Map<string, TestTensor>();
+  for (const [name, entry] of Object.entries(header)) {
+    if (name === '__metadata__') continue;
+    const [begin, end] = entry.data_offsets;
+    const bytes = new Uint8Array(file.subarray(8 + headerBytes + begin, 8 + headerBytes + end)).buffer;
+    out.set(name, { shape: entry.shape, data: entry.dtype === 'I32' ? new Int32Array(bytes) : new Float32Array(bytes) });
+  }
+  return out;
+}
+
+/** A file of `header` (text as it is) and `data`; `headerBytes` overrides the length written before it. */
+export function safetensorsBytes(header: string, data: Uint8Array, headerBytes?: bigint): Uint8Array {
+  const text = Buffer.from(header, 'utf8');
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(headerBytes ?? BigInt(text.length));
+  return Buffer.concat([length, text, data]);
+}
+
+/** Writes a well-formed file of float32 tensors. */
+export function writeSafetensors(path: string, tensors: ReadonlyMap<string, { shape: readonly number[]; data: Float32Array }>): void {
+  const header: Record<string, HeaderEntry> = {};
+  const parts: Buffer[] = [];
+  let at = 0;
+  for (const [name, t] of tensors) {
+    header[name] = { dtype: 'F32', shape: t.shape, data_offsets: [at, at + t.data.byteLength] };
+    parts.push(Buffer.from(t.data.buffer, t.data.byteOffset, t.data.byteLength));
+    at += t.data.byteLength;
+  }
+  writeFileSync(path, safetensorsBytes(JSON.stringify(header), Buffer.concat(parts)));
+}

@@ -1,0 +1,215 @@
+/** config.json of every architecture: what is read, what is refused and in which words; tied heads, biases, rope types, windows. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { ROW_FLAG } from '../../actors/messages/step.js';
+import { type EngineOptions, loadAddon, type NativeError } from '../../native/index.js';
+import { blockSets, engineOptions, nativeError, openEngine, runStep } from '../helpers/native-engine.js';
+import { tinyConfig, tinyTensors, withModel, withModelFolder } from '../helpers/tiny-model.js';
+
+type Config = Record<string, unknown>;
+const dummy = { loadDummy: true, weightDtype: 'f32' } as const;
+const tokens = Array.from({ length: 24 }, (_, i) => (i * 7) % 32);
+
+/** Logits of all 24 positions with random weights. */
+function logits(change: Config, options: Partial<EngineOptions> = {}): number[][] {
+  return withModelFolder({ ...tinyConfig, ...change }, (folder) => {
+    const engine = openEngine(folder, { ...dummy, maxModelLen: 64, ...options }, 4);
+    const flags = ROW_FLAG.rawLogits;
+    const a = runStep(engine, {
+      newSlots: [{ slot: 0, tokens }],
+      blockSets: blockSets(0, 0, 2),
+      rows: [{ slot: 0, start: 0, count: 24, flags }],
+    });
+    engine.close();
+    return a.logits.map((row) => [...row.values]);
+  });
+}
+
+/** Size in parameters of a model with this config. */
+function parameters(change: Config): number {
+  return withModelFolder({ ...tinyConfig, ...change }, (folder) => {
+    const engine = loadAddon().createEngine(engineOptions(folder, dummy));
+    const count = engine.info().parameters;
+    engine.close();
+    return count;
+  });
+}
+
+describe('config.json', () => {
+  const base = parameters({});
+
+  test('tied embeddings, biases, norms of q and k and fused tensors are counted as what they are', () => {
+    assert.equal(parameters({ tie_word_embeddings: true }), base - 32 * 32);
+    assert.equal(parameters({ attention_bias: true }), base + 2 * (64 + 32));
+    assert.equal(parameters({ mlp_bias: true }), base + 2 * (2 * 48 + 32));
+    assert.equal(parameters({ architectures: ['MistralForCausalLM'] }), base);
+    assert.equal(parameters({ architectures: ['Qwen2ForCausalLM'] }), base + 2 * 64);
+    assert.equal(parameters({ architectures: ['Qwen3ForCausalLM'] }), base + 2 * 2 * 16);
+    assert.equal(parameters({ architectures: ['Phi3ForCausalLM'] }), base);
+  });
+
+  test('absent keys mean what they mean to the tools that wrote the file', () => {
+    assert.equal(parameters({ head_dim: null }), base, '32 / 2 heads = 16');
+    assert.equal(parameters({ num_key_value_heads: undefined }), base + 2 * 2 * 16 * 32, 'as many as heads');
+    assert.equal(parameters({ architectures: undefined }), base, 'model_type decides');
+  });
+
+  const refused: readonly (readonly [change: Config, code: NativeError['code'], message: RegExp])[] = [
+    [
+      { architectures: ['GPT2LMHeadModel'] },
+      'unsupported',
+      /"GPT2LMHeadModel" is not supported; inferd knows LlamaForCausalLM, .*Phi3ForCausalLM/,
+    ],
+    [{ architectures: [], model_type: 'rwkv' }, 'unsupported', /"rwkv" is not supported/],
+    [{ hidden_act: 'gelu' }, 'unsupported', /activation "gelu"/],
+    [{ quantization_config: { bits: 4 } }, 'unsupported', /already quantized/],
+    [
+      { rope_scaling: { rope_type: 'yarn', factor: 4 } },
+      'unsupported',
+      /rope type "yarn" is not supported; default, linear, llama3 and longrope/,
+    ],
+    [{ head_dim: 512 }, 'unsupported', /head_dim is 512; the backend cpu .* takes at most 256/],
+    [{ vocab_size: undefined }, 'bad_model', /vocab_size is missing/],
+    [{ vocab_size: -1 }, 'bad_model', /vocab_size must be a whole number from 1/],
+    [{ hidden_size: 1e30 }, 'bad_model', /hidden_size must be a whole number/],
+    [{ num_hidden_layers: 2000 }, 'bad_model', /num_hidden_layers must be .* to 1024/],
+    [{ num_key_value_heads: 3 }, 'bad_model', /\(2\) is not a multiple of num_key_value_heads \(3\)/],
+    [{ num_attention_heads: 3, num_key_value_heads: 1, head_dim: null }, 'bad_model', /hidden_size \(32\) is not a multiple/],
+    [{ head_dim: 15 }, 'bad_model', /head_dim \(15\) is odd/],
+    [{ rms_norm_eps: 'small' }, 'bad_model', /rms_norm_eps must be a number/],
+    [{ attention_bias: 1 }, 'bad_model', /attention_bias must be true or false/],
+    [{ rope_scaling: 'linear' }, 'bad_model', /rope_scaling must be an object/],
+    [{ rope_scaling: { rope_type: 'linear' } }, 'bad_model', /rope_scaling: the key factor is missing/],
+    [
+      { rope_scaling: { rope_type: 'llama3', factor: 8, low_freq_factor: 4, high_freq_factor: 1, original_max_position_embeddings: 8 } },
+      'bad_model',
+      /must be above/,
+    ],
+    [
+      { rope_parameters: { rope_type: 'longrope', short_factor: [1], long_factor: [1] } },
+      'bad_model',
+      /must hold 8 numbers each, and hold 1 and 1/,
+    ],
+    [{ partial_rotary_factor: 0.2 }, 'bad_model', /rotary dimension 3/],
+    [
+      { architectures: ['Qwen2ForCausalLM'], use_sliding_window: true, layer_types: ['full_attention'] },
+      'bad_model',
+      /layer_types must be a list/,
+    ],
+  ];
+  for (const [change, code, message] of refused) {
+    test(`with ${JSON.stringify(change)} is refused`, () => {
+      withModelFolder({ ...tinyConfig, ...change }, (folder) => {
+        assert.throws(() => loadAddon().createEngine(engineOptions(folder, dummy)), nativeError(code, message));
+      });
+    });
+  }
+
+  test('that is no JSON, no object or missing is refused', () => {
+    withModelFolder(null, (folder) =>
+      assert.throws(() => loadAddon().createEngine(engineOptions(folder)), nativeError('io', /config.json: No such file/)),
+    );
+    for (const value of [[], 'text', 7]) {
+      withModelFolder(value as unknown as Config, (folder) => {
+        assert.throws(() => loadAddon().createEngine(engineOptions(folder)), nativeError('bad_model', /not a JSON object/));
+      });
+    }
+  });
+});
+
+describe('rope', () => {
+  const plain = logits({});
+
+  test('both layouts of the keys say the same', () => {
+    const scaling = { rope_type: 'llama3', factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position_embeddings: 16 };
+    const older = logits({ rope_theta: 5000, rope_scaling: scaling });
+    assert.deepEqual(logits({ rope_theta: undefined, rope_parameters: { rope_theta: 5000, ...scaling } }), older);
+    assert.notDeepEqual(older, logits({ rope_theta: 5000 }));
+    assert.deepEqual(logits({ rope_scaling: null }), plain);
+    assert.deepEqual(logits({ rope_scaling: { type: 'linear', factor: 1 } }), plain, 'the legacy name of the key');
+    assert.notDeepEqual(logits({ rope_scaling: { type: 'linear', factor: 2 } }), plain);
+  });
+
+  test('longrope takes the short factors up to the original length and the long ones beyond', () => {
+    const ones = new Array<number>(8).fill(1);
+    const fours = new Array<number>(8).fill(4);
+    const phi = { architectures: ['Phi3ForCausalLM'], max_position_embeddings: 256, original_max_position_embeddings: 256 };
+    const longrope = (options: Partial<EngineOptions>, original: number): number[][] =>
+      logits(
+        {
+          ...phi,
+          original_max_position_embeddings: original,
+          rope_scaling: { type: 'longrope', short_factor: ones, long_factor: fours, attention_factor: 1 },
+        },
+        options,
+      );
+    assert.deepEqual(longrope({ maxModelLen: 64 }, 64), logits(phi), 'short factors of 1 change nothing');
+    assert.deepEqual(
+      longrope({ maxModelLen: 65 }, 64),
+      logits({ ...phi, rope_scaling: { type: 'linear', factor: 4 } }),
+      'long factors of 4 divide by 4',
+    );
+  });
+
+  test('a partial rotation leaves position 0 alone and changes the others', () => {
+    const half = logits({ architectures: ['Phi3ForCausalLM'], partial_rotary_factor: 0.5 });
+    const whole = logits({ architectures: ['Phi3ForCausalLM'] });
+    assert.deepEqual(half[0], whole[0]);
+    assert.notDeepEqual(half[5], whole[5]);
+  });
+});
+
+describe('sliding windows', () => {
+  const last = (config: Config): number[] | undefined => logits(config)[23];
+  const mistral = { architectures: ['MistralForCausalLM'] };
+  const qwen = { architectures: ['Qwen3ForCausalLM'], sliding_window: 4 };
+
+  test('mistral and phi3 use one in every layer unless it is null', () => {
+    for (const architectures of [['MistralForCausalLM'], ['Phi3ForCausalLM']]) {
+      const full = last({ architectures, sliding_window: null });
+      assert.notDeepEqual(last({ architectures, sliding_window: 4 }), full);
+      assert.deepEqual(last({ architectures, sliding_window: 24 }), full, 'a window of all 24 tokens hides none');
+      assert.deepEqual(last({ architectures }), full, 'none given, and 4096 is longer than this text');
+    }
+    assert.deepEqual(last({ ...mistral, sliding_window: 4 }), last({ ...mistral, sliding_window: 4, use_sliding_window: false }));
+  });
+
+  test('qwen2 and qwen3 use one only where they say so', () => {
+    const full = last({ ...qwen, use_sliding_window: false });
+    assert.deepEqual(last({ ...qwen, sliding_window: null }), full);
+    assert.deepEqual(last({ ...qwen, use_sliding_window: true, max_window_layers: 2 }), full, 'both layers are below max_window_layers');
+    const second = last({ ...qwen, use_sliding_window: true, max_window_layers: 1 });
+    assert.notDeepEqual(second, full);
+    const types = ['full_attention', 'sliding_attention'];
+    assert.deepEqual(last({ ...qwen, use_sliding_window: true, layer_types: types }), second, 'layer_types name the same layer');
+    assert.notDeepEqual(last({ ...qwen, use_sliding_window: true, layer_types: types.reverse() }), second);
+  });
+});
+
+test('weights can be held in another dtype than the checkpoint has', () => {
+  const run = (weightDtype: EngineOptions['weightDtype']): { dtype: string; logits: Float32Array | undefined } =>
+    withModel(tinyTensors(), (folder) => {
+      const engine = openEngine(folder, { weightDtype }, 4);
+      const flags = ROW_FLAG.rawLogits;
+      const a = runStep(engine, {
+        newSlots: [{ slot: 0, tokens }],
+        blockSets: blockSets(0, 0, 2),
+        rows: [{ slot: 0, start: 0, count: 24, flags }],
+      });
+      const { dtype } = engine.info();
+      engine.close();
+      return { dtype, logits: a.logits[23]?.values };
+    });
+  const exact = run('auto');
+  assert.equal(exact.dtype, 'f32');
+  assert.deepEqual(run('f32'), exact);
+  for (const [weightDtype, bound] of [
+    ['f16', 0.01],
+    ['bf16', 0.08],
+  ] as const) {
+    const rounded = run(weightDtype);
+    assert.equal(rounded.dtype, weightDtype);
+    const error = Math.max(...[...(rounded.logits ?? [])].map((v, i) => Math.abs(v - (exact.logits?.[i] ?? Number.NaN))));
+    assert.ok(error > 0 && error < bound, `${weightDtype} moved a logit by ${error}`);
+  }
+});

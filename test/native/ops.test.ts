@@ -1,0 +1,232 @@
+/** Every op on activations, on every kernel set of this machine, against float64 references; and batch invariance of the linear. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { loadAddon } from '../../native/index.js';
+import { floats, isas, runOp } from '../helpers/op-table.js';
+import {
+  type FloatType,
+  floatTypes,
+  linear,
+  normalizedError,
+  randomFloats,
+  randomInt,
+  randomSource,
+  rmsNorm,
+  roundAll,
+  roundTo,
+  siluMul,
+} from '../helpers/reference-ops.js';
+
+/** Squared relative error of float32 arithmetic over a few thousand terms, with a wide margin below what a wrong term would cause. */
+const F32_BOUND = 1e-11;
+/** Of results stored in 16 bits: the squared half unit in the last place. */
+const STORED_BOUND: Record<FloatType, number> = { f32: F32_BOUND, f16: 2 ** -22, bf16: 2 ** -16 };
+
+function assertClose(got: Float32Array, want: Float64Array, bound: number, what: string): void {
+  const error = normalizedError(got, want);
+  assert.ok(error <= bound, `${what}: normalized error ${error} is above ${bound}`);
+}
+
+it('the op table names every op', () => {
+  const names = new Set(loadAddon().opNames());
+  for (const op of ['embed', 'rms_norm', 'add_rms_norm', 'linear', 'rope_and_cache', 'attention', 'silu_mul', 'add'])
+    assert.ok(names.has(op), op);
+  for (const op of ['gather_rows', 'copy_blocks', 'sample', 'score', 'apply_slots']) assert.ok(names.has(op), op);
+});
+
+it('a call of the op table with a wrong size or name is refused with one sentence', () => {
+  const setup = { isa: 'reference' };
+  assert.throws(() => runOp(setup, 'nonsense', {}, {}), /there is no op "nonsense"/);
+  assert.throws(() => runOp(setup, 'add', { rows: 1, cols: 4 }, { inout: new Float32Array(3), x: new Float32Array(4) }), /needs 4/);
+  assert.throws(() => runOp({ isa: 'mmx' }, 'add', { rows: 1, cols: 1 }, {}), /"mmx" cannot run here/);
+});
+
+for (const isa of isas) {
+  describe(`kernels ${isa}`, () => {
+    it('embed copies table rows of each type exactly', () => {
+      const random = randomSource(1);
+      for (const dtype of floatTypes) {
+        for (const cols of [1, 7, 8, 64, 100]) {
+          const table = roundAll(dtype, randomFloats(random, 9 * cols, 30));
+          const ids = Int32Array.from([8, 0, 3, 3, 7]);
+          const out = floats(runOp({ isa }, 'embed', { rows: 5, vocab: 9, cols, dtype }, { table, ids }), 'out');
+          const want = Float32Array.from([...ids].flatMap((id) => [...table.subarray(id * cols, (id + 1) * cols)]));
+          assert.deepEqual(out, want);
+        }
+      }
+    });
+
+    it('16-bit values are stored with ties to even, subnormals, infinities and NaN included', () => {
+      const special = [
+        0,
+        -0,
+        1,
+        1.00390625,
+        1.01171875,
+        65504,
+        65519,
+        65520,
+        1e30,
+        6e-8,
+        3e-8,
+        2.98e-8,
+        6.1e-5,
+        -6.1e-5,
+        1e-40,
+        Infinity,
+        -Infinity,
+      ];
+      const random = randomSource(2);
+      const values = [...special, ...randomFloats(random, 79, 100)];
+      for (const kvDtype of ['f16', 'bf16'] as const) {
+        const v = Float32Array.from({ length: 96 }, (_, i) => values[i]!);
+        const qkv = new Float32Array(3 * 96);
+        qkv.set(v, 2 * 96);
+        const attrs = { heads: 1, kv_heads: 1, head_dim: 96, block_size: 1, num_blocks: 1, max_blocks: 1, max_slots: 1, num_rows: 1 };
+        const zeros = new Float32Array(96);
+        const inputs = {
+          qkv,
+          k: zeros,
+          v: zeros,
+          rows: Int32Array.of(0, 0, 1, 0),
+          blocks: Int32Array.of(0),
+          inv_freq: new Float32Array(48),
+        };
+        const rope = { kv_dtype: kvDtype, rotary_dim: 96, factor: 1, norm_eps: 0 };
+        const stored = floats(runOp({ isa }, 'rope_and_cache', { ...attrs, ...rope }, inputs), 'v');
+        assert.deepEqual(stored, roundAll(kvDtype, v));
+        qkv.fill(NaN, 2 * 96);
+        const nan = floats(runOp({ isa }, 'rope_and_cache', { ...attrs, ...rope }, inputs), 'v');
+        assert.ok(nan.every(Number.isNaN));
+      }
+    });
+
+    it('rms_norm and its fusion with the addition match for ragged widths', () => {
+      const random = randomSource(3);
+      for (const cols of [1, 5, 16, 33, 64, 257, 1000, 4096]) {
+        const rows = 3;
+        const x = randomFloats(random, rows * cols, 3);
+        const inout = randomFloats(random, rows * cols, 3);
+        const weight = randomFloats(random, cols);
+        const attrs = { rows, cols, eps: 1e-5 };
+        const plain = floats(runOp({ isa }, 'rms_norm', attrs, { x, weight }), 'out');
+        assertClose(plain, rmsNorm(x, weight, cols, 1e-5), F32_BOUND, `rms_norm ${cols}`);
+        const fused = runOp({ isa }, 'add_rms_norm', attrs, { inout, x, weight });
+        const sum = inout.map((value, i) => value + x[i]!);
+        assert.deepEqual(floats(fused, 'inout'), sum);
+        assertClose(floats(fused, 'out'), rmsNorm(sum, weight, cols, 1e-5), F32_BOUND, `add_rms_norm ${cols}`);
+        assert.deepEqual(floats(runOp({ isa }, 'add', { rows, cols }, { inout, x }), 'inout'), sum);
+      }
+    });
+
+    it('silu_mul is accurate from deep negative to large gates', () => {
+      const random = randomSource(4);
+      for (const cols of [1, 8, 19, 100, 1024]) {
+        const gateUp = randomFloats(random, 2 * 2 * cols, 8);
+        for (let i = 0; i < cols; i += 3) gateUp[i] = [-100, -88, -40, 0, 40, 88, 100][i % 7]!;
+        const out = floats(runOp({ isa }, 'silu_mul', { rows: 2, cols }, { gate_up: gateUp }), 'out');
+        const want = siluMul(gateUp, cols);
+        assertClose(out, want, F32_BOUND, `silu_mul ${cols}`);
+        for (let i = 0; i < out.length; i++) {
+          assert.ok(Math.abs(out[i]! - want[i]!) <= 4e-7 * Math.abs(want[i]!) + 1e-35, `gate ${i}: ${out[i]} for ${want[i]}`);
+        }
+      }
+    });
+
+    it('gather_rows and copy_blocks move exactly what they are told, in order', () => {
+      const random = randomSource(5);
+      const x = randomFloats(random, 6 * 10);
+      const out = floats(runOp({ isa }, 'gather_rows', { rows: 6, cols: 10, count: 3 }, { x, ids: Int32Array.of(5, 0, 5) }), 'out');
+      assert.deepEqual([...out], [...x.subarray(50), ...x.subarray(0, 10), ...x.subarray(50)]);
+      for (const dtype of floatTypes) {
+        const width = 2 * 4 * 8;
+        const k = roundAll(dtype, randomFloats(random, 5 * width));
+        const v = roundAll(dtype, randomFloats(random, 5 * width));
+        const attrs = { num_blocks: 5, kv_heads: 2, block_size: 4, head_dim: 8, kv_dtype: dtype, count: 3 };
+        const moved = runOp({ isa }, 'copy_blocks', attrs, { k, v, pairs: Int32Array.of(0, 3, 3, 4, 1, 0) });
+        for (const [name, before] of [
+          ['k', k],
+          ['v', v],
+        ] as const) {
+          const want = before.slice();
+          want.copyWithin(3 * width, 0, width);
+          want.copyWithin(4 * width, 3 * width, 4 * width);
+          want.copyWithin(0, width, 2 * width);
+          assert.deepEqual(floats(moved, name), want);
+        }
+      }
+    });
+
+    it('linear matches for ragged shapes, every weight type, with and without bias, filled in parts', () => {
+      const random = randomSource(6);
+      const shapes = [
+        [1, 1, 1],
+        [1, 5, 3],
+        [1, 64, 320],
+        [1, 257, 133],
+        [2, 255, 31],
+        [3, 256, 32],
+        [7, 600, 65],
+        [13, 100, 200],
+        [25, 513, 48],
+        [40, 300, 97],
+      ] as const;
+      for (const dtype of floatTypes) {
+        for (const [rows, cols, outs] of shapes) {
+          const x = randomFloats(random, rows * cols);
+          const weight = roundAll(dtype, randomFloats(random, outs * cols, 0.1));
+          const bias = randomInt(random, 0, 1) === 1 ? randomFloats(random, outs) : null;
+          const attrs = { rows, cols, outs, dtype, parts: Math.min(outs, 3) };
+          const inputs = bias === null ? { x, weight } : { x, weight, bias };
+          const out = floats(runOp({ isa }, 'linear', attrs, inputs), 'out');
+          assertClose(out, linear(x, weight, bias, cols), F32_BOUND, `linear ${dtype} ${rows}x${cols}x${outs}`);
+        }
+      }
+    });
+
+    it('linear converts weights that are stored in another type', () => {
+      const random = randomSource(7);
+      for (const stored of floatTypes) {
+        for (const dtype of floatTypes) {
+          const x = randomFloats(random, 2 * 51);
+          const weight = roundAll(stored, randomFloats(random, 37 * 51));
+          const attrs = { rows: 2, cols: 51, outs: 37, dtype, source_dtype: stored };
+          const out = floats(runOp({ isa }, 'linear', attrs, { x, weight }), 'out');
+          const kept = weight.map((w) => roundTo(dtype, w));
+          assertClose(out, linear(x, kept, null, 51), F32_BOUND, `${stored} to ${dtype}`);
+          assertClose(out, linear(x, weight, null, 51), STORED_BOUND[dtype] * 2, `${stored} to ${dtype}, unrounded`);
+        }
+      }
+    });
+
+    it('linear gives a row the same bits alone and in any batch, on one thread and on two', () => {
+      const random = randomSource(8);
+      for (const dtype of floatTypes) {
+        // Wide enough for four panels side by side and for several chunks a thread.
+        const cols = 530;
+        const outs = 1000;
+        const weight = roundAll(dtype, randomFloats(random, outs * cols, 0.1));
+        const bias = randomFloats(random, outs);
+        const x = randomFloats(random, 400 * cols);
+        const run = (first: number, rows: number, threads: number) => {
+          const inputs = { x: x.subarray(first * cols, (first + rows) * cols), weight, bias };
+          return floats(runOp({ isa, threads }, 'linear', { rows, cols, outs, dtype }, inputs), 'out');
+        };
+        const most = isa === 'reference' ? 20 : 400;
+        const whole = run(0, most, 2);
+        for (const [first, rows] of [
+          [0, 1],
+          [5, 2],
+          [2, 3],
+          [1, 6],
+          [3, 11],
+          [4, 13],
+          [0, most - 1],
+        ] as const) {
+          assert.deepEqual(run(first, rows, 1), whole.subarray(first * outs, (first + rows) * outs), `${dtype} rows ${first}+${rows}`);
+        }
+        assert.deepEqual(run(most - 1, 1, 2), whole.subarray((most - 1) * outs));
+      }
+    });
+  });
+}

@@ -1,0 +1,58 @@
+/** The CPU backend's thread pool and stream, through the ops that use them. */
+import assert from 'node:assert/strict';
+import { it } from 'node:test';
+import { Worker } from 'node:worker_threads';
+import { loadAddon, packageRoot } from '../../native/index.js';
+import { floats, isas, runOp } from '../helpers/op-table.js';
+import { randomFloats, randomSource } from '../helpers/reference-ops.js';
+
+const isa = isas[0]!;
+
+function wideLinear(threads: number): Float32Array {
+  const random = randomSource(31);
+  const [rows, cols, outs] = [3, 700, 3000];
+  const inputs = { x: randomFloats(random, rows * cols), weight: randomFloats(random, outs * cols) };
+  return floats(runOp({ isa, threads }, 'linear', { rows, cols, outs, dtype: 'f32' }, inputs), 'out');
+}
+
+it('any number of threads, also more than processors, gives the same bits', () => {
+  const one = wideLinear(1);
+  for (const threads of [2, 3, 7, 16]) assert.deepEqual(wideLinear(threads), one, `${threads} threads`);
+});
+
+it('thousands of short loops on more threads than processors all finish', () => {
+  const addon = loadAddon();
+  const [rows, cols] = [64, 2048];
+  const inputs = { inout: new Float32Array(rows * cols), x: new Float32Array(rows * cols).fill(1) };
+  for (const threads of [2, 5]) {
+    const result = addon.runOp({ op: 'add', backend: 'cpu', isa, threads, attrs: { rows, cols }, inputs, repeat: 3000 });
+    assert.equal(result['timings_us']!.length, 3000);
+    assert.ok(result['inout']!.every((x) => x === 1));
+  }
+});
+
+it('threads = 0 takes the physical cores, and impossible numbers are refused', () => {
+  assert.equal(wideLinear(0).length, 9000);
+  assert.throws(() => wideLinear(100_000), /100000 CPU threads are not possible/);
+});
+
+it('backends of several JavaScript threads run side by side', async () => {
+  const code = `
+    const { workerData, parentPort } = require('node:worker_threads');
+    const addon = require(workerData.file);
+    const [rows, cols] = [200, 1000];
+    const inputs = { inout: new Float32Array(rows * cols), x: new Float32Array(rows * cols).fill(workerData.value) };
+    for (let i = 0; i < 20; i++) {
+      const out = addon.runOp({ op: 'add', backend: 'cpu', isa: workerData.isa, threads: 2, attrs: { rows, cols }, inputs });
+      if (!out.inout.every((x) => x === workerData.value)) throw new Error('wrong sum');
+    }
+    parentPort.postMessage('done');`;
+  const file = `${packageRoot()}/native/build/inferd.node`;
+  const run = (value: number) =>
+    new Promise((resolve, reject) => {
+      const worker = new Worker(code, { eval: true, workerData: { file, isa, value } });
+      worker.once('message', resolve);
+      worker.once('error', reject);
+    });
+  assert.deepEqual(await Promise.all([1, 2, 3].map(run)), ['done', 'done', 'done']);
+});
