@@ -1,0 +1,223 @@
+/**
+ * The scheduler actor: moves messages, plans and results between threads and the Scheduler, and holds no policy. A parked loop on its
+ * own thread; one per engine group and epoch.
+ *
+ * One turn: control and mailboxes first (so aborts and stopped sequences take effect before the results that would feed them), then
+ * results, then plans while fewer than two steps are in flight, and only then the tokens go out: the executors never wait for text.
+ * When a tokenizer is far behind, no further step is planned, which is the back-pressure of the whole token path.
+ */
+import type { CallReply, SchedulerCall } from '../messages/calls.js';
+import type { LinkEnd, ToActor } from '../messages/control.js';
+import { engineFault } from '../messages/errors.js';
+import type { RequestId } from '../messages/ids.js';
+import type { Abort, Admit, Flow, Notices, Refused, Stopped, Tokens } from '../messages/requests.js';
+import { RESULT } from '../messages/step.js';
+import { type Control, MAX_PARK_MS, runParked } from '../runtime/actor.js';
+import { nowMs } from '../runtime/clock.js';
+import { type Counters, SCHEDULER_COUNTER } from '../runtime/counters.js';
+import type { Doorbell } from '../runtime/doorbell.js';
+import { unreachable } from '../runtime/invariant.js';
+import { ParkedLink } from '../runtime/mailbox.js';
+import { type RingMemory, RingReader, RingWriter } from '../runtime/ring.js';
+import type { SchedulerOptions } from './options.js';
+import { Scheduler } from './scheduler.js';
+
+export interface SchedulerStart {
+  readonly options: SchedulerOptions;
+  readonly bell: Doorbell;
+  readonly front: LinkEnd;
+  readonly plans: RingMemory;
+  readonly results: RingMemory;
+  readonly executorBells: readonly Doorbell[];
+  readonly counters: Counters;
+}
+
+type FromTokenizer = Admit | Abort | Stopped;
+type ToTokenizer = Tokens | Refused;
+type FromFront = Flow | SchedulerCall;
+type ToFront = Notices | CallReply;
+
+/** How soon to look again when a tokenizer is behind; it does not ring when it has caught up. */
+const BEHIND_MS = 2;
+/** A deadline that cannot be met yet (two steps are in flight) must not make the loop spin. */
+const MIN_PARK_MS = 1;
+/** Integrity of the block tables is checked when idle, at most this often. */
+const INTEGRITY_EVERY_MS = 1000;
+
+/** Runs until told to stop. @throws BrokenInvariant when the books do not add up. */
+export function runScheduler(start: SchedulerStart, control: Control): void {
+  const loop = new SchedulerLoop(start, control);
+  control.ready(null);
+  try {
+    runParked(start.bell, control, () => loop.turn());
+  } finally {
+    loop.close();
+  }
+}
+
+class SchedulerLoop {
+  readonly #scheduler: Scheduler;
+  readonly #start: SchedulerStart;
+  readonly #control: Control;
+  readonly #front: ParkedLink<FromFront, ToFront>;
+  /** By owner number; the supervisor attaches and detaches them. */
+  readonly #tokenizers = new Map<number, ParkedLink<FromTokenizer, ToTokenizer>>();
+  readonly #plans: RingWriter;
+  readonly #results: RingReader;
+  /** When each step in flight was published; at most `maxStepsInFlight` entries. */
+  readonly #published: number[] = [];
+  /** Requests that were paused before they were admitted; at most as many as may be unfinished. */
+  readonly #pausedEarly = new Set<RequestId>();
+  #faulted = false;
+  #steps = 0;
+  #meanStepMs = 0;
+  #checkedMs = 0;
+
+  constructor(start: SchedulerStart, control: Control) {
+    this.#start = start;
+    this.#control = control;
+    this.#scheduler = new Scheduler(start.options);
+    this.#front = new ParkedLink(start.front);
+    this.#plans = new RingWriter(start.plans, start.executorBells);
+    this.#results = new RingReader(start.results, 0, start.bell);
+  }
+
+  /** Returns how long the loop may sleep. */
+  turn(): number {
+    const now = nowMs();
+    this.#control.poll((message) => this.#onControl(message));
+    if (this.#control.stopping) return 0;
+    let more = this.#front.drain((message) => this.#onFront(message));
+    for (const [owner, link] of this.#tokenizers) more = link.drain((message) => this.#onTokenizer(owner, message)) || more;
+    this.#applyResults(now);
+    const behind = this.#publishPlans(now);
+    this.#sendOutputs();
+    this.#publishCounters(now);
+    if (more) return 0;
+    if (behind) return BEHIND_MS;
+    this.#checkWhenIdle(now);
+    return Math.min(Math.max(this.#scheduler.nextDeadlineMs(now), MIN_PARK_MS), MAX_PARK_MS);
+  }
+
+  close(): void {
+    this.#front.close();
+    for (const link of this.#tokenizers.values()) link.close();
+  }
+
+  #applyResults(now: number): void {
+    for (let result = this.#results.read(); result !== null; result = this.#results.read()) {
+      const header = new Int32Array(result.buffer, result.byteOffset, RESULT.headerWords);
+      // The executor reports the fault to the supervisor, which ends this group; until then nothing more may be planned.
+      if (header[RESULT.errorCode] !== engineFault.none) this.#faulted = true;
+      else this.#scheduler.update(result, now);
+      const stepMs = now - (this.#published.shift() ?? now);
+      this.#meanStepMs = this.#steps === 0 ? stepMs : this.#meanStepMs * 0.9 + stepMs * 0.1;
+      this.#steps++;
+    }
+  }
+
+  /** True when a tokenizer is so far behind that nothing was planned. */
+  #publishPlans(now: number): boolean {
+    if (!this.#plans.resume() || this.#faulted) return false;
+    for (const link of this.#tokenizers.values()) if (link.full) return true;
+    while (!this.#plans.busy && this.#scheduler.stepsInFlight < this.#start.options.maxStepsInFlight) {
+      const plan = this.#scheduler.schedule(now);
+      if (plan === null) break;
+      this.#published.push(now);
+      this.#plans.write(plan);
+    }
+    return false;
+  }
+
+  #sendOutputs(): void {
+    const { tokens, refused, notices } = this.#scheduler.takeOutputs();
+    for (const [owner, message] of tokens) this.#tokenizers.get(owner)?.post(message);
+    for (const { owner, message } of refused) this.#tokenizers.get(owner)?.post(message);
+    // Notices only inform; a front that is behind does without them.
+    if (notices.length > 0 && !this.#front.full) this.#front.post({ k: 'notices', notices });
+    for (const link of this.#tokenizers.values()) link.flush();
+    this.#front.flush();
+  }
+
+  #publishCounters(now: number): void {
+    const { counters } = this.#start;
+    const { requests } = this.#scheduler.stats();
+    counters[SCHEDULER_COUNTER.steps] = this.#steps;
+    counters[SCHEDULER_COUNTER.running] = requests.running;
+    counters[SCHEDULER_COUNTER.waiting] = requests.waiting;
+    counters[SCHEDULER_COUNTER.inFlightSinceMs] = this.#published[0] ?? 0;
+    counters[SCHEDULER_COUNTER.meanStepMs] = this.#meanStepMs;
+    counters[SCHEDULER_COUNTER.heartbeatMs] = now;
+  }
+
+  #checkWhenIdle(now: number): void {
+    if (this.#scheduler.hasWork() || now - this.#checkedMs < INTEGRITY_EVERY_MS) return;
+    this.#checkedMs = now;
+    this.#scheduler.checkIntegrity();
+  }
+
+  #onTokenizer(owner: number, message: FromTokenizer): void {
+    const now = nowMs();
+    switch (message.k) {
+      case 'admit':
+        this.#scheduler.admit(message, owner, now);
+        if (this.#pausedEarly.delete(message.id)) this.#scheduler.setPaused(message.id, true);
+        return;
+      case 'abort':
+        for (const id of message.ids) this.#pausedEarly.delete(id);
+        this.#scheduler.abort(message.ids, now);
+        return;
+      case 'stopped':
+        this.#scheduler.stopped(message.id, message.index, now);
+        return;
+      default:
+        unreachable(message);
+    }
+  }
+
+  #onFront(message: FromFront): void {
+    switch (message.k) {
+      case 'flow':
+        this.#setPaused(message);
+        return;
+      case 'stats':
+        this.#front.post({ k: 'reply', call: message.call, ok: true, value: this.#scheduler.stats() });
+        return;
+      default:
+        unreachable(message);
+    }
+  }
+
+  /** A pause goes straight from the front and may overtake the admission, which comes by way of a tokenizer. */
+  #setPaused({ id, paused }: Flow): void {
+    if (this.#scheduler.setPaused(id, paused)) return;
+    this.#pausedEarly.delete(id);
+    if (!paused) return;
+    this.#pausedEarly.add(id);
+    const { maxQueue, maxSlots } = this.#start.options;
+    if (this.#pausedEarly.size > maxQueue + maxSlots) {
+      for (const oldest of this.#pausedEarly) {
+        this.#pausedEarly.delete(oldest);
+        break;
+      }
+    }
+  }
+
+  #onControl(message: ToActor): void {
+    switch (message.k) {
+      case 'attach':
+        this.#tokenizers.set(message.owner, new ParkedLink(message.link));
+        return;
+      case 'detach':
+        this.#tokenizers.get(message.owner)?.close();
+        this.#tokenizers.delete(message.owner);
+        this.#scheduler.dropOwner(message.owner);
+        return;
+      case 'stop':
+      case 'connect':
+        return; // stop is the Control's; connect is for tokenizers
+      default:
+        unreachable(message);
+    }
+  }
+}

@@ -1,0 +1,171 @@
+/**
+ * The KV blocks of each sequence: reuse of published prefixes, growth, sharing after a fork, copy on write, publishing. Runs in the
+ * scheduler thread; the only user of block-pool.ts and prefix-cache.ts.
+ *
+ *   table of a sequence:   | hits | prompt and answer, written by this sequence | last, partly filled |
+ *                            full, shared                                         shared after a fork until first written
+ *
+ * Rules that keep the content right while two steps are in flight:
+ *  - executors run plans in order, so a block released while plan N+2 is made can be handed out in plan N+2 itself: whatever N and
+ *    N+1 still write to it comes before its next owner's first write;
+ *  - only full blocks all of whose rows have retired are published, so nothing in flight writes to a published block;
+ *  - a block with several holders is never written: the last, partial block of a fork is copied by all of them but the last one.
+ *
+ * Blocks of a prompt are taken whole at admission, so a prefill never runs out in the middle. Released blocks go tail first: the
+ * beginnings of prompts, which most others share, live longest.
+ */
+import { BrokenInvariant } from '../runtime/invariant.js';
+import { BlockPool } from './block-pool.js';
+import { PrefixCache, ROOT } from './prefix-cache.js';
+import type { Sequence } from './request.js';
+
+/** What `makeWritable` did. */
+export const WRITABLE = { noBlock: -1, already: 0, appended: 1, copied: 2 } as const;
+
+export class KvCache {
+  readonly blockSize: number;
+  readonly pool: BlockPool;
+  /** Blocks released so far: while it stands still, what did not fit still does not. */
+  releases = 0;
+  /** Source of the last `copied`; its destination is the sequence's last block. */
+  copySource = -1;
+  private readonly prefix: PrefixCache | null;
+  /** Blocks of the last `match`, [numHits]. */
+  private hits: Int32Array;
+
+  constructor(blockSize: number, numBlocks: number, prefixCaching: boolean) {
+    this.blockSize = blockSize;
+    this.pool = new BlockPool(numBlocks);
+    this.prefix = prefixCaching ? new PrefixCache(numBlocks, blockSize) : null;
+    this.hits = new Int32Array(numBlocks);
+  }
+
+  /**
+   * Counts the leading blocks of a waiting sequence that can be shared. Never all of its tokens: the logits of the last one have to
+   * be computed. Keeps the found blocks for `admit`, which must follow before anything else is called.
+   */
+  match(sequence: Sequence): number {
+    if (this.prefix === null) return 0;
+    const limit = Math.floor((sequence.numKnown - 1) / this.blockSize);
+    let serial = ROOT;
+    let count = 0;
+    while (count < limit) {
+      const block = this.prefix.find(serial, sequence.tokens, count * this.blockSize);
+      if (block === -1) break;
+      serial = this.prefix.serialOf(block);
+      this.hits[count++] = block;
+    }
+    return count;
+  }
+
+  /**
+   * Gives a waiting sequence the first `numHits` blocks of the last `match` and new ones for the rest of its known tokens. Returns
+   * false, with nothing changed, unless `spare` more blocks would stay free.
+   */
+  admit(sequence: Sequence, numHits: number, spare: number): boolean {
+    const numBlocks = Math.ceil(sequence.numKnown / this.blockSize);
+    let taken = numBlocks - numHits;
+    for (let i = 0; i < numHits; i++) if (this.pool.refCount(this.hits[i]!) === 0) taken++; // a free block becomes held; i < numHits
+    if (this.pool.numFree - taken < spare) return false;
+    if (sequence.numBlocks !== 0) throw new BrokenInvariant('a waiting sequence holds blocks');
+    this.ensureTable(sequence, numBlocks);
+    for (let i = 0; i < numHits; i++) {
+      const block = this.hits[i]!; // i < numHits
+      this.pool.share(block);
+      sequence.blocks[i] = block;
+    }
+    if (numHits > 0 && this.prefix !== null) sequence.prefixSerial = this.prefix.serialOf(this.hits[numHits - 1]!); // numHits > 0
+    for (let i = numHits; i < numBlocks; i++) sequence.blocks[i] = this.take();
+    sequence.numBlocks = numBlocks;
+    sequence.numPublished = numHits;
+    sequence.numComputed = numHits * this.blockSize;
+    sequence.numRetired = sequence.numComputed;
+    return true;
+  }
+
+  /** Lets position `numComputed` be written: a new block at the end of the table, or a copy of a shared last one. */
+  makeWritable(sequence: Sequence): number {
+    const index = Math.floor(sequence.numComputed / this.blockSize);
+    if (index < sequence.numBlocks) {
+      const current = sequence.blocks[index]!; // index < numBlocks
+      if (this.pool.refCount(current) === 1) return WRITABLE.already;
+      const copy = this.take();
+      if (copy === -1) return WRITABLE.noBlock;
+      sequence.blocks[index] = copy;
+      this.pool.release(current, false); // others hold it: it is not freed
+      this.copySource = current;
+      return WRITABLE.copied;
+    }
+    const block = this.take();
+    if (block === -1) return WRITABLE.noBlock;
+    this.ensureTable(sequence, index + 1);
+    sequence.blocks[index] = block;
+    sequence.numBlocks = index + 1;
+    return WRITABLE.appended;
+  }
+
+  /** Shares all blocks of `from` with `to`, which has none. */
+  fork(from: Sequence, to: Sequence): void {
+    this.ensureTable(to, from.numBlocks);
+    for (let i = 0; i < from.numBlocks; i++) {
+      const block = from.blocks[i]!; // i < numBlocks
+      this.pool.share(block);
+      to.blocks[i] = block;
+    }
+    to.numBlocks = from.numBlocks;
+  }
+
+  /** The rows up to position `end` have retired: publishes the blocks they filled. */
+  retire(sequence: Sequence, end: number): void {
+    sequence.numRetired = end;
+    if (this.prefix === null) return;
+    while ((sequence.numPublished + 1) * this.blockSize <= end) {
+      const index = sequence.numPublished;
+      const block = sequence.blocks[index]!; // retired positions are covered by the table
+      sequence.prefixSerial = this.prefix.publish(block, sequence.prefixSerial, sequence.tokens, index * this.blockSize);
+      sequence.numPublished = index + 1;
+    }
+  }
+
+  /** Gives back all blocks; published ones keep their content until they are needed. */
+  release(sequence: Sequence): void {
+    for (let i = sequence.numBlocks - 1; i >= 0; i--) {
+      const block = sequence.blocks[i]!; // i < numBlocks
+      this.pool.release(block, this.prefix?.holds(block) ?? false);
+    }
+    this.releases += sequence.numBlocks;
+    sequence.numBlocks = 0;
+  }
+
+  /** @throws BrokenInvariant unless the reference counts are exactly those of `holders`' tables and every block has one place. */
+  checkIntegrity(holders: Iterable<Sequence>): void {
+    this.pool.checkIntegrity();
+    this.prefix?.checkIntegrity();
+    const counted = new Int32Array(this.pool.size);
+    for (const sequence of holders) {
+      const own = new Set(sequence.blocks.subarray(0, sequence.numBlocks));
+      if (own.size !== sequence.numBlocks) throw new BrokenInvariant(`a table of request ${sequence.request.id} names a block twice`);
+      if (sequence.numBlocks * this.blockSize < sequence.numComputed) throw new BrokenInvariant('a block table is too short');
+      for (const block of own) counted[block] = counted[block]! + 1; // in range: refCount is checked below
+    }
+    let held = 0;
+    for (let block = 0; block < this.pool.size; block++) {
+      if (counted[block] !== this.pool.refCount(block)) throw new BrokenInvariant(`block ${block} has a wrong reference count`);
+      if (counted[block] !== 0) held++;
+    }
+    if (held + this.pool.numFree !== this.pool.size) throw new BrokenInvariant('free and held blocks do not add up');
+  }
+
+  private take(): number {
+    const block = this.pool.take();
+    if (block !== -1) this.prefix?.forget(block);
+    return block;
+  }
+
+  private ensureTable(sequence: Sequence, numBlocks: number): void {
+    if (numBlocks <= sequence.blocks.length) return;
+    const grown = new Int32Array(Math.max(numBlocks, sequence.blocks.length * 2));
+    grown.set(sequence.blocks);
+    sequence.blocks = grown;
+  }
+}

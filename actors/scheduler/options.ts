@@ -1,0 +1,48 @@
+/**
+ * Settings of the scheduler, all known once the executors have reported their capacity. Plain data, built by the scheduler actor
+ * from Config and the executors' Ready; tests build it by hand.
+ */
+
+export interface SchedulerOptions {
+  /** Tokens in one KV block. */
+  readonly blockSize: number;
+  /** KV blocks of the pool. */
+  readonly numBlocks: number;
+  /** Slots of the executors: sequences that run at the same time (`scheduler.max_num_sequences`). */
+  readonly maxSlots: number;
+  /** Token budget of one step (`scheduler.max_num_batched_tokens`). */
+  readonly maxBatchTokens: number;
+  /** Prompt plus answer, at most, tokens. */
+  readonly maxModelLen: number;
+  /** Split prompts over steps and mix them with decoding; otherwise a step is prompts only or decodes only. */
+  readonly enableChunkedPrefill: boolean;
+  readonly enablePrefixCaching: boolean;
+  /** Hold new prompts until the oldest has waited this many times the last prompt step; 0 = never. */
+  readonly delayFactor: number;
+  readonly policy: 'fcfs' | 'priority';
+  /** Accepted for every value; sequences are preempted by recompute. */
+  readonly preemptionMode: 'auto' | 'recompute' | 'swap';
+  /** Requests that may wait besides those that free slots will take at once. */
+  readonly maxQueue: number;
+  readonly queueTimeoutMs: number;
+  readonly eosTokenIds: readonly number[];
+  /** Attention window of the model. Blocks that left the window are kept, so it does not change the bookkeeping. */
+  readonly slidingWindow: number | null;
+  /** Life of the engine group; stamped on plans, results of another epoch are ignored. */
+  readonly epoch: number;
+  /** Plans that may be unanswered: 2 overlaps planning with running, 1 is step by step. */
+  readonly maxStepsInFlight: 1 | 2;
+}
+
+/**
+ * Sequences that may run at once. Also bounded by the token budget, so that every running sequence gets at least its one token
+ * in every step: decodes can then never starve, whatever the order.
+ */
+export function maxRunning(options: SchedulerOptions): number {
+  return Math.min(options.maxSlots, options.maxBatchTokens);
+}
+
+/** Blocks kept free when a request is first admitted, so that a fresh prompt does not at once push out a running sequence. */
+export function watermarkBlocks(numBlocks: number): number {
+  return Math.floor(numBlocks / 100);
+}

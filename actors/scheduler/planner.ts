@@ -1,0 +1,219 @@
+/**
+ * Plans one step. Runs in the scheduler thread, called by scheduler.ts; changes the roster and writes plan and record.
+ *
+ * There are no phases: every sequence has tokens whose KV is not computed (`remaining`), and a step spends a token budget on catching
+ * up (the idea of vLLM V1). A sequence with one remaining token decodes, one with more prefills; a row that reaches the end of the
+ * sequence samples. With chunked prefill a step takes
+ *   1. the decodes, oldest first; for a missing block the youngest running sequence gives way,
+ *   2. running prefills with what is left of the budget,
+ *   3. waiting sequences in order; the first that does not fit ends the step.
+ * Without it (Atoma's default mode) prompts run whole: a step is prefills when one can be admitted, else decodes.
+ *
+ * No sequence is ever preempted for a younger one, so the oldest always gets on. Slots are bounded by the token budget, so in 1.
+ * nobody is left out. A row planned before the token it feeds is known starts at that token's position: executors take it from
+ * their own history.
+ */
+import { ROW_FLAG } from '../messages/step.js';
+import { invariant } from '../runtime/invariant.js';
+import { WRITABLE } from './kv-cache.js';
+import { type SchedulerOptions, watermarkBlocks } from './options.js';
+import { ADMISSION_WORDS, PlanWriter } from './plan-writer.js';
+import type { Sequence } from './request.js';
+import { Roster } from './roster.js';
+import type { StatsCounters } from './stats.js';
+import { StepRecord } from './step-record.js';
+
+export class Planner {
+  readonly roster: Roster;
+  /** Time the last prompt step took, from plan to result; for the delay of admissions. */
+  lastPromptMs = 0;
+  private readonly options: SchedulerOptions;
+  private readonly stats: StatsCounters;
+  private readonly writer: PlanWriter;
+  private record = new StepRecord();
+  /** Tokens this step may still take. */
+  private budget = 0;
+  private nowMs = 0;
+  /** Head of the queue that did not fit, and `kv.releases` at that time: not tried again before a block was released. */
+  private blocked: Sequence | null = null;
+  private blockedAt = 0;
+
+  constructor(options: SchedulerOptions, stats: StatsCounters) {
+    this.options = options;
+    this.stats = stats;
+    const writer = new PlanWriter(options.maxSlots, options.epoch);
+    this.writer = writer;
+    this.roster = new Roster(options, (slot) => writer.free(slot));
+  }
+
+  /** Plans step `step` into `record`; returns the plan's bytes (a view, valid until the next call), or null when nothing can run. */
+  plan(step: number, record: StepRecord, nowMs: number): Uint8Array | null {
+    this.record = record;
+    this.nowMs = nowMs;
+    this.budget = this.options.maxBatchTokens;
+    record.begin(step, nowMs);
+    this.writer.begin(step);
+    if (this.options.enableChunkedPrefill) {
+      this.planDecodes();
+      this.planPrefills();
+      this.admit();
+    } else {
+      this.planPrefills();
+      this.admit();
+      if (this.writer.numRows === 0) this.planDecodes();
+    }
+    if (this.writer.numRows > 0) return this.writer.finish();
+    invariant(this.writer.empty, 'a plan without rows changes something');
+    return null;
+  }
+
+  /** When the delay factor lets the queue in; 0 when it does not hold anything back. */
+  admissionMs(): number {
+    const { waiting, running } = this.roster;
+    if (this.options.delayFactor === 0 || waiting.size === 0 || running.size === 0) return 0;
+    let earliest = Number.POSITIVE_INFINITY;
+    for (const sequence of waiting.items) earliest = Math.min(earliest, sequence.request.arrivalMs);
+    return earliest + this.options.delayFactor * this.lastPromptMs;
+  }
+
+  /** Rows of sequences that lack one token. */
+  private planDecodes(): void {
+    const { items } = this.roster.running;
+    // Preemption takes from the end of the list, at or behind `i`: what was planned stays.
+    for (let i = 0; i < items.length; i++) {
+      const sequence = items[i]!; // i < length
+      if (sequence.remaining !== 1 || !runnable(sequence)) continue;
+      if (!this.makeRoom(sequence)) return;
+      i += this.planRow(sequence, 1); // siblings forked by the row are listed next and have their sample already
+    }
+  }
+
+  /**
+   * Makes the sequence's next position writable; the youngest running sequences are preempted until it is. Returns false when it
+   * was the youngest itself and had to go: then nothing comes behind it.
+   */
+  private makeRoom(sequence: Sequence): boolean {
+    const { roster, writer } = this;
+    for (;;) {
+      const done = roster.kv.makeWritable(sequence);
+      if (done === WRITABLE.already) return true;
+      if (done !== WRITABLE.noBlock) {
+        const last = sequence.numBlocks - 1;
+        if (done === WRITABLE.copied) writer.copy(roster.kv.copySource, sequence.blocks[last]!); // the table has a last block
+        writer.blockSet(sequence, last);
+        return true;
+      }
+      const victim = roster.running.items.at(-1);
+      invariant(victim !== undefined, 'a running sequence is not listed');
+      roster.preempt(victim);
+      this.stats.preempted++;
+      if (victim === sequence) return false;
+    }
+  }
+
+  /** Rows of running sequences that lack more than one token; their blocks were taken at admission. */
+  private planPrefills(): void {
+    const { items } = this.roster.running;
+    for (let i = 0; i < items.length && this.budget > 0; i++) {
+      const sequence = items[i]!; // i < length
+      if (sequence.remaining > 1 && runnable(sequence)) i += this.planRow(sequence, Math.min(sequence.remaining, this.budget));
+    }
+  }
+
+  /** Starts waiting sequences in order until one does not fit. Those of paused requests are passed over. */
+  private admit(): void {
+    const { items } = this.roster.waiting;
+    if (items.length === 0) return;
+    if (this.options.delayFactor > 0 && this.nowMs <= this.admissionMs()) return;
+    for (let i = 0; i < items.length && this.budget > 0; ) {
+      const sequence = items[i]!; // i < length
+      if (sequence.request.paused) i++;
+      else if (!this.start(sequence)) return;
+    }
+  }
+
+  /** Starts a waiting sequence if slots, blocks and budget allow, with its first row. */
+  private start(sequence: Sequence): boolean {
+    const { roster, writer } = this;
+    const { kv } = roster;
+    const { request } = sequence;
+    const alone = roster.running.size === 0;
+    if (request.slotsNeeded > roster.slotsLeft || writer.admissionWords > ADMISSION_WORDS) return false;
+    if (!alone && this.blocked === sequence && this.blockedAt === kv.releases) return false;
+
+    const numHits = reusesPrefix(sequence) ? kv.match(sequence) : 0;
+    const cached = numHits * kv.blockSize;
+    // Without chunks a prompt waits for a step that takes it whole. Only what was preempted or resumed can have outgrown a step;
+    // it is computed again over several.
+    if (!this.options.enableChunkedPrefill && sequence.numKnown - cached > this.budget && writer.numRows > 0) return false;
+    // A resumed sequence keeps one block free: what just gave way does not come back for the blocks it left.
+    const spare = alone ? 0 : request.started ? 1 : watermarkBlocks(kv.pool.size) + (request.bestOf > 1 ? request.bestOf : 0);
+    if (!kv.admit(sequence, numHits, spare)) {
+      this.blocked = sequence;
+      this.blockedAt = kv.releases;
+      return false;
+    }
+    this.blocked = null;
+    if (!request.started) {
+      request.queueMs = Math.max(0, this.nowMs - request.arrivalMs);
+      request.cachedTokens = cached;
+      this.stats.promptTokens += request.promptLen;
+      this.stats.prefixHitTokens += cached;
+    }
+    roster.start(sequence);
+    writer.newSlot(sequence, -1);
+    this.planRow(sequence, Math.min(sequence.remaining, this.budget));
+    return true;
+  }
+
+  /**
+   * Plans the next `count` tokens of a running sequence, and a sample if they are its last. At the end of a prompt the siblings
+   * appear, right behind their leader in `running`; returns how many.
+   */
+  private planRow(sequence: Sequence, count: number): number {
+    const { request } = sequence;
+    const start = sequence.numComputed;
+    const end = start + count;
+    const reports = reportsPrompt(sequence) && start + 1 < request.promptLen;
+    this.writer.row(sequence.slot, start, count, reports ? ROW_FLAG.promptLogprobs : 0);
+    this.record.advances.add(sequence, end);
+    if (count > 1 || end <= request.promptLen) this.record.hasPrompt = true;
+    sequence.numComputed = end;
+    this.budget -= count;
+    if (end < sequence.length) return 0;
+    this.planSample(sequence);
+    return request.forkPending ? this.fork(sequence) : 0;
+  }
+
+  /** Every sibling samples its own first token from the last row of the prompt. */
+  private fork(leader: Sequence): number {
+    const siblings = this.roster.fork(leader);
+    for (const sibling of siblings) {
+      this.writer.newSlot(sibling, leader.slot);
+      this.record.advances.add(sibling, sibling.numComputed);
+      this.planSample(sibling);
+    }
+    return siblings.length;
+  }
+
+  private planSample(sequence: Sequence): void {
+    this.writer.sample(sequence.slot);
+    this.record.samples.add(sequence, 0);
+    sequence.length++;
+  }
+}
+
+/** A sequence all of whose tokens are planned waits for its last results. */
+function runnable(sequence: Sequence): boolean {
+  return !sequence.request.paused && sequence.maySample;
+}
+
+/** The leader tells the prompt's logprobs, once. */
+function reportsPrompt(sequence: Sequence): boolean {
+  return sequence.index === 0 && sequence.request.promptLogprobsSent < sequence.request.promptLen - 1;
+}
+
+/** Prompt logprobs need the logits of every position, so nothing may be skipped until they were told. */
+function reusesPrefix(sequence: Sequence): boolean {
+  return !reportsPrompt(sequence);
+}

@@ -1,0 +1,304 @@
+/**
+ * The scheduler: continuous batching over paged KV blocks, without threads, clocks or native code. Runs in the scheduler thread;
+ * actor.ts feeds it messages and results and sends away its plans and outputs. Every method is synchronous and bounded.
+ *
+ *   admit --> waiting --(planner)--> running --(results)--> finished          abort, stopped, timeout: from any state
+ *                ^------ preempted ------'
+ *
+ * Up to two plans are unanswered. Each has a record of the sequences it named; a result that comes for a sequence which has moved on
+ * (finished, aborted, preempted) is dropped. Blocks and slots are given back at once: executors run plans in order, so the plan that
+ * hands them out again runs after those that still use them.
+ *
+ * After the ideas of vLLM V1's scheduler (one budget, placeholders) and mini-sglang's overlap loop.
+ */
+import type { SchedulerStats } from '../messages/calls.js';
+import type { RequestId } from '../messages/ids.js';
+import { type Admit, FINISH } from '../messages/requests.js';
+import { BrokenInvariant, invariant } from '../runtime/invariant.js';
+import { whyNever, whyNotNow } from './admission.js';
+import { Events, type Outputs } from './events.js';
+import type { SchedulerOptions } from './options.js';
+import { Planner } from './planner.js';
+import { QueueNotices } from './queue-notices.js';
+import { Request, type Sequence } from './request.js';
+import { ResultReader } from './result-reader.js';
+import type { Roster } from './roster.js';
+import { StatsCounters } from './stats.js';
+import { StepRecord } from './step-record.js';
+
+export type { Outputs } from './events.js';
+export type { SchedulerOptions } from './options.js';
+export { planWordsLimit } from './plan-writer.js';
+
+export class Scheduler {
+  private readonly options: SchedulerOptions;
+  private readonly counters = new StatsCounters();
+  private readonly planner: Planner;
+  private readonly roster: Roster;
+  private readonly events = new Events();
+  private readonly notices = new QueueNotices();
+  private readonly reader = new ResultReader();
+  /** Records of the steps in flight, oldest first, and the unused ones. */
+  private readonly inFlight: StepRecord[] = [];
+  private readonly spareRecords: StepRecord[] = [];
+  private nextStep = 1;
+  private nextOrdinal = 0;
+  /** No queue timeout is due before this. */
+  private earliestTimeoutMs = Number.POSITIVE_INFINITY;
+
+  constructor(options: SchedulerOptions) {
+    this.options = options;
+    this.planner = new Planner(options, this.counters);
+    this.roster = this.planner.roster;
+    for (let i = 0; i < options.maxStepsInFlight; i++) this.spareRecords.push(new StepRecord());
+  }
+
+  /** Plans whose result has not come. */
+  get stepsInFlight(): number {
+    return this.inFlight.length;
+  }
+
+  /**
+   * Takes a request into the queue, or refuses it: what can never run, and what finds the queue full. `owner` is the index of its
+   * tokenizer. A request with generated tokens goes on where it was. `nowMs` must come from the clock that made `arrivalMs`.
+   * @throws BrokenInvariant when the id is in use.
+   */
+  admit(message: Admit, owner: number, nowMs: number): void {
+    const { roster, options } = this;
+    if (roster.requests.has(message.id)) throw new BrokenInvariant(`request ${message.id} was admitted twice`);
+    const room = options.maxQueue + Math.max(0, roster.slotsLeft);
+    const failure = whyNever(message, options) ?? whyNotNow(message, roster.numUnstarted, room);
+    if (failure !== null) {
+      this.events.refuse(owner, message.id, failure);
+      return;
+    }
+    const request = new Request(message, { options, owner, ordinal: this.nextOrdinal++, nowMs });
+    if (request.unfinished === 0) return;
+    roster.enqueue(request);
+    if (request.started) return;
+    this.notices.joined(request);
+    this.earliestTimeoutMs = Math.min(this.earliestTimeoutMs, nowMs + options.queueTimeoutMs);
+  }
+
+  /** Ends requests without an answer and frees what they hold; unknown ids are ignored. */
+  abort(ids: readonly RequestId[], _nowMs: number): void {
+    for (const id of ids) {
+      const request = this.roster.requests.get(id);
+      if (request !== undefined) this.drop(request);
+    }
+  }
+
+  /** A stop string ended a sequence; its further tokens are dropped. Unknown or finished sequences are ignored. */
+  stopped(id: RequestId, index: number, _nowMs: number): void {
+    const sequence = this.roster.requests.get(id)?.sequence(index);
+    if (sequence !== undefined) this.finish(sequence);
+  }
+
+  /** Stops or continues the scheduling of a request, which keeps slots and blocks. Returns false for an unknown id. */
+  setPaused(id: RequestId, paused: boolean): boolean {
+    const request = this.roster.requests.get(id);
+    if (request === undefined) return false;
+    request.paused = paused;
+    return true;
+  }
+
+  /** A tokenizer is gone: its requests end and nothing more is told about them. */
+  dropOwner(owner: number): void {
+    for (const request of [...this.roster.requests.values()]) if (request.owner === owner) this.drop(request);
+    this.events.dropOwner(owner);
+  }
+
+  /**
+   * Plans the next step: the plan's bytes, a view that is valid until the next call, or null when nothing can run now or enough
+   * steps are in flight. Every returned plan must be run, in order.
+   */
+  schedule(nowMs: number): Uint8Array | null {
+    if (nowMs >= this.earliestTimeoutMs) this.expire(nowMs);
+    const record = this.spareRecords.at(-1);
+    if (record === undefined) return null;
+    const plan = this.planner.plan(this.nextStep, record, nowMs);
+    this.notices.scheduled(this.roster, this.events, nowMs);
+    if (plan === null) return null;
+    this.nextStep++;
+    this.spareRecords.pop();
+    this.inFlight.push(record);
+    return plan;
+  }
+
+  /**
+   * Takes the result of the oldest step in flight. Results of another epoch are ignored.
+   * @throws BrokenInvariant when it is not that step's, or reports a fault: the actor has to look at `errorCode` before.
+   */
+  update(result: Uint8Array, nowMs: number): void {
+    const { reader } = this;
+    reader.load(result);
+    if (reader.epoch !== this.options.epoch) return;
+    const record = this.inFlight.shift();
+    invariant(record !== undefined && record.step === reader.step, 'a step result comes out of order');
+    invariant(reader.errorCode === 0, 'a failed step cannot be applied');
+    invariant(reader.numSamples === record.samples.size, 'a step result has another number of samples than its plan');
+    this.counters.step(reader.execUs);
+    if (record.hasPrompt) this.planner.lastPromptMs = nowMs - record.plannedMs;
+    this.advance(record);
+    if (reader.numPromptLogprobs > 0) this.takePromptLogprobs(record);
+    this.takeSamples(record);
+    record.begin(0, 0); // drops its references
+    this.spareRecords.push(record);
+  }
+
+  /** Milliseconds from now until a queue timeout or the end of an admission delay; Infinity when there is none. */
+  nextDeadlineMs(nowMs: number): number {
+    const timeout = this.roster.numUnstarted > 0 ? this.earliestTimeoutMs : Number.POSITIVE_INFINITY;
+    const admission = this.planner.admissionMs();
+    return Math.max(0, Math.min(timeout, admission > nowMs ? admission : Number.POSITIVE_INFINITY) - nowMs);
+  }
+
+  /** Everything to send since the last call. */
+  takeOutputs(): Outputs {
+    return this.events.take();
+  }
+
+  /** A snapshot of counters; cheap. */
+  stats(): SchedulerStats {
+    const { roster } = this;
+    const running = roster.numRunning;
+    return this.counters.snapshot({
+      running,
+      waiting: roster.requests.size - running,
+      pool: roster.kv.pool,
+      blockSize: this.options.blockSize,
+    });
+  }
+
+  /** True while a request is unfinished or a step is in flight. */
+  hasWork(): boolean {
+    return this.roster.requests.size > 0 || this.inFlight.length > 0;
+  }
+
+  /** Checks all books against each other; slow. @throws BrokenInvariant when they disagree. */
+  checkIntegrity(): void {
+    this.roster.checkIntegrity();
+    const samples = new Map<Sequence, number>();
+    const ends = new Map<Sequence, number>();
+    for (const { samples: planned, advances } of this.inFlight) {
+      for (let i = 0; i < planned.size; i++) {
+        const sequence = planned.live(i);
+        if (sequence === null) continue;
+        invariant(sequence.slot === planned.slot(i), 'a sequence changed its slot within a generation');
+        samples.set(sequence, (samples.get(sequence) ?? 0) + 1);
+      }
+      for (let i = 0; i < advances.size; i++) {
+        const sequence = advances.live(i);
+        if (sequence !== null) ends.set(sequence, advances.number(i));
+      }
+    }
+    for (const sequence of this.roster.running.items) {
+      invariant(sequence.length - sequence.numKnown === (samples.get(sequence) ?? 0), 'placeholders and planned samples differ');
+      invariant(sequence.numComputed === (ends.get(sequence) ?? sequence.numRetired), 'computed tokens and planned rows differ');
+    }
+    invariant(this.inFlight.length + this.spareRecords.length === this.options.maxStepsInFlight, 'a step record is lost');
+  }
+
+  /** Publishes what the step computed; before its samples, which may end a sequence and release its blocks. */
+  private advance({ advances }: StepRecord): void {
+    const { kv } = this.roster;
+    for (let i = 0; i < advances.size; i++) {
+      const sequence = advances.live(i);
+      if (sequence === null) continue;
+      const end = advances.number(i);
+      kv.retire(sequence, end);
+      if (!sequence.request.announced) this.tellPrefill(sequence, end);
+    }
+  }
+
+  private tellPrefill({ request, index }: Sequence, done: number): void {
+    const total = request.promptLen;
+    const inChunks = done < total || request.prefillNoticed > 0;
+    if (index !== 0 || !inChunks || done <= request.prefillNoticed) return;
+    request.prefillNoticed = done;
+    this.events.notice({ kind: 'prefill', id: request.id, done, total });
+  }
+
+  private takePromptLogprobs({ advances }: StepRecord): void {
+    const { reader } = this;
+    const bySlot = new Map<number, Sequence>();
+    for (let i = 0; i < advances.size; i++) {
+      const sequence = advances.live(i);
+      if (sequence !== null) bySlot.set(advances.slot(i), sequence);
+    }
+    for (let i = 0; i < reader.numPromptLogprobs; i++) {
+      const request = bySlot.get(reader.promptSlot(i))?.request;
+      if (request === undefined) continue;
+      const entry = reader.promptDetail(i);
+      // A prompt that was preempted is computed again, but told once.
+      if (entry.position <= request.promptLogprobsSent) continue;
+      request.promptLogprobsSent = entry.position;
+      this.events.promptLogprob(request.owner, request.id, entry);
+    }
+  }
+
+  private takeSamples({ samples }: StepRecord): void {
+    const { reader } = this;
+    for (let i = 0; i < samples.size; i++) {
+      const sequence = samples.live(i);
+      if (sequence === null) continue;
+      invariant(reader.sampleSlot(i) === samples.slot(i), 'a sample comes from another slot');
+      this.takeToken(sequence, i);
+    }
+  }
+
+  private takeToken(sequence: Sequence, sample: number): void {
+    const { reader, events } = this;
+    const { request } = sequence;
+    const token = reader.sampleToken(sample);
+    sequence.push(token);
+    this.counters.generatedTokens++;
+    if (request.sumsLogprobs) sequence.cumulativeLogprob += reader.sampleLogprob(sample);
+    if (!request.announced) {
+      request.announced = true;
+      events.started(request.owner, { id: request.id, queueMs: request.queueMs, cachedTokens: request.cachedTokens });
+    }
+    const finish = this.finishOf(sequence, token);
+    events.token(sequence, token, finish, request.wantsLogprobs ? reader.sampleDetail(sample) : null);
+    if (finish !== FINISH.none) this.finish(sequence);
+  }
+
+  /** A stop on the last allowed token is a stop, not a length. */
+  private finishOf(sequence: Sequence, token: number): number {
+    const { request } = sequence;
+    if (request.stopTokenIds.includes(token)) return FINISH.stopToken;
+    if (!request.ignoreEos && this.options.eosTokenIds.includes(token)) return FINISH.eos;
+    return sequence.numGenerated === request.maxTokens ? FINISH.length : FINISH.none;
+  }
+
+  private finish(sequence: Sequence): void {
+    this.roster.end(sequence);
+    if (sequence.request.unfinished === 0) this.counters.finished++;
+  }
+
+  private drop(request: Request): void {
+    this.roster.endAll(request);
+    this.counters.aborted++;
+  }
+
+  /** Refuses the requests that have waited too long for their first step. */
+  private expire(nowMs: number): void {
+    const { roster, options } = this;
+    let next = Number.POSITIVE_INFINITY;
+    for (const { request } of [...roster.waiting.items]) {
+      if (request.started) continue;
+      const dueMs = request.enqueuedMs + options.queueTimeoutMs;
+      if (dueMs > nowMs) {
+        next = Math.min(next, dueMs);
+        continue;
+      }
+      roster.endAll(request);
+      const seconds = ((nowMs - request.enqueuedMs) / 1000).toFixed(1);
+      this.events.refuse(request.owner, request.id, {
+        kind: 'overloaded',
+        message: `The request waited ${seconds} s for its turn; scheduler.queue_timeout_s is ${options.queueTimeoutMs / 1000}.`,
+      });
+    }
+    this.earliestTimeoutMs = next;
+  }
+}

@@ -1,0 +1,128 @@
+/**
+ * Time of schedule() + update() with 256 sequences decoding, two steps in flight, and of admitting their prompts. Prints one JSON line:
+ *
+ *   node dist/test/bench/scheduler.js [sequences] [steps]
+ */
+import { execFileSync } from 'node:child_process';
+import { cpus } from 'node:os';
+import { argv, env, stdout } from 'node:process';
+import { fileURLToPath } from 'node:url';
+import type { RequestId } from '../../actors/messages/ids.js';
+import { PLAN, RESULT, RESULT_SAMPLE } from '../../actors/messages/step.js';
+import { Scheduler } from '../../actors/scheduler/scheduler.js';
+import { encodeResult } from '../helpers/fake-executor.js';
+import { bytes, defaultOptions, samplingRow } from '../helpers/scheduler-rig.js';
+
+const PROMPT_TOKENS = 512;
+const WARMUP_STEPS = 2000;
+
+interface Times {
+  readonly us: number[];
+  p50: number;
+  p99: number;
+}
+
+function times(us: number[]): Times {
+  const sorted = [...us].sort((a, b) => a - b);
+  const percentile = (p: number): number => Math.round((sorted[Math.floor(p * (sorted.length - 1))] ?? 0) * 10) / 10;
+  return { us, p50: percentile(0.5), p99: percentile(0.99) };
+}
+
+function measure(numSequences: number, numSteps: number): Record<string, unknown> {
+  const maxTokens = WARMUP_STEPS + numSteps + 10;
+  const blockSize = 16;
+  const scheduler = new Scheduler({
+    ...defaultOptions,
+    blockSize,
+    numBlocks: numSequences * Math.ceil((PROMPT_TOKENS + maxTokens) / blockSize) + 10,
+    maxSlots: numSequences,
+    maxBatchTokens: Math.max(2048, numSequences),
+    maxModelLen: PROMPT_TOKENS + maxTokens,
+  });
+  const row = new Uint8Array(samplingRow({ prompt: [], maxTokens }).buffer);
+  for (let id = 1; id <= numSequences; id++) {
+    const promptIds = bytes(Array.from({ length: PROMPT_TOKENS }, (_, i) => (id * 31 + i * 7) % 32_000));
+    scheduler.admit(
+      {
+        k: 'admit',
+        id: id as RequestId,
+        promptIds,
+        generated: [],
+        finished: [],
+        samplingRow: row,
+        bias: new Uint8Array(0),
+        maxTokens,
+        stopTokenIds: [2],
+        ignoreEos: false,
+        bestOf: 1,
+        priority: 0,
+        arrivalMs: id,
+      },
+      id % 2,
+      1000,
+    );
+  }
+  const results: Uint8Array[] = [];
+  const prefill: number[] = [];
+  const decode: number[] = [];
+  let planBytes = 0;
+  // Results are made outside the timed part; only their tokens differ from step to step.
+  const answer = (plan: Uint8Array): void => {
+    const words = new Int32Array(plan.buffer, plan.byteOffset, plan.byteLength >> 2);
+    const numSamples = words[PLAN.numSamples] ?? 0;
+    const base = words.length - numSamples * 2;
+    const samples = Array.from({ length: numSamples }, (_, i) => ({
+      slot: words[base + i * 2 + 1] ?? 0,
+      token: 100 + ((words[PLAN.step] ?? 0) % 1000),
+      logprob: Number.NaN,
+      top: 0,
+    }));
+    results.push(encodeResult(words[PLAN.step] ?? 0, words[PLAN.epoch] ?? 0, samples));
+    planBytes = plan.byteLength;
+  };
+  let decodeSteps = 0;
+  for (let now = 1001; decodeSteps < WARMUP_STEPS + numSteps; now++) {
+    const begin = performance.now();
+    const plan = scheduler.schedule(now);
+    const planned = performance.now();
+    if (plan !== null) answer(plan);
+    if (scheduler.stepsInFlight < 2 && plan !== null) continue;
+    const result = results.shift();
+    if (result === undefined) break;
+    const middle = performance.now();
+    scheduler.update(result, now);
+    scheduler.takeOutputs();
+    const us = (planned - begin + performance.now() - middle) * 1000;
+    const samples = new Int32Array(result.buffer)[RESULT.numSamples] ?? 0;
+    if (samples < numSequences) prefill.push(us);
+    else if (decodeSteps++ >= WARMUP_STEPS) decode.push(us);
+  }
+  const d = times(decode);
+  const p = times(prefill);
+  return {
+    bench: 'scheduler',
+    sequences: numSequences,
+    prompt_tokens: PROMPT_TOKENS,
+    steps: decode.length,
+    decode_us: { p50: d.p50, p99: d.p99 },
+    prefill_us: { p50: p.p50, p99: p.p99, steps: p.us.length },
+    plan_bytes: planBytes,
+    result_bytes: (RESULT.headerWords + numSequences * RESULT_SAMPLE.words) * 4,
+    device: cpus()[0]?.model ?? 'unknown',
+    node: process.version,
+    commit: commit(),
+  };
+}
+
+function commit(): string {
+  try {
+    return execFileSync('git', ['rev-parse', '--short', 'HEAD'], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
+  } catch {
+    return 'unknown';
+  }
+}
+
+// The test runner loads every file below a folder called test; it must not run a benchmark.
+if (argv[1] === fileURLToPath(import.meta.url) && env['NODE_TEST_CONTEXT'] === undefined) {
+  stdout.write(`${JSON.stringify(measure(Number(argv[2] ?? 256), Number(argv[3] ?? 5000)))}\n`);
+}
