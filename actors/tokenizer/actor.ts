@@ -1,0 +1,237 @@
+/**
+ * The tokenizer actor: prompts to token ids, tokens back to text. Runs on the event loop of its own thread; host.ts connects the two
+ * functions of `out` and the handlers to ports. One request lives in one tokenizer from Submit to its last Delta.
+ *
+ *   Submit --(thread pool encodes)--> Encoded to the front, then Admit to the scheduler
+ *   Tokens --> at most one Deltas message to the front, Stopped to the scheduler for each stop string found
+ *   Abort  --> forgets the request; the scheduler hears of it only if it had heard of the request
+ *
+ * Invariants: a request that is not in `#requests` is over, and nothing is sent for it. Decoding never waits and makes no promise.
+ * The number of requests is bounded by the front, which admits no more than the queue and the running sequences take.
+ * After a restart of the engine every live request is admitted again with the tokens it already has, once; then it fails.
+ */
+import type { ModelFolder } from '../../config/model-folder.js';
+import type { CallReply, TokenizerCall } from '../messages/calls.js';
+import { bytesOf } from '../messages/codec.js';
+import { type Failure, InferdError } from '../messages/errors.js';
+import type { RequestId } from '../messages/ids.js';
+import type {
+  Abort,
+  Admit,
+  Delta,
+  Deltas,
+  Encoded,
+  Failed,
+  PromptInput,
+  Refused,
+  Started,
+  Stopped,
+  Submit,
+  Tokens,
+} from '../messages/requests.js';
+import { admitMessage, checkTokenIds, type LengthLimits, resolveMaxTokens, truncated } from './admission.js';
+import type { TemplateLimits } from './chat-template.js';
+import { decodeAll } from './detokenizer.js';
+import { checkIds, PromptEncoder } from './encode.js';
+import { LogprobTexts } from './logprob-text.js';
+import { RequestState, type SequenceState } from './request-state.js';
+import { StopStrings } from './stop-strings.js';
+import { loadVocabulary, type Vocabulary } from './vocab.js';
+
+export interface TokenizerStart {
+  readonly model: ModelFolder;
+  /** Number of this tokenizer among its kind. */
+  readonly index: number;
+  readonly limits: LengthLimits & TemplateLimits;
+}
+
+/** Where messages go; both functions keep order and never block or throw. */
+export interface TokenizerOut {
+  toScheduler(message: Admit | Abort | Stopped): void;
+  toFront(message: Encoded | Deltas | Failed | CallReply): void;
+}
+
+/** None of these throws because of what a message says. */
+export interface TokenizerHandlers {
+  fromFront(message: Submit | Abort | TokenizerCall): void;
+  fromScheduler(message: Tokens | Refused): void;
+  /** A new scheduler is connected and knows no request. */
+  engineRestarted(): void;
+  /** Requests held. */
+  size(): number;
+}
+
+/** Loads the model's tokenizer. @throws Error with one sentence that names the file which cannot be used. */
+export async function createTokenizerActor(start: TokenizerStart, out: TokenizerOut): Promise<TokenizerHandlers> {
+  const vocabulary = await loadVocabulary(start.model.path, start.model.vocabSize);
+  return new TokenizerActor(start, out, vocabulary, new PromptEncoder(vocabulary, start.model, start.limits));
+}
+
+/** A request may be admitted again after this many restarts of the engine. */
+const MAX_RESTARTS = 1;
+
+class TokenizerActor implements TokenizerHandlers {
+  readonly #start: TokenizerStart;
+  readonly #out: TokenizerOut;
+  readonly #vocabulary: Vocabulary;
+  readonly #encoder: PromptEncoder;
+  readonly #logprobTexts: LogprobTexts;
+  readonly #requests = new Map<RequestId, RequestState>();
+
+  constructor(start: TokenizerStart, out: TokenizerOut, vocabulary: Vocabulary, encoder: PromptEncoder) {
+    this.#start = start;
+    this.#out = out;
+    this.#vocabulary = vocabulary;
+    this.#encoder = encoder;
+    this.#logprobTexts = new LogprobTexts(vocabulary.table);
+  }
+
+  size(): number {
+    return this.#requests.size;
+  }
+
+  fromFront(message: Submit | Abort | TokenizerCall): void {
+    switch (message.k) {
+      case 'submit':
+        void this.#submit(message);
+        return;
+      case 'abort':
+        this.#abort(message.ids);
+        return;
+      case 'encode':
+        void this.#replyEncoded(message.call, message.prompt);
+        return;
+      case 'decode':
+        this.#replyDecoded(message.call, message.ids, message.skipSpecialTokens);
+        return;
+      default:
+        message satisfies never;
+    }
+  }
+
+  fromScheduler(message: Tokens | Refused): void {
+    if (message.k === 'tokens') this.#tokens(message);
+    else if (this.#requests.get(message.id)?.admitted) this.#fail(message.id, message.failure);
+  }
+
+  engineRestarted(): void {
+    for (const request of [...this.#requests.values()]) {
+      if (request.admitted === null) continue;
+      if (++request.restarts > MAX_RESTARTS) {
+        this.#fail(request.id, {
+          kind: 'engine_failure',
+          message: 'The engine failed twice during this request',
+          data: { retriable: true },
+        });
+      } else this.#out.toScheduler(admitMessage(request, request.admitted, this.#start.model.eosTokenIds));
+    }
+  }
+
+  async #submit({ id, prompt, params, arrivalMs }: Submit): Promise<void> {
+    const stops = new StopStrings(params.stop);
+    const { table } = this.#vocabulary;
+    const request = new RequestState(id, arrivalMs, { params, stops, table, logprobTexts: this.#logprobTexts });
+    this.#requests.set(id, request);
+    try {
+      checkTokenIds(params, table.size);
+      const promptIds = truncated(await this.#encoder.encode(prompt), params.truncatePromptTokens);
+      if (this.#requests.get(id) !== request) return; // aborted meanwhile
+      const maxTokens = resolveMaxTokens(promptIds.length, params.maxTokens, this.#start.limits);
+      request.admitted = { promptIds, maxTokens };
+      const whole = prompt.kind === 'text' && promptIds.length > 0 && params.truncatePromptTokens === null;
+      const promptText = params.echo ? { promptText: whole ? prompt.text : decodeAll(table, promptIds, params.skipSpecialTokens) } : {};
+      this.#out.toFront({ k: 'encoded', id, promptIds: bytesOf(promptIds), maxTokens, ...promptText });
+      this.#out.toScheduler(admitMessage(request, request.admitted, this.#start.model.eosTokenIds));
+    } catch (error) {
+      if (this.#requests.get(id) === request) this.#fail(id, failureOf(error));
+    }
+  }
+
+  #abort(ids: readonly RequestId[]): void {
+    const known: RequestId[] = [];
+    for (const id of ids) {
+      if (this.#requests.get(id)?.admitted) known.push(id);
+      this.#requests.delete(id);
+    }
+    if (known.length > 0) this.#out.toScheduler({ k: 'abort', ids: known });
+  }
+
+  #fail(id: RequestId, failure: Failure): void {
+    this.#requests.delete(id);
+    this.#out.toFront({ k: 'failed', id, failure });
+  }
+
+  #tokens(message: Tokens): void {
+    const { ids, indices, tokens, finishes, logprobs, cumulative } = message;
+    const requests: RequestState[] = [];
+    const touched: SequenceState[] = [];
+    for (let i = 0; i < ids.length; i++) {
+      const request = this.#requests.get(ids[i]! as RequestId); // the columns have one length; ids are request ids
+      const sequence = request?.admitted ? request.sequences[indices[i]!] : undefined;
+      if (request === undefined || sequence === undefined || sequence.finished) continue;
+      const step = { token: tokens[i]!, finish: finishes[i]!, logprob: logprobs?.[i] ?? null, cumulative: cumulative?.[i] };
+      if (sequence.push(step)) this.#out.toScheduler({ k: 'stopped', id: request.id, index: sequence.index });
+      if (!sequence.listed) {
+        sequence.listed = true;
+        touched.push(sequence);
+        requests.push(request);
+      }
+    }
+    // Before the requests that end here are forgotten.
+    const started = message.started?.filter((s) => this.#startsNow(s));
+    const prompt = message.prompt?.flatMap((p) => this.#promptLogprobs(p));
+    const deltas: Delta[] = [];
+    for (let i = 0; i < touched.length; i++) {
+      const request = requests[i]!; // pushed in pairs
+      const delta = touched[i]!.takeDelta(request.id);
+      if (delta === null) continue;
+      deltas.push(delta);
+      if (delta.finish !== undefined && request.over) this.#requests.delete(request.id);
+    }
+    if (deltas.length === 0 && !started?.length && !prompt?.length) return;
+    this.#out.toFront({ k: 'deltas', deltas, ...(started?.length ? { started } : {}), ...(prompt?.length ? { prompt } : {}) });
+  }
+
+  /** True the first time; a request that was admitted again starts again. */
+  #startsNow(started: Started): boolean {
+    const request = this.#requests.get(started.id);
+    if (request === undefined || request.started) return false;
+    request.started = true;
+    return true;
+  }
+
+  /** Adds text, and drops what was sent before the engine restarted. */
+  #promptLogprobs({ id, entries }: NonNullable<Tokens['prompt']>[number]): NonNullable<Deltas['prompt']>[number][] {
+    const request = this.#requests.get(id);
+    if (request === undefined) return [];
+    const fresh = entries.filter((e) => e.position >= request.promptPosition);
+    const last = fresh.at(-1);
+    if (last === undefined) return [];
+    request.promptPosition = last.position + 1;
+    return [{ id, entries: fresh.map((e) => ({ ...this.#logprobTexts.describe(e), position: e.position })) }];
+  }
+
+  async #replyEncoded(call: number, prompt: PromptInput): Promise<void> {
+    try {
+      const ids = await this.#encoder.encode(prompt);
+      this.#out.toFront({ k: 'reply', call, ok: true, value: bytesOf(ids) });
+    } catch (error) {
+      this.#out.toFront({ k: 'reply', call, ok: false, failure: failureOf(error) });
+    }
+  }
+
+  #replyDecoded(call: number, ids: readonly number[], skipSpecialTokens: boolean): void {
+    try {
+      const { table } = this.#vocabulary;
+      const value = decodeAll(table, checkIds(ids, table.size, 'ids'), skipSpecialTokens);
+      this.#out.toFront({ k: 'reply', call, ok: true, value });
+    } catch (error) {
+      this.#out.toFront({ k: 'reply', call, ok: false, failure: failureOf(error) });
+    }
+  }
+}
+
+/** Faults of our own say nothing of what happened inside. */
+function failureOf(error: unknown): Failure {
+  return error instanceof InferdError ? error.failure : { kind: 'internal' };
+}

@@ -1,0 +1,159 @@
+/**
+ * Turns the prompt of a request or of an `encode` call into token ids. Called by actor.ts; the long part runs on the thread pool.
+ *
+ * - text: control tokens written in it are read as such, as Hugging Face does: a raw prompt is the caller's own template.
+ * - ids: taken as they are after a range check.
+ * - chat: the template is rendered and cut at the control tokens that it wrote; text of the messages never becomes one
+ *   (sentinels.ts). No special tokens are added around it: the template writes the first one itself.
+ */
+import { InferdError } from '../messages/errors.js';
+import type { ChatMessage, PromptInput } from '../messages/requests.js';
+import { ChatTemplate, type TemplateLimits } from './chat-template.js';
+import { type ModelText, readModelText } from './model-text.js';
+import { mapStrings, SentinelGuard } from './sentinels.js';
+import type { Vocabulary } from './vocab.js';
+
+type ChatPrompt = Extract<PromptInput, { kind: 'chat' }>;
+
+/** What a template sees that a caller must not set. */
+const RESERVED: ReadonlySet<string> = new Set(['messages', 'tools', 'documents', 'add_generation_prompt']);
+
+export interface EncoderModel {
+  /** Folder of the model. */
+  readonly path: string;
+  readonly bosTokenId: number | null;
+  readonly eosTokenIds: readonly number[];
+}
+
+export class PromptEncoder {
+  readonly #vocabulary: Vocabulary;
+  readonly #text: ModelText;
+  readonly #guard: SentinelGuard;
+  /** By name; a string says why a template cannot be used. */
+  readonly #templates = new Map<string, ChatTemplate | string>();
+
+  /** Reads and parses the chat templates. A broken template only fails the prompts that need it. */
+  constructor(vocabulary: Vocabulary, model: EncoderModel, limits: TemplateLimits) {
+    this.#vocabulary = vocabulary;
+    this.#text = readModelText(model.path, model.bosTokenId, model.eosTokenIds[0] ?? null, (id) => vocabulary.table.texts[id] ?? '');
+    this.#guard = new SentinelGuard(vocabulary.guarded);
+    for (const [name, source] of this.#text.templates) this.#templates.set(name, this.#compile(source, limits));
+  }
+
+  #compile(source: string, limits: TemplateLimits): ChatTemplate | string {
+    try {
+      return new ChatTemplate(source, limits, (literal) => this.#guard.touches(literal));
+    } catch (error) {
+      return error instanceof Error ? error.message : 'The chat template of this model cannot be used';
+    }
+  }
+
+  /** @throws InferdError invalid_params. The ids may be more than the model takes; the caller checks that. */
+  async encode(prompt: PromptInput): Promise<Int32Array> {
+    switch (prompt.kind) {
+      case 'ids':
+        return checkIds(prompt.ids, this.#vocabulary.table.size, 'prompt');
+      case 'text': {
+        const ids = await this.#vocabulary.encode(this.#vocabulary.split(prompt.text));
+        if (!prompt.addSpecialTokens) return Int32Array.from(ids);
+        return Int32Array.from([...this.#vocabulary.prefix, ...ids, ...this.#vocabulary.suffix]);
+      }
+      case 'chat':
+        return Int32Array.from(await this.#encodeChat(prompt));
+      default:
+        return prompt satisfies never;
+    }
+  }
+
+  #encodeChat(prompt: ChatPrompt): Promise<number[]> {
+    const template = this.#templateFor(prompt.tools !== undefined);
+    const messages = prompt.messages.map(preparedMessage);
+    messages.forEach((message, i) => {
+      this.#guard.checkRole(message.role, `messages.${i}.role`);
+    });
+    const args = Object.fromEntries(Object.entries(prompt.templateArgs ?? {}).filter(([name]) => !this.#isReserved(name)));
+    const tools = prompt.tools ?? null;
+    const sentinels = this.#guard.mapFor([messages, tools, args], template.source, template.escapesUnicode);
+    const visible = sentinels.active ? (value: unknown) => mapStrings(value, sentinels.protect) : (value: unknown) => value;
+    const variables = {
+      ...(visible(args) as Record<string, unknown>), // an object in, an object out
+      ...this.#text.specialTokens,
+      messages: visible(messages),
+      tools: visible(tools),
+      documents: null,
+      add_generation_prompt: prompt.addGenerationPrompt,
+    };
+    let rendered: string;
+    try {
+      rendered = template.render(variables, sentinels.protect);
+    } catch (error) {
+      // A template may quote the messages in what it says against them.
+      if (error instanceof InferdError && sentinels.active) throw new InferdError(error.failure.kind, sentinels.restore(error.message));
+      throw error;
+    }
+    const segments = this.#vocabulary.split(rendered);
+    if (!sentinels.active) return this.#vocabulary.encode(segments);
+    return this.#vocabulary.encode(segments.map((s) => (s.id === null ? { id: null, text: sentinels.restore(s.text) } : s)));
+  }
+
+  #isReserved(name: string): boolean {
+    return RESERVED.has(name) || Object.hasOwn(this.#text.specialTokens, name);
+  }
+
+  #templateFor(withTools: boolean): ChatTemplate {
+    const named = (withTools ? this.#templates.get('tool_use') : undefined) ?? this.#templates.get('default');
+    if (named === undefined)
+      throw new InferdError('invalid_params', 'This model has no chat template; use completions.create with a prompt');
+    if (typeof named === 'string') throw new InferdError('invalid_params', named);
+    return named;
+  }
+}
+
+/**
+ * @param path names the parameter in the error.
+ * @throws InferdError invalid_params that names the first id outside 0 .. vocabSize - 1.
+ */
+export function checkIds(ids: readonly number[], vocabSize: number, path: string): Int32Array {
+  const checked = new Int32Array(ids.length);
+  for (let i = 0; i < ids.length; i++) {
+    const id = ids[i]!; // i < length
+    if (!Number.isInteger(id) || id < 0 || id >= vocabSize) {
+      throw new InferdError('invalid_params', undefined, [{ path: `${path}.${i}`, message: notAToken(id, vocabSize) }]);
+    }
+    checked[i] = id;
+  }
+  return checked;
+}
+
+/** The sentence for an id that names no token. */
+export function notAToken(id: number, vocabSize: number): string {
+  return `${id} is not a token id of this model (0 .. ${vocabSize - 1})`;
+}
+
+/**
+ * A message as templates expect it: text content is a string even when the caller sent null, and the arguments of earlier tool
+ * calls, which OpenAI's API carries as JSON text, are the object that they stand for (vLLM does both).
+ */
+function preparedMessage(message: ChatMessage): ChatMessage {
+  const calls = message['tool_calls'];
+  return {
+    ...message,
+    content: message.content ?? '',
+    ...(Array.isArray(calls) ? { tool_calls: calls.map(withParsedArguments) } : {}),
+  };
+}
+
+function withParsedArguments(call: unknown): unknown {
+  if (typeof call !== 'object' || call === null) return call;
+  const called = (call as { function?: unknown }).function;
+  if (typeof called !== 'object' || called === null) return call;
+  const text = (called as { arguments?: unknown }).arguments;
+  if (typeof text !== 'string') return call;
+  let parsed: unknown;
+  try {
+    parsed = text.trim() === '' ? {} : JSON.parse(text);
+  } catch {
+    return call;
+  }
+  return typeof parsed === 'object' && parsed !== null ? { ...call, function: { ...called, arguments: parsed } } : call;
+}

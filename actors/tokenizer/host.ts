@@ -1,0 +1,119 @@
+/**
+ * Puts a tokenizer actor on its links: the front on one side, the scheduler of the current engine group on the other. Event loop of the
+ * tokenizer's own thread.
+ *
+ * - While there is no scheduler (it is being restarted), messages to it are dropped: when the next one connects, the tokenizer admits
+ *   every live request again, with the tokens it already has.
+ * - When the front is far behind, tokens are left in the scheduler's link, which makes the scheduler stop planning in its turn.
+ * - `busySinceMs` is published around every message, so that the main thread can end a tokenizer that hangs in one.
+ */
+import type { CallReply, TokenizerCall } from '../messages/calls.js';
+import type { LinkEnd, ToActor } from '../messages/control.js';
+import type { Abort, Admit, Deltas, Encoded, Failed, Refused, Stopped, Submit, Tokens } from '../messages/requests.js';
+import type { Control } from '../runtime/actor.js';
+import { nowMs } from '../runtime/clock.js';
+import { type Counters, TOKENIZER_COUNTER } from '../runtime/counters.js';
+import { EventLink } from '../runtime/mailbox.js';
+import { createTokenizerActor, type TokenizerHandlers, type TokenizerStart } from './actor.js';
+
+export interface TokenizerHostStart {
+  readonly tokenizer: TokenizerStart;
+  readonly front: LinkEnd;
+  readonly counters: Counters;
+}
+
+type FromFront = Submit | Abort | TokenizerCall;
+type ToFront = Encoded | Deltas | Failed | CallReply;
+type FromScheduler = Tokens | Refused;
+type ToScheduler = Admit | Abort | Stopped;
+
+/** How soon to look again whether the front has caught up. */
+const BEHIND_MS = 2;
+
+/** Resolves when it was told to stop. @throws when the tokenizer cannot be made (bad files). */
+export async function runTokenizer(start: TokenizerHostStart, control: Control): Promise<void> {
+  const host = new TokenizerHost(start, control);
+  try {
+    await host.run();
+  } finally {
+    host.close();
+  }
+}
+
+class TokenizerHost {
+  readonly #start: TokenizerHostStart;
+  readonly #control: Control;
+  #front: EventLink<FromFront, ToFront> | null = null;
+  #scheduler: EventLink<FromScheduler, ToScheduler> | null = null;
+  #handlers: TokenizerHandlers | null = null;
+  #catchUp: NodeJS.Timeout | null = null;
+  /** Something was said to a scheduler before the first one was there. */
+  #dropped = false;
+
+  constructor(start: TokenizerHostStart, control: Control) {
+    this.#start = start;
+    this.#control = control;
+  }
+
+  async run(): Promise<void> {
+    // The control port is listened to first: a stop, or a scheduler, may come while the tokenizer loads.
+    const stopped = new Promise<void>((resolve) => {
+      this.#control.listen((message) => {
+        if (message.k === 'stop') resolve();
+        else this.#onControl(message);
+      });
+    });
+    const handlers = await createTokenizerActor(this.#start.tokenizer, {
+      toScheduler: (message) => this.#toScheduler(message),
+      toFront: (message) => this.#front?.post(message),
+    });
+    this.#handlers = handlers;
+    this.#front = new EventLink(this.#start.front, (message) => this.#guarded(() => handlers.fromFront(message)));
+    this.#control.ready(null);
+    await stopped;
+  }
+
+  close(): void {
+    if (this.#catchUp !== null) clearTimeout(this.#catchUp);
+    this.#front?.flush();
+    this.#front?.close();
+    this.#scheduler?.close();
+    this.#control.close();
+  }
+
+  #onControl(message: ToActor): void {
+    if (message.k !== 'connect') return;
+    const readmit = this.#scheduler !== null || this.#dropped;
+    this.#scheduler?.close();
+    this.#scheduler = new EventLink(message.link, (m) => this.#guarded(() => this.#fromScheduler(m)));
+    this.#dropped = false;
+    if (readmit) this.#guarded(() => this.#handlers?.engineRestarted());
+  }
+
+  #toScheduler(message: ToScheduler): void {
+    if (this.#scheduler === null) this.#dropped = true;
+    else this.#scheduler.post(message);
+  }
+
+  #fromScheduler(message: FromScheduler): void {
+    this.#handlers?.fromScheduler(message);
+    if (this.#catchUp === null && this.#front?.full) this.#pause();
+  }
+
+  #pause(): void {
+    this.#scheduler?.setPaused(true);
+    this.#catchUp = setTimeout(() => {
+      this.#catchUp = null;
+      if (this.#front?.full) this.#pause();
+      else this.#scheduler?.setPaused(false);
+    }, BEHIND_MS);
+  }
+
+  #guarded(work: () => void): void {
+    const { counters } = this.#start;
+    counters[TOKENIZER_COUNTER.busySinceMs] = nowMs();
+    work();
+    counters[TOKENIZER_COUNTER.busySinceMs] = 0;
+    counters[TOKENIZER_COUNTER.size] = this.#handlers?.size() ?? 0;
+  }
+}

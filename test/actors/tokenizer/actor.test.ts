@@ -1,0 +1,396 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { type Delta, FINISH } from '../../../actors/messages/requests.js';
+import { SAMPLING_ROW } from '../../../actors/messages/step.js';
+import { demoModel, demoPath, Harness, id, int32, logprob, oracle, oracleIds, sampling } from './harness.js';
+
+const EOT = 4092;
+const tokenizer = oracle(demoPath);
+
+/** Ids of a text, the way a model would write it. */
+function idsOf(text: string): Promise<number[]> {
+  return oracleIds(tokenizer, text);
+}
+
+async function start(): Promise<Harness> {
+  return Harness.start(demoModel);
+}
+
+/** Runs an answer through a fresh request, one token a step; stops when the sequence ended. */
+async function answer(
+  harness: Harness,
+  n: number,
+  tokens: readonly number[],
+  values: Parameters<Harness['admit']>[1],
+  last: number = FINISH.length,
+): Promise<Delta[]> {
+  await harness.admit(n, values);
+  tokens.forEach((token, i) => {
+    harness.step([[n, token, i === tokens.length - 1 ? last : FINISH.none]]);
+  });
+  return harness.deltas(n);
+}
+
+function outcome(deltas: readonly Delta[]) {
+  const last = deltas.at(-1);
+  return {
+    text: deltas.map((d) => d.text).join(''),
+    tokens: deltas.flatMap((d) => d.tokens),
+    finish: last?.finish,
+    stopReason: last?.stopReason,
+  };
+}
+
+test('an accepted request is first told to the front, then to the scheduler, with all that it asked for', async () => {
+  const harness = await start();
+  const admit = await harness.admit(1, {
+    sampling: sampling({ temperature: 0.5, top_k: -1, min_tokens: 3 }),
+    seedLo: 0xffffffff,
+    seedHi: 7,
+    topLogprobs: 5,
+    promptLogprobs: 2,
+    logitBias: [
+      [10, 1.5],
+      [20, -100],
+    ],
+    stopTokenIds: [30, 30, EOT],
+    bestOf: 2,
+    n: 2,
+    priority: -3,
+    maxTokens: 8,
+  });
+  assert.deepEqual(harness.order, ['front encoded', 'scheduler admit']);
+  const ids = await idsOf('Hello');
+  assert.deepEqual(harness.front[0], { k: 'encoded', id: 1, promptIds: admit.promptIds, maxTokens: 8 });
+  assert.deepEqual(int32(admit.promptIds), ids);
+  const row = int32(admit.samplingRow);
+  assert.equal(row.length, SAMPLING_ROW.words);
+  assert.deepEqual(
+    [row[SAMPLING_ROW.seedLo], row[SAMPLING_ROW.seedHi], row[SAMPLING_ROW.topK], row[SAMPLING_ROW.minTokens]],
+    [-1, 7, 0, 3],
+  );
+  assert.deepEqual([row[SAMPLING_ROW.topLogprobs], row[SAMPLING_ROW.promptLogprobs]], [5, 2]);
+  const bias = int32(admit.bias);
+  assert.deepEqual([bias[0], bias[2]], [10, 20]);
+  assert.deepEqual([...new Float32Array(Int32Array.from([bias[1] ?? 0, bias[3] ?? 0]).buffer)], [1.5, -100]);
+  assert.deepEqual(admit.stopTokenIds, [30], "ends of sequence are the scheduler's own");
+  assert.deepEqual(admit.generated, [new Uint8Array(0), new Uint8Array(0)]);
+  assert.deepEqual(admit.finished, [false, false]);
+  assert.deepEqual([admit.bestOf, admit.priority, admit.maxTokens, admit.arrivalMs], [2, -3, 8, 1001]);
+  assert.equal(harness.handlers.size(), 1);
+});
+
+test('requests that do not fit, or name unknown tokens, are refused with the numbers', async () => {
+  const harness = await Harness.start(demoModel, { maxInputLength: 6, maxTotalTokens: 10, maxModelLen: 12 });
+  const cases = [
+    [
+      { kind: 'ids', ids: [] },
+      {},
+      { kind: 'invalid_params', message: 'The prompt is empty', data: [{ path: 'prompt', message: 'The prompt has no tokens' }] },
+    ],
+    [{ kind: 'ids', ids: [1, 2, 3, 4, 5, 6, 7] }, { maxTokens: 1 }, { prompt_tokens: 7, max_tokens: 1, limit: 6 }],
+    [{ kind: 'ids', ids: [1, 2, 3, 4] }, { maxTokens: 7 }, { prompt_tokens: 4, max_tokens: 7, limit: 10 }],
+    [
+      { kind: 'ids', ids: [1] },
+      { logitBias: [[4096, 1]], stopTokenIds: [1, -1] },
+      [
+        { path: 'logit_bias.4096', message: '4096 is not a token id of this model (0 .. 4095)' },
+        { path: 'stop_token_ids.1', message: '-1 is not a token id of this model (0 .. 4095)' },
+      ],
+    ],
+  ] as const;
+  for (const [i, [prompt, values, expected]] of cases.entries()) {
+    harness.submit(i, prompt, values);
+    await harness.until(() => harness.failure(i) !== undefined);
+    const failure = harness.failure(i);
+    if ('kind' in expected) assert.deepEqual(failure, expected);
+    else {
+      assert.deepEqual(failure?.data, expected);
+      assert.equal(failure?.kind, Array.isArray(expected) ? 'invalid_params' : 'context_length_exceeded');
+    }
+  }
+  assert.deepEqual(harness.scheduler, []);
+  assert.equal(harness.handlers.size(), 0);
+});
+
+test('without max_tokens the answer may fill the context; a prompt that leaves no room is refused', async () => {
+  const harness = await Harness.start(demoModel, { maxInputLength: 20, maxTotalTokens: 20, maxModelLen: 12 });
+  harness.submit(1, { kind: 'ids', ids: Array<number>(11).fill(5) }, { maxTokens: null });
+  harness.submit(2, { kind: 'ids', ids: Array<number>(12).fill(5) }, { maxTokens: null });
+  harness.submit(3, { kind: 'ids', ids: Array.from({ length: 50 }, (_, i) => i) }, { maxTokens: null, truncatePromptTokens: 3 });
+  await harness.until(() => harness.failure(2) !== undefined && harness.scheduler.length === 2);
+  assert.deepEqual(
+    harness.scheduler.map((m) => (m.k === 'admit' ? [m.id, m.maxTokens, int32(m.promptIds).length] : m)),
+    [
+      [1, 1, 11],
+      [3, 9, 3],
+    ],
+  );
+  assert.deepEqual(int32(harness.scheduler[1]?.k === 'admit' ? harness.scheduler[1].promptIds : undefined), [47, 48, 49]);
+  assert.deepEqual(harness.failure(2)?.data, { prompt_tokens: 12, max_tokens: 1, limit: 12 });
+});
+
+test('deltas joined equal the decoding of all tokens, in any batches, and account for every token', async () => {
+  const harness = await start();
+  let n = 0;
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(fc.integer({ min: 0, max: 4087 }), { minLength: 1, maxLength: 20 }),
+      fc.array(fc.integer({ min: 1, max: 3 }), { minLength: 20, maxLength: 20 }),
+      async (tokens, sizes) => {
+        const request = ++n;
+        await harness.admit(request, {});
+        for (let at = 0, s = 0; at < tokens.length; s++) {
+          const batch = tokens.slice(at, at + (sizes[s] ?? 1));
+          at += batch.length;
+          harness.step(batch.map((t, i) => [request, t, at === tokens.length && i === batch.length - 1 ? FINISH.length : FINISH.none]));
+        }
+        const result = outcome(harness.deltas(request));
+        assert.deepEqual(result, { text: await tokenizer.decode(tokens, true), tokens, finish: 'length', stopReason: undefined });
+        const before = harness.deltas(request).slice(0, -1);
+        assert.ok(before.every((d) => d.text !== '' && d.finish === undefined));
+      },
+    ),
+    { numRuns: 200 },
+  );
+  assert.equal(harness.handlers.size(), 0);
+});
+
+test('the token that ends a sequence is hidden or shown as the request says', async () => {
+  const harness = await start();
+  const [a = 0, b = 0] = await idsOf('A!');
+  const eos = [a, EOT];
+  const stop = [a, b];
+  const cases = [
+    [eos, FINISH.eos, {}, 'A', undefined],
+    [eos, FINISH.eos, { skipSpecialTokens: false }, 'A<|eot_id|>', undefined],
+    [stop, FINISH.stopToken, { stopTokenIds: [b] }, 'A', b],
+    [stop, FINISH.stopToken, { stopTokenIds: [b], includeStop: true }, 'A!', b],
+    [eos, FINISH.stopToken, { stopTokenIds: [EOT], ignoreEos: true, includeStop: true, skipSpecialTokens: false }, 'A<|eot_id|>', EOT],
+    [stop, FINISH.eos, {}, 'A', undefined],
+  ] as const;
+  for (const [i, [tokens, finish, values, text, stopReason]] of cases.entries()) {
+    assert.deepEqual(outcome(await answer(harness, i + 1, tokens, values, finish)), {
+      text,
+      tokens: [...tokens],
+      finish: 'stop',
+      stopReason,
+    });
+  }
+});
+
+test('a stop string ends the sequence at the token that completes it, and later tokens are ignored', async () => {
+  const harness = await start();
+  const tokens = await idsOf('one two STOP three');
+  const upTo = async (text: string): Promise<number> => {
+    for (let i = 1; i <= tokens.length; i++) if ((await tokenizer.decode(tokens.slice(0, i), true)).includes(text)) return i;
+    return -1;
+  };
+  for (const [i, includeStop] of [false, true].entries()) {
+    const n = 10 + i;
+    const result = outcome(await answer(harness, n, tokens, { stop: ['never', 'o ST'], includeStop }));
+    assert.equal(result.text, includeStop ? 'one two ST' : 'one tw');
+    assert.deepEqual([result.finish, result.stopReason], ['stop', 'o ST']);
+    assert.deepEqual(result.tokens, tokens.slice(0, await upTo('o ST')));
+    assert.deepEqual(
+      harness.scheduler.filter((m) => m.k === 'stopped'),
+      Array.from({ length: i + 1 }, (_, k) => ({ k: 'stopped', id: 10 + k, index: 0 })),
+    );
+  }
+  // The scheduler ended it itself: it needs not hear of the match, which still names the reason.
+  const exact = tokens.slice(0, await upTo('o ST'));
+  assert.deepEqual(outcome(await answer(harness, 20, exact, { stop: ['o ST'] })).stopReason, 'o ST');
+  assert.equal(harness.scheduler.filter((m) => m.k === 'stopped').length, 2);
+  assert.equal(harness.handlers.size(), 0);
+});
+
+test('text that may become a stop string is held back, its tokens travel with the next text, and all is released at the end', async () => {
+  const harness = await start();
+  const tokens = await idsOf('ab###');
+  await harness.admit(1, { stop: ['####'] });
+  for (const token of tokens) harness.step([[1, token]]);
+  assert.equal(harness.text(1), 'ab');
+  const shown = harness.deltas(1).flatMap((d) => d.tokens).length;
+  assert.ok(shown < tokens.length);
+  harness.step([[1, EOT, FINISH.eos]]);
+  assert.deepEqual(outcome(harness.deltas(1)), { text: 'ab###', tokens: [...tokens, EOT], finish: 'stop', stopReason: undefined });
+});
+
+test('stop strings are looked for only in text behind the first min_tokens tokens', async () => {
+  const harness = await start();
+  const end = await idsOf(' END');
+  const tokens = [...end, ...end, ...end];
+  const result = outcome(await answer(harness, 1, tokens, { stop: ['END'], sampling: sampling({ min_tokens: end.length }) }));
+  assert.equal(result.text, ' END ');
+  assert.deepEqual(result.tokens, tokens.slice(0, 2 * end.length));
+});
+
+test('an abort while the prompt is being encoded leaves no trace; later it is passed on; unknown requests are ignored', async () => {
+  const harness = await start();
+  harness.submit(1, { kind: 'text', text: 'word '.repeat(2000), addSpecialTokens: false });
+  harness.handlers.fromFront({ k: 'abort', ids: [id(1), id(99)] });
+  assert.equal(harness.handlers.size(), 0);
+  await harness.admit(2);
+  await harness.encode({ kind: 'text', text: 'word '.repeat(3000), addSpecialTokens: false });
+  assert.deepEqual(harness.order, ['front encoded', 'scheduler admit', 'front reply']);
+  harness.handlers.fromFront({ k: 'abort', ids: [id(2), id(99)] });
+  assert.deepEqual(harness.scheduler.at(-1), { k: 'abort', ids: [2] });
+  const sent = harness.order.length;
+  harness.step([
+    [2, 10],
+    [99, 10],
+  ]);
+  harness.handlers.fromScheduler({ k: 'refused', id: id(2), failure: { kind: 'overloaded' } });
+  harness.handlers.fromFront({ k: 'abort', ids: [id(2)] });
+  assert.equal(harness.order.length, sent, 'nothing is sent for a request that is over');
+});
+
+test('a refusal of the scheduler ends the request with its reason', async () => {
+  const harness = await start();
+  await harness.admit(1);
+  harness.handlers.fromScheduler({ k: 'refused', id: id(1), failure: { kind: 'overloaded', data: { position: 3 } } });
+  assert.deepEqual(harness.failure(1), { kind: 'overloaded', data: { position: 3 } });
+  assert.equal(harness.handlers.size(), 0);
+});
+
+test('after a restart of the engine a request goes on where it was, once', async () => {
+  const harness = await start();
+  const first = await harness.admit(1, { bestOf: 2, n: 2 });
+  const tokens = await idsOf('alpha beta gamma');
+  const [t0 = 0, t1 = 0, t2 = 0] = tokens;
+  harness.step(
+    [
+      [1, t0],
+      [1, t1, FINISH.length, 1],
+    ],
+    { started: [{ id: id(1), queueMs: 1, cachedTokens: 0 }] },
+  );
+  harness.step([[1, t1]]);
+  harness.submit(2, { kind: 'text', text: 'word '.repeat(2000), addSpecialTokens: false });
+  harness.handlers.engineRestarted();
+  const again = harness.scheduler.at(-1);
+  assert.ok(again?.k === 'admit' && again.id === 1);
+  assert.deepEqual(again.generated.map(int32), [[t0, t1], [t1]]);
+  assert.deepEqual(again.finished, [false, true]);
+  assert.deepEqual({ ...again, generated: 0, finished: 0 }, { ...first, generated: 0, finished: 0 });
+  harness.step([[1, t2, FINISH.length]], { started: [{ id: id(1), queueMs: 5, cachedTokens: 2 }] });
+  assert.equal(harness.text(1), await tokenizer.decode([t0, t1, t2], true));
+  assert.equal(harness.front.flatMap((m) => (m.k === 'deltas' ? (m.started ?? []) : [])).length, 1, 'the start is told once');
+
+  // Request 2 was being encoded: it was not admitted before the restart, so it is admitted once, after it.
+  await harness.until(() => harness.scheduler.some((m) => m.k === 'admit' && m.id === 2));
+  assert.equal(harness.scheduler.filter((m) => m.k === 'admit' && m.id === 2).length, 1);
+  harness.handlers.engineRestarted();
+  assert.equal(harness.failure(2), undefined);
+  harness.handlers.engineRestarted();
+  assert.deepEqual(harness.failure(2), {
+    kind: 'engine_failure',
+    message: 'The engine failed twice during this request',
+    data: { retriable: true },
+  });
+  assert.equal(harness.handlers.size(), 0);
+});
+
+test('logprobs carry the text and bytes of their tokens, aligned with the tokens of the delta', async () => {
+  const harness = await start();
+  const emoji = await idsOf('😀');
+  const [x = 0] = await idsOf('x');
+  assert.ok(emoji.length > 1);
+  await harness.admit(1, { topLogprobs: 1, promptLogprobs: 0 });
+  harness.step([], { prompt: [{ id: id(1), entries: [{ ...logprob(x, -2), position: 1 }] }] });
+  for (const token of [...emoji, EOT]) {
+    harness.step([[1, token, token === EOT ? FINISH.eos : FINISH.none]], { logprobs: [logprob(token, -0.5, [[x, -0.1]])] });
+  }
+  const prompt = harness.front.flatMap((m) => (m.k === 'deltas' ? (m.prompt ?? []) : []));
+  assert.deepEqual(prompt, [{ id: 1, entries: [{ token: 'x', bytes: [0x78], id: x, logprob: -2, rank: 1, top: [], position: 1 }] }]);
+  const deltas = harness.deltas(1);
+  assert.deepEqual(
+    deltas.map((d) => d.text),
+    ['😀', ''],
+  );
+  for (const delta of deltas)
+    assert.deepEqual(
+      delta.logprobs?.map((l) => l.id),
+      [...delta.tokens],
+    );
+  const entries = deltas.flatMap((d) => d.logprobs ?? []);
+  assert.deepEqual(
+    entries.slice(0, -1).flatMap((l) => l.bytes),
+    [...Buffer.from('😀')],
+  );
+  assert.deepEqual(entries.at(-1)?.token, '<|eot_id|>');
+  assert.deepEqual(entries[0]?.top, [{ token: 'x', bytes: [0x78], id: x, logprob: -0.1 }]);
+  assert.equal(deltas.at(-1)?.cumulative, -0.5 * (emoji.length + 1));
+});
+
+test('prompt logprobs that come again after a restart are not repeated', async () => {
+  const harness = await start();
+  await harness.admit(1, { promptLogprobs: 0 });
+  const entries = (positions: number[]) => [{ id: id(1), entries: positions.map((position) => ({ ...logprob(5, -1), position })) }];
+  harness.step([], { prompt: entries([1, 2, 3]) });
+  harness.handlers.engineRestarted();
+  harness.step([], { prompt: entries([1, 2]) });
+  harness.step([], { prompt: entries([3, 4]) });
+  const sent = harness.front.flatMap((m) => (m.k === 'deltas' ? (m.prompt ?? []) : [])).flatMap((p) => p.entries.map((e) => e.position));
+  assert.deepEqual(sent, [1, 2, 3, 4]);
+});
+
+test('sequences that are ranked report the sum of the scheduler up to their end, also after a restart', async () => {
+  const harness = await start();
+  const tokens = await idsOf('one two three');
+  const admit = await harness.admit(1, { bestOf: 2, n: 1, stop: ['two'] });
+  assert.deepEqual([admit.cumulative, int32(admit.samplingRow)[SAMPLING_ROW.topLogprobs]], [[0, 0], -1]);
+  harness.step([[1, tokens[0] ?? 0]], { cumulative: [-1] });
+  harness.handlers.engineRestarted();
+  const again = harness.scheduler.at(-1);
+  assert.deepEqual(again?.k === 'admit' && again.cumulative, [-1, 0]);
+  tokens.slice(1).forEach((token, i) => {
+    harness.step([[1, token]], { cumulative: [-2 - i] });
+  });
+  const last = harness.deltas(1).at(-1);
+  assert.equal(last?.stopReason, 'two');
+  assert.equal(last?.logprobs, undefined);
+  assert.equal(last?.cumulative, -harness.deltas(1).flatMap((d) => d.tokens).length);
+  harness.step([[1, 10, FINISH.length, 1]], { cumulative: [-9] });
+  assert.equal(harness.deltas(1, 1).at(-1)?.cumulative, -9);
+  assert.equal(harness.handlers.size(), 0);
+});
+
+test('echo returns the text of the prompt that was used', async () => {
+  const harness = await start();
+  const prompts = [
+    [{ kind: 'text', text: 'Hello <|eot_id|> there', addSpecialTokens: true }, {}],
+    [{ kind: 'text', text: 'Hello there', addSpecialTokens: false }, { truncatePromptTokens: 1 }],
+    [{ kind: 'ids', ids: await idsOf('日本 x') }, {}],
+  ] as const;
+  for (const [i, [prompt, values]] of prompts.entries()) {
+    harness.submit(i, prompt, { echo: true, ...values });
+    await harness.until(() => harness.front.length > i);
+  }
+  const texts = harness.front.map((m) => (m.k === 'encoded' ? m.promptText : m));
+  const [lastToken = 0] = (await idsOf('Hello there')).slice(-1);
+  assert.deepEqual(texts, ['Hello <|eot_id|> there', await tokenizer.decode([lastToken], true), '日本 x']);
+});
+
+test('decode answers with the text, or with the id that names nothing', async () => {
+  const harness = await start();
+  assert.equal(await harness.decode([...(await idsOf('日本')), EOT]), '日本<|eot_id|>');
+  assert.equal(await harness.decode([...(await idsOf('日本')), EOT], true), '日本');
+  const reply = await harness.call({ k: 'decode', ids: [5000], skipSpecialTokens: true });
+  assert.ok(!reply.ok && reply.failure.kind === 'invalid_params');
+});
+
+test('requests of one step share one message, and hidden steps send none', async () => {
+  const harness = await start();
+  await harness.admit(1);
+  await harness.admit(2);
+  const [x = 0] = await idsOf('x');
+  const before = harness.front.length;
+  harness.step([
+    [1, x],
+    [2, x],
+  ]);
+  harness.step([[1, EOT]]);
+  assert.equal(harness.front.length, before + 1);
+});

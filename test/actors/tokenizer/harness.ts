@@ -1,0 +1,242 @@
+/** Runs a real tokenizer actor and keeps what it sends. Models are folders: the shipped ones, or small ones written by a test. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Tokenizer } from 'tokenizers';
+import type { CallReply, TokenizerCall } from '../../../actors/messages/calls.js';
+import type { Failure } from '../../../actors/messages/errors.js';
+import type { RequestId } from '../../../actors/messages/ids.js';
+import type {
+  Abort,
+  Admit,
+  ChatMessage,
+  Delta,
+  Deltas,
+  Encoded,
+  Failed,
+  GenerationParams,
+  PromptInput,
+  Stopped,
+  Submit,
+  TokenLogprob,
+  Tokens,
+} from '../../../actors/messages/requests.js';
+import { type SamplingParamName, samplingParams } from '../../../actors/messages/sampling.js';
+import { createTokenizerActor, type TokenizerHandlers, type TokenizerStart } from '../../../actors/tokenizer/actor.js';
+import type { ModelFolder } from '../../../config/model-folder.js';
+import { packageRoot } from '../../../native/index.js';
+
+export const root = packageRoot();
+export const demoPath = join(root, 'config/demo-model');
+export const llama2Path = join(root, 'test/fixtures/golden/llama2-mha');
+
+export function modelFolder(path: string, vocabSize: number, ids: { eos: readonly number[]; bos: number | null }): ModelFolder {
+  return {
+    path,
+    name: 'test',
+    source: 'folder',
+    config: {},
+    architecture: 'LlamaForCausalLM',
+    vocabSize,
+    maxPositions: 4096,
+    maxModelLen: 4096,
+    maxInputLength: 4095,
+    maxTotalTokens: 4096,
+    eosTokenIds: ids.eos,
+    bosTokenId: ids.bos,
+    generation: {},
+    sizeBytes: 0,
+  };
+}
+
+export const demoModel = modelFolder(demoPath, 4096, { eos: [4089, 4092], bos: 4088 });
+export const llama2Model = modelFolder(llama2Path, 320, { eos: [2], bos: 1 });
+
+const folders: string[] = [];
+process.on('exit', () => {
+  for (const folder of folders) rmSync(folder, { recursive: true, force: true });
+});
+
+/** A folder with these files; values that are no strings are written as JSON. Removed at exit. */
+export function writeModel(files: Readonly<Record<string, unknown>>): string {
+  const folder = mkdtempSync(join(tmpdir(), 'inferd-tokenizer-'));
+  folders.push(folder);
+  for (const [name, content] of Object.entries(files)) {
+    writeFileSync(join(folder, name), typeof content === 'string' ? content : JSON.stringify(content));
+  }
+  return folder;
+}
+
+/** The library's own tokenizer, as the oracle. */
+export function oracle(folder: string): Tokenizer {
+  return Tokenizer.fromFile(join(folder, 'tokenizer.json'));
+}
+
+export async function oracleIds(tokenizer: Tokenizer, text: string, addSpecialTokens = false): Promise<number[]> {
+  return (await tokenizer.encode(text, null, { addSpecialTokens })).getIds();
+}
+
+export function sampling(values: Partial<Record<SamplingParamName, number>> = {}): GenerationParams['sampling'] {
+  const all = Object.fromEntries(Object.entries(samplingParams).map(([name, d]) => [name, d.default]));
+  return { ...(all as GenerationParams['sampling']), ...values }; // one entry for each parameter of the table
+}
+
+export function params(values: Partial<GenerationParams> = {}): GenerationParams {
+  return {
+    sampling: sampling(),
+    seedLo: 1,
+    seedHi: 2,
+    topLogprobs: -1,
+    promptLogprobs: -1,
+    logitBias: [],
+    maxTokens: 16,
+    stop: [],
+    stopTokenIds: [],
+    includeStop: false,
+    ignoreEos: false,
+    skipSpecialTokens: true,
+    n: 1,
+    bestOf: 1,
+    priority: 0,
+    truncatePromptTokens: null,
+    echo: false,
+    ...values,
+  };
+}
+
+export type FrontMessage = Encoded | Deltas | Failed | CallReply;
+export type SchedulerMessage = Admit | Abort | Stopped;
+
+export function id(n: number): RequestId {
+  return n as RequestId; // tests number requests themselves
+}
+
+export function int32(bytes: Uint8Array | undefined): number[] {
+  if (bytes === undefined) throw new Error('no bytes');
+  return [...new Int32Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 4)];
+}
+
+export class Harness {
+  readonly front: FrontMessage[] = [];
+  readonly scheduler: SchedulerMessage[] = [];
+  /** Every message in the order of sending. */
+  readonly order: string[] = [];
+  handlers!: TokenizerHandlers;
+  #call = 0;
+  #waiting: (() => void)[] = [];
+
+  static async start(model: ModelFolder, limits: Partial<TokenizerStart['limits']> = {}): Promise<Harness> {
+    const harness = new Harness();
+    const all: TokenizerStart['limits'] = {
+      maxModelLen: 4096,
+      maxInputLength: 4095,
+      maxTotalTokens: 4096,
+      maxTemplateMs: 250,
+      maxTemplateOutputBytes: 8 * 2 ** 20,
+      maxTemplateBytes: 2 ** 20,
+      ...limits,
+    };
+    harness.handlers = await createTokenizerActor(
+      { model, index: 0, limits: all },
+      {
+        toFront: (m) => {
+          harness.front.push(m);
+          harness.#sent(`front ${m.k}`);
+        },
+        toScheduler: (m) => {
+          harness.scheduler.push(m);
+          harness.#sent(`scheduler ${m.k}`);
+        },
+      },
+    );
+    return harness;
+  }
+
+  #sent(what: string): void {
+    this.order.push(what);
+    for (const wake of this.#waiting.splice(0)) wake();
+  }
+
+  /** Waits for messages, never for time. */
+  async until(done: () => boolean): Promise<void> {
+    while (!done()) await new Promise<void>((resolve) => this.#waiting.push(resolve));
+  }
+
+  async call(
+    message: { k: 'encode'; prompt: PromptInput } | { k: 'decode'; ids: readonly number[]; skipSpecialTokens: boolean },
+  ): Promise<CallReply> {
+    const call = ++this.#call;
+    const find = (): CallReply | undefined => this.front.find((m): m is CallReply => m.k === 'reply' && m.call === call);
+    this.handlers.fromFront({ ...message, call } as TokenizerCall); // the call number completes either kind
+    await this.until(() => find() !== undefined);
+    return find()!; // until() waited for it
+  }
+
+  /** Ids of a prompt. Fails when the answer is an error. */
+  async encode(prompt: PromptInput): Promise<number[]> {
+    const reply = await this.call({ k: 'encode', prompt });
+    if (!reply.ok) throw new Error(`encode failed: ${JSON.stringify(reply.failure)}`);
+    return int32(reply.value as Uint8Array); // what the actor answers to encode
+  }
+
+  async encodeFailure(prompt: PromptInput): Promise<Failure> {
+    const reply = await this.call({ k: 'encode', prompt });
+    if (reply.ok) throw new Error('encode succeeded');
+    return reply.failure;
+  }
+
+  chat(messages: readonly ChatMessage[], extra: Partial<Extract<PromptInput, { kind: 'chat' }>> = {}): Promise<number[]> {
+    return this.encode({ kind: 'chat', messages, addGenerationPrompt: true, ...extra });
+  }
+
+  async decode(ids: readonly number[], skipSpecialTokens = false): Promise<string> {
+    const reply = await this.call({ k: 'decode', ids, skipSpecialTokens });
+    if (!reply.ok) throw new Error(`decode failed: ${JSON.stringify(reply.failure)}`);
+    return reply.value as string; // what the actor answers to decode
+  }
+
+  submit(n: number, prompt: PromptInput, values: Partial<GenerationParams> = {}): void {
+    const message: Submit = { k: 'submit', id: id(n), prompt, params: params(values), arrivalMs: 1000 + n };
+    this.handlers.fromFront(message);
+  }
+
+  /** Submits a text prompt and waits until it is admitted. */
+  async admit(n: number, values: Partial<GenerationParams> = {}, text = 'Hello'): Promise<Admit> {
+    this.submit(n, { kind: 'text', text, addSpecialTokens: false }, values);
+    const find = (): Admit | undefined => this.scheduler.find((m): m is Admit => m.k === 'admit' && m.id === n);
+    await this.until(() => find() !== undefined || this.failure(n) !== undefined);
+    const admit = find();
+    if (admit === undefined) throw new Error(`request ${n} failed: ${JSON.stringify(this.failure(n))}`);
+    return admit;
+  }
+
+  /** One step: rows of (request, token, finish code, sequence index). */
+  step(rows: readonly (readonly [number, number, number?, number?])[], extra: Partial<Tokens> = {}): void {
+    this.handlers.fromScheduler({
+      k: 'tokens',
+      ids: rows.map((r) => r[0]),
+      tokens: rows.map((r) => r[1]),
+      finishes: rows.map((r) => r[2] ?? 0),
+      indices: rows.map((r) => r[3] ?? 0),
+      ...extra,
+    });
+  }
+
+  failure(n: number): Failure | undefined {
+    return this.front.find((m): m is Failed => m.k === 'failed' && m.id === n)?.failure;
+  }
+
+  deltas(n: number, index = 0): Delta[] {
+    return this.front.flatMap((m) => (m.k === 'deltas' ? m.deltas : [])).filter((d) => d.id === n && d.index === index);
+  }
+
+  text(n: number, index = 0): string {
+    return this.deltas(n, index)
+      .map((d) => d.text)
+      .join('');
+  }
+}
+
+export function logprob(token: number, value: number, top: readonly (readonly [number, number])[] = []): TokenLogprob {
+  return { token, logprob: value, rank: 1, top };
+}
