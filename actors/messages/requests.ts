@@ -92,6 +92,8 @@ export interface Admit {
    */
   readonly generated: readonly Uint8Array[];
   readonly finished: readonly boolean[];
+  /** Sum of logprobs of `generated`, by sequence index: the last `cumulative` that Tokens told. */
+  readonly cumulative?: readonly number[];
   /** SAMPLING_ROW words as bytes. */
   readonly samplingRow: Uint8Array;
   /** (id, float32 bits) pairs as int32 bytes. */
@@ -123,7 +125,7 @@ export interface Tokens {
   /** FINISH codes. */
   readonly finishes: readonly number[];
   readonly logprobs?: readonly (TokenLogprob | null)[];
-  /** For sequences that finished: sum of logprobs, for ranking. */
+  /** Sum of the sequence's logprobs up to and with this token, 0 where not asked for; final at its finish, for ranking. */
   readonly cumulative?: readonly number[];
   /** Prompt logprobs that became known, by request. */
   readonly prompt?: readonly { readonly id: RequestId; readonly entries: readonly (TokenLogprob & { readonly position: number })[] }[];

@@ -1,0 +1,411 @@
+/**
+ * The only door to the engine for everything outside of it: implements EngineClient on the main thread. Requests go to a tokenizer
+ * chosen by hash of the id and come back as Deltas; this file keeps the books of who still waits for an end.
+ *
+ * Invariants: every submitted request gets exactly one onEnd, whatever mixture of cancel, failure, actor death, drain and stop happens;
+ * a request is in `#requests` exactly until then, and leaves it before its onEnd runs (a sink may submit or cancel from inside).
+ * The engine (daemon/engine.ts) tells it which actors are there and in which state the engine is.
+ */
+import { Calls } from './client-calls.js';
+import type { EngineClient, EngineState, RequestHandle, RequestSink, RequestSummary, ServedModel } from './client-types.js';
+import type { CallReply, SchedulerCall, SchedulerStats, TokenizerCall } from './messages/calls.js';
+import { int32Of } from './messages/codec.js';
+import type { LinkEnd } from './messages/control.js';
+import type { Failure } from './messages/errors.js';
+import { InferdError } from './messages/errors.js';
+import type { RequestId } from './messages/ids.js';
+import type {
+  Abort,
+  Delta,
+  Deltas,
+  Encoded,
+  Failed,
+  Flow,
+  GenerationParams,
+  Notice,
+  Notices,
+  PromptInput,
+  Started,
+  Submit,
+} from './messages/requests.js';
+import { nowMs } from './runtime/clock.js';
+import { type Counters, SCHEDULER_COUNTER } from './runtime/counters.js';
+import { unreachable } from './runtime/invariant.js';
+import { errorFields, type Log } from './runtime/log.js';
+import { EventLink } from './runtime/mailbox.js';
+
+type TokenizerLink = EventLink<Encoded | Deltas | Failed | CallReply, Submit | Abort | TokenizerCall>;
+type SchedulerLink = EventLink<Notices | CallReply, Flow | SchedulerCall>;
+
+interface Live {
+  readonly arrivalMs: number;
+  readonly sink: RequestSink;
+  /** Sequences without a finish yet. */
+  readonly open: Set<number>;
+  /** The message while no tokenizer is there to take it. */
+  unsent: Submit | null;
+  /** The tokenizer that has it. */
+  tokenizer: number | null;
+  encoded: boolean;
+  started: boolean;
+  paused: boolean;
+  promptTokens: number;
+  generatedTokens: number;
+}
+
+export interface ClientOptions {
+  /** Unfinished requests, at most: scheduler.max_queue + scheduler.max_num_sequences. */
+  readonly maxUnfinished: number;
+  readonly log: Log;
+}
+
+const RETRY_AFTER_MS = 1000;
+/** Batches a tokenizer may be behind before requests are refused. */
+const MAX_BEHIND = 8192;
+const ENCODE_DEADLINE_MS = 30_000;
+const STATS_DEADLINE_MS = 5000;
+/** The scheduler's loop turns at least twice a second; this leaves room for a busy machine. */
+const HEARTBEAT_LIMIT_MS = 10_000;
+/** A step may take this long, or twenty times the mean of recent ones. */
+const STEP_LIMIT_MS = 60_000;
+
+const died: Failure = { kind: 'engine_failure', message: 'The tokenizer of this request failed; send it again', data: { retriable: true } };
+
+export class Client implements EngineClient {
+  readonly #options: ClientOptions;
+  readonly #requests = new Map<RequestId, Live>();
+  readonly #tokenizers = new Map<number, TokenizerLink>();
+  readonly #calls = new Calls();
+  #scheduler: SchedulerLink | null = null;
+  #counters: Counters | null = null;
+  #state: EngineState = 'starting';
+  #model: ServedModel | null = null;
+  #nextId = 1;
+  #idle: (() => void)[] = [];
+
+  constructor(options: ClientOptions) {
+    this.#options = options;
+  }
+
+  // --- EngineClient ---
+
+  submit(prompt: PromptInput, params: GenerationParams, sink: RequestSink): RequestHandle {
+    const id = this.#nextId++ as RequestId;
+    const refusal = this.#refusal();
+    if (refusal !== null) {
+      this.#guarded(() => sink.onEnd(refusal));
+      return { id, cancel() {}, setPaused() {} };
+    }
+    const arrivalMs = nowMs();
+    const live: Live = {
+      arrivalMs,
+      sink,
+      open: new Set(Array.from({ length: params.bestOf }, (_, index) => index)),
+      unsent: { k: 'submit', id, prompt, params, arrivalMs },
+      tokenizer: null,
+      encoded: false,
+      started: false,
+      paused: false,
+      promptTokens: 0,
+      generatedTokens: 0,
+    };
+    this.#requests.set(id, live);
+    this.#send(live);
+    return { id, cancel: () => this.#cancel(id), setPaused: (paused) => this.#setPaused(id, paused) };
+  }
+
+  async encode(prompt: PromptInput): Promise<Int32Array> {
+    const value = await this.#askTokenizer((call) => ({ k: 'encode', call, prompt }));
+    if (value instanceof Uint8Array) return int32Of(value);
+    throw new InferdError('internal', 'The tokenizer answered with something else than token ids');
+  }
+
+  async decode(ids: readonly number[], skipSpecialTokens: boolean): Promise<string> {
+    return String(await this.#askTokenizer((call) => ({ k: 'decode', call, ids, skipSpecialTokens })));
+  }
+
+  async stats(): Promise<SchedulerStats> {
+    const scheduler = this.#scheduler;
+    if (scheduler === null) throw new InferdError(...this.#absent());
+    const value = await this.#calls.ask('scheduler', STATS_DEADLINE_MS, (call) => scheduler.post({ k: 'stats', call }));
+    return value as SchedulerStats; // proof: the scheduler answers `stats` with its stats
+  }
+
+  requests(): readonly RequestSummary[] {
+    const now = nowMs();
+    return [...this.#requests].map(([id, live]) => ({
+      id,
+      state: live.started ? 'running' : live.encoded ? 'queued' : 'encoding',
+      ageMs: now - live.arrivalMs,
+      promptTokens: live.promptTokens,
+      generatedTokens: live.generatedTokens,
+    }));
+  }
+
+  model(): ServedModel | null {
+    return this.#model;
+  }
+
+  state(): EngineState {
+    return this.#state;
+  }
+
+  healthy(): boolean {
+    const counters = this.#counters;
+    if (counters === null || (this.#state !== 'ready' && this.#state !== 'draining')) return false;
+    const now = nowMs();
+    if (now - (counters[SCHEDULER_COUNTER.heartbeatMs] ?? 0) > HEARTBEAT_LIMIT_MS) return false;
+    const since = counters[SCHEDULER_COUNTER.inFlightSinceMs] ?? 0;
+    return since === 0 || now - since < Math.max(STEP_LIMIT_MS, 20 * (counters[SCHEDULER_COUNTER.meanStepMs] ?? 0));
+  }
+
+  // --- for the engine ---
+
+  setState(state: EngineState): void {
+    this.#state = state;
+  }
+
+  setModel(model: ServedModel): void {
+    this.#model = model;
+  }
+
+  /** A tokenizer is ready; requests that waited for one are sent. */
+  attachTokenizer(index: number, end: LinkEnd): void {
+    const onUnsendable = (message: Submit | Abort | TokenizerCall, error: unknown) => this.#onUnsendable(message, error);
+    const link: TokenizerLink = new EventLink(end, (message) => this.#onTokenizer(message), { onUnsendable });
+    this.#tokenizers.set(index, link);
+    for (const live of this.#requests.values()) this.#send(live);
+  }
+
+  /** A tokenizer died: its requests end, retriable. */
+  detachTokenizer(index: number): void {
+    this.#tokenizers.get(index)?.close();
+    this.#tokenizers.delete(index);
+    this.#calls.fail(tokenizerName(index), died);
+    for (const [id, live] of [...this.#requests]) if (live.tokenizer === index) this.#end(id, died);
+  }
+
+  /** A scheduler is ready. Pauses of live requests are told again. */
+  attachScheduler(end: LinkEnd, counters: Counters): void {
+    this.#counters = counters;
+    this.#scheduler = new EventLink(end, (message) => this.#onScheduler(message));
+    for (const [id, live] of this.#requests) if (live.paused) this.#scheduler.post({ k: 'flow', id, paused: true });
+  }
+
+  /** The scheduler is gone; requests wait for the next one. */
+  detachScheduler(): void {
+    this.#scheduler?.close();
+    this.#scheduler = null;
+    this.#counters = null;
+    this.#calls.fail('scheduler', { kind: 'engine_failure', message: 'The engine restarts', data: { retriable: true } });
+  }
+
+  /** Ends every request and call with `failure`. */
+  failAll(failure: Failure): void {
+    for (const id of [...this.#requests.keys()]) this.#abort(id, failure);
+    this.#calls.fail(null, failure);
+  }
+
+  /** Resolves when no request is unfinished. */
+  idle(): Promise<void> {
+    if (this.#requests.size === 0) return Promise.resolve();
+    return new Promise((resolve) => this.#idle.push(resolve));
+  }
+
+  /** Ends what is left and drops all links. */
+  close(failure: Failure): void {
+    this.failAll(failure);
+    for (const link of this.#tokenizers.values()) {
+      link.flush();
+      link.close();
+    }
+    this.#tokenizers.clear();
+    this.detachScheduler();
+  }
+
+  // --- requests ---
+
+  /** Why no request can be taken now, or null. */
+  #refusal(): Failure | null {
+    switch (this.#state) {
+      case 'starting':
+        return { kind: 'model_loading', data: { retry_after_ms: RETRY_AFTER_MS } };
+      case 'draining':
+      case 'stopped':
+        return { kind: 'shutting_down' };
+      case 'failed':
+        return { kind: 'engine_failure', data: { retriable: false } };
+      case 'ready':
+      case 'restarting':
+        return this.#requests.size >= this.#options.maxUnfinished || this.#behind()
+          ? { kind: 'overloaded', data: { retry_after_ms: RETRY_AFTER_MS } }
+          : null;
+      default:
+        return unreachable(this.#state);
+    }
+  }
+
+  /** True when a tokenizer hangs while clients submit and cancel: its mailbox must not grow without end. */
+  #behind(): boolean {
+    for (const link of this.#tokenizers.values()) if (link.behind() > MAX_BEHIND) return true;
+    return false;
+  }
+
+  /** Hands a request that was not sent yet to a tokenizer, if one is there. */
+  #send(live: Live): void {
+    if (live.unsent === null) return;
+    const index = this.#pick(live.unsent.id);
+    if (index === null) return; // waits for attachTokenizer
+    this.#tokenizers.get(index)?.post(live.unsent);
+    live.tokenizer = index;
+    live.unsent = null;
+  }
+
+  /** By hash of the id among those that are there, so that load spreads without shared state. */
+  #pick(id: number): number | null {
+    const indices = [...this.#tokenizers.keys()];
+    return indices[(Math.imul(id, 0x9e3779b1) >>> 8) % indices.length] ?? null;
+  }
+
+  #cancel(id: RequestId): void {
+    this.#abort(id, { kind: 'cancelled' });
+  }
+
+  /** Ends a request here and tells the engine to stop working on it. */
+  #abort(id: RequestId, failure: Failure): void {
+    const live = this.#requests.get(id);
+    if (live === undefined) return;
+    if (live.tokenizer !== null) this.#tokenizers.get(live.tokenizer)?.post({ k: 'abort', ids: [id] });
+    this.#end(id, failure);
+  }
+
+  #setPaused(id: RequestId, paused: boolean): void {
+    const live = this.#requests.get(id);
+    if (live === undefined || live.paused === paused) return;
+    live.paused = paused;
+    this.#scheduler?.post({ k: 'flow', id, paused });
+  }
+
+  #end(id: RequestId, failure: Failure | null): void {
+    const live = this.#requests.get(id);
+    if (live === undefined) return;
+    this.#requests.delete(id);
+    this.#guarded(() => live.sink.onEnd(failure));
+    if (this.#requests.size > 0) return;
+    const idle = this.#idle;
+    this.#idle = [];
+    for (const resolve of idle) resolve();
+  }
+
+  /** A sink that throws is a bug of its owner and must not harm other requests. */
+  #guarded(callback: () => void): void {
+    try {
+      callback();
+    } catch (error) {
+      this.#options.log.error(errorFields(error), 'a request sink threw');
+    }
+  }
+
+  // --- calls ---
+
+  #askTokenizer(make: (call: number) => TokenizerCall): Promise<unknown> {
+    const index = this.#pick(this.#nextId);
+    const link = index === null ? undefined : this.#tokenizers.get(index);
+    if (index === null || link === undefined) return Promise.reject(new InferdError(...this.#absent()));
+    return this.#calls.ask(tokenizerName(index), ENCODE_DEADLINE_MS, (call) => link.post(make(call)));
+  }
+
+  /** Something of a client's that cannot go to another thread: nests too deep, most likely. */
+  #onUnsendable(message: Submit | Abort | TokenizerCall, error: unknown): void {
+    this.#options.log.warn(errorFields(error), 'a message could not be packed');
+    const failure: Failure = { kind: 'invalid_params', message: 'The request nests too deep' };
+    if (message.k === 'submit') this.#end(message.id, failure);
+    else if (message.k !== 'abort') this.#calls.answer({ k: 'reply', call: message.call, ok: false, failure });
+  }
+
+  #absent(): ConstructorParameters<typeof InferdError> {
+    const failure = this.#refusal() ?? { kind: 'engine_failure', message: 'The engine restarts', data: { retriable: true } };
+    return [failure.kind, failure.message, failure.data];
+  }
+
+  // --- what actors say ---
+
+  #onTokenizer(message: Encoded | Deltas | Failed | CallReply): void {
+    switch (message.k) {
+      case 'encoded':
+        this.#onEncoded(message);
+        return;
+      case 'deltas':
+        this.#onDeltas(message);
+        return;
+      case 'failed':
+        this.#end(message.id, message.failure);
+        return;
+      case 'reply':
+        this.#calls.answer(message);
+        return;
+      default:
+        unreachable(message);
+    }
+  }
+
+  #onEncoded(message: Encoded): void {
+    const live = this.#requests.get(message.id);
+    if (live === undefined || live.encoded) return;
+    const promptIds = int32Of(message.promptIds);
+    live.encoded = true;
+    live.promptTokens = promptIds.length;
+    this.#guarded(() => live.sink.onEncoded(promptIds, message.maxTokens, message.promptText));
+  }
+
+  #onDeltas({ deltas, started, prompt }: Deltas): void {
+    for (const one of started ?? []) this.#onStarted(one);
+    for (const { id, entries } of prompt ?? []) {
+      const live = this.#requests.get(id);
+      if (live !== undefined) this.#guarded(() => live.sink.onPromptLogprobs(entries));
+    }
+    for (const [id, own] of byRequest(deltas)) this.#onOwnDeltas(id, own);
+  }
+
+  /** Told once, also when a restarted engine starts the request again. */
+  #onStarted(started: Started): void {
+    const live = this.#requests.get(started.id);
+    if (live === undefined || live.started) return;
+    live.started = true;
+    this.#guarded(() => live.sink.onStarted(started));
+  }
+
+  #onOwnDeltas(id: RequestId, deltas: readonly Delta[]): void {
+    const live = this.#requests.get(id);
+    if (live === undefined) return;
+    for (const delta of deltas) {
+      live.generatedTokens += delta.tokens.length;
+      if (delta.finish !== undefined) live.open.delete(delta.index);
+    }
+    this.#guarded(() => live.sink.onDeltas(deltas));
+    if (live.open.size === 0) this.#end(id, null);
+  }
+
+  #onScheduler(message: Notices | CallReply): void {
+    if (message.k === 'reply') this.#calls.answer(message);
+    else for (const notice of message.notices) this.#onNotice(notice);
+  }
+
+  #onNotice(notice: Notice): void {
+    const live = this.#requests.get(notice.id);
+    if (live !== undefined) this.#guarded(() => live.sink.onNotice(notice));
+  }
+}
+
+const tokenizerName = (index: number): string => `tokenizer ${index}`;
+
+/** Splits the pieces of one step by request, keeping their order. Almost always each request has one piece. */
+function byRequest(deltas: readonly Delta[]): Map<RequestId, Delta[]> {
+  const groups = new Map<RequestId, Delta[]>();
+  for (const delta of deltas) {
+    const own = groups.get(delta.id);
+    if (own === undefined) groups.set(delta.id, [delta]);
+    else own.push(delta);
+  }
+  return groups;
+}

@@ -1,0 +1,168 @@
+/**
+ * The executor actor: one rank of the engine. A parked loop on its own thread that keeps the native engine fed with up to two steps.
+ *
+ *   plan ready and < 2 in flight  -> submit, at once
+ *   1 in flight, no plan yet      -> sleep on the doorbell for most of the expected step, so that the next plan is submitted before the
+ *                                    running step ends; then wait in native code, in short slices
+ *   2 in flight                   -> wait in native code
+ *   a step is done                -> write its result (rank 0), ring the scheduler
+ *
+ * A failed step or native error is reported as a fault and ends the actor: slots, blocks and step order are shared state of the group.
+ */
+import { type EngineOptions, loadAddon, type NativeEngine } from '../../native/index.js';
+import { engineFault, type Failure, InferdError } from '../messages/errors.js';
+import { PLAN, RESULT } from '../messages/step.js';
+import { type Control, MAX_PARK_MS, runParked } from '../runtime/actor.js';
+import { nowMs } from '../runtime/clock.js';
+import { type Doorbell, listen, park } from '../runtime/doorbell.js';
+import { errorFields } from '../runtime/log.js';
+import { type RingMemory, RingReader, RingWriter } from '../runtime/ring.js';
+import { type KvSettings, startEngine } from './startup.js';
+import { planTokens, StepClock } from './step-clock.js';
+
+export interface ExecutorStart {
+  readonly options: EngineOptions;
+  readonly kv: KvSettings;
+  /** URL of a module that exports `createEngine(options)` in place of the addon; null = the addon. */
+  readonly engineModule: string | null;
+  readonly bell: Doorbell;
+  readonly schedulerBell: Doorbell;
+  readonly plans: RingMemory;
+  /** Written by rank 0 only. */
+  readonly results: RingMemory;
+}
+
+/** The part of a step that is slept away before the native wait. */
+const SLEEP_SHARE = 0.8;
+/** Native waits are cut into slices, so that stop requests (and, with one step in flight, late plans) are seen. */
+const FULL_SLICE_MS = 50;
+const OPEN_SLICE_MS = 5;
+/** Not worth sleeping for. */
+const MIN_SLEEP_MS = 0.1;
+const MAX_IN_FLIGHT = 2;
+
+/** Runs until told to stop. @throws after it has reported a fault. */
+export async function runExecutor(start: ExecutorStart, control: Control): Promise<void> {
+  const create = await engineFactory(start.engineModule);
+  let engine: NativeEngine | null = null;
+  let loop: ExecutorLoop | null = null;
+  try {
+    const started = startEngine(create, start.options, start.kv, control);
+    if (started === null) return;
+    engine = started.engine;
+    const running = new ExecutorLoop(start, control, engine);
+    loop = running;
+    control.ready(started.capacity);
+    runParked(start.bell, control, () => running.turn());
+  } catch (error) {
+    control.log.error({ ...errorFields(error), ...loop?.describe() }, 'the executor failed');
+    control.fault(faultOf(error));
+    throw error;
+  } finally {
+    engine?.close();
+  }
+}
+
+class ExecutorLoop {
+  readonly #start: ExecutorStart;
+  readonly #control: Control;
+  readonly #engine: NativeEngine;
+  readonly #plans: RingReader;
+  readonly #results: RingWriter;
+  readonly #result: Uint8Array;
+  readonly #clock = new StepClock();
+  /** Header of the last plan submitted, for the log of a fault. */
+  readonly #lastPlan = new Uint8Array(PLAN.headerWords * 4);
+  /** Tokens of the steps in flight, oldest first; at most MAX_IN_FLIGHT. */
+  readonly #inFlight: number[] = [];
+  /** When the oldest step in flight began to run, as far as can be known here. */
+  #beganMs = 0;
+
+  constructor(start: ExecutorStart, control: Control, engine: NativeEngine) {
+    this.#start = start;
+    this.#control = control;
+    this.#engine = engine;
+    this.#plans = new RingReader(start.plans, start.options.rank, start.schedulerBell);
+    this.#results = new RingWriter(start.results, [start.schedulerBell]);
+    this.#result = new Uint8Array(start.results.maxEntryBytes);
+  }
+
+  /** What was going on, as log fields: numbers only. */
+  describe(): Record<string, unknown> {
+    const header = new Int32Array(this.#lastPlan.buffer);
+    const { step, epoch, numNewSlots, numRows, numSamples, numTokens, words } = PLAN;
+    const fields = { step, epoch, numNewSlots, numRows, numSamples, numTokens, words };
+    const plan = Object.fromEntries(Object.entries(fields).map(([name, word]) => [name, header[word]]));
+    return { lastPlan: plan, inFlight: this.#inFlight.length };
+  }
+
+  /** Returns how long the loop may sleep. */
+  turn(): number {
+    const heard = listen(this.#start.bell);
+    this.#control.poll();
+    if (!this.#results.resume()) return MAX_PARK_MS; // the scheduler rings when it has read some
+    this.#submitPlans();
+    if (this.#inFlight.length === 0) return MAX_PARK_MS;
+    if (this.#collect(0)) return 0;
+    if (this.#inFlight.length < MAX_IN_FLIGHT) {
+      const sleepMs = this.#beganMs + SLEEP_SHARE * this.#clock.predictMs(this.#inFlight[0] ?? 0) - nowMs();
+      if (sleepMs > MIN_SLEEP_MS && park(this.#start.bell, heard, Math.min(sleepMs, MAX_PARK_MS))) return 0;
+      this.#collect(OPEN_SLICE_MS);
+    } else this.#collect(FULL_SLICE_MS);
+    return 0;
+  }
+
+  #submitPlans(): void {
+    while (this.#inFlight.length < MAX_IN_FLIGHT) {
+      const plan = this.#plans.read();
+      if (plan === null) return;
+      this.#lastPlan.set(plan.subarray(0, this.#lastPlan.byteLength));
+      this.#engine.submit(plan);
+      if (this.#inFlight.push(planTokens(plan)) === 1) this.#beganMs = nowMs();
+    }
+  }
+
+  /** Waits at most `timeoutMs` for the oldest step. True when it was done. @throws StepFailed */
+  #collect(timeoutMs: number): boolean {
+    const bytes = this.#engine.wait(this.#result, timeoutMs);
+    if (bytes === 0) return false;
+    const now = nowMs();
+    this.#clock.record(this.#inFlight.shift() ?? 0, now - this.#beganMs);
+    this.#beganMs = now;
+    if (this.#start.options.rank === 0) this.#results.write(this.#result.subarray(0, bytes));
+    const code = new Int32Array(this.#result.buffer, 0, RESULT.headerWords)[RESULT.errorCode] ?? 0;
+    if (code !== engineFault.none) throw new StepFailed(code);
+    return true;
+  }
+}
+
+/** A step came back with an error code. */
+class StepFailed extends Error {
+  readonly fatal: boolean;
+  readonly outOfMemory: boolean;
+  constructor(code: number) {
+    super(`a step failed with engine fault code ${code}`);
+    this.fatal = code === engineFault.fatal;
+    this.outOfMemory = code === engineFault.outOfMemory;
+  }
+}
+
+function faultOf(error: unknown): { failure: Failure; fatal: boolean } {
+  if (error instanceof InferdError) return { failure: error.failure, fatal: false };
+  if (error instanceof StepFailed) {
+    return { failure: { kind: error.outOfMemory ? 'out_of_memory' : 'engine_failure', data: { retriable: true } }, fatal: error.fatal };
+  }
+  const { code, fatal, message } = (error instanceof Error ? error : new Error(String(error))) as Error & {
+    code?: unknown;
+    fatal?: unknown;
+  };
+  const kind = code === 'out_of_memory' ? 'out_of_memory' : code === 'unsupported' ? 'unsupported' : 'engine_failure';
+  return { failure: { kind, message }, fatal: fatal === true };
+}
+
+async function engineFactory(module: string | null): Promise<(options: EngineOptions) => NativeEngine> {
+  if (module === null) return (options) => loadAddon().createEngine(options);
+  const loaded = (await import(module)) as { createEngine?: (options: EngineOptions) => NativeEngine };
+  if (typeof loaded.createEngine !== 'function') throw new Error(`${module} does not export createEngine`);
+  return loaded.createEngine;
+}

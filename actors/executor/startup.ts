@@ -1,0 +1,84 @@
+/**
+ * Brings one engine up: create, load in chunks, size and allocate the KV cache. Runs in the executor's thread before its loop; between
+ * chunks it looks for a stop request, so that a daemon that is told to stop while loading does so within one chunk.
+ */
+import type { EngineOptions, NativeEngine } from '../../native/index.js';
+import type { Capacity } from '../messages/control.js';
+import type { Control } from '../runtime/actor.js';
+import { kvBlocks } from './capacity.js';
+
+/** Weights read between two looks at the control port. */
+const CHUNK_BYTES = 64 * 2 ** 20;
+
+export interface KvSettings {
+  /** cache.gpu_memory_utilization. */
+  readonly utilization: number;
+  /** cache.num_gpu_blocks_override. */
+  readonly numBlocksOverride: number | null;
+}
+
+export interface StartedEngine {
+  readonly engine: NativeEngine;
+  readonly capacity: Capacity;
+}
+
+/**
+ * Null when a stop request came while loading; nothing is left open then.
+ * @throws NativeError (bad model, unsupported, out of memory) or InferdError with the arithmetic of the KV cache.
+ */
+export function startEngine(
+  create: (options: EngineOptions) => NativeEngine,
+  options: EngineOptions,
+  kv: KvSettings,
+  control: Control,
+): StartedEngine | null {
+  const engine = create(options);
+  let started: StartedEngine | null = null;
+  try {
+    if (load(engine, control)) started = { engine, capacity: allocate(engine, options, kv, control) };
+  } finally {
+    if (started === null) engine.close();
+  }
+  return started;
+}
+
+/** False when it was told to stop. */
+function load(engine: NativeEngine, control: Control): boolean {
+  for (;;) {
+    control.poll();
+    if (control.stopping) return false;
+    const { doneBytes, totalBytes, done } = engine.load(CHUNK_BYTES);
+    control.progress({ phase: 'weights', done: doneBytes, total: totalBytes });
+    if (done) return true;
+  }
+}
+
+function allocate(engine: NativeEngine, options: EngineOptions, kv: KvSettings, control: Control): Capacity {
+  const info = engine.info();
+  const numBlocks = kvBlocks({
+    backend: options.backend,
+    freeBytes: info.freeBytes,
+    totalBytes: info.totalBytes,
+    stepBytes: info.stepBytes,
+    blockBytes: info.blockBytes,
+    blockSize: options.blockSize,
+    maxSlots: options.maxSlots,
+    maxModelLen: options.maxModelLen,
+    utilization: kv.utilization,
+    override: kv.numBlocksOverride,
+  });
+  control.progress({ phase: 'kv', done: 0, total: numBlocks });
+  engine.allocateKv(numBlocks);
+  control.progress({ phase: 'kv', done: numBlocks, total: numBlocks });
+  return {
+    numBlocks,
+    blockBytes: info.blockBytes,
+    architecture: info.architecture,
+    dtype: info.dtype,
+    kvDtype: options.kvDtype,
+    vocabSize: info.vocabSize,
+    weightBytes: info.weightBytes,
+    parameters: info.parameters,
+    backend: info.backend,
+  };
+}

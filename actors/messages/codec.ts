@@ -1,0 +1,56 @@
+/**
+ * Turns batches of messages into bytes and back, msgpack with inline records. Used by every mailbox, in every thread.
+ *
+ * Traps of the packer that this file keeps from everyone else:
+ *  - Two packs share one 8 KB ArrayBuffer. Posting `packed` would copy (or, when transferred, take away) that whole buffer, so
+ *    `encode` returns bytes that own an ArrayBuffer of exactly their length.
+ *  - Binary fields would come out as unaligned views that keep the whole batch alive; `decode` copies them, so an int32 body can be
+ *    viewed in place.
+ * Each message is self-contained (no structures shared between messages): a link can be replaced at any time.
+ */
+import { Packr, Unpackr } from 'msgpackr';
+
+/** One per thread and purpose; not re-entrant, which no caller can notice because both calls are synchronous. */
+export class Codec {
+  readonly #packr = new Packr({ useRecords: true });
+  readonly #unpackr = new Unpackr({ useRecords: true, copyBuffers: true, mapsAsObjects: true });
+
+  /** Allocates the result; its ArrayBuffer holds nothing else and may be transferred. */
+  encode(batch: readonly unknown[]): Uint8Array<ArrayBuffer> {
+    return new Uint8Array(this.#packr.pack(batch));
+  }
+
+  /** `T` is the sender's message type: both ends of a link are built from one declaration. @throws on bytes that `encode` did not make. */
+  decode<T>(bytes: Uint8Array): readonly T[] {
+    const batch: unknown = this.#unpackr.unpack(bytes);
+    if (!Array.isArray(batch)) throw new Error('codec: a message batch is not an array');
+    return batch as T[]; // proof: see T above
+  }
+}
+
+/** The int32 values of a decoded binary field. A view when the bytes are aligned (those of `decode` are), else a copy. */
+export function int32Of(bytes: Uint8Array): Int32Array {
+  if (bytes.byteLength % 4 !== 0) throw new RangeError(`int32 body of ${bytes.byteLength} bytes`);
+  if (bytes.byteOffset % 4 === 0) return new Int32Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 4);
+  return new Int32Array(bytes.slice().buffer);
+}
+
+/** The bytes of int32 values, as a view. */
+export function bytesOf(words: Int32Array): Uint8Array {
+  return new Uint8Array(words.buffer, words.byteOffset, words.byteLength);
+}
+
+/** For messages of clients: plain maps, no records and no extension types, so that any msgpack library can read and write them. */
+const plainPackr = new Packr({ useRecords: false, variableMapSize: true, mapsAsObjects: true });
+/** 64-bit integers become numbers (the caller refuses those beyond 2^53 before); maps become objects, never Map. */
+const plainUnpackr = new Unpackr({ useRecords: false, mapsAsObjects: true, int64AsType: 'number' });
+
+/** A JSON-like value as msgpack. It may not hold `undefined`, which msgpack lacks. Allocates the result, which owns its ArrayBuffer. */
+export function packMessage(value: unknown): Uint8Array<ArrayBuffer> {
+  return new Uint8Array(plainPackr.pack(value));
+}
+
+/** The value of msgpack bytes whose structure was checked before (depth, sizes, no extension types). @throws on bytes that are not msgpack. */
+export function unpackMessage(bytes: Uint8Array): unknown {
+  return plainUnpackr.unpack(bytes);
+}

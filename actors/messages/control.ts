@@ -1,0 +1,66 @@
+/**
+ * Messages between the supervisor (main thread) and an actor, over the actor's control port. They are few, carry ports and shared
+ * memory, and therefore go by structured clone; everything else between threads is msgpack.
+ */
+import type { MessagePort } from 'node:worker_threads';
+import type { Failure } from './errors.js';
+
+/** One end of a two-way link between two actors (runtime/mailbox.ts). Posting it transfers `port`. */
+export interface LinkEnd {
+  readonly port: MessagePort;
+  /** Cell 0: batches sent from this end that the other one has handled. */
+  readonly outgoing: Int32Array<SharedArrayBuffer>;
+  /** Cell 0: batches from the other end that this one has handled. */
+  readonly incoming: Int32Array<SharedArrayBuffer>;
+  /** Rung after each batch when the other end is a parked thread. */
+  readonly peerBell: Int32Array<SharedArrayBuffer> | null;
+}
+
+/** Progress of an actor's start-up. */
+export interface Progress {
+  readonly phase: 'tokenizer' | 'weights' | 'kv' | 'warmup';
+  readonly done: number;
+  readonly total: number;
+}
+
+/** supervisor -> actor. */
+export type ToActor =
+  /** Finish the turn, free everything, return. */
+  | { readonly k: 'stop' }
+  /** scheduler: a tokenizer with this owner number is there now. */
+  | { readonly k: 'attach'; readonly owner: number; readonly link: LinkEnd }
+  /** scheduler: that tokenizer died; forget its link and its requests. */
+  | { readonly k: 'detach'; readonly owner: number }
+  /** tokenizer: a scheduler is there now, in place of the one before. */
+  | { readonly k: 'connect'; readonly link: LinkEnd };
+
+/** What an executor found out while starting; goes into the scheduler's options and into ServedModel. */
+export interface Capacity {
+  readonly numBlocks: number;
+  readonly blockBytes: number;
+  readonly architecture: string;
+  readonly dtype: string;
+  readonly kvDtype: string;
+  readonly vocabSize: number;
+  readonly weightBytes: number;
+  readonly parameters: number;
+  /** For example "cpu avx512 x2". */
+  readonly backend: string;
+}
+
+export type LogLevel = 'debug' | 'info' | 'warn' | 'error';
+
+/** One log line on its way to the main thread. */
+export interface LogLine {
+  readonly k: 'log';
+  readonly level: LogLevel;
+  readonly fields: Record<string, unknown>;
+  readonly message: string;
+}
+
+/** actor -> supervisor. `ready` comes once; `fault` is the last message of an actor that ends because of an engine or start-up error. */
+export type FromActor =
+  | { readonly k: 'ready'; readonly capacity: Capacity | null }
+  | { readonly k: 'progress'; readonly progress: Progress }
+  | { readonly k: 'fault'; readonly failure: Failure /** The process cannot go on (sticky device error). */; readonly fatal: boolean }
+  | LogLine;

@@ -1,0 +1,76 @@
+/**
+ * The actor's side of its control port, and the runner of parked actors. An actor is a function that gets its start data and a Control;
+ * it says `ready` once, works until told to stop, frees what it holds and returns. Anything it throws ends it; the supervisor decides
+ * what happens then (daemon/supervisor.ts). It keeps no state outside that call, because threads are used again.
+ */
+import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
+import type { Capacity, FromActor, LogLevel, Progress, ToActor } from '../messages/control.js';
+import { type Doorbell, listen, park } from './doorbell.js';
+import { type Log, threadLog } from './log.js';
+
+/** Longest sleep of a parked loop: bounds how old a heartbeat can be. */
+export const MAX_PARK_MS = 500;
+
+export class Control {
+  readonly log: Log;
+  readonly #port: MessagePort;
+  #stopping = false;
+
+  constructor(port: MessagePort, least: LogLevel, fields: Record<string, unknown>) {
+    this.#port = port;
+    this.log = threadLog((line) => this.#send(line), least, fields);
+  }
+
+  ready(capacity: Capacity | null): void {
+    this.#send({ k: 'ready', capacity });
+  }
+
+  progress(progress: Progress): void {
+    this.#send({ k: 'progress', progress });
+  }
+
+  fault(fault: Omit<Extract<FromActor, { k: 'fault' }>, 'k'>): void {
+    this.#send({ k: 'fault', ...fault });
+  }
+
+  /** For loops: handles what has arrived. `stop` is remembered; everything else goes to `handle`. */
+  poll(handle?: (message: ToActor) => void): void {
+    for (;;) {
+      const received = receiveMessageOnPort(this.#port);
+      if (received === undefined) return;
+      const message = received.message as ToActor; // proof: only the supervisor holds the other end
+      if (message.k === 'stop') this.#stopping = true;
+      else handle?.(message);
+    }
+  }
+
+  /** True once `stop` was polled. */
+  get stopping(): boolean {
+    return this.#stopping;
+  }
+
+  /** For event loops: calls `handle` for each message until `close`. */
+  listen(handle: (message: ToActor) => void): void {
+    this.#port.on('message', handle);
+  }
+
+  close(): void {
+    this.#port.close();
+  }
+
+  #send(message: FromActor): void {
+    this.#port.postMessage(message);
+  }
+}
+
+/**
+ * The loop of a parked actor. `turn` does what can be done now and returns how long the loop may sleep: 0 = come again at once.
+ * Any ring during the turn ends the sleep at once. Ends after the turn in which `control` saw a stop.
+ */
+export function runParked(bell: Doorbell, control: Control, turn: () => number): void {
+  while (!control.stopping) {
+    const heard = listen(bell);
+    const sleepMs = turn();
+    if (sleepMs > 0 && !control.stopping) park(bell, heard, Math.min(sleepMs, MAX_PARK_MS));
+  }
+}

@@ -1,0 +1,34 @@
+/**
+ * Counters an actor publishes without being asked: float64 cells in shared memory, one writer (the actor), any reader. Readers may see
+ * a value of the turn before, never a torn one (an aligned float64 store is one store). Used for health, watchdogs and tests.
+ */
+
+/** Cells of the scheduler's block. Times are milliseconds of nowMs(). */
+export const SCHEDULER_COUNTER = {
+  /** When the loop last turned. */
+  heartbeatMs: 0,
+  /** Steps whose result was applied. */
+  steps: 1,
+  running: 2,
+  waiting: 3,
+  /** When the oldest step in flight was published; 0 = none. */
+  inFlightSinceMs: 4,
+  /** Exponential mean of the time between publishing a plan and its result. */
+  meanStepMs: 5,
+  cells: 8,
+} as const;
+
+/** Cells of a tokenizer's block. */
+export const TOKENIZER_COUNTER = {
+  /** When it began the message it is working on; 0 = idle. */
+  busySinceMs: 0,
+  /** Requests it holds. */
+  size: 1,
+  cells: 8,
+} as const;
+
+export type Counters = Float64Array<SharedArrayBuffer>;
+
+export function createCounters(cells: number): Counters {
+  return new Float64Array(new SharedArrayBuffer(cells * 8));
+}

@@ -1,0 +1,137 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { MessageChannel } from 'node:worker_threads';
+import { type CapacityInput, kvBlocks } from '../../actors/executor/capacity.js';
+import { startEngine } from '../../actors/executor/startup.js';
+import { StepClock } from '../../actors/executor/step-clock.js';
+import { Control } from '../../actors/runtime/actor.js';
+import type { EngineOptions, NativeEngine } from '../../native/index.js';
+import { createEngine } from '../helpers/fake-native-engine.js';
+
+const MIB = 2 ** 20;
+const host: CapacityInput = {
+  backend: 'cpu',
+  freeBytes: 1000 * MIB,
+  totalBytes: 4000 * MIB,
+  stepBytes: 100 * MIB,
+  blockBytes: MIB,
+  blockSize: 16,
+  maxSlots: 64,
+  maxModelLen: 1600,
+  utilization: 0.5,
+  override: null,
+};
+
+test('on a host the KV cache takes a share of the free memory', () => {
+  assert.equal(kvBlocks(host), 450);
+});
+
+test('on a host the KV cache is never larger than all slots can use', () => {
+  assert.equal(kvBlocks({ ...host, maxSlots: 3 }), 300);
+});
+
+test('on a GPU the weights and step memory count towards the share of total memory', () => {
+  assert.equal(kvBlocks({ ...host, backend: 'cuda', freeBytes: 3000 * MIB, utilization: 0.9, maxSlots: 3 }), 3600 - 1000 - 100);
+});
+
+test('a given number of blocks is taken as it is', () => {
+  assert.equal(kvBlocks({ ...host, override: 100 }), 100);
+});
+
+test('a cache that cannot hold one longest sequence is refused with the arithmetic', () => {
+  const small = { ...host, freeBytes: 200 * MIB };
+  assert.throws(
+    () => kvBlocks(small),
+    /50 blocks of 16 tokens \(200 MiB free of 4000 MiB.*needs 100; set scheduler\.max_model_len to at most 800/,
+  );
+  assert.throws(() => kvBlocks({ ...host, override: 99 }), /99 blocks .*raise cache\.num_gpu_blocks_override/);
+  assert.throws(() => kvBlocks({ ...host, freeBytes: 50 * MIB }), { name: 'InferdError', message: /would have 0 blocks/ });
+});
+
+test('the guess for a step is the shorter of the last two of its size', () => {
+  const clock = new StepClock();
+  assert.equal(clock.predictMs(1), 0);
+  clock.record(1, 5);
+  assert.equal(clock.predictMs(1), 0, 'one step proves nothing');
+  clock.record(1, 3);
+  assert.equal(clock.predictMs(1), 3);
+  clock.record(2048, 100);
+  clock.record(1500, 80);
+  assert.equal(clock.predictMs(1), 3);
+  assert.equal(clock.predictMs(2000), 0);
+  assert.equal(clock.predictMs(2 ** 31 - 1), 0);
+});
+
+const options: EngineOptions = {
+  modelPath: '/nowhere',
+  backend: 'cpu',
+  deviceId: 0,
+  threads: 1,
+  weightDtype: 'auto',
+  quantization: 'none',
+  kvDtype: 'f32',
+  blockSize: 16,
+  maxSlots: 4,
+  maxBatchTokens: 64,
+  maxModelLen: 256,
+  slidingWindow: 0,
+  loadDummy: false,
+  rank: 0,
+  worldSize: 1,
+  isa: 'auto',
+};
+
+function withControl<T>(use: (control: Control, tell: (message: object) => void) => T): T {
+  const { port1, port2 } = new MessageChannel();
+  try {
+    return use(new Control(port2, 'error', {}), (message) => port1.postMessage(message));
+  } finally {
+    port1.close();
+  }
+}
+
+test('an engine is loaded in chunks, sized and given its KV cache', () => {
+  withControl((control) => {
+    const started = startEngine(createEngine, options, { utilization: 0.5, numBlocksOverride: null }, control);
+    assert.equal(started?.capacity.numBlocks, 4 * 16);
+    assert.equal(started?.capacity.kvDtype, 'f32');
+  });
+});
+
+test('a stop request between two chunks ends the loading and closes the engine', () => {
+  withControl((control, tell) => {
+    let chunks = 0;
+    let closed = false;
+    const create = (o: EngineOptions): NativeEngine => {
+      const engine = createEngine(o);
+      const load = engine.load.bind(engine);
+      engine.load = (maxBytes) => {
+        if (++chunks === 1) tell({ k: 'stop' });
+        return { ...load(maxBytes), done: false };
+      };
+      engine.close = () => {
+        closed = true;
+      };
+      return engine;
+    };
+    assert.equal(startEngine(create, options, { utilization: 0.5, numBlocksOverride: null }, control), null);
+    assert.equal(chunks, 1);
+    assert.ok(closed);
+  });
+});
+
+test('an engine whose KV cache does not fit is closed again', () => {
+  withControl((control) => {
+    let closed = false;
+    const create = (o: EngineOptions): NativeEngine => {
+      const engine = createEngine(o);
+      engine.close = () => {
+        closed = true;
+      };
+      return engine;
+    };
+    const kv = { utilization: 0.5, numBlocksOverride: 15 };
+    assert.throws(() => startEngine(create, options, kv, control), /one sequence of max_model_len = 256 tokens needs 16/);
+    assert.ok(closed);
+  });
+});

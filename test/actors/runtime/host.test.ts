@@ -1,0 +1,103 @@
+/** The tokenizer's host on this thread's event loop, with the embedded model's tokenizer; the test plays front, scheduler and supervisor. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { MessageChannel } from 'node:worker_threads';
+import type { CallReply, TokenizerCall } from '../../../actors/messages/calls.js';
+import type { ToActor } from '../../../actors/messages/control.js';
+import type { RequestId } from '../../../actors/messages/ids.js';
+import type { Abort, Admit, Deltas, Encoded, Failed, Refused, Stopped, Submit, Tokens } from '../../../actors/messages/requests.js';
+import { Control } from '../../../actors/runtime/actor.js';
+import { createCounters, TOKENIZER_COUNTER } from '../../../actors/runtime/counters.js';
+import { createLink, EventLink } from '../../../actors/runtime/mailbox.js';
+import { runTokenizer } from '../../../actors/tokenizer/host.js';
+import { loadConfig } from '../../../config/load.js';
+import { resolveModelFolder } from '../../../config/model-folder.js';
+import { topologyOf } from '../../../daemon/topology.js';
+import { generation } from '../../helpers/generation.js';
+
+type ToFront = Encoded | Deltas | Failed | CallReply;
+type ToScheduler = Admit | Abort | Stopped;
+
+async function until(done: () => boolean): Promise<void> {
+  for (let i = 0; i < 5000 && !done(); i++) await sleep(1);
+  assert.ok(done(), 'it did not happen');
+}
+
+function openHost() {
+  const { config } = loadConfig({ env: {}, sets: [] });
+  const [tokenizer] = topologyOf(config, resolveModelFolder(config, {})).tokenizers;
+  assert.ok(tokenizer);
+  const { port1, port2 } = new MessageChannel();
+  const [frontEnd, theirs] = createLink(null, null);
+  const toFront: ToFront[] = [];
+  const front = new EventLink<ToFront, Submit | Abort | TokenizerCall>(frontEnd, (m) => toFront.push(m));
+  const counters = createCounters(TOKENIZER_COUNTER.cells);
+  const done = runTokenizer({ tokenizer, front: theirs, counters }, new Control(port2, 'error', {}));
+  const connect = () => {
+    const [own, link] = createLink(null, null);
+    const got: ToScheduler[] = [];
+    const scheduler = new EventLink<ToScheduler, Tokens | Refused>(own, (m) => got.push(m));
+    port1.postMessage({ k: 'connect', link } satisfies ToActor, [link.port]);
+    return { scheduler, got };
+  };
+  const submit = (id: number): void => {
+    const params = generation({ maxTokens: 500, ignoreEos: true });
+    front.post({ k: 'submit', id: id as RequestId, prompt: { kind: 'ids', ids: [1, 2, 3] }, params, arrivalMs: 0 });
+  };
+  const stop = async (): Promise<void> => {
+    port1.postMessage({ k: 'stop' } satisfies ToActor);
+    await done;
+    front.close();
+    port1.close();
+  };
+  return { front, toFront, connect, submit, stop, counters };
+}
+
+const token = (id: number): Tokens => ({ k: 'tokens', ids: [id], indices: [0], tokens: [300], finishes: [0] });
+
+test('requests that came before the first scheduler, or lost theirs, are admitted to the next one', async () => {
+  const { toFront, connect, submit, stop } = openHost();
+  submit(1);
+  await until(() => toFront.length === 1);
+  const first = connect();
+  await until(() => first.got.length === 1);
+  submit(2);
+  await until(() => first.got.length === 2);
+  first.scheduler.post(token(2));
+  await until(() => toFront.some((m) => m.k === 'deltas'));
+  const second = connect();
+  await until(() => second.got.length >= 1 && toFront.some((m) => m.k === 'failed'));
+  const admits = second.got.flatMap((m) => (m.k === 'admit' ? [m] : []));
+  assert.deepEqual(
+    admits.map((m) => [m.id, m.generated.map((g) => g.byteLength)]),
+    [[2, [4]]],
+  );
+  // Request 1 had used its one admission after a restart when the first scheduler came.
+  assert.ok(toFront.some((m) => m.k === 'failed' && m.id === 1 && m.failure.kind === 'engine_failure'));
+  first.scheduler.close();
+  second.scheduler.close();
+  await stop();
+});
+
+test('while the front is far behind, tokens stay in the link of the scheduler, which sees it; nothing is lost', async () => {
+  const { front, toFront, connect, submit, stop, counters } = openHost();
+  const { scheduler, got } = connect();
+  submit(1);
+  await until(() => got.length === 1);
+  assert.equal(counters[TOKENIZER_COUNTER.size], 1);
+  front.setPaused(true);
+  for (let i = 0; i < 200; i++) {
+    scheduler.post(token(1));
+    scheduler.flush();
+  }
+  await until(() => scheduler.behind() < 200);
+  await sleep(20);
+  assert.ok(scheduler.full, `${scheduler.behind()} behind`);
+  front.setPaused(false);
+  await until(() => toFront.flatMap((m) => (m.k === 'deltas' ? m.deltas : [])).flatMap((d) => d.tokens).length === 200);
+  assert.equal(scheduler.behind(), 0);
+  assert.equal(counters[TOKENIZER_COUNTER.busySinceMs], 0);
+  scheduler.close();
+  await stop();
+});

@@ -1,0 +1,169 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import fc from 'fast-check';
+import { createDoorbell, listen, park } from '../../../actors/runtime/doorbell.js';
+import { createLink, EventLink, ParkedLink } from '../../../actors/runtime/mailbox.js';
+
+interface Note {
+  readonly n: number;
+}
+
+/** Runs until `done` holds; bounded, for what arrives over a port. */
+async function until(done: () => boolean): Promise<void> {
+  for (let i = 0; i < 2000 && !done(); i++) await sleep(1);
+  assert.ok(done(), 'it did not happen');
+}
+
+test('messages arrive once and in order, however they are cut into batches', () => {
+  fc.assert(
+    fc.property(fc.array(fc.integer({ min: 1, max: 5 }), { maxLength: 30 }), (batches) => {
+      const [a, b] = createLink(null, null);
+      const sender = new ParkedLink<Note, Note>(a);
+      const receiver = new ParkedLink<Note, Note>(b);
+      let n = 0;
+      for (const size of batches) {
+        for (let i = 0; i < size; i++) sender.post({ n: n++ });
+        sender.flush();
+      }
+      assert.equal(sender.behind(), batches.length);
+      const got: number[] = [];
+      receiver.drain((message) => got.push(message.n));
+      assert.deepEqual(
+        got,
+        Array.from({ length: n }, (_, i) => i),
+      );
+      assert.equal(sender.behind(), 0);
+      sender.close();
+    }),
+    { numRuns: 50 },
+  );
+});
+
+test('an event link sends what was posted in one turn as one batch, without a flush', async () => {
+  const [a, b] = createLink(null, null);
+  const got: number[] = [];
+  const sender = new EventLink<Note, Note>(a, () => {});
+  const receiver = new EventLink<Note, Note>(b, (m) => got.push(m.n));
+  sender.post({ n: 1 });
+  sender.post({ n: 2 });
+  await Promise.resolve();
+  assert.equal(sender.behind(), 1);
+  sender.post({ n: 3 });
+  await until(() => got.length === 3);
+  assert.deepEqual(got, [1, 2, 3]);
+  sender.close();
+  receiver.close();
+});
+
+test('a flush rings the doorbell of a parked peer, which then finds the message', () => {
+  const bell = createDoorbell();
+  const [a, b] = createLink(null, bell);
+  const sender = new ParkedLink<Note, Note>(a);
+  const receiver = new ParkedLink<Note, Note>(b);
+  const heard = listen(bell);
+  assert.equal(park(bell, heard, 0), false);
+  sender.post({ n: 1 });
+  sender.flush();
+  assert.equal(park(bell, heard, 1000), true);
+  let got = 0;
+  receiver.drain((m) => {
+    got = m.n;
+  });
+  assert.equal(got, 1);
+  sender.close();
+});
+
+test('a sender sees when its peer is too far behind, and when it has caught up', () => {
+  const [a, b] = createLink(null, null);
+  const sender = new ParkedLink<Note, Note>(a, 3);
+  const receiver = new ParkedLink<Note, Note>(b);
+  for (let n = 0; n < 3; n++) {
+    assert.equal(sender.full, false);
+    sender.post({ n });
+    sender.flush();
+  }
+  assert.equal(sender.full, true);
+  receiver.drain(() => {});
+  assert.equal(sender.full, false);
+  sender.close();
+});
+
+test('a paused link keeps what arrives and hands it over in order later', async () => {
+  const [a, b] = createLink(null, null);
+  const got: number[] = [];
+  const sender = new ParkedLink<Note, Note>(a);
+  const receiver = new EventLink<Note, Note>(b, (m) => {
+    got.push(m.n);
+    if (m.n === 1) receiver.setPaused(true);
+  });
+  for (let n = 0; n < 4; n++) {
+    sender.post({ n });
+    sender.flush();
+  }
+  await until(() => got.length === 2);
+  await sleep(10);
+  assert.deepEqual(got, [0, 1]);
+  assert.equal(sender.behind(), 2);
+  receiver.setPaused(false);
+  assert.deepEqual(got, [0, 1, 2, 3]);
+  receiver.close();
+});
+
+test('a handler may post to, resume or close the link it is called from', async () => {
+  const [a, b] = createLink(null, null);
+  const echoes: number[] = [];
+  const seen: number[] = [];
+  const sender = new EventLink<Note, Note>(a, (m) => echoes.push(m.n));
+  const receiver = new EventLink<Note, Note>(b, (m) => {
+    seen.push(m.n);
+    receiver.setPaused(false);
+    receiver.post({ n: m.n * 10 });
+    if (m.n === 2) {
+      receiver.flush();
+      receiver.close();
+      receiver.post({ n: 99 });
+    }
+  });
+  for (const n of [1, 2, 3]) sender.post({ n });
+  await until(() => echoes.length === 2);
+  await sleep(10);
+  assert.deepEqual(seen, [1, 2]);
+  assert.deepEqual(echoes, [10, 20]);
+  sender.close();
+});
+
+test('large batches, which are transferred, arrive whole', () => {
+  const [a, b] = createLink(null, null);
+  const sender = new ParkedLink<never, { readonly body: Uint8Array }>(a);
+  const receiver = new ParkedLink<{ readonly body: Uint8Array }, never>(b);
+  const body = Uint8Array.from({ length: 100_000 }, (_, i) => i & 255);
+  sender.post({ body });
+  sender.flush();
+  let got: Uint8Array | null = null;
+  receiver.drain((m) => {
+    got = m.body;
+  });
+  assert.deepEqual(new Uint8Array(got ?? []), body);
+  assert.equal(body.byteLength, 100_000);
+  sender.close();
+});
+
+test('a message that cannot be packed is told to its sender and does not hold up the others', async () => {
+  const [a, b] = createLink(null, null);
+  const bad: unknown[] = [];
+  const got: unknown[] = [];
+  let deep: unknown = 1;
+  for (let i = 0; i < 100_000; i++) deep = [deep];
+  const sender = new EventLink<never, unknown>(a, () => {}, { onUnsendable: (message) => bad.push(message) });
+  const receiver = new EventLink<unknown, never>(b, (m) => got.push(m));
+  const deepMessage = { k: 'submit', deep };
+  sender.post({ n: 1 });
+  sender.post(deepMessage);
+  sender.post({ n: 2 });
+  await until(() => got.length === 2);
+  assert.deepEqual(got, [{ n: 1 }, { n: 2 }]);
+  assert.ok(bad.length === 1 && bad[0] === deepMessage);
+  sender.close();
+  receiver.close();
+});
