@@ -1,0 +1,75 @@
+/**
+ * One WebSocket connection as JSON-RPC: frames in, frames out. Made by daemon/websocket.ts for each socket, on the main thread.
+ * Invariants: every request gets exactly one response unless the socket closed before; nothing is sent after `close`; no input makes
+ * any method of this class throw.
+ */
+import { decodeMessage, type Encoding } from './decode.js';
+import { Outbox } from './outbox.js';
+import type { Caller, RpcServer } from './server.js';
+import { Session } from './session.js';
+import type { Wire } from './wire.js';
+
+export class RpcConnection {
+  readonly #server: RpcServer;
+  readonly #wire: Wire;
+  readonly #encoding: Encoding;
+  readonly #out: Outbox;
+  readonly #session: Session;
+  readonly #caller: Caller;
+  #closed = false;
+  #reading = true;
+
+  constructor(server: RpcServer, wire: Wire, options: { readonly encoding: Encoding; readonly admin: boolean }) {
+    this.#server = server;
+    this.#wire = wire;
+    this.#encoding = options.encoding;
+    this.#out = new Outbox(wire, options.encoding);
+    const maxRequests = server.deps.config.server.max_requests_per_connection;
+    this.#session = new Session(this.#out, { admin: options.admin, maxRequests });
+    this.#caller = { calls: this.#session.calls, session: this.#session, admin: options.admin };
+  }
+
+  /** One whole frame. */
+  receive(data: string | Uint8Array): void {
+    if (this.#closed) return;
+    const message = decodeMessage(data, this.#encoding, this.#server.deps.config.server.max_message_bytes);
+    void this.#server.answer(message, this.#caller).then((reply) => {
+      if (reply !== null) this.#out.respond(reply);
+      this.#steerReading();
+    });
+  }
+
+  /** The socket's send buffer has drained: waiting events go out and paused requests go on. */
+  writable(): void {
+    if (this.#closed) return;
+    this.#session.pump();
+    this.#steerReading();
+  }
+
+  /** The socket closed: every unanswered call is cancelled. */
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#session.close();
+  }
+
+  /** The daemon is stopping: the client is told, calls that run may finish, new work is refused. */
+  shutdown(): void {
+    if (this.#closed || this.#session.draining) return;
+    this.#session.draining = true;
+    this.#out.notify('$/shutdown', { deadline_ms: Math.round(this.#server.deps.config.server.drain_timeout_s * 1000) });
+  }
+
+  /** Calls that are not answered yet. */
+  get pending(): number {
+    return this.#session.calls.size;
+  }
+
+  #steerReading(): void {
+    if (this.#closed) return;
+    const reading = !this.#out.full;
+    if (reading === this.#reading) return;
+    this.#reading = reading;
+    this.#wire.setReading?.(reading);
+  }
+}

@@ -1,0 +1,50 @@
+/**
+ * What a method's handler gets besides its params: who calls, how to be cancelled, and the parts of the daemon it may use.
+ */
+import type { EngineClient } from '../actors/client-types.js';
+import type { RequestId } from '../actors/messages/ids.js';
+import type { Log } from '../actors/runtime/log.js';
+import type { ModelFolder } from '../config/model-folder.js';
+import type { Config } from '../config/schema.js';
+import type { CallTable } from './calls.js';
+import type { Id } from './message.js';
+import type { Session } from './session.js';
+
+/** Everything rpc needs from outside; made once by the daemon. */
+export interface RpcDeps {
+  readonly engine: EngineClient;
+  readonly config: Config;
+  readonly model: ModelFolder;
+  readonly version: string;
+  readonly log: Log;
+  /** Milliseconds since the epoch when the daemon started. */
+  readonly startedAt: number;
+  /** A client with admin scope asked the daemon to drain and stop. */
+  onDrain(): void;
+}
+
+/** A generating call that is not answered yet, by each engine request that works for it. */
+export interface LiveRequest {
+  /** Id of the answer, as clients see it: "chatcmpl-…". */
+  readonly answerId: string;
+  /** `null`: it came over HTTP. */
+  readonly session: Session | null;
+  cancel(): void;
+}
+
+export interface CallContext {
+  /** Absent: a notification. */
+  readonly id?: Id;
+  /** `null` over HTTP, where nothing can be sent but the response. */
+  readonly session: Session | null;
+  /** Unanswered calls of the same caller. */
+  readonly calls: CallTable;
+  readonly admin: boolean;
+  readonly inBatch: boolean;
+  /** No new work is taken. */
+  readonly draining: boolean;
+  /** Fires when the caller cancels or goes away. */
+  readonly signal: AbortSignal;
+  /** Calls of all clients; handlers add theirs while it runs. */
+  readonly live: Map<RequestId, LiveRequest>;
+}

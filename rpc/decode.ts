@@ -1,0 +1,112 @@
+/**
+ * Bytes of a frame or body -> a checked message. Everything the JSON-RPC 2.0 specification says about malformed input is decided here,
+ * to the letter, before the package json-rpc-2.0 sees a member; so is every limit on size and structure.
+ *
+ * Called on the main thread for each frame. Never throws. Choices where the specification is silent: an id may be a fraction, but not an
+ * integer beyond 2^53, which could not be echoed as it came; a message with a `result` or `error` member is no request, since the daemon
+ * asks its clients nothing; own members named `__proto__` are dropped wherever they stand.
+ */
+import { Buffer, isUtf8 } from 'node:buffer';
+import { unpackMessage } from '../actors/messages/codec.js';
+import type { Failure } from '../actors/messages/errors.js';
+import { messageLimits, scanJson } from './json-scan.js';
+import { type Id, type Member, type Message, maxBatchMembers } from './message.js';
+import { scanMsgpack } from './msgpack-scan.js';
+
+export type Encoding = 'json' | 'msgpack';
+
+/** Decodes one frame or body of at most `maxBytes`. */
+export function decodeMessage(data: string | Uint8Array, encoding: Encoding, maxBytes: number): Message {
+  const bytes = typeof data === 'string' ? Buffer.from(data, 'utf8') : data;
+  if (bytes.length > maxBytes) return failed('invalid_request', `The message is larger than ${maxBytes} bytes`);
+  if (encoding === 'json') return decodeJson(bytes);
+  if (typeof data === 'string') return failed('parse_error', 'A text frame came where msgpack was agreed on');
+  return decodeMsgpack(bytes);
+}
+
+function decodeJson(bytes: Uint8Array): Message {
+  if (!isUtf8(bytes)) return failed('parse_error', 'The message is not valid UTF-8');
+  const fault = scanJson(bytes);
+  if (fault !== null) return structureFailure(fault);
+  const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8');
+  try {
+    return checkMessage(mayHoldProto(text) ? JSON.parse(text, dropProto) : JSON.parse(text));
+  } catch {
+    return failed('parse_error');
+  }
+}
+
+function decodeMsgpack(bytes: Uint8Array): Message {
+  const fault = scanMsgpack(bytes);
+  if (fault === 'broken') return failed('parse_error', 'The message is not valid msgpack');
+  if (fault === 'type') {
+    return failed(
+      'invalid_request',
+      'A message holds only nil, booleans, finite numbers, integers up to 2^53, strings, arrays and string-keyed maps',
+    );
+  }
+  if (fault !== null) return structureFailure(fault);
+  try {
+    return checkMessage(unpackMessage(bytes));
+  } catch {
+    return failed('parse_error', 'The message is not valid msgpack');
+  }
+}
+
+function structureFailure(fault: 'broken' | 'deep' | 'large'): Message {
+  if (fault === 'broken') return failed('parse_error');
+  if (fault === 'deep') return failed('invalid_request', `The message nests deeper than ${messageLimits.maxDepth} levels`);
+  return failed('invalid_request', `The message holds more than ${messageLimits.maxValues} values or ${messageLimits.maxKeys} members`);
+}
+
+/** The name may also be written with escapes; those are rare enough to take the slower path on suspicion. */
+function mayHoldProto(text: string): boolean {
+  return text.includes('__proto__') || /\\u00[57]/.test(text) || /\\u006/.test(text);
+}
+
+function dropProto(key: string, value: unknown): unknown {
+  return key === '__proto__' ? undefined : value;
+}
+
+function failed(kind: Failure['kind'], message?: string): Message {
+  return { kind: 'failed', failure: message === undefined ? { kind } : { kind, message } };
+}
+
+/** A parsed value of either encoding as a message. */
+export function checkMessage(value: unknown): Message {
+  if (!Array.isArray(value)) return { kind: 'single', member: checkMember(value) };
+  if (value.length === 0) return failed('invalid_request', 'A batch needs at least one member');
+  if (value.length > maxBatchMembers) return failed('invalid_request', `A batch may have at most ${maxBatchMembers} members`);
+  return { kind: 'batch', members: value.map(checkMember) };
+}
+
+function checkMember(value: unknown): Member {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return invalid(null, 'A request is an object');
+  const own = (key: string): unknown => (Object.hasOwn(value, key) ? (value as Record<string, unknown>)[key] : undefined);
+  const rawId = own('id');
+  if (rawId !== undefined && !isId(rawId)) return invalid(null, 'id must be a string, a number that can be echoed exactly, or null');
+  const id = rawId ?? null;
+  if (own('jsonrpc') !== '2.0') return invalid(id, 'jsonrpc must be "2.0"');
+  const method = own('method');
+  if (typeof method !== 'string') return invalid(id, 'method must be a string');
+  if (Object.hasOwn(value, 'result') || Object.hasOwn(value, 'error')) return invalid(id, 'A request has neither result nor error');
+  const params = own('params');
+  if (params !== undefined && (typeof params !== 'object' || params === null)) {
+    return invalid(id, 'params must be an object or an array when present');
+  }
+  return {
+    kind: 'call',
+    method,
+    ...(rawId === undefined ? {} : { id }),
+    ...(params === undefined ? {} : { params: params as Readonly<Record<string, unknown>> | readonly unknown[] }), // proof: checked above
+  };
+}
+
+function isId(value: unknown): value is Id {
+  if (typeof value === 'number') return Number.isInteger(value) ? Number.isSafeInteger(value) : Number.isFinite(value);
+  return typeof value === 'string' || value === null;
+}
+
+function invalid(id: Id, reason: string): Member {
+  return { kind: 'invalid', id, reason };
+}

@@ -1,0 +1,209 @@
+/**
+ * One completion call from submit to answer: a request to the engine per prompt, their sequences collected, their pieces streamed.
+ * Ends exactly once: when every request has ended and everything is sent, at the first failure, when the caller cancels, or when the
+ * caller reads too slowly; whichever comes first ends the rest. After that nothing is sent on the stream.
+ */
+import type { RequestHandle, RequestSink } from '../../actors/client-types.js';
+import { type Failure, InferdError } from '../../actors/messages/errors.js';
+import type { Delta, GenerationParams, LogprobText, Notice, PromptInput, Started } from '../../actors/messages/requests.js';
+import type { CallContext, RpcDeps } from '../context.js';
+import type { Piece, ProgressStream } from '../progress-stream.js';
+import { needSession } from '../session.js';
+import { Choice, type Keep } from './choice.js';
+import { type PromptFacts, usageOf } from './usage.js';
+
+/** How the pieces of a streaming call look. */
+export interface StreamShape {
+  readonly token: string | number;
+  readonly credit: number | null;
+  readonly head: Readonly<Record<string, unknown>>;
+  readonly shape: (pieces: readonly Piece[]) => readonly object[];
+  /** The pieces to send for one delta of choice `index`; may be none. */
+  readonly pieces: (delta: Delta, index: number, prompt: PromptRun) => readonly Piece[];
+}
+
+export interface CallPlan {
+  readonly answerId: string;
+  readonly prompts: readonly PromptInput[];
+  readonly params: GenerationParams;
+  readonly keep: Keep;
+  /** `null`: not streamed. */
+  readonly stream: StreamShape | null;
+}
+
+/** One prompt: what the engine told of it. */
+export class PromptRun implements PromptFacts {
+  readonly index: number;
+  promptIds: Int32Array = new Int32Array(0);
+  promptText = '';
+  cachedTokens = 0;
+  queueMs = 0;
+  /** By position; empty when not asked for. Position 0, which has no log-probability, is missing. */
+  readonly logprobs: (LogprobText | undefined)[] = [];
+  ended = false;
+
+  constructor(index: number) {
+    this.index = index;
+  }
+
+  get promptTokens(): number {
+    return this.promptIds.length;
+  }
+}
+
+export interface CallOutcome {
+  readonly prompts: readonly PromptRun[];
+  /** bestOf per prompt, in the order of prompts. */
+  readonly choices: readonly Choice[];
+}
+
+export class GenerationCall {
+  readonly prompts: readonly PromptRun[];
+  readonly choices: readonly Choice[];
+  readonly #deps: RpcDeps;
+  readonly #plan: CallPlan;
+  readonly #ctx: CallContext;
+  readonly #arrivalMs = performance.now();
+  readonly #handles: RequestHandle[] = [];
+  readonly #onAbort = (): void => this.#fail({ kind: 'cancelled' });
+  #stream: ProgressStream | null = null;
+  #paused = false;
+  #running: number;
+  #settled = false;
+  #resolve: (outcome: CallOutcome) => void = () => {};
+  #reject: (error: InferdError) => void = () => {};
+
+  constructor(deps: RpcDeps, plan: CallPlan, ctx: CallContext) {
+    this.#deps = deps;
+    this.#plan = plan;
+    this.#ctx = ctx;
+    this.prompts = plan.prompts.map((_, i) => new PromptRun(i));
+    const { bestOf } = plan.params;
+    this.choices = this.prompts.flatMap((p) => Array.from({ length: bestOf }, (_, s) => new Choice(p.index, s, plan.keep)));
+    this.#running = this.prompts.length;
+  }
+
+  /** Submits at once. @throws (rejects) InferdError */
+  run(): Promise<CallOutcome> {
+    return new Promise((resolve, reject) => {
+      this.#resolve = resolve;
+      this.#reject = reject;
+      this.#openStream();
+      if (this.#ctx.signal.aborted) {
+        this.#onAbort();
+        return;
+      }
+      this.#ctx.signal.addEventListener('abort', this.#onAbort);
+      for (const prompt of this.prompts) if (!this.#settled) this.#submit(prompt);
+    });
+  }
+
+  usage() {
+    return usageOf(this.prompts, this.choices, this.#arrivalMs, performance.now());
+  }
+
+  #openStream(): void {
+    const shape = this.#plan.stream;
+    if (shape === null) return;
+    const session = needSession(this.#ctx.session);
+    this.#stream = session.openStream({
+      token: shape.token,
+      credit: shape.credit,
+      timeoutMs: this.#deps.config.server.slow_client_timeout_s * 1000,
+      shape: shape.shape,
+      head: session.deltaHead ? shape.head : null,
+      setPaused: (paused) => this.#setPaused(paused),
+      onStuck: () => this.#fail({ kind: 'slow_consumer' }),
+    });
+  }
+
+  #submit(prompt: PromptRun): void {
+    const input = this.#plan.prompts[prompt.index];
+    if (input === undefined) return;
+    const handle = this.#deps.engine.submit(input, this.#plan.params, this.#sink(prompt));
+    if (this.#settled) {
+      handle.cancel();
+      return;
+    }
+    this.#handles.push(handle);
+    if (prompt.ended) return;
+    this.#ctx.live.set(handle.id, { answerId: this.#plan.answerId, session: this.#ctx.session, cancel: this.#onAbort });
+    if (this.#paused) handle.setPaused(true);
+  }
+
+  #sink(prompt: PromptRun): RequestSink {
+    return {
+      onEncoded: (promptIds, _maxTokens, promptText) => {
+        prompt.promptIds = promptIds;
+        prompt.promptText = promptText ?? '';
+      },
+      onNotice: (notice) => this.#notice(notice, prompt),
+      onStarted: (started: Started) => {
+        prompt.cachedTokens = started.cachedTokens;
+        prompt.queueMs = started.queueMs;
+      },
+      onPromptLogprobs: (entries) => {
+        for (const entry of entries) prompt.logprobs[entry.position] = entry;
+      },
+      onDeltas: (deltas) => this.#deltas(deltas, prompt),
+      onEnd: (failure) => {
+        prompt.ended = true;
+        if (this.#settled) return;
+        if (failure !== null) this.#fail(failure);
+        else if (--this.#running === 0) this.#finish();
+      },
+    };
+  }
+
+  #notice(notice: Notice, prompt: PromptRun): void {
+    if (this.#settled || this.#stream === null) return;
+    const which = this.prompts.length > 1 ? { prompt: prompt.index } : {};
+    if (notice.kind === 'queued') this.#stream.notice({ kind: 'queued', position: notice.position, ...which });
+    else this.#stream.notice({ kind: 'prefill', done: notice.done, total: notice.total, ...which });
+  }
+
+  #deltas(deltas: readonly Delta[], prompt: PromptRun): void {
+    if (this.#settled) return;
+    const nowMs = performance.now();
+    const pieces: Piece[] = [];
+    for (const delta of deltas) {
+      const index = prompt.index * this.#plan.params.bestOf + delta.index;
+      const choice = this.choices[index];
+      if (choice === undefined) continue;
+      choice.add(delta, nowMs);
+      if (this.#plan.stream !== null) pieces.push(...this.#plan.stream.pieces(delta, index, prompt));
+    }
+    if (pieces.length > 0) this.#stream?.push(pieces);
+  }
+
+  #setPaused(paused: boolean): void {
+    this.#paused = paused;
+    for (const handle of this.#handles) handle.setPaused(paused);
+  }
+
+  #finish(): void {
+    if (this.#stream === null) this.#settle(() => this.#resolve(this));
+    else void this.#stream.drained().then(() => this.#settle(() => this.#resolve(this)));
+  }
+
+  #fail(failure: Failure): void {
+    this.#settle(() => this.#reject(new InferdError(failure.kind, failure.message, this.#failureData(failure))));
+    for (const handle of this.#handles) handle.cancel();
+  }
+
+  #failureData(failure: Failure): Failure['data'] {
+    if (failure.kind === 'cancelled' || failure.kind === 'slow_consumer') {
+      return { usage: this.usage(), last_seq: this.#stream?.lastSeq ?? -1 };
+    }
+    return failure.data;
+  }
+
+  #settle(answer: () => void): void {
+    if (this.#settled) return;
+    this.#settled = true;
+    answer();
+    this.#ctx.signal.removeEventListener('abort', this.#onAbort);
+    if (this.#plan.stream !== null && this.#stream !== null) this.#ctx.session?.closeStream(this.#plan.stream.token);
+    for (const handle of this.#handles) this.#ctx.live.delete(handle.id);
+  }
+}

@@ -1,0 +1,85 @@
+/**
+ * The body of a completion call -> GenerationParams of the engine: defaults, and the rules between fields. All that is wrong is said at
+ * once, as for the schema. Semantics follow vLLM; best_of follows its last version that had it.
+ */
+import type { GenerationParams } from '../../actors/messages/requests.js';
+import type { RpcDeps } from '../context.js';
+import { invalidParams, type ParamIssue } from '../params.js';
+import type { GenerationBody } from '../schemas/generation.js';
+import { samplingValues } from '../schemas/sampling.js';
+import { refuseUnsupported } from '../schemas/unsupported.js';
+
+/** What chat and text completions say differently. */
+export interface GenerationExtras {
+  /** -1 = none. */
+  readonly topLogprobs: number;
+  /** -1 = none. */
+  readonly promptLogprobs: number;
+  readonly echo: boolean;
+  /** `null`: as many as fit. */
+  readonly defaultMaxTokens: number | null;
+}
+
+/** Temperatures below this are greedy in every sampler. */
+const greedyBelow = 1e-5;
+
+/** @throws InferdError invalid_params or unsupported */
+export function generationParams(body: GenerationBody, deps: RpcDeps, extras: GenerationExtras): GenerationParams {
+  refuseUnsupported(body);
+  const issues: ParamIssue[] = [];
+  const refuse = (path: string, message: string): void => void issues.push({ path, message });
+  const { validation } = deps.config;
+  const sampling = samplingValues(body, deps.model.generation);
+  const n = body.n ?? 1;
+  const bestOf = body.best_of ?? n;
+  const maxTokens = body.max_completion_tokens ?? body.max_tokens ?? extras.defaultMaxTokens;
+  const stop = typeof body.stop === 'string' ? [body.stop] : (body.stop ?? []);
+  const stopTokenIds = body.stop_token_ids ?? [];
+
+  if (bestOf < n) refuse('best_of', 'must be at least n');
+  if (bestOf > n && streams(body)) refuse('best_of', 'must equal n when the answer is streamed');
+  if (bestOf > 1 && sampling.temperature < greedyBelow) {
+    refuse(n > 1 ? 'n' : 'best_of', 'must be 1 when temperature is 0: all answers would be the same');
+  }
+  if (maxTokens !== null && sampling.min_tokens > maxTokens) refuse('min_tokens', 'must not be greater than max_tokens');
+  if (stop.length + stopTokenIds.length > validation.max_stop_sequences) {
+    refuse('stop', `stop and stop_token_ids may have at most ${validation.max_stop_sequences} entries together`);
+  }
+  if (issues.length > 0) throw invalidParams(issues);
+
+  const [seedLo, seedHi] = seedWords(body.seed ?? null);
+  return {
+    sampling,
+    seedLo,
+    seedHi,
+    topLogprobs: extras.topLogprobs,
+    promptLogprobs: Math.max(extras.promptLogprobs, body.prompt_logprobs ?? -1),
+    logitBias: Object.entries(body.logit_bias ?? {}).map(([id, bias]) => [Number(id), bias] as const),
+    maxTokens,
+    stop,
+    stopTokenIds,
+    includeStop: body.include_stop_str_in_output ?? false,
+    ignoreEos: body.ignore_eos ?? false,
+    skipSpecialTokens: body.skip_special_tokens ?? true,
+    n,
+    bestOf,
+    priority: body.priority ?? 0,
+    truncatePromptTokens: body.truncate_prompt_tokens ?? null,
+    echo: extras.echo,
+  };
+}
+
+/** True when the body asks for a stream. */
+export function streams(body: GenerationBody): boolean {
+  return body.stream !== undefined && body.stream !== null && body.stream !== false;
+}
+
+/** Low and high word of a 64-bit seed, two's complement; random when none is given. */
+function seedWords(seed: number | null): readonly [number, number] {
+  if (seed === null) {
+    const words = crypto.getRandomValues(new Uint32Array(2));
+    return [words[0] ?? 0, words[1] ?? 0];
+  }
+  const bits = BigInt.asUintN(64, BigInt(seed));
+  return [Number(bits & 0xffff_ffffn), Number(bits >> 32n)];
+}

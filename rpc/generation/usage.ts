@@ -1,0 +1,33 @@
+/** Token counts and times of a call, over all its prompts and sequences. Times of several are the slowest one's. */
+import type { Usage } from '../schemas/common.js';
+import type { Choice } from './choice.js';
+
+export interface PromptFacts {
+  readonly promptTokens: number;
+  readonly cachedTokens: number;
+  readonly queueMs: number;
+}
+
+/** `arrivalMs`, `nowMs`: performance.now(). Every generated token counts, also of sequences that best_of drops. */
+export function usageOf(prompts: readonly PromptFacts[], choices: readonly Choice[], arrivalMs: number, nowMs: number): Usage {
+  const sum = (values: readonly number[]): number => values.reduce((a, b) => a + b, 0);
+  const promptTokens = sum(prompts.map((p) => p.promptTokens));
+  const completionTokens = sum(choices.map((c) => c.numTokens));
+  const begun = choices.filter((c) => c.numTokens > 0);
+  const ttftMs = begun.map((c) => c.firstMs - arrivalMs);
+  const tpotMs = begun.filter((c) => c.numTokens > 1).map((c) => (c.lastMs - c.firstMs) / (c.numTokens - 1));
+  return {
+    prompt_tokens: promptTokens,
+    completion_tokens: completionTokens,
+    total_tokens: promptTokens + completionTokens,
+    prompt_tokens_details: { cached_tokens: sum(prompts.map((p) => p.cachedTokens)) },
+    ttft_s: seconds(Math.max(0, ...ttftMs)),
+    tpot_s: seconds(Math.max(0, ...tpotMs)),
+    latency_s: seconds(nowMs - arrivalMs),
+    queue_s: seconds(Math.max(0, ...prompts.map((p) => p.queueMs))),
+  };
+}
+
+function seconds(ms: number): number {
+  return Math.round(ms * 1000) / 1e6;
+}

@@ -1,0 +1,66 @@
+/**
+ * Looks at the structure of a JSON text on its bytes, before JSON.parse builds anything: two megabytes of "[" keep JSON.parse busy for
+ * seconds and a few megabytes of empty arrays cost a hundred of heap. One pass, no allocation, about a millisecond per megabyte.
+ * It knows strings and brackets only; whatever it lets pass, JSON.parse still judges.
+ */
+
+export interface StructureLimits {
+  readonly maxDepth: number;
+  /** Values in arrays and objects, all together. */
+  readonly maxValues: number;
+  /** Members of objects, all together. */
+  readonly maxKeys: number;
+}
+
+/** Limits of a client's message, in either encoding. The token ids of the longest possible prompt fit. */
+export const messageLimits: StructureLimits = { maxDepth: 64, maxValues: 2 ** 20, maxKeys: 2 ** 17 };
+
+/** `broken`: cannot be JSON (a bracket or string without its end). */
+export type StructureFault = 'broken' | 'deep' | 'large' | null;
+
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const COMMA = 0x2c;
+const COLON = 0x3a;
+const OPEN_ARRAY = 0x5b;
+const CLOSE_ARRAY = 0x5d;
+const OPEN_OBJECT = 0x7b;
+const CLOSE_OBJECT = 0x7d;
+
+/** The worst fault of `bytes`; `broken` wins, since such a text is no JSON at any depth. */
+export function scanJson(bytes: Uint8Array, limits: StructureLimits = messageLimits): StructureFault {
+  const end = bytes.length;
+  let depth = 0;
+  let deepest = 0;
+  let values = 0;
+  let keys = 0;
+  for (let i = 0; i < end; i++) {
+    switch (bytes[i]) {
+      case QUOTE: {
+        i++;
+        while (i < end && bytes[i] !== QUOTE) i += bytes[i] === BACKSLASH ? 2 : 1;
+        if (i >= end) return 'broken';
+        break;
+      }
+      case OPEN_ARRAY:
+      case OPEN_OBJECT:
+        values++;
+        if (++depth > deepest) deepest = depth;
+        break;
+      case CLOSE_ARRAY:
+      case CLOSE_OBJECT:
+        if (--depth < 0) return 'broken';
+        break;
+      case COMMA:
+        values++;
+        break;
+      case COLON:
+        keys++;
+        break;
+      default:
+    }
+  }
+  if (depth !== 0) return 'broken';
+  if (deepest > limits.maxDepth) return 'deep';
+  return values > limits.maxValues || keys > limits.maxKeys ? 'large' : null;
+}

@@ -1,0 +1,59 @@
+/**
+ * JSON-RPC 2.0 messages as plain data, after decoding and before encoding. Shared by both encodings and both doors.
+ */
+import type { Failure } from '../actors/messages/errors.js';
+import { errorTable } from '../actors/messages/errors.js';
+
+export type Id = string | number | null;
+
+/** Members a batch may have. */
+export const maxBatchMembers = 32;
+
+/** One member of a message, checked against the specification. */
+export type Member =
+  | {
+      readonly kind: 'call';
+      /** Absent: a notification, which is never answered. */
+      readonly id?: Id;
+      readonly method: string;
+      readonly params?: Readonly<Record<string, unknown>> | readonly unknown[];
+    }
+  | { readonly kind: 'invalid' /** `null` when it could not be read. */; readonly id: Id; readonly reason: string };
+
+/** One frame or body. `failed`: nothing in it could be read; answered by one error with id null. */
+export type Message =
+  | { readonly kind: 'single'; readonly member: Member }
+  | { readonly kind: 'batch'; readonly members: readonly Member[] }
+  | { readonly kind: 'failed'; readonly failure: Failure };
+
+export interface ErrorObject {
+  readonly code: number;
+  readonly message: string;
+  readonly data?: unknown;
+}
+
+export type Response =
+  | { readonly jsonrpc: '2.0'; readonly id: Id; readonly result: unknown }
+  | { readonly jsonrpc: '2.0'; readonly id: Id; readonly error: ErrorObject };
+
+export interface Notification {
+  readonly jsonrpc: '2.0';
+  readonly method: string;
+  readonly params: Readonly<Record<string, unknown>>;
+}
+
+/** Code, sentence and data of a failure, as the error member of a response. */
+export function errorObject(failure: Failure): ErrorObject {
+  const row = errorTable[failure.kind];
+  const message = failure.message ?? row.message;
+  return failure.data === undefined ? { code: row.code, message } : { code: row.code, message, data: failure.data };
+}
+
+export function errorResponse(id: Id, failure: Failure): Response {
+  return { jsonrpc: '2.0', id, error: errorObject(failure) };
+}
+
+/** Key of an id in a Map: the ids 1 and "1" are different. */
+export function idKey(id: string | number): string {
+  return typeof id === 'string' ? `s${id}` : `n${id}`;
+}

@@ -1,0 +1,57 @@
+/**
+ * A method of the daemon as one value: name, schemas, handler. Types of both ends, validation, rpc.discover and the HTTP route derive
+ * from it. Schemas are built once at start-up, because some ranges come from the configuration and the model.
+ */
+import type { z } from 'zod';
+import type { CallContext } from './context.js';
+import { checkParams } from './params.js';
+
+export interface HttpRoute {
+  readonly verb: 'GET' | 'POST';
+  readonly path: string;
+}
+
+interface MethodFacts {
+  readonly name: string;
+  /** One sentence for people. */
+  readonly summary: string;
+  /** Schema of $/progress params when the call streams. */
+  readonly progress?: z.ZodType;
+  readonly http?: HttpRoute;
+  /** Top-level params that hold token ids and may be longer than other lists. */
+  readonly longLists?: readonly string[];
+  /** Does something besides answering, so it also runs as a notification; others are then skipped. */
+  readonly acts?: true;
+  /** New work for the engine: refused while the daemon drains. */
+  readonly work?: true;
+  /** Needs admin scope. */
+  readonly admin?: true;
+  /** The handler watches `signal` itself and ends soon after it fires; others are left behind at once. */
+  readonly ownsCancel?: true;
+}
+
+/** `P`: params as a client may send them; `R`: result as a client receives it. */
+export interface Method<P = unknown, R = unknown> extends MethodFacts {
+  readonly params: z.ZodObject;
+  readonly result: z.ZodType;
+  /** Checks the params once, then runs the handler. @throws InferdError, also synchronously. */
+  readonly invoke: (params: unknown, ctx: CallContext) => unknown;
+  /** Never set: carries the types to the client. */
+  readonly types?: { readonly params: P; readonly result: R };
+}
+
+export function defineMethod<S extends z.ZodObject, T extends z.ZodType>(
+  def: MethodFacts & {
+    readonly params: S;
+    readonly result: T;
+    readonly handler: (params: z.output<S>, ctx: CallContext) => z.output<T> | Promise<z.output<T>>;
+  },
+): Method<z.input<S>, z.output<T>> {
+  const { handler, ...facts } = def;
+  const longLists = new Set(facts.longLists ?? []);
+  return { ...facts, invoke: (params, ctx) => handler(checkParams(def.params, params, longLists), ctx) };
+}
+
+/** Types of a method value. */
+export type ParamsOf<M> = M extends Method<infer P, unknown> ? P : never;
+export type ResultOf<M> = M extends Method<unknown, infer R> ? R : never;

@@ -1,0 +1,84 @@
+/** chat.completions.create */
+import { randomUUID } from 'node:crypto';
+import { InferdError } from '../../actors/messages/errors.js';
+import type { RpcDeps } from '../context.js';
+import { GenerationCall } from '../generation/call.js';
+import { ChatAnswer } from '../generation/chat-answer.js';
+import { chatPrompt } from '../generation/messages.js';
+import { generationParams } from '../generation/params.js';
+import { checkServed } from '../generation/served.js';
+import { streamChoice } from '../generation/stream-option.js';
+import { defineMethod } from '../method.js';
+import { invalidParams } from '../params.js';
+import { type ChatBody, chatBody, chatCompletionSchema, chatDeltaSchema } from '../schemas/chat.js';
+import type { RequestLimits } from '../schemas/common.js';
+import { progressSchema } from '../schemas/progress.js';
+
+export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
+  return defineMethod({
+    name: 'chat.completions.create',
+    summary: 'Answers a conversation.',
+    params: chatBody(limits),
+    result: chatCompletionSchema,
+    progress: progressSchema(chatDeltaSchema),
+    http: { verb: 'POST', path: '/v1/chat/completions' },
+    work: true,
+    ownsCancel: true,
+    handler: async (body, ctx) => {
+      checkServed(body.model, deps);
+      const stream = streamChoice(body.stream, ctx);
+      const tools = offeredTools(body);
+      const params = generationParams(body, deps, {
+        topLogprobs: topLogprobs(body),
+        promptLogprobs: -1,
+        echo: false,
+        defaultMaxTokens: null,
+      });
+      const names = tools.length === 0 ? null : new Set(tools.map((t) => t.function.name));
+      const head = { id: `chatcmpl-${randomUUID()}`, created: Math.floor(Date.now() / 1000), model: deps.model.name };
+      const answer = new ChatAnswer({
+        ...head,
+        n: params.n,
+        bestOf: params.bestOf,
+        streamed: stream !== null,
+        logprobs: params.topLogprobs >= 0,
+        promptLogprobs: params.promptLogprobs >= 0,
+        tokenIds: body.return_token_ids ?? false,
+        tools: names,
+      });
+      const call = new GenerationCall(
+        deps,
+        {
+          answerId: head.id,
+          prompts: [chatPrompt(body, tools)],
+          params,
+          keep: { text: stream === null, tokenIds: body.return_token_ids ?? false },
+          stream: stream && {
+            ...stream,
+            head,
+            shape: (pieces) => answer.deltas(pieces),
+            pieces: (delta, index) => answer.pieces(delta, index),
+          },
+        },
+        ctx,
+      );
+      return answer.build(await call.run(), call.usage());
+    },
+  });
+}
+
+/** Tools that the template shows. @throws InferdError unsupported when the call must be forced */
+function offeredTools(body: ChatBody): NonNullable<ChatBody['tools']> {
+  const choice = body.tool_choice ?? 'auto';
+  if (choice === 'none') return [];
+  if (choice !== 'auto') throw new InferdError('unsupported', 'tool_choice may be "auto" or "none": a call cannot be forced yet');
+  return body.tools ?? [];
+}
+
+function topLogprobs(body: ChatBody): number {
+  if (body.logprobs === true) return body.top_logprobs ?? 0;
+  if (body.top_logprobs !== undefined && body.top_logprobs !== null && body.top_logprobs > 0) {
+    throw invalidParams([{ path: 'top_logprobs', message: 'needs logprobs: true' }]);
+  }
+  return -1;
+}

@@ -1,0 +1,77 @@
+/** completions.create: plain text completion, several prompts in one call. */
+import { randomUUID } from 'node:crypto';
+import type { PromptInput } from '../../actors/messages/requests.js';
+import type { RpcDeps } from '../context.js';
+import { GenerationCall } from '../generation/call.js';
+import { CompletionAnswer } from '../generation/completion-answer.js';
+import { generationParams } from '../generation/params.js';
+import { checkServed } from '../generation/served.js';
+import { streamChoice } from '../generation/stream-option.js';
+import { defineMethod } from '../method.js';
+import type { RequestLimits } from '../schemas/common.js';
+import { completionBody, completionDeltaSchema, completionSchema, type PromptBody } from '../schemas/completion.js';
+import { progressSchema } from '../schemas/progress.js';
+
+/** OpenAI's and vLLM's default for text completions. */
+const defaultMaxTokens = 16;
+
+export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
+  return defineMethod({
+    name: 'completions.create',
+    summary: 'Continues one or more texts.',
+    params: completionBody(limits),
+    result: completionSchema,
+    progress: progressSchema(completionDeltaSchema),
+    http: { verb: 'POST', path: '/v1/completions' },
+    longLists: ['prompt'],
+    work: true,
+    ownsCancel: true,
+    handler: async (body, ctx) => {
+      checkServed(body.model, deps);
+      const stream = streamChoice(body.stream, ctx);
+      const echo = body.echo ?? false;
+      const tokenIds = body.return_token_ids ?? false;
+      const topLogprobs = body.logprobs ?? -1;
+      const params = generationParams(body, deps, { topLogprobs, promptLogprobs: echo ? topLogprobs : -1, echo, defaultMaxTokens });
+      const head = { id: `cmpl-${randomUUID()}`, created: Math.floor(Date.now() / 1000), model: deps.model.name };
+      const answer = new CompletionAnswer({
+        ...head,
+        n: params.n,
+        bestOf: params.bestOf,
+        streamed: stream !== null,
+        logprobs: topLogprobs >= 0,
+        promptLogprobs: typeof body.prompt_logprobs === 'number',
+        tokenIds,
+        echo,
+      });
+      const call = new GenerationCall(
+        deps,
+        {
+          answerId: head.id,
+          prompts: promptInputs(body.prompt, body.add_special_tokens ?? true),
+          params,
+          keep: { text: stream === null, tokenIds },
+          stream: stream && {
+            ...stream,
+            head,
+            shape: (pieces) => answer.deltas(pieces),
+            pieces: (delta, index, prompt) => answer.pieces(delta, index, prompt),
+          },
+        },
+        ctx,
+      );
+      return answer.build(await call.run(), call.usage());
+    },
+  });
+}
+
+function promptInputs(prompt: PromptBody, addSpecialTokens: boolean): readonly PromptInput[] {
+  const one = (p: string | readonly number[]): PromptInput =>
+    typeof p === 'string' ? { kind: 'text', text: p, addSpecialTokens } : { kind: 'ids', ids: p };
+  if (typeof prompt === 'string' || isIds(prompt)) return [one(prompt)];
+  return prompt.map(one);
+}
+
+function isIds(prompt: Exclude<PromptBody, string>): prompt is readonly number[] {
+  return typeof prompt[0] === 'number';
+}

@@ -1,0 +1,58 @@
+/** The daemon's own facts in the shapes that several methods report. */
+import type { z } from 'zod';
+import type { RpcDeps } from '../context.js';
+import { maxBatchMembers } from '../message.js';
+import type { limitsSchema, modelSchema, Stats } from '../schemas/info.js';
+
+export function describeLimits({ config, model }: RpcDeps): z.output<typeof limitsSchema> {
+  const { server, validation } = config;
+  return {
+    max_message_bytes: server.max_message_bytes,
+    max_requests_per_connection: server.max_requests_per_connection,
+    max_batch_members: maxBatchMembers,
+    max_model_len: model.maxModelLen,
+    max_input_length: model.maxInputLength,
+    max_total_tokens: model.maxTotalTokens,
+    max_n: validation.max_n,
+    max_best_of: validation.best_of,
+    max_stop_sequences: validation.max_stop_sequences,
+    max_top_logprobs: validation.max_top_n_tokens,
+  };
+}
+
+export function describeModel({ engine, model, startedAt }: RpcDeps): z.output<typeof modelSchema> {
+  const loaded = engine.model();
+  return {
+    id: model.name,
+    object: 'model',
+    created: Math.floor(startedAt / 1000),
+    owned_by: 'inferd',
+    max_model_len: loaded?.maxModelLen ?? model.maxModelLen,
+    architecture: model.architecture,
+    size_bytes: model.sizeBytes,
+    vocab_size: model.vocabSize,
+    state: engine.state(),
+    dtype: loaded?.dtype ?? null,
+    kv_dtype: loaded?.kvDtype ?? null,
+    backend: loaded?.backend ?? null,
+    parameters: loaded?.parameters ?? null,
+  };
+}
+
+/** Asks the scheduler. @throws InferdError when it does not answer */
+export async function describeStats({ engine, startedAt }: RpcDeps): Promise<Stats> {
+  const { requests, kv, tokens, step } = await engine.stats();
+  const memory = process.memoryUsage();
+  return {
+    requests,
+    kv,
+    tokens,
+    step,
+    engine: { state: engine.state(), healthy: engine.healthy(), uptime_s: uptimeSeconds(startedAt) },
+    memory: { rss_bytes: memory.rss, heap_used_bytes: memory.heapUsed, weight_bytes: engine.model()?.weightBytes ?? 0 },
+  };
+}
+
+export function uptimeSeconds(startedAt: number): number {
+  return Math.round(Date.now() - startedAt) / 1000;
+}

@@ -1,0 +1,46 @@
+/** All methods of the daemon, by name. Adding one is a file in this folder and a line here; everything else derives from the value. */
+import type { RpcDeps } from '../context.js';
+import type { ParamsOf, ResultOf } from '../method.js';
+import { requestLimits } from '../schemas/common.js';
+import { chatMethod } from './chat.js';
+import { completionsMethod } from './completions.js';
+import { daemonDrainMethod, daemonInfoMethod, discoverMethod, pingMethod } from './daemon.js';
+import { cancelRequestMethod, creditMethod } from './flow.js';
+import { initializeMethod } from './initialize.js';
+import { modelsGetMethod, modelsListMethod } from './models.js';
+import { requestsCancelMethod, requestsListMethod } from './requests.js';
+import { statsGetMethod, statsSubscribeMethod, statsUnsubscribeMethod } from './stats.js';
+import { detokenizeMethod, tokenizeMethod } from './tokenize.js';
+import { unsupportedMethods } from './unsupported.js';
+
+/** `document`: gives the OpenRPC document, which is built from these methods. */
+export function createMethods(deps: RpcDeps, document: () => object) {
+  const limits = requestLimits(deps);
+  return {
+    initialize: initializeMethod(deps),
+    'chat.completions.create': chatMethod(deps, limits),
+    'completions.create': completionsMethod(deps, limits),
+    tokenize: tokenizeMethod(deps),
+    detokenize: detokenizeMethod(deps, limits),
+    'models.list': modelsListMethod(deps),
+    'models.get': modelsGetMethod(deps),
+    'requests.list': requestsListMethod(deps),
+    'requests.cancel': requestsCancelMethod(),
+    'stats.get': statsGetMethod(deps),
+    'stats.subscribe': statsSubscribeMethod(deps),
+    'stats.unsubscribe': statsUnsubscribeMethod(),
+    'daemon.info': daemonInfoMethod(deps),
+    'daemon.drain': daemonDrainMethod(deps),
+    ping: pingMethod(),
+    'rpc.discover': discoverMethod(document),
+    '$/cancelRequest': cancelRequestMethod(),
+    '$/credit': creditMethod(),
+    ...unsupportedMethods(),
+  };
+}
+
+/** Types of all methods, for the client. */
+export type Methods = ReturnType<typeof createMethods>;
+export type MethodName = keyof Methods;
+export type MethodParams<M extends MethodName> = ParamsOf<Methods[M]>;
+export type MethodResult<M extends MethodName> = ResultOf<Methods[M]>;

@@ -1,0 +1,32 @@
+/** models.list and models.get: the one model this daemon serves. */
+import { z } from 'zod';
+import type { RpcDeps } from '../context.js';
+import { checkModel } from '../generation/served.js';
+import { defineMethod } from '../method.js';
+import { emptyParams } from '../schemas/common.js';
+import { modelSchema } from '../schemas/info.js';
+import { describeModel } from './describe.js';
+
+export function modelsListMethod(deps: RpcDeps) {
+  return defineMethod({
+    name: 'models.list',
+    summary: 'The models that can be asked.',
+    params: emptyParams,
+    result: z.object({ object: z.literal('list'), data: z.array(modelSchema) }),
+    http: { verb: 'GET', path: '/v1/models' },
+    handler: () => ({ object: 'list' as const, data: [describeModel(deps)] }),
+  });
+}
+
+export function modelsGetMethod(deps: RpcDeps) {
+  return defineMethod({
+    name: 'models.get',
+    summary: 'One model: context length, type, size, state.',
+    params: z.object({ model: z.string() }),
+    result: modelSchema,
+    handler: ({ model }) => {
+      checkModel(model, deps.model.name);
+      return describeModel(deps);
+    },
+  });
+}

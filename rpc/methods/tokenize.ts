@@ -1,0 +1,57 @@
+/** tokenize and detokenize: the model's tokenizer and chat template, without generating. */
+import { z } from 'zod';
+import type { PromptInput } from '../../actors/messages/requests.js';
+import type { RpcDeps } from '../context.js';
+import { chatPrompt } from '../generation/messages.js';
+import { defineMethod } from '../method.js';
+import { invalidParams } from '../params.js';
+import { type RequestLimits, tokenIds } from '../schemas/common.js';
+import { messagesSchema, templateArgsSchema, toolsSchema } from '../schemas/messages.js';
+
+const tokenizeParams = z.object({
+  text: z.string().nullish(),
+  add_special_tokens: z.boolean().nullish().describe('With text; true by default.'),
+  messages: messagesSchema.nullish(),
+  tools: toolsSchema.nullish(),
+  add_generation_prompt: z.boolean().nullish().describe('With messages; true by default.'),
+  chat_template_kwargs: templateArgsSchema.nullish(),
+});
+
+export function tokenizeMethod(deps: RpcDeps) {
+  return defineMethod({
+    name: 'tokenize',
+    summary: 'Token ids of a text, or of a conversation in the model’s template.',
+    params: tokenizeParams,
+    result: z.object({ ids: z.array(z.int()), count: z.int() }),
+    http: { verb: 'POST', path: '/tokenize' },
+    work: true,
+    handler: async (body) => {
+      const ids = Array.from(await deps.engine.encode(promptOf(body)));
+      return { ids, count: ids.length };
+    },
+  });
+}
+
+function promptOf(body: z.output<typeof tokenizeParams>): PromptInput {
+  const { text, messages } = body;
+  const hasText = typeof text === 'string';
+  if (messages !== undefined && messages !== null) {
+    if (hasText) throw invalidParams([{ path: 'messages', message: 'cannot be given together with text' }]);
+    return chatPrompt({ ...body, messages }, body.tools ?? []);
+  }
+  if (!hasText) throw invalidParams([{ path: 'text', message: 'is missing; give text or messages' }]);
+  return { kind: 'text', text, addSpecialTokens: body.add_special_tokens ?? true };
+}
+
+export function detokenizeMethod(deps: RpcDeps, limits: RequestLimits) {
+  return defineMethod({
+    name: 'detokenize',
+    summary: 'The text of token ids.',
+    params: z.object({ ids: tokenIds(limits.vocabSize), skip_special_tokens: z.boolean().nullish().describe('true by default.') }),
+    result: z.object({ text: z.string() }),
+    http: { verb: 'POST', path: '/detokenize' },
+    longLists: ['ids'],
+    work: true,
+    handler: async ({ ids, skip_special_tokens: skip }) => ({ text: await deps.engine.decode(ids, skip ?? true) }),
+  });
+}

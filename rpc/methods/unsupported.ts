@@ -1,0 +1,37 @@
+/** Methods of the protocol that this version cannot do yet: known by name, so that clients get a sentence and not "no such method". */
+import { z } from 'zod';
+import { InferdError } from '../../actors/messages/errors.js';
+import { defineMethod } from '../method.js';
+
+const state = z.looseObject({});
+
+function unsupported<S extends z.ZodObject>(name: string, what: string, params: S) {
+  return defineMethod({
+    name,
+    summary: `Answers -32011: ${what}`,
+    params,
+    result: state,
+    handler: (): never => {
+      throw new InferdError('unsupported', what);
+    },
+  });
+}
+
+const any = z.looseObject({});
+
+export function unsupportedMethods() {
+  const models = 'The served model is chosen when the daemon starts; set inference.model_name and restart it.';
+  const adapters = 'LoRA adapters are not supported yet.';
+  const profile = 'The profiler is not supported yet.';
+  return {
+    'embeddings.create': unsupported('embeddings.create', 'Embeddings are not supported yet.', any),
+    'models.pull': unsupported('models.pull', 'Models cannot be downloaded through the daemon yet.', any),
+    'models.load': unsupported('models.load', models, any),
+    'models.unload': unsupported('models.unload', models, any),
+    'adapters.load': unsupported('adapters.load', adapters, any),
+    'adapters.unload': unsupported('adapters.unload', adapters, any),
+    'adapters.list': unsupported('adapters.list', adapters, any),
+    'profile.start': unsupported('profile.start', profile, any),
+    'profile.stop': unsupported('profile.stop', profile, any),
+  };
+}

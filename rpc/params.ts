@@ -1,0 +1,77 @@
+/**
+ * Checks the params of a call against the schema of its method, once, and says what is wrong as [{path, message}].
+ *
+ * Positional params are taken in the order in which the schema declares its top-level keys (rpc.discover lists them in that order).
+ * Lists and objects are bounded before the schema sees them: a schema library collects one issue per element, so a million wrong
+ * elements would cost far more than the message did.
+ */
+import type { z } from 'zod';
+import { InferdError } from '../actors/messages/errors.js';
+
+/** Longest list, or object, in params; lists of token ids have their own limits. */
+const maxItems = 4096;
+const maxIssues = 16;
+
+/** One thing that is wrong with the params. */
+export interface ParamIssue {
+  /** For example "messages[0].role"; "" is the whole. */
+  readonly path: string;
+  readonly message: string;
+}
+
+/** The failure for wrong params, as thrown by schemas and handlers alike. */
+export function invalidParams(issues: readonly ParamIssue[]): InferdError {
+  const first = issues[0];
+  const where = first === undefined || first.path === '' ? '' : `${first.path}: `;
+  return new InferdError('invalid_params', `Invalid params: ${where}${first?.message ?? 'not valid'}`, issues.slice(0, maxIssues));
+}
+
+/** @throws InferdError invalid_params */
+export function checkParams<S extends z.ZodObject>(schema: S, params: unknown, longLists: ReadonlySet<string>): z.output<S> {
+  const named = Array.isArray(params) ? byName(Object.keys(schema.shape), params) : (params ?? {});
+  for (const [key, value] of Object.entries(named)) {
+    const path = tooLong(value, key, longLists.has(key));
+    if (path !== null) throw invalidParams([{ path, message: `has more than ${maxItems} elements` }]);
+  }
+  const parsed = schema.safeParse(named);
+  if (parsed.success) return parsed.data;
+  throw invalidParams(parsed.error.issues.slice(0, maxIssues).map((issue) => ({ path: pathOf(issue.path), message: issue.message })));
+}
+
+function byName(names: readonly string[], values: readonly unknown[]): Record<string, unknown> {
+  if (values.length > names.length) {
+    throw invalidParams([{ path: '', message: `at most ${names.length} positional params: ${names.join(', ') || 'none'}` }]);
+  }
+  return Object.fromEntries(values.map((value, i) => [names[i] ?? '', value]));
+}
+
+/** Path of the first list or object that is too long, or null. Depth is bounded by the decoder. */
+function tooLong(value: unknown, path: string, idsAllowed: boolean): string | null {
+  if (typeof value !== 'object' || value === null) return null;
+  if (Array.isArray(value)) {
+    if (idsAllowed && typeof value[0] === 'number') return null;
+    if (value.length > maxItems) return path;
+    for (const [i, item] of value.entries()) {
+      const found = tooLong(item, `${path}[${i}]`, idsAllowed);
+      if (found !== null) return found;
+    }
+    return null;
+  }
+  const keys = Object.keys(value);
+  if (keys.length > maxItems) return path;
+  for (const key of keys) {
+    const found = tooLong((value as Record<string, unknown>)[key], `${path}.${key.slice(0, 64)}`, false);
+    if (found !== null) return found;
+  }
+  return null;
+}
+
+/** "messages", 0, "role" -> "messages[0].role". */
+function pathOf(path: readonly PropertyKey[]): string {
+  let text = '';
+  for (const part of path) {
+    if (typeof part === 'number') text += `[${part}]`;
+    else text += `${text === '' ? '' : '.'}${String(part).slice(0, 64)}`;
+  }
+  return text;
+}

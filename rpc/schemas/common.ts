@@ -1,0 +1,64 @@
+/** Pieces shared by the schemas of several methods. */
+import { z } from 'zod';
+import type { RpcDeps } from '../context.js';
+
+/** Ranges that come from the configuration and the model. */
+export interface RequestLimits {
+  readonly vocabSize: number;
+  readonly maxN: number;
+  readonly maxBestOf: number;
+  /** Stop strings and stop token ids together. */
+  readonly maxStop: number;
+  readonly maxTop: number;
+}
+
+export function requestLimits({ config, model }: RpcDeps): RequestLimits {
+  const { validation } = config;
+  return {
+    vocabSize: model.vocabSize,
+    maxN: validation.max_n,
+    maxBestOf: validation.best_of,
+    maxStop: validation.max_stop_sequences,
+    maxTop: validation.max_top_n_tokens,
+  };
+}
+
+/** Most tokens that any number in a request may name. */
+export const maxTokenCount = 2 ** 24;
+
+export const emptyParams = z.object({});
+export const emptyResult = z.object({});
+
+/** An id of a request or a progress token. */
+export const idSchema = z.union([z.string(), z.number()], { error: 'must be a string or a number' });
+
+/** A list of token ids, checked without one issue per element. `longest`: most ids. */
+export function tokenIds(vocabSize: number, longest = maxTokenCount) {
+  return z
+    .custom<readonly number[]>((value) => isTokenIds(value, vocabSize) && value.length <= longest, {
+      error: `must be a list of token ids from 0 to ${vocabSize - 1}`,
+    })
+    .meta({ type: 'array', items: { type: 'integer', minimum: 0, maximum: vocabSize - 1 } });
+}
+
+export function isTokenIds(value: unknown, vocabSize: number): value is readonly number[] {
+  return Array.isArray(value) && value.every((id: unknown) => typeof id === 'number' && Number.isInteger(id) && id >= 0 && id < vocabSize);
+}
+
+/** Token counts and times of an answer. */
+export const usageSchema = z.object({
+  prompt_tokens: z.int(),
+  completion_tokens: z.int(),
+  total_tokens: z.int(),
+  prompt_tokens_details: z.object({ cached_tokens: z.int() }),
+  ttft_s: z.number().describe('Seconds from arrival to the first token.'),
+  tpot_s: z.number().describe('Seconds per token after the first.'),
+  latency_s: z.number().describe('Seconds from arrival to the end.'),
+  queue_s: z.number().describe('Seconds before the first step.'),
+});
+export type Usage = z.output<typeof usageSchema>;
+
+/** Entries of prompt_logprobs: null for the first token, else token id -> entry. */
+export const promptLogprobsSchema = z.array(
+  z.record(z.string(), z.object({ logprob: z.number(), rank: z.int(), decoded_token: z.string() })).nullable(),
+);

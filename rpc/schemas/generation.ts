@@ -1,0 +1,82 @@
+/**
+ * Fields that chat and text completions share: sampling, ending, what to report, streaming. Every number has a minimum and a maximum;
+ * rules between fields are in rpc/generation/params.ts, because some depend on the model's defaults.
+ */
+import { z } from 'zod';
+import { maxTokenCount, type RequestLimits, tokenIds } from './common.js';
+import { samplingFields } from './sampling.js';
+import { unsupportedFields } from './unsupported.js';
+
+const maxStopLength = 1024;
+const maxBiases = 4096;
+
+/** `true`, or a progress token of the client's choice with credit. */
+export const streamSchema = z.union(
+  [
+    z.boolean(),
+    z.object({
+      token: z.union([z.string(), z.number()]).describe('Comes back in every $/progress.'),
+      credit: z
+        .int()
+        .min(0)
+        .max(2 ** 31)
+        .optional()
+        .describe('Tokens that may be sent before the next $/credit.'),
+    }),
+  ],
+  { error: 'must be true, false, or {token: string or number, credit?: integer from 0 to 2^31}' },
+);
+
+const flag = (doc: string) => z.boolean().nullish().describe(doc);
+const count = (min: number, max: number, doc: string) => {
+  const range = { error: `must be an integer from ${min} to ${max}` };
+  return z.int(range).min(min, range).max(max, range).nullish().describe(doc);
+};
+
+const stopString = z.string().min(1, 'must not be empty').max(maxStopLength);
+
+const maxInt32 = 2 ** 31 - 1;
+
+/** Fields for z.object. */
+export function generationFields(limits: RequestLimits) {
+  const { vocabSize, maxN, maxBestOf, maxStop, maxTop } = limits;
+  return {
+    model: z.string().nullish().describe('Must be the served model when given.'),
+    stream: streamSchema.nullish().describe('Send $/progress notifications while the answer is made.'),
+    stream_options: z.looseObject({}).nullish().describe('Accepted; the response always carries usage.'),
+    max_tokens: count(1, maxTokenCount, 'Most tokens of each answer.'),
+    max_completion_tokens: count(1, maxTokenCount, 'Same as max_tokens, and wins over it.'),
+    ...samplingFields(),
+    seed: z.int({ error: 'must be an integer that a double holds exactly' }).nullish().describe('Same seed and request: same tokens.'),
+    n: count(1, maxN, 'Answers to give.'),
+    best_of: count(1, maxBestOf, 'Answers to make; the n with the highest cumulative log-probability are given.'),
+    stop: z
+      .union([stopString, z.array(stopString).max(maxStop)], {
+        error: `must be a string or a list of at most ${maxStop} strings, none empty or longer than ${maxStopLength}`,
+      })
+      .nullish()
+      .describe('Text that ends the answer.'),
+    stop_token_ids: tokenIds(vocabSize, maxStop).nullish().describe('Tokens that end the answer.'),
+    include_stop_str_in_output: flag('Keep the stop string in the answer.'),
+    ignore_eos: flag('Go on after the end-of-sequence token.'),
+    skip_special_tokens: flag('Leave special tokens out of the text; true by default.'),
+    logit_bias: z
+      .record(
+        z.string().regex(/^\d{1,9}$/, 'must be a token id'),
+        z.number({ error: 'must be a number from -100 to 100' }).min(-100, 'must be at least -100').max(100, 'must be at most 100'),
+      )
+      .refine((bias) => Object.keys(bias).length <= maxBiases, `must have at most ${maxBiases} entries`)
+      .refine((bias) => Object.keys(bias).every((id) => Number(id) < vocabSize), `keys must be token ids below ${vocabSize}`)
+      .nullish()
+      .describe('Token id -> number added to its logit.'),
+    prompt_logprobs: count(0, maxTop, 'Report log-probabilities of the prompt, with this many alternatives.'),
+    priority: z.int().min(-maxInt32).max(maxInt32).nullish().describe('Smaller runs first when the policy is priority.'),
+    truncate_prompt_tokens: count(1, maxTokenCount, 'Keep only the last so many tokens of the prompt.'),
+    return_token_ids: flag('Report the token ids of prompt and answer.'),
+    user: z.string().nullish().describe('Accepted and not used.'),
+    ...unsupportedFields,
+  };
+}
+
+/** What these fields are after parsing. */
+export type GenerationBody = z.output<z.ZodObject<ReturnType<typeof generationFields>>>;

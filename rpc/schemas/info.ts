@@ -1,0 +1,53 @@
+/** Results that describe the daemon, its model and its load. */
+import { z } from 'zod';
+
+export const limitsSchema = z.object({
+  max_message_bytes: z.int(),
+  max_requests_per_connection: z.int(),
+  max_batch_members: z.int(),
+  max_model_len: z.int().describe('Prompt plus answer, tokens.'),
+  max_input_length: z.int(),
+  max_total_tokens: z.int(),
+  max_n: z.int(),
+  max_best_of: z.int(),
+  max_stop_sequences: z.int(),
+  max_top_logprobs: z.int(),
+});
+
+export const modelSchema = z.object({
+  id: z.string(),
+  object: z.literal('model'),
+  created: z.int().describe('Seconds since the epoch when the daemon started.'),
+  owned_by: z.literal('inferd'),
+  max_model_len: z.int().describe('Context length: prompt plus answer, tokens.'),
+  architecture: z.string(),
+  size_bytes: z.int().describe('Of the weight files.'),
+  vocab_size: z.int(),
+  state: z.enum(['starting', 'ready', 'restarting', 'draining', 'failed', 'stopped']),
+  /** The rest is known once the engine was ready. */
+  dtype: z.string().nullable(),
+  kv_dtype: z.string().nullable(),
+  backend: z.string().nullable(),
+  parameters: z.int().nullable(),
+});
+
+const counts = <K extends string>(...keys: readonly K[]) =>
+  z.object(Object.fromEntries(keys.map((k) => [k, z.number()])) as { [P in K]: z.ZodNumber }); // proof: one entry per key
+
+export const statsSchema = z.object({
+  requests: counts('running', 'waiting', 'swapped', 'finished_total', 'aborted_total', 'preempted_total'),
+  kv: counts('block_size', 'total_blocks', 'used_blocks', 'cached_blocks', 'free_blocks', 'swap_total', 'swap_used'),
+  tokens: counts('prompt_total', 'generated_total', 'prefix_hit_total'),
+  step: counts('count', 'p50_ms', 'p99_ms'),
+  engine: z.object({ state: z.string(), healthy: z.boolean(), uptime_s: z.number() }),
+  memory: z.object({ rss_bytes: z.int(), heap_used_bytes: z.int(), weight_bytes: z.int() }),
+});
+export type Stats = z.output<typeof statsSchema>;
+
+export const requestRowSchema = z.object({
+  request_id: z.string().describe('Id of the answer; takes requests.cancel.'),
+  state: z.enum(['encoding', 'queued', 'running']),
+  age_s: z.number(),
+  prompt_tokens: z.int(),
+  completion_tokens: z.int(),
+});

@@ -1,0 +1,33 @@
+/**
+ * Sampling parameters of a request: one field per descriptor of actors/messages/sampling.ts, so a new parameter needs no edit here.
+ */
+import { z } from 'zod';
+import { type SamplingDescriptor, type SamplingParamName, samplingParams } from '../../actors/messages/sampling.js';
+
+type Field = z.ZodOptional<z.ZodNullable<z.ZodNumber>>;
+
+const names = Object.keys(samplingParams) as SamplingParamName[];
+
+/** Fields for z.object; null counts as absent. */
+export function samplingFields(): { [K in SamplingParamName]: Field } {
+  const field = (name: SamplingParamName): Field => {
+    const d: SamplingDescriptor = samplingParams[name];
+    const range = { error: `must be ${d.kind === 'int' ? 'an integer' : 'a number'} from ${d.min} to ${d.max}` };
+    const base = d.kind === 'int' ? z.int(range) : z.number(range);
+    return base.min(d.min, range).max(d.max, range).nullish().describe(d.doc);
+  };
+  return Object.fromEntries(names.map((name) => [name, field(name)])) as { [K in SamplingParamName]: Field }; // proof: names has every key
+}
+
+/** Resolves each parameter: the request, else the model's recommendation (brought into range), else the table's default. */
+export function samplingValues(
+  request: { readonly [K in SamplingParamName]?: number | null | undefined },
+  model: { readonly [K in SamplingParamName]?: number },
+): { readonly [K in SamplingParamName]: number } {
+  const value = (name: SamplingParamName): number => {
+    const d: SamplingDescriptor = samplingParams[name];
+    const recommended = model[name];
+    return request[name] ?? (recommended === undefined ? d.default : Math.min(Math.max(recommended, d.min), d.max));
+  };
+  return Object.fromEntries(names.map((name) => [name, value(name)])) as { [K in SamplingParamName]: number }; // proof: as above
+}

@@ -1,0 +1,151 @@
+/**
+ * The JSON-RPC server behind both doors. Each member of a message goes alone through the package json-rpc-2.0, which calls the method
+ * and builds the response; everything it does not do to the letter of the specification is done around it: members are checked before
+ * (decode.ts), batches are assembled here, errors come from the one table.
+ *
+ * One per daemon, main thread. Invariant: a member with an id gets exactly one response, a member without never gets one.
+ */
+import { type JSONRPCRequest, type JSONRPCResponse, JSONRPCServer } from 'json-rpc-2.0';
+import { InferdError } from '../actors/messages/errors.js';
+import type { RequestId } from '../actors/messages/ids.js';
+import { CallTable } from './calls.js';
+import type { CallContext, LiveRequest, RpcDeps } from './context.js';
+import { decodeMessage } from './decode.js';
+import { errorResponse, type Id, type Member, type Message, maxBatchMembers, type Response } from './message.js';
+import type { Method } from './method.js';
+import { createMethods } from './methods/index.js';
+import { openrpcDocument } from './openrpc.js';
+import type { Session } from './session.js';
+
+export type { RpcDeps } from './context.js';
+
+/** Who sent a message. */
+export interface Caller {
+  readonly calls: CallTable;
+  readonly session: Session | null;
+  readonly admin: boolean;
+}
+
+export interface PostOptions {
+  /** Default: true when auth.mode is "none". */
+  readonly admin?: boolean;
+  /** Fires when the HTTP client goes away. */
+  readonly signal?: AbortSignal;
+}
+
+const never = new AbortController().signal;
+
+export class RpcServer {
+  readonly deps: RpcDeps;
+  readonly #methods: ReadonlyMap<string, Method>;
+  readonly #rpc: JSONRPCServer<CallContext>;
+  readonly #live = new Map<RequestId, LiveRequest>();
+  #document: object | null = null;
+  #draining = false;
+
+  constructor(deps: RpcDeps, extra: readonly Method[]) {
+    this.deps = deps;
+    const methods = [...Object.values(createMethods(deps, () => this.openrpc())), ...extra];
+    this.#methods = new Map(methods.map((m) => [m.name, m]));
+    this.#rpc = new JSONRPCServer<CallContext>({ errorListener: (where, error) => this.#logUnexpected(where, error) });
+    this.#rpc.mapErrorToJSONRPCErrorResponse = (id, error: unknown) =>
+      errorResponse(id, error instanceof InferdError ? error.failure : { kind: 'internal' }) as JSONRPCResponse & { error: never };
+    this.#rpc.handleMethodNotFound = (request) =>
+      Promise.resolve(
+        request.id === undefined ? null : (errorResponse(request.id, { kind: 'method_not_found' }) as JSONRPCResponse), // same shape
+      );
+    for (const method of methods) this.#rpc.addMethod(method.name, (params: unknown, ctx) => this.#run(method, params, ctx));
+  }
+
+  /** Answers one message; null when nothing may be answered. Never rejects. */
+  async answer(message: Message, caller: Caller): Promise<Response | readonly Response[] | null> {
+    if (message.kind === 'failed') return errorResponse(null, message.failure);
+    if (message.kind === 'single') return this.#answerMember(message.member, caller, false);
+    const replies = await Promise.all(message.members.map((member) => this.#answerMember(member, caller, true)));
+    const responses = replies.filter((reply) => reply !== null);
+    return responses.length === 0 ? null : responses;
+  }
+
+  /** One HTTP body. JSON-RPC errors are answers: their status is 200. `body` null (204): nothing but notifications came. Never rejects. */
+  async handlePost(body: Uint8Array, options: PostOptions = {}): Promise<{ status: number; body: string | null }> {
+    const { config } = this.deps;
+    const calls = new CallTable(maxBatchMembers);
+    const message = decodeMessage(body, 'json', config.server.max_message_bytes);
+    const cancel = (): void => calls.cancelAll();
+    options.signal?.addEventListener('abort', cancel);
+    try {
+      const reply = await this.answer(message, { calls, session: null, admin: options.admin ?? config.auth.mode === 'none' });
+      return reply === null ? { status: 204, body: null } : { status: 200, body: JSON.stringify(reply) };
+    } finally {
+      options.signal?.removeEventListener('abort', cancel);
+    }
+  }
+
+  /** From now on new work is refused, on every connection and over HTTP; what runs goes on. */
+  shutdown(): void {
+    this.#draining = true;
+  }
+
+  /** The OpenRPC document of all methods; built on first use. */
+  openrpc(): object {
+    this.#document ??= openrpcDocument([...this.#methods.values()], this.deps.version);
+    return this.#document;
+  }
+
+  async #answerMember(member: Member, caller: Caller, inBatch: boolean): Promise<Response | null> {
+    if (member.kind === 'invalid') return errorResponse(member.id, { kind: 'invalid_request', message: member.reason });
+    const method = this.#methods.get(member.method);
+    if (member.id === undefined) {
+      if (method?.acts) await this.#receive(member, this.#context(member.id, never, caller, inBatch));
+      return null;
+    }
+    const call = caller.calls.open(member.id);
+    if ('kind' in call) return errorResponse(member.id, call);
+    try {
+      return await this.#receive(member, this.#context(member.id, call.signal, caller, inBatch));
+    } finally {
+      call.close();
+    }
+  }
+
+  async #receive(member: Member & { kind: 'call' }, ctx: CallContext): Promise<Response | null> {
+    const { id, method, params } = member;
+    const request: JSONRPCRequest = { jsonrpc: '2.0', method, params, ...(id === undefined ? {} : { id }) };
+    return (await this.#rpc.receive(request, ctx)) as Response | null; // proof: built by the package or by the two hooks above
+  }
+
+  #context(id: Id | undefined, signal: AbortSignal, caller: Caller, inBatch: boolean): CallContext {
+    const { calls, session, admin } = caller;
+    const draining = this.#draining || session?.draining === true;
+    return { ...(id === undefined ? {} : { id }), session, calls, admin, inBatch, draining, signal, live: this.#live };
+  }
+
+  #run(method: Method, params: unknown, ctx: CallContext): unknown {
+    if (method.admin && !ctx.admin) throw new InferdError('unauthorized', 'This method needs admin scope');
+    if (method.work && ctx.draining) throw new InferdError('shutting_down');
+    const answer = method.invoke(params, ctx);
+    return method.ownsCancel || !(answer instanceof Promise) ? answer : leaveOnAbort(answer, ctx.signal);
+  }
+
+  /** The table's failures are answers; anything else is a bug. The message of an exception may quote the params, so it is left out. */
+  #logUnexpected(where: string, error: unknown): void {
+    if (error instanceof InferdError) return;
+    const frames = error instanceof Error ? error.stack?.split('\n').filter((line) => line.startsWith('    at ')) : undefined;
+    this.deps.log.error({ where, name: error instanceof Error ? error.name : typeof error, stack: frames?.join('\n') }, 'a method failed');
+  }
+}
+
+/** `extra`: methods besides the daemon's own. */
+export function createRpcServer(deps: RpcDeps, extra: readonly Method[] = []): RpcServer {
+  return new RpcServer(deps, extra);
+}
+
+/** The answer, or a refusal as soon as `signal` fires; the answer is then left to finish by itself. */
+function leaveOnAbort(answer: Promise<unknown>, signal: AbortSignal): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    const leave = (): void => reject(new InferdError('cancelled'));
+    if (signal.aborted) leave();
+    signal.addEventListener('abort', leave, { once: true });
+    answer.then(resolve, reject).finally(() => signal.removeEventListener('abort', leave));
+  });
+}

@@ -1,0 +1,18 @@
+/**
+ * The way out of one WebSocket, as rpc sees it. Implemented by daemon/websocket.ts and by tests; used on the main thread only.
+ */
+
+export interface Wire {
+  /** Sends one frame: a string as text, bytes as binary. Never blocks; what the socket cannot take yet is buffered behind it. */
+  send(data: string | Uint8Array): void;
+  /** Bytes that wait in that buffer. */
+  bufferedBytes(): number;
+  /**
+   * Optional: stop or go on reading from the socket. Asked for when a client sends calls but does not read the answers, because
+   * answers, unlike stream events, cannot be held back.
+   */
+  setReading?(on: boolean): void;
+}
+
+/** Above this many buffered bytes nothing that can wait is sent. */
+export const wireHighWater = 2 ** 20;

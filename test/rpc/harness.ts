@@ -1,0 +1,137 @@
+/** A server with a fake engine, and connections whose frames can be read. For all tests of rpc. */
+import { silentLog } from '../../actors/runtime/log.js';
+import type { ModelFolder } from '../../config/model-folder.js';
+import { type Config, schema } from '../../config/schema.js';
+import { RpcConnection } from '../../rpc/connection.js';
+import type { Method } from '../../rpc/method.js';
+import { createRpcServer, type RpcDeps, type RpcServer } from '../../rpc/server.js';
+import type { Wire } from '../../rpc/wire.js';
+import { FakeEngine } from '../helpers/fake-engine.js';
+
+type Overrides = { readonly [S in keyof Config]?: Partial<Config[S]> };
+
+/** The defaults of the schema with some values replaced. */
+export function testConfig(overrides: Overrides = {}): Config {
+  const sections = Object.entries(schema).map(([section, options]) => {
+    const defaults = Object.fromEntries(Object.entries(options).map(([key, option]) => [key, (option as { default: unknown }).default]));
+    return [section, { ...defaults, ...overrides[section as keyof Config] }];
+  });
+  return Object.fromEntries(sections) as Config; // proof: every section and key of the schema
+}
+
+export const testModel: ModelFolder = {
+  path: '/nowhere',
+  name: 'fake',
+  source: 'folder',
+  config: {},
+  architecture: 'FakeForCausalLM',
+  vocabSize: 256,
+  maxPositions: 4096,
+  maxModelLen: 4096,
+  maxInputLength: 4095,
+  maxTotalTokens: 4096,
+  eosTokenIds: [2],
+  bosTokenId: 1,
+  generation: { temperature: 0.6, top_p: 0.9 },
+  sizeBytes: 1000,
+};
+
+export class MemoryWire implements Wire {
+  readonly frames: (string | Uint8Array)[] = [];
+  buffered = 0;
+  reading = true;
+  onSend: (() => void) | null = null;
+
+  send(data: string | Uint8Array): void {
+    this.frames.push(data);
+    this.onSend?.();
+  }
+
+  bufferedBytes(): number {
+    return this.buffered;
+  }
+
+  setReading(on: boolean): void {
+    this.reading = on;
+  }
+
+  /** All frames so far as JSON values, taken out. */
+  take(): unknown[] {
+    return this.frames.splice(0).map((frame) => JSON.parse(frame as string) as unknown);
+  }
+}
+
+export interface Setup {
+  readonly engine: FakeEngine;
+  readonly server: RpcServer;
+  readonly deps: RpcDeps;
+  readonly drains: { count: number };
+}
+
+export interface SetupOptions {
+  readonly auto?: boolean;
+  readonly config?: Overrides;
+  readonly extra?: readonly Method[];
+  readonly log?: RpcDeps['log'];
+}
+
+export function setup(options: SetupOptions = {}): Setup {
+  const engine = new FakeEngine({ auto: options.auto ?? true });
+  const drains = { count: 0 };
+  const deps: RpcDeps = {
+    engine,
+    config: testConfig(options.config),
+    model: testModel,
+    version: '0.0.0-test',
+    log: options.log ?? silentLog,
+    startedAt: Date.now(),
+    onDrain: () => {
+      drains.count++;
+    },
+  };
+  return { engine, server: createRpcServer(deps, options.extra ?? []), deps, drains };
+}
+
+export interface Peer {
+  readonly wire: MemoryWire;
+  readonly connection: RpcConnection;
+  /** Sends a JSON value, or a string as it is. */
+  say(message: unknown): void;
+  /** Waits until nothing more happens, then takes the frames. */
+  hear(): Promise<unknown[]>;
+}
+
+/** The value at a path of a parsed message; undefined when there is none. */
+export function at(value: unknown, ...path: readonly (string | number)[]): unknown {
+  let here = value;
+  for (const key of path) here = typeof here === 'object' && here !== null ? (here as Record<string | number, unknown>)[key] : undefined;
+  return here;
+}
+
+export function connectPeer(server: RpcServer, options: { readonly admin?: boolean } = {}): Peer {
+  const wire = new MemoryWire();
+  const connection = new RpcConnection(server, wire, { encoding: 'json', admin: options.admin ?? true });
+  return {
+    wire,
+    connection,
+    say: (message) => connection.receive(typeof message === 'string' ? message : JSON.stringify(message)),
+    hear: async () => {
+      await settle();
+      return wire.take();
+    },
+  };
+}
+
+/** Long enough for promises and for automatic steps of a short answer. */
+export async function settle(turns = 40): Promise<void> {
+  for (let i = 0; i < turns; i++) await new Promise((resolve) => setImmediate(resolve));
+}
+
+export const call = (id: unknown, method: string, params?: unknown) => ({
+  jsonrpc: '2.0',
+  id,
+  method,
+  ...(params === undefined ? {} : { params }),
+});
+export const notify = (method: string, params?: unknown) => ({ jsonrpc: '2.0', method, ...(params === undefined ? {} : { params }) });
+export const chat = (text: string, more: object = {}) => ({ messages: [{ role: 'user', content: text }], ...more });
