@@ -1,0 +1,195 @@
+/**
+ * `inferd chat`: a conversation in the terminal. Each answer streams; Ctrl-C cancels it, and at the prompt a second Ctrl-C leaves. Also
+ * works over a pipe, one question a line, without prompts.
+ *
+ * Lines typed during an answer wait in readline's queue. The conversation is kept in this process only and never written to disk.
+ */
+import { createInterface, type Interface } from 'node:readline';
+import { errorTable } from '../../actors/messages/errors.js';
+import { explain, rpcCode } from './failure.js';
+import { type ChatMessage, promptOptions, requestBody, streamAnswer } from './prompt.js';
+import { openSession, type Session } from './session.js';
+import { statsText } from './stats.js';
+import { CliError, configOptions, EXIT, type ExitCode, type Verb, type VerbInput } from './verb.js';
+
+export const chat: Verb = {
+  name: 'chat',
+  summary: 'talk to the model in the terminal',
+  details:
+    'Uses the running daemon if there is one, else (and always with --config or --set) an engine in this process. /help lists the commands.',
+  options: [...promptOptions, ...configOptions],
+  examples: ['inferd chat', 'inferd chat --system "You are terse." --temperature 0.7', 'printf "Who are you?\\n" | inferd chat'],
+  run,
+};
+
+const helpText = `/help           this list
+/clear          forget the conversation, keep the system message
+/system [TEXT]  set the system message; without TEXT show it
+/stats          counters of the engine
+/quit           leave (also Ctrl-D, or Ctrl-C twice)
+Ctrl-C          cancel the answer
+`;
+
+const historyLines = 200;
+
+async function run(input: VerbInput): Promise<ExitCode> {
+  const interruptStart = (): void => process.exit(EXIT.interrupted);
+  process.on('SIGINT', interruptStart);
+  let session: Session;
+  try {
+    session = await openSession(input);
+  } finally {
+    process.off('SIGINT', interruptStart);
+  }
+  try {
+    return await new Conversation(session, input).run();
+  } finally {
+    await session.close();
+  }
+}
+
+class Conversation {
+  readonly #session: Session;
+  readonly #input: VerbInput;
+  readonly #terminal: boolean;
+  readonly #lines: Interface;
+  #system: string | undefined;
+  #messages: ChatMessage[] = [];
+  /** The answer that is streaming now. */
+  #answering: AbortController | null = null;
+  #leaveNext = false;
+  #interrupted = false;
+  #worst: ExitCode = EXIT.ok;
+
+  constructor(session: Session, input: VerbInput) {
+    this.#session = session;
+    this.#input = input;
+    this.#system = input.text('system');
+    const { stdin, stdout } = input.io;
+    this.#terminal = stdin.isTTY === true && stdout.isTTY === true;
+    this.#lines = createInterface({ input: stdin, output: stdout, terminal: this.#terminal, prompt: '> ', historySize: historyLines });
+  }
+
+  async run(): Promise<ExitCode> {
+    const interrupt = (): void => this.#interrupt();
+    // In a terminal readline sees the key; over a pipe the process gets the signal.
+    this.#lines.on('SIGINT', interrupt);
+    process.on('SIGINT', interrupt);
+    try {
+      const partner = this.#session.where === 'daemon' ? `the daemon at ${this.#session.address}` : 'an engine in this process';
+      if (this.#terminal) this.#print(`Talking to ${partner}; /help lists the commands.\n`);
+      this.#prompt();
+      for await (const line of this.#lines) {
+        this.#leaveNext = false;
+        if (!(await this.#line(line.trim()))) break;
+        this.#prompt();
+      }
+    } finally {
+      process.off('SIGINT', interrupt);
+      this.#lines.close();
+    }
+    return this.#interrupted ? EXIT.interrupted : this.#worst;
+  }
+
+  /** Handles one line; false to leave. */
+  async #line(line: string): Promise<boolean> {
+    if (line === '') return true;
+    const [, command, rest = ''] = /^\/(\w*)\s*(.*)$/s.exec(line) ?? [];
+    switch (command) {
+      case undefined:
+        await this.#ask(line);
+        return true;
+      case 'quit':
+      case 'exit':
+        return false;
+      case 'help':
+        this.#print(helpText);
+        return true;
+      case 'clear':
+        this.#messages = [];
+        this.#print('The conversation is forgotten.\n');
+        return true;
+      case 'system':
+        if (rest !== '') this.#system = rest;
+        this.#print(this.#system === undefined ? 'There is no system message.\n' : `System message: ${this.#system}\n`);
+        return true;
+      case 'stats':
+        await this.#stats();
+        return true;
+      default:
+        this.#print(`There is no command /${command}; /help lists them.\n`);
+        return true;
+    }
+  }
+
+  async #ask(question: string): Promise<void> {
+    const cancel = new AbortController();
+    this.#answering = cancel;
+    const system: ChatMessage[] = this.#system === undefined ? [] : [{ role: 'system', content: this.#system }];
+    const asked: ChatMessage[] = [...this.#messages, { role: 'user', content: question }];
+    let text = '';
+    try {
+      await streamAnswer(
+        this.#session,
+        requestBody(this.#input, [...system, ...asked]),
+        (piece) => {
+          text += piece;
+          this.#print(piece);
+        },
+        cancel.signal,
+      );
+      this.#print('\n');
+    } catch (error) {
+      if (cancel.signal.aborted) this.#print('\n(cancelled)\n');
+      else {
+        if (text !== '') this.#print('\n');
+        this.#fail(error);
+      }
+    } finally {
+      this.#answering = null;
+    }
+    // What was shown was said, also when it was cut off; a question without an answer is taken back.
+    if (text !== '') this.#messages = [...asked, { role: 'assistant', content: text }];
+  }
+
+  async #stats(): Promise<void> {
+    try {
+      this.#print(statsText(await this.#session.client.call('stats.get', {})));
+    } catch (error) {
+      this.#fail(error);
+    }
+  }
+
+  #fail(error: unknown): void {
+    const known = explain(error);
+    const tooLong = rpcCode(error) === errorTable.context_length_exceeded.code;
+    this.#input.io.stderr.write(
+      `inferd: ${tooLong ? 'The conversation no longer fits the context; /clear starts a new one' : known.message}\n`,
+    );
+    if (this.#worst === EXIT.ok) this.#worst = known instanceof CliError ? known.exitCode : EXIT.internal;
+  }
+
+  #interrupt(): void {
+    if (this.#answering !== null) {
+      if (!this.#answering.signal.aborted) this.#answering.abort();
+      return;
+    }
+    if (this.#leaveNext || !this.#terminal) {
+      this.#interrupted = !this.#terminal;
+      this.#print('\n');
+      this.#lines.close();
+      return;
+    }
+    this.#leaveNext = true;
+    this.#print('\n(Ctrl-C again to leave)\n');
+    this.#prompt();
+  }
+
+  #prompt(): void {
+    if (this.#terminal) this.#lines.prompt();
+  }
+
+  #print(text: string): void {
+    this.#input.io.stdout.write(text);
+  }
+}

@@ -1,0 +1,211 @@
+/**
+ * `inferd doctor`: what was found on this machine, what would be used, and what to do where something is missing. Exits with 0 when a
+ * model can be served, else 69. Never fails because something is missing: that is its subject.
+ */
+import { accessSync, constants, existsSync } from 'node:fs';
+import os from 'node:os';
+import { dirname } from 'node:path';
+import { resolveModelFolder } from '../../config/model-folder.js';
+import { hubCachePath, inferdPaths } from '../../config/paths.js';
+import type { Config } from '../../config/schema.js';
+import { effectiveConfig } from './effective.js';
+import { type AddonProbe, firstLine, type GpuProbe, probeAddon, probeGpu } from './probe.js';
+import { formatBytes } from './table.js';
+import { configOptions, EXIT, type ExitCode, jsonOption, printJson, type Verb, type VerbInput } from './verb.js';
+
+/** One thing that was looked at. */
+export interface Check {
+  readonly name: string;
+  /** `missing`: something that is not needed here; `bad`: nothing can be served without it. */
+  readonly state: 'ok' | 'missing' | 'bad';
+  readonly found: string;
+  /** What to do, one sentence. */
+  readonly advice?: string;
+}
+
+export const doctor: Verb = {
+  name: 'doctor',
+  summary: 'show what this machine offers and what would be used',
+  options: [...configOptions, jsonOption],
+  examples: ['inferd doctor', 'inferd doctor --json'],
+  run,
+};
+
+async function run(input: VerbInput): Promise<ExitCode> {
+  const { io } = input;
+  const { env } = io;
+  const addon = probeAddon();
+  const [gpu, cmake, compiler] = await Promise.all([
+    probeGpu(env),
+    firstLine('cmake', ['--version'], env),
+    firstLine(env['CXX'] ?? 'c++', ['--version'], env).then((line) => line ?? firstLine('g++', ['--version'], env)),
+  ]);
+  const settings = configChecks(input);
+  const checks: readonly Check[] = [
+    nodeCheck(process.versions.node),
+    ...processorChecks(addon),
+    ...buildChecks('info' in addon, cmake, compiler),
+    ...gpuChecks(gpu),
+    ...folderChecks(env),
+    ...settings.checks,
+  ];
+  const use = plan(addon, settings.config);
+  const good = checks.every((c) => c.state !== 'bad') && use.backend !== null;
+  if (input.flag('json')) printJson(io, { ok: good, use, checks });
+  else {
+    const width = Math.max(...checks.map((c) => c.name.length));
+    const marks = { ok: 'ok ', missing: '-  ', bad: '!! ' } as const;
+    for (const c of checks) {
+      io.stdout.write(`${marks[c.state]} ${c.name.padEnd(width)}  ${c.found}\n`);
+      if (c.advice !== undefined) io.stdout.write(`    ${' '.repeat(width)}  -> ${c.advice}\n`);
+    }
+    io.stdout.write(`\n${use.sentence}\n`);
+  }
+  return good ? EXIT.ok : EXIT.unavailable;
+}
+
+/** Oldest Node that inferd runs on. */
+const oldestNode = 20;
+
+function nodeCheck(version: string): Check {
+  const good = Number(version.split('.')[0]) >= oldestNode;
+  return { name: 'node', state: good ? 'ok' : 'bad', found: version, ...(good ? {} : { advice: `install Node ${oldestNode} or newer` }) };
+}
+
+function processorChecks(addon: AddonProbe): Check[] {
+  const memory: Check = { name: 'memory', state: 'ok', found: `${formatBytes(os.freemem())} free of ${formatBytes(os.totalmem())}` };
+  const system: Check = { name: 'system', state: 'ok', found: `${os.type()} ${os.release()} ${process.arch}` };
+  if ('problem' in addon) {
+    const cpu: Check = {
+      name: 'processor',
+      state: 'ok',
+      found: `${os.cpus()[0]?.model.trim() ?? process.arch}, ${os.availableParallelism()} threads`,
+    };
+    return [
+      system,
+      cpu,
+      memory,
+      { name: 'native addon', state: 'bad', found: addon.problem, advice: 'build it with: npm run build:native' },
+    ];
+  }
+  const { cpu, physicalCores, features, isa, usableIsas } = addon.info;
+  return [
+    system,
+    { name: 'processor', state: 'ok', found: `${cpu}, ${physicalCores} cores, ${os.availableParallelism()} threads` },
+    { name: 'instruction sets', state: 'ok', found: features.join(', ') || 'no vector sets known' },
+    memory,
+    { name: 'native addon', state: 'ok', found: `built; kernels: ${usableIsas.join(', ')}; would use ${isa}` },
+  ];
+}
+
+function buildChecks(built: boolean, cmake: string | null, compiler: string | null): Check[] {
+  // Tools are needed to build only: with a built addon their absence is no problem.
+  const state = built ? 'missing' : 'bad';
+  return [
+    cmake === null
+      ? {
+          name: 'cmake',
+          state,
+          found: 'not found',
+          advice: 'to build the native addon, install cmake (Debian: apt-get install cmake make)',
+        }
+      : { name: 'cmake', state: 'ok', found: cmake },
+    compiler === null
+      ? {
+          name: 'C++ compiler',
+          state,
+          found: 'not found',
+          advice: 'to build the native addon, install a C++20 compiler (Debian: apt-get install g++)',
+        }
+      : { name: 'C++ compiler', state: 'ok', found: compiler },
+  ];
+}
+
+function gpuChecks({ gpus, libcuda, nvcc }: GpuProbe): Check[] {
+  const driver: Check =
+    gpus.length > 0
+      ? { name: 'NVIDIA GPU', state: 'ok', found: gpus.join('; '), advice: 'this version runs on the CPU; the GPU stays idle' }
+      : {
+          name: 'NVIDIA GPU',
+          state: 'missing',
+          found: libcuda === null ? 'none found (no nvidia-smi, no libcuda)' : 'none visible to nvidia-smi',
+        };
+  return [
+    driver,
+    libcuda === null ? { name: 'libcuda', state: 'missing', found: 'not found' } : { name: 'libcuda', state: 'ok', found: libcuda },
+    nvcc === null ? { name: 'nvcc', state: 'missing', found: 'not found' } : { name: 'nvcc', state: 'ok', found: nvcc },
+  ];
+}
+
+function folderChecks(env: NodeJS.ProcessEnv): Check[] {
+  const { runtimeDir } = inferdPaths(env);
+  let existing = runtimeDir;
+  while (!existsSync(existing) && dirname(existing) !== existing) existing = dirname(existing);
+  try {
+    accessSync(existing, constants.W_OK);
+    return [{ name: 'runtime folder', state: 'ok', found: runtimeDir }];
+  } catch {
+    return [
+      {
+        name: 'runtime folder',
+        state: 'bad',
+        found: `${runtimeDir} cannot be made`,
+        advice: `make ${existing} writable, or set XDG_RUNTIME_DIR to a folder of yours`,
+      },
+    ];
+  }
+}
+
+function configChecks(input: VerbInput): { readonly config: Config | null; readonly checks: readonly Check[] } {
+  try {
+    const loaded = effectiveConfig(input);
+    const { config } = loaded;
+    const cache: Check = { name: 'model cache', state: 'ok', found: hubCachePath(config.inference.cache_dir, input.io.env) };
+    const file: Check = { name: 'configuration', state: 'ok', found: loaded.file ?? 'defaults' };
+    try {
+      const model = resolveModelFolder(config, input.io.env);
+      return {
+        config,
+        checks: [
+          file,
+          cache,
+          { name: 'model', state: 'ok', found: `${model.name} (${model.architecture}, ${formatBytes(model.sizeBytes)}) in ${model.path}` },
+        ],
+      };
+    } catch (error) {
+      return {
+        config,
+        checks: [file, cache, { name: 'model', state: 'bad', found: config.inference.model_name, advice: (error as Error).message }],
+      };
+    }
+  } catch (error) {
+    return {
+      config: null,
+      checks: [{ name: 'configuration', state: 'bad', found: 'has problems', advice: (error as Error).message.replaceAll('\n', '; ') }],
+    };
+  }
+}
+
+interface Plan {
+  readonly backend: 'cpu' | null;
+  readonly isa: string | null;
+  readonly threads: number | null;
+  readonly sentence: string;
+}
+
+/** What `inferd serve` would do with this configuration. */
+function plan(addon: AddonProbe, config: Config | null): Plan {
+  const nothing = (sentence: string): Plan => ({ backend: null, isa: null, threads: null, sentence });
+  if ('problem' in addon) return nothing('Nothing can be served before the native addon is built: npm run build:native');
+  if (config === null) return nothing('Nothing can be served before the configuration is corrected.');
+  if (config.inference.device === 'cuda')
+    return nothing('inference.device = "cuda" is asked for, but this version has no CUDA backend; set inference.device = "cpu" or "auto".');
+  const threads = config.inference.threads === 0 ? addon.info.physicalCores : config.inference.threads;
+  const { isa } = addon.info;
+  return {
+    backend: 'cpu',
+    isa,
+    threads,
+    sentence: `Would serve ${config.inference.model_name} on the CPU: ${isa} kernels, ${threads} threads.`,
+  };
+}

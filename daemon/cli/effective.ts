@@ -1,0 +1,26 @@
+/**
+ * The configuration that a command works with, found in the order that users rely on: --config FILE, else the user's config.toml when
+ * it exists, else the built-in demo profile; with the environment and --set on top.
+ */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { type LoadedConfig, loadConfig } from '../../config/load.js';
+import { userConfigPath } from '../../config/paths.js';
+import { packageRoot } from '../../native/index.js';
+import type { VerbInput } from './verb.js';
+
+/** The built-in profile: the embedded demo model on the CPU. */
+export const demoProfile = (): string => join(packageRoot(), 'config', 'demo.toml');
+
+/** Loads it. `extraSets` come after those of the user. @throws ConfigError with every problem. */
+export function effectiveConfig(input: VerbInput, extraSets: readonly string[] = []): LoadedConfig {
+  const { env } = input.io;
+  const own = userConfigPath(env);
+  const file = input.text('config') ?? (existsSync(own) ? own : demoProfile());
+  return loadConfig({ file, sets: [...input.list('set'), ...extraSets], env });
+}
+
+/** Prints the warnings of a configuration on stderr. */
+export function printWarnings(input: VerbInput, loaded: LoadedConfig): void {
+  for (const warning of loaded.warnings) input.io.stderr.write(`inferd: warning: ${warning}\n`);
+}

@@ -1,0 +1,63 @@
+/**
+ * `inferd serve`: the daemon in the foreground. Says one line with the addresses when it is ready and one line how to talk to it; with
+ * --json, one JSON object a line for start-up, readiness and the end. Signals are the daemon's own business (signals.ts).
+ */
+import type { StartProgress } from '../../actors/client-types.js';
+import { resolveModelFolder } from '../../config/model-folder.js';
+import { packageVersion } from '../version.js';
+import { effectiveConfig, printWarnings } from './effective.js';
+import { progressBar } from './progress.js';
+import { configOptions, EXIT, type ExitCode, type Verb, type VerbInput } from './verb.js';
+
+export const serve: Verb = {
+  name: 'serve',
+  summary: 'run the daemon in the foreground',
+  details:
+    'Without --config it reads the config.toml in the user configuration folder if there is one, else the built-in demo profile ' +
+    '(embedded demo model, CPU). Ctrl-C or SIGTERM drains: running requests finish, within server.drain_timeout_s; a second one ' +
+    'stops at once. SIGHUP reads the configuration again.',
+  options: [...configOptions, { flags: '--json', doc: 'print start-up and progress as JSON, one object a line' }],
+  examples: ['inferd serve', 'inferd serve --config my.toml', 'inferd serve --set server.port=9000 --set scheduler.max_num_sequences=16'],
+  run,
+};
+
+async function run(input: VerbInput): Promise<ExitCode> {
+  const { io } = input;
+  const json = input.flag('json');
+  const loaded = effectiveConfig(input);
+  printWarnings(input, loaded);
+  const model = resolveModelFolder(loaded.config, io.env);
+  const [{ startDaemon }, { createLog }] = await Promise.all([import('../daemon.js'), import('../log.js')]);
+  const event = (fields: Record<string, unknown>): void => {
+    if (json) io.stdout.write(`${JSON.stringify(fields)}\n`);
+  };
+  const bar = json ? null : progressBar(io);
+  const { pretty } = loaded.config.log;
+  const log = bar?.log
+    ? createLog({ ...loaded.config.log, pretty: pretty === 'auto' ? 'always' : pretty }, bar.log)
+    : createLog(loaded.config.log);
+  event({ event: 'starting', version: packageVersion(), pid: process.pid, config: loaded.file, model: model.name });
+  const daemon = await startDaemon({
+    config: loaded.config,
+    model,
+    log,
+    publish: true,
+    env: io.env,
+    reload: () => effectiveConfig(input).config,
+    onProgress: (progress: StartProgress) => {
+      bar?.update(progress);
+      event({ event: 'progress', phase: progress.phase, done: progress.done, total: progress.total });
+    },
+  }).finally(() => bar?.end());
+
+  const { ws, http, unixSocket } = daemon.addresses;
+  event({ event: 'ready', ws, http, unix_socket: unixSocket, pid: process.pid, version: packageVersion(), model: model.name });
+  if (!json) {
+    const local = unixSocket === null ? '' : ` and ${unixSocket}`;
+    io.stdout.write(`inferd ${packageVersion()} is ready: ${model.name} at ${ws} (HTTP: ${http})${local}\n`);
+    io.stdout.write('Try in another terminal: inferd run "What is 123 + 456?"\n');
+  }
+  const code = await daemon.stopped;
+  event({ event: 'stopped', exit_code: code });
+  return code === 0 ? EXIT.ok : EXIT.internal;
+}

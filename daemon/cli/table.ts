@@ -1,0 +1,47 @@
+/**
+ * Text for people: aligned tables, sizes, durations. Pure.
+ */
+
+/** Rows under a heading, columns two spaces apart; a column that ends in numbers everywhere is aligned to the right. */
+export function table(heading: readonly string[], rows: readonly (readonly string[])[]): string {
+  const widths = heading.map((h, i) => Math.max(displayWidth(h), ...rows.map((row) => displayWidth(row[i] ?? ''))));
+  const numeric = heading.map((_, i) => rows.length > 0 && rows.every((row) => /^[\d.,]*( ?([KMGT]iB|B|ms|s|%))?$|^-$/.test(row[i] ?? '')));
+  const line = (cells: readonly string[]): string =>
+    cells
+      .map((cell, i) => {
+        const pad = ' '.repeat(Math.max(0, (widths[i] ?? 0) - displayWidth(cell)));
+        return numeric[i] ? pad + cell : cell + pad;
+      })
+      .join('  ')
+      .trimEnd();
+  return `${[heading, ...rows].map(line).join('\n')}\n`;
+}
+
+/** Columns of a terminal that a text takes, near enough: wide East Asian characters and emoji take two. */
+function displayWidth(text: string): number {
+  let width = 0;
+  for (const c of text)
+    width += /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\u{1f300}-\u{1faff}]/u.test(c) ? 2 : 1;
+  return width;
+}
+
+/** Bytes as "14.6 MiB". */
+export function formatBytes(bytes: number): string {
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let value = bytes;
+  let unit = 0;
+  while (value >= 1024 && unit < units.length - 1) {
+    value /= 1024;
+    unit++;
+  }
+  return `${unit === 0 ? value : value.toFixed(1)} ${units[unit]}`;
+}
+
+/** Milliseconds as "350 ms", "12.3 s", "5 min 3 s" or "2 h 5 min". */
+export function formatDuration(ms: number): string {
+  const seconds = ms / 1000;
+  if (seconds < 1) return `${Math.round(ms)} ms`;
+  if (seconds < 60) return `${seconds.toFixed(1)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
+  return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
+}

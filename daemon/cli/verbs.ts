@@ -1,0 +1,14 @@
+/** All verbs of the command line, in the order of the help. A new verb is one file and one line here. */
+import { chat } from './chat.js';
+import { config } from './config.js';
+import { doctor } from './doctor.js';
+import { evaluate } from './eval.js';
+import { list } from './list.js';
+import { ps } from './ps.js';
+import { run } from './run.js';
+import { serve } from './serve.js';
+import { status } from './status.js';
+import { stop } from './stop.js';
+import type { Verb } from './verb.js';
+
+export const verbs: readonly Verb[] = [serve, run, chat, list, ps, stop, status, config, doctor, evaluate];

@@ -1,0 +1,291 @@
+/**
+ * The daemon process around the engine: starts the parts in order, and stops them in reverse. Called by the command line and by tests;
+ * runs on the main thread.
+ *
+ *   start   token -> one-instance lock -> engine (loads in its own threads) -> listeners -> daemon.json -> ready
+ *   stop    refuse new work -> `$/shutdown` -> running requests finish, or end at drain_timeout_s -> sockets close (1001) -> engine -> lock
+ *
+ * The listeners open before the model is loaded, so that health probes and clients get an answer meanwhile.
+ * Invariants: `stopped` resolves exactly once, and then nothing of this daemon holds a port, a lock or a file.
+ */
+
+import type { Server } from 'node:http';
+import type { StartProgress } from '../actors/client-types.js';
+import { type Failure, InferdError } from '../actors/messages/errors.js';
+import type { Log } from '../actors/runtime/log.js';
+import type { ModelFolder } from '../config/model-folder.js';
+import { expandHome, inferdPaths } from '../config/paths.js';
+import type { Config } from '../config/schema.js';
+import { type Auth, createAuth } from './auth.js';
+import { type EngineHandle, startEngine } from './engine.js';
+import { createFront, type Front } from './front.js';
+import { gateRules } from './gate.js';
+import type { HttpTimeouts } from './http.js';
+import { acquireInstance, type Instance, prepareRuntimeDir } from './instance.js';
+import { type Listeners, openListeners } from './listen.js';
+import type { DaemonLog } from './log.js';
+import { createNotifier, type Notifier } from './notify.js';
+import { type Live, reload } from './reload.js';
+import { installSignals } from './signals.js';
+import { EXIT, StartError } from './start-error.js';
+import { packageVersion } from './version.js';
+
+export interface DaemonOptions {
+  readonly config: Config;
+  readonly model: ModelFolder;
+  readonly log: Log;
+  /** Be the one daemon of the runtime folder: take its lock and write daemon.json. */
+  readonly publish: boolean;
+  /** Handle signals and uncaught errors of the process; as `publish` when not said. */
+  readonly signals?: boolean;
+  onProgress?(progress: StartProgress): void;
+  /** Reads the configuration again, for SIGHUP. */
+  reload?(): Config;
+  /** Where folders and the service manager's variables are looked up; process.env when not said. */
+  readonly env?: NodeJS.ProcessEnv;
+  readonly timeouts?: HttpTimeouts;
+  /** Starts the engine; tests put another in its place. */
+  readonly startEngine?: typeof startEngine;
+}
+
+export interface Daemon {
+  readonly addresses: { readonly ws: string; readonly http: string; readonly unixSocket: string | null };
+  /** What clients must show; `null` in mode none. */
+  readonly token: string | null;
+  readonly engine: EngineHandle;
+  /** Exit code of the process: 0 after a drain, 70 when the engine gave up or a stop had to be forced. */
+  readonly stopped: Promise<number>;
+  /** Drains and stops; resolves when all is gone. */
+  stop(reason: string): Promise<void>;
+  /** Drops everything without waiting for requests. */
+  stopNow(): void;
+}
+
+/** After the drain: answers leave and sockets close within this. */
+const CLOSE_MS = 3000;
+/** The engine ends its requests at the deadline itself; this is for one that hangs. */
+const DRAIN_GRACE_MS = 2000;
+const ENGINE_STOP_MS = 10_000;
+
+/**
+ * Starts a daemon; resolves when the model can serve.
+ * @throws StartError with one sentence for the user when something prevents it; everything that was opened is closed again.
+ */
+export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
+  const process_ = new DaemonProcess(options);
+  await process_.start();
+  return process_;
+}
+
+class DaemonProcess implements Daemon {
+  readonly #options: DaemonOptions;
+  readonly #log: Log;
+  readonly #env: NodeJS.ProcessEnv;
+  readonly #live: Live;
+  readonly #notifier: Notifier;
+  readonly #startedAt = Date.now();
+  #auth: Auth | null = null;
+  #instance: Instance | null = null;
+  #engine: EngineHandle | null = null;
+  #front: Front | null = null;
+  #listeners: Listeners | null = null;
+  /** Settles, never rejects, when nothing more will be opened; a stop that comes earlier waits for it. */
+  #opened: Promise<void> = Promise.resolve();
+  #accepting = true;
+  #stopping: Promise<void> | null = null;
+  #removeSignals: () => void = () => {};
+  #resolveStopped: (code: number) => void = () => {};
+  readonly stopped: Promise<number>;
+
+  constructor(options: DaemonOptions) {
+    this.#options = options;
+    this.#log = options.log;
+    this.#env = options.env ?? process.env;
+    this.#live = { config: options.config, rules: gateRules(options.config.auth) };
+    this.#notifier = createNotifier(this.#env, options.log);
+    this.stopped = new Promise((resolve) => {
+      this.#resolveStopped = resolve;
+    });
+  }
+
+  get token(): string | null {
+    return this.#auth?.token ?? null;
+  }
+
+  get engine(): EngineHandle {
+    if (this.#engine === null) throw new Error('the engine was not started');
+    return this.#engine;
+  }
+
+  get addresses(): Daemon['addresses'] {
+    const { host = null, port = null, unixSocket = null } = this.#listeners ?? {};
+    const at = host === null ? null : `${host}:${port}`;
+    return { ws: at ? `ws://${at}` : `ws+unix:${unixSocket}:/`, http: at ? `http://${at}` : `http+unix:${unixSocket}:/`, unixSocket };
+  }
+
+  async start(): Promise<void> {
+    try {
+      const opening = this.#open();
+      this.#opened = opening.then(
+        () => {},
+        () => {},
+      );
+      const engine = await opening;
+      await Promise.race([engine.ready, this.stopped]);
+      if (this.#stopping !== null) throw new Error('stopped early');
+      void engine.failed.then((failure) => this.#onEngineFailed(failure));
+    } catch (error) {
+      if (this.#stopping !== null) throw new StartError('The daemon was stopped before it was ready.', await this.stopped, error);
+      await this.#end(EXIT.software, 'the start failed', false);
+      throw error instanceof InferdError ? new StartError(error.message, EXIT.software, error) : error;
+    }
+    const { ws } = this.addresses;
+    this.#notifier.ready(`Serving ${this.#options.model.name} at ${ws}`, () => this.engine.client.healthy());
+    this.#log.info({ address: ws, model: this.#options.model.name, ms: Date.now() - this.#startedAt }, 'ready');
+  }
+
+  stop(reason: string): Promise<void> {
+    return this.#end(EXIT.ok, reason, true);
+  }
+
+  stopNow(): void {
+    this.#log.warn({}, 'stopping at once');
+    this.#accepting = false;
+    this.#front?.sockets.terminateAll();
+    for (const server of this.#servers()) {
+      server.close();
+      server.closeAllConnections();
+    }
+    const ended = this.#engine?.stop() ?? Promise.resolve();
+    void bounded(ended, ENGINE_STOP_MS).then(() => this.#release(EXIT.software));
+  }
+
+  /** Everything up to open listeners; the model is still loading when this returns. */
+  async #open(): Promise<EngineHandle> {
+    const { config, model, publish } = this.#options;
+    const { runtimeDir } = inferdPaths(this.#env);
+    const givenTokenFile = config.auth.token_file;
+    const tokenFile = givenTokenFile === null ? `${runtimeDir}/token` : expandHome(givenTokenFile, this.#env);
+    if (this.#options.signals ?? publish) this.#installSignals();
+    if (publish) this.#instance = await acquireInstance(this.#env);
+    else if (config.auth.mode === 'token' && givenTokenFile === null) prepareRuntimeDir(runtimeDir);
+    const auth = createAuth(config, tokenFile);
+    this.#auth = auth;
+
+    const engine = (this.#options.startEngine ?? startEngine)(config, model, {
+      log: this.#log,
+      onProgress: (progress) => {
+        this.#notifier.loading(`Starting: ${progress.phase} ${progress.done} of ${progress.total}`);
+        this.#options.onProgress?.(progress);
+      },
+      onState: (state) => {
+        this.#log.info({ state }, 'engine state');
+        this.#notifier.status(`Engine: ${state}`);
+      },
+    });
+    // Awaited in start(); until then a failure must not count as unhandled.
+    engine.ready.catch(() => {});
+    this.#engine = engine;
+
+    const front = createFront({
+      config,
+      model,
+      engine: engine.client,
+      auth,
+      log: this.#log,
+      version: packageVersion(),
+      startedAt: this.#startedAt,
+      timeouts: this.#options.timeouts,
+      rules: () => this.#live.rules,
+      accepting: () => this.#accepting,
+      onDrain: () => void this.stop('asked by a client'),
+    });
+    this.#front = front;
+    this.#listeners = await openListeners(config.server, front.createServer, this.#env);
+    const { ws, http, unixSocket } = this.addresses;
+    this.#instance?.publish({
+      pid: process.pid,
+      startedAt: new Date(this.#startedAt).toISOString(),
+      version: packageVersion(),
+      address: ws,
+      http,
+      unixSocket,
+      tokenFile: auth.token === null ? null : tokenFile,
+    });
+    this.#log.info({ address: ws, unixSocket }, 'listening; the model is loading');
+    return engine;
+  }
+
+  #onEngineFailed(failure: Failure): void {
+    if (this.#stopping !== null) return;
+    this.#log.error({ kind: failure.kind, reason: failure.message }, 'the engine gave up');
+    void this.#end(EXIT.software, 'the engine gave up', false);
+  }
+
+  /** The one way down. The first caller decides code and manner; later ones wait for the same end. */
+  #end(code: number, reason: string, drain: boolean): Promise<void> {
+    this.#stopping ??= this.#shutDown(code, reason, drain);
+    return this.#stopping;
+  }
+
+  async #shutDown(code: number, reason: string, drain: boolean): Promise<void> {
+    this.#accepting = false;
+    this.#log.info({ reason, connections: this.#front?.sockets.count() ?? 0 }, 'stopping');
+    this.#notifier.stopping();
+    await this.#opened;
+    const closed = this.#servers().map((server) => new Promise<void>((resolve) => server.close(() => resolve())));
+    this.#front?.announceShutdown();
+    let clean = true;
+    if (drain && this.#engine !== null) {
+      const deadlineMs = this.#options.config.server.drain_timeout_s * 1000;
+      clean = await bounded(this.#engine.drain(deadlineMs), deadlineMs + DRAIN_GRACE_MS);
+    }
+    await this.#front?.sockets.closeAll(CLOSE_MS);
+    await bounded(Promise.all(closed), CLOSE_MS);
+    for (const server of this.#servers()) server.closeAllConnections();
+    if (this.#engine !== null) clean = (await bounded(this.#engine.stop(), ENGINE_STOP_MS)) && clean;
+    if (!clean) this.#log.error({}, 'the engine did not stop in time');
+    this.#release(clean ? code : EXIT.software);
+  }
+
+  #servers(): readonly Server[] {
+    return this.#listeners?.servers ?? [];
+  }
+
+  #release(code: number): void {
+    this.#removeSignals();
+    this.#notifier.close();
+    this.#instance?.release();
+    this.#log.info({ code }, 'stopped');
+    this.#resolveStopped(code);
+  }
+
+  #installSignals(): void {
+    const log = this.#log as Log & Partial<DaemonLog>;
+    this.#removeSignals = installSignals({
+      stop: (reason) => this.stop(reason),
+      abandon: () => this.#instance?.release(),
+      reload: () => {
+        const read = this.#options.reload;
+        if (read === undefined) this.#log.warn({}, 'this daemon has no configuration to reload');
+        else reload(this.#live, read, (level) => log.setLevel?.(level), this.#log);
+      },
+      fatal: (fields, message) => (log.fatal ?? log.error).call(log, fields, message),
+    });
+  }
+}
+
+/** True when `work` settled well within `ms`. */
+async function bounded(work: Promise<unknown>, ms: number): Promise<boolean> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<false>((resolve) => {
+    timer = setTimeout(resolve, ms, false);
+  });
+  const done = work.then(
+    () => true,
+    () => false,
+  );
+  const inTime = await Promise.race([done, late]);
+  clearTimeout(timer);
+  return inTime;
+}

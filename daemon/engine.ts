@@ -1,0 +1,276 @@
+/**
+ * The engine as one thing: topology, pools, supervisor and client joined together. Main thread; started by the daemon, by `inferd run`
+ * without a daemon, and by tests.
+ *
+ * It introduces actors to each other whenever one (re)appears: tokenizer <-> scheduler over a fresh link, both <-> client. After a
+ * restart of the engine group the tokenizers admit their requests again; after the death of a tokenizer its requests end, retriable.
+ * Invariants: `ready` settles once; `failed` resolves only when the engine gave up; after `stop` no thread, port or timer is left.
+ */
+import { Client } from '../actors/client.js';
+import type { EngineClient, EngineState, ServedModel, StartProgress } from '../actors/client-types.js';
+import type { LogLevel } from '../actors/messages/control.js';
+import { type Failure, InferdError } from '../actors/messages/errors.js';
+import { nowMs } from '../actors/runtime/clock.js';
+import { TOKENIZER_COUNTER } from '../actors/runtime/counters.js';
+import type { ActorKind } from '../actors/runtime/entry.js';
+import { invariant, unreachable } from '../actors/runtime/invariant.js';
+import type { Log } from '../actors/runtime/log.js';
+import { createLink } from '../actors/runtime/mailbox.js';
+import type { ModelFolder } from '../config/model-folder.js';
+import type { Config } from '../config/schema.js';
+import { createPools, type Pools } from './pools.js';
+import { Supervisor, type Unit } from './supervisor.js';
+import { type Topology, type TopologyExtras, topologyOf } from './topology.js';
+import { EngineUnit, TokenizerUnit } from './units.js';
+
+export interface EngineHooks {
+  readonly log: Log;
+  onProgress?(progress: StartProgress): void;
+  onState?(state: EngineState): void;
+}
+
+export interface EngineHandle {
+  readonly client: EngineClient;
+  /** Resolves when requests are served. @throws InferdError with the reason when that cannot be. */
+  readonly ready: Promise<void>;
+  /** Refuses new requests and resolves when the running ones have ended; those that have not by the deadline end with shutting_down. */
+  drain(deadlineMs: number): Promise<void>;
+  /** Ends what is left and stops all actors. Idempotent. */
+  stop(): Promise<void>;
+  /** For tests: terminates a thread as a crash would. */
+  killActor(kind: ActorKind, index: number): void;
+  /** Resolves with the reason when the engine gave up after it was ready (the process should then exit with 70). */
+  readonly failed: Promise<Failure>;
+}
+
+/** Starts the engine; returns at once. `extras` are for tests. */
+export function startEngine(config: Config, model: ModelFolder, hooks: EngineHooks, extras: TopologyExtras = {}): EngineHandle {
+  const engine = new Engine(config, model, hooks);
+  engine.start(extras);
+  return engine;
+}
+
+/** A tokenizer that works on one message for longer is terminated (a template or pattern that does not end). */
+const HANG_LIMIT_MS = 60_000;
+const WATCH_EVERY_MS = 1000;
+
+class Engine implements EngineHandle {
+  readonly client: Client;
+  readonly ready: Promise<void>;
+  readonly failed: Promise<Failure>;
+  readonly #config: Config;
+  readonly #model: ModelFolder;
+  readonly #hooks: EngineHooks;
+  #pools: Pools | null = null;
+  #supervisor: Supervisor | null = null;
+  #group: EngineUnit | null = null;
+  #tokenizers: TokenizerUnit[] = [];
+  #watch: NodeJS.Timeout | null = null;
+  #stopping: Promise<void> | null = null;
+  #onReady: () => void = () => {};
+  #onNotReady: (error: InferdError) => void = () => {};
+  #onFailed: (failure: Failure) => void = () => {};
+
+  constructor(config: Config, model: ModelFolder, hooks: EngineHooks) {
+    this.#config = config;
+    this.#model = model;
+    this.#hooks = hooks;
+    const { max_queue, max_num_sequences } = config.scheduler;
+    this.client = new Client({ maxUnfinished: max_queue + max_num_sequences, log: hooks.log });
+    this.ready = new Promise((resolve, reject) => {
+      this.#onReady = resolve;
+      this.#onNotReady = reject;
+    });
+    this.ready.catch(() => {}); // a caller that stops early need not wait for it
+    this.failed = new Promise((resolve) => {
+      this.#onFailed = resolve;
+    });
+  }
+
+  start(extras: TopologyExtras): void {
+    let topology: Topology;
+    try {
+      topology = topologyOf(this.#config, this.#model, extras);
+    } catch (error) {
+      const failure: Failure = error instanceof InferdError ? error.failure : { kind: 'internal', message: String(error) };
+      void this.#neverReady(failure);
+      return;
+    }
+    const { log } = this.#hooks;
+    const counts = { tokenizer: topology.tokenizers.length, scheduler: 1, executor: topology.executors.length };
+    const pools = createPools(counts, log);
+    const onProgress = (progress: StartProgress) => this.#hooks.onProgress?.(progress);
+    const options = { pools, log, logLevel: threadLevel(this.#config.log.level), onProgress };
+    this.#pools = pools;
+    this.#tokenizers = topology.tokenizers.map((_, index) => new TokenizerUnit(index, topology, options));
+    this.#group = new EngineUnit(topology, options);
+    this.#supervisor = new Supervisor({
+      units: [...this.#tokenizers, this.#group],
+      restarts: topology.restarts,
+      log,
+      hooks: {
+        onUp: (unit) => this.#onUp(unit),
+        onDown: (unit) => this.#onDown(unit),
+        onFailed: (failure) => this.#giveUp(failure),
+      },
+    });
+    this.#watch = setInterval(() => this.#endHanging(), WATCH_EVERY_MS).unref();
+    void this.#bringUp(this.#supervisor);
+  }
+
+  async drain(deadlineMs: number): Promise<void> {
+    this.#setState('draining');
+    let timer: NodeJS.Timeout | undefined;
+    const deadline = new Promise<void>((resolve) => {
+      timer = setTimeout(resolve, deadlineMs);
+    });
+    await Promise.race([this.client.idle(), deadline]);
+    clearTimeout(timer);
+    this.client.failAll({ kind: 'shutting_down' });
+  }
+
+  stop(): Promise<void> {
+    this.#stopping ??= this.#stop();
+    return this.#stopping;
+  }
+
+  killActor(kind: ActorKind, index: number): void {
+    const child = this.#child(kind, index);
+    invariant(child !== undefined, `there is no ${kind} ${index} now`);
+    child.kill();
+  }
+
+  async #bringUp(supervisor: Supervisor): Promise<void> {
+    const ending = await supervisor.start();
+    if (this.#stopping !== null) return;
+    if (ending !== null) return this.#neverReady(ending.failure);
+    this.#setState('ready');
+    this.#onReady();
+  }
+
+  /** The first start went wrong. What was started is stopped by the time `ready` rejects. */
+  async #neverReady({ kind, message, data }: Failure): Promise<void> {
+    this.#setState('failed');
+    await this.#release();
+    this.#onNotReady(new InferdError(kind, message, data));
+  }
+
+  #giveUp(failure: Failure): void {
+    this.#setState('failed');
+    this.client.close({ kind: 'engine_failure', data: { retriable: false } });
+    this.#onFailed(failure);
+  }
+
+  async #stop(): Promise<void> {
+    this.#setState('stopped');
+    this.client.close({ kind: 'shutting_down' });
+    this.#onNotReady(new InferdError('shutting_down'));
+    await this.#supervisor?.stop();
+    await this.#release();
+  }
+
+  async #release(): Promise<void> {
+    if (this.#watch !== null) clearInterval(this.#watch);
+    await this.#pools?.close();
+  }
+
+  // --- introductions ---
+
+  #onUp(unit: Unit): void {
+    if (unit instanceof TokenizerUnit) this.#tokenizerUp(unit);
+    else this.#groupUp();
+  }
+
+  #onDown(unit: Unit): void {
+    if (unit instanceof TokenizerUnit) {
+      unit.port = null;
+      this.client.detachTokenizer(unit.index);
+      this.#group?.port?.scheduler.send({ k: 'detach', owner: unit.index });
+      return;
+    }
+    if (this.#group !== null) this.#group.port = null;
+    this.client.detachScheduler();
+    this.#setState('restarting');
+  }
+
+  #tokenizerUp(unit: TokenizerUnit): void {
+    const { port } = unit;
+    invariant(port !== null, 'a ready tokenizer has a port');
+    this.#connect(unit);
+    this.client.attachTokenizer(unit.index, port.front);
+    this.#hooks.onProgress?.({ phase: 'tokenizer', done: this.#tokenizers.filter((t) => t.port).length, total: this.#tokenizers.length });
+  }
+
+  #groupUp(): void {
+    const port = this.#group?.port ?? null;
+    invariant(port !== null, 'a ready engine group has a port');
+    this.client.setModel(servedModel(this.#config, this.#model, port.capacity));
+    this.client.attachScheduler(port.front, port.counters);
+    for (const unit of this.#tokenizers) this.#connect(unit);
+    if (this.client.state() === 'restarting') this.#setState('ready');
+  }
+
+  /** Links a tokenizer and the scheduler, when both are there. */
+  #connect(unit: TokenizerUnit): void {
+    const group = this.#group?.port;
+    if (!group || unit.port === null) return;
+    const [tokenizerEnd, schedulerEnd] = createLink(null, group.schedulerBell);
+    group.scheduler.send({ k: 'attach', owner: unit.index, link: schedulerEnd }, [schedulerEnd.port]);
+    unit.port.child.send({ k: 'connect', link: tokenizerEnd }, [tokenizerEnd.port]);
+  }
+
+  // --- the rest ---
+
+  #child(kind: ActorKind, index: number) {
+    switch (kind) {
+      case 'tokenizer':
+        return this.#tokenizers[index]?.port?.child;
+      case 'scheduler':
+        return index === 0 ? this.#group?.port?.scheduler : undefined;
+      case 'executor':
+        return this.#group?.port?.executors[index];
+      default:
+        return unreachable(kind);
+    }
+  }
+
+  #endHanging(): void {
+    for (const { port, name } of this.#tokenizers) {
+      const since = port?.counters[TOKENIZER_COUNTER.busySinceMs] ?? 0;
+      if (port === null || since === 0 || nowMs() - since < HANG_LIMIT_MS) continue;
+      this.#hooks.log.error({ actor: name, limitMs: HANG_LIMIT_MS }, 'an actor hangs and is terminated');
+      port.child.kill();
+    }
+  }
+
+  /** Draining goes on through a restart; nothing comes after failed but stopped, nothing after stopped. */
+  #setState(next: EngineState): void {
+    const now = this.client.state();
+    if (now === next || now === 'stopped' || (now === 'failed' && next !== 'stopped')) return;
+    if (now === 'draining' && (next === 'ready' || next === 'restarting')) return;
+    this.client.setState(next);
+    this.#hooks.onState?.(next);
+  }
+}
+
+function servedModel(config: Config, model: ModelFolder, capacity: NonNullable<EngineUnit['port']>['capacity']): ServedModel {
+  return {
+    name: model.name,
+    architecture: capacity.architecture,
+    dtype: capacity.dtype,
+    kvDtype: capacity.kvDtype,
+    vocabSize: capacity.vocabSize,
+    maxModelLen: model.maxModelLen,
+    weightBytes: capacity.weightBytes,
+    parameters: capacity.parameters,
+    backend: capacity.backend,
+    blockSize: config.cache.block_size,
+    totalBlocks: capacity.numBlocks,
+  };
+}
+
+/** The threads know four levels. */
+function threadLevel(level: Config['log']['level']): LogLevel {
+  if (level === 'trace' || level === 'debug') return 'debug';
+  return level === 'fatal' || level === 'silent' ? 'error' : level;
+}

@@ -1,0 +1,127 @@
+/**
+ * Answers of the HTTP listener: JSON and text replies, error bodies in OpenAI's shape, refusals of upgrades, and reading a bounded body.
+ * Used by http.ts and websocket.ts on the main thread.
+ */
+
+import { type IncomingMessage, type OutgoingHttpHeaders, type ServerResponse, STATUS_CODES } from 'node:http';
+import type { Duplex } from 'node:stream';
+
+/** A reader that takes none of an answer for this long is cut off. */
+const REPLY_IDLE_MS = 60_000;
+/** After refusing a body we go on reading this long, so that the answer is not lost in a reset connection. */
+const LINGER_MS = 1000;
+
+/** A refusal before anything was done. */
+export interface HttpError {
+  readonly status: number;
+  /** One plain sentence. */
+  readonly message: string;
+  readonly headers?: OutgoingHttpHeaders;
+}
+
+export class BodyError extends Error {
+  readonly status: 413;
+  constructor(message: string) {
+    super(message);
+    this.status = 413;
+  }
+}
+
+const codes: Readonly<Record<number, readonly [type: string, code: string]>> = {
+  400: ['invalid_request_error', 'bad_request'],
+  401: ['authentication_error', 'unauthorized'],
+  403: ['permission_error', 'forbidden'],
+  404: ['invalid_request_error', 'not_found'],
+  405: ['invalid_request_error', 'method_not_allowed'],
+  408: ['invalid_request_error', 'request_timeout'],
+  413: ['invalid_request_error', 'too_large'],
+  415: ['invalid_request_error', 'unsupported_media_type'],
+  431: ['invalid_request_error', 'headers_too_large'],
+  500: ['server_error', 'internal'],
+  503: ['server_error', 'unavailable'],
+};
+
+/** `{"error": {message, type, code}}` as text. */
+export function errorBody(status: number, message: string): string {
+  const [type, code] = codes[status] ?? ['invalid_request_error', 'error'];
+  return JSON.stringify({ error: { message, type, code } });
+}
+
+export function sendError(response: ServerResponse, error: HttpError): void {
+  send(response, error.status, 'application/json', errorBody(error.status, error.message), error.headers);
+}
+
+export function sendJson(response: ServerResponse, status: number, value: unknown, headers?: OutgoingHttpHeaders): void {
+  send(response, status, 'application/json', JSON.stringify(value), headers);
+}
+
+/** Sends a whole answer. Does nothing when the client is gone or was answered. */
+export function send(response: ServerResponse, status: number, type: string, body: string | null, headers?: OutgoingHttpHeaders): void {
+  if (response.headersSent || response.destroyed) return;
+  writeHead(response, status, type, body, headers);
+  response.end(body ?? undefined);
+}
+
+/** Answers while the client may still be sending: completes the answer, reads on for a moment and closes. */
+export function sendErrorAndClose(request: IncomingMessage, response: ServerResponse, error: HttpError): void {
+  if (response.headersSent || response.destroyed) return;
+  const body = errorBody(error.status, error.message);
+  writeHead(response, error.status, 'application/json', body, { ...error.headers, connection: 'close' });
+  response.write(body);
+  const finish = () => {
+    clearTimeout(timer);
+    response.end();
+  };
+  const timer = setTimeout(finish, LINGER_MS);
+  request.once('end', finish).once('close', finish).resume();
+}
+
+function writeHead(response: ServerResponse, status: number, type: string, body: string | null, headers?: OutgoingHttpHeaders): void {
+  response.setTimeout(REPLY_IDLE_MS, () => response.destroy());
+  response.writeHead(status, {
+    ...(body === null ? {} : { 'content-type': `${type}; charset=utf-8`, 'content-length': Buffer.byteLength(body) }),
+    'cache-control': 'no-store',
+    'x-content-type-options': 'nosniff',
+    ...headers,
+  });
+}
+
+/** Refuses an upgrade, or answers a connection that has no ServerResponse, and closes it. */
+export function refuseSocket(socket: Duplex, error: HttpError): void {
+  if (!socket.writable || socket.destroyed) {
+    socket.destroy();
+    return;
+  }
+  const body = errorBody(error.status, error.message);
+  const extra = Object.entries(error.headers ?? {}).map(([name, value]) => `${name}: ${value}\r\n`);
+  socket.once('error', () => socket.destroy());
+  socket.end(
+    `HTTP/1.1 ${error.status} ${STATUS_CODES[error.status] ?? ''}\r\ncontent-type: application/json; charset=utf-8\r\n` +
+      `content-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n${extra.join('')}\r\n${body}`,
+    () => socket.destroy(),
+  );
+}
+
+/**
+ * Reads a body of at most `limit` bytes.
+ * @throws BodyError as soon as it is known to be longer; any other error when the client goes away.
+ */
+export function readBody(request: IncomingMessage, response: ServerResponse, limit: number): Promise<Uint8Array> {
+  const tooLong = () => new BodyError(`The body is larger than ${limit} bytes (server.max_message_bytes).`);
+  if (Number(request.headers['content-length'] ?? 0) > limit) return Promise.reject(tooLong());
+  if (request.headers.expect !== undefined) response.writeContinue();
+  return new Promise((resolve, reject) => {
+    const parts: Buffer[] = [];
+    let size = 0;
+    request.on('data', (part: Buffer) => {
+      size += part.length;
+      if (size > limit) {
+        parts.length = 0;
+        reject(tooLong());
+      } else parts.push(part);
+    });
+    request.once('end', () => resolve(Buffer.concat(parts)));
+    request.once('error', reject);
+    request.once('close', () => reject(new Error('the client closed the connection')));
+  });
+}

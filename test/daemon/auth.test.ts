@@ -1,0 +1,109 @@
+/** The token file and the ways a client may show the token. */
+import assert from 'node:assert/strict';
+import { chmodSync, existsSync, mkdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { createAuth, loadOrCreateToken, shownToken } from '../../daemon/auth.js';
+import { StartError } from '../../daemon/start-error.js';
+import { startFront, testConfig } from '../helpers/front.js';
+import { rawRequest, upgradeLines } from '../helpers/raw-http.js';
+import { tempFolder } from '../helpers/temp-folder.js';
+
+const folder = () => tempFolder();
+const refusedWith = (exitCode: number, text: RegExp) => (error: unknown) =>
+  error instanceof StartError && error.exitCode === exitCode && text.test(error.message);
+
+test('a token is made once, with 256 random bits and mode 0600, and read again', () => {
+  const file = join(folder(), 'token');
+  const token = loadOrCreateToken(file);
+  assert.equal(Buffer.from(token, 'base64url').length, 32);
+  assert.equal(statSync(file).mode & 0o777, 0o600);
+  assert.equal(loadOrCreateToken(file), token);
+  assert.notEqual(loadOrCreateToken(join(folder(), 'token')), token);
+});
+
+test('a token file that group or world can touch stops the start', () => {
+  for (const mode of [0o640, 0o604, 0o660, 0o620, 0o610, 0o644, 0o777]) {
+    const file = join(folder(), 'token');
+    loadOrCreateToken(file);
+    chmodSync(file, mode);
+    assert.throws(() => loadOrCreateToken(file), refusedWith(77, /chmod 600/), mode.toString(8));
+  }
+});
+
+test('a symbolic link, a folder and a dangling link are no token files, and nothing is written through them', () => {
+  const dir = folder();
+  const real = join(dir, 'real');
+  loadOrCreateToken(real);
+  const link = join(dir, 'link');
+  symlinkSync(real, link);
+  assert.throws(() => loadOrCreateToken(link), refusedWith(77, /symbolic link/));
+  const dangling = join(dir, 'dangling');
+  symlinkSync(join(dir, 'elsewhere'), dangling);
+  assert.throws(() => loadOrCreateToken(dangling), refusedWith(77, /symbolic link/));
+  assert.equal(existsSync(join(dir, 'elsewhere')), false);
+  mkdirSync(join(dir, 'sub'));
+  assert.throws(() => loadOrCreateToken(join(dir, 'sub')), refusedWith(77, /not a regular file/));
+});
+
+test('a file that holds no proper token stops the start', () => {
+  for (const text of ['', 'short', 'two words and more of them', 'x'.repeat(2000)]) {
+    const file = join(folder(), 'token');
+    writeFileSync(file, text, { mode: 0o600 });
+    assert.throws(() => loadOrCreateToken(file), refusedWith(78, /must hold one token/));
+  }
+});
+
+test('mode none is for loopback only and ed25519 is refused', () => {
+  const file = join(folder(), 'token');
+  const open = testConfig({ server: { host: '0.0.0.0' } });
+  assert.throws(() => createAuth(open, file), refusedWith(78, /auth\.mode = "token"/));
+  assert.equal(createAuth(testConfig(), file).token, null);
+  assert.equal(existsSync(file), false);
+  assert.throws(() => createAuth(testConfig({ auth: { mode: 'ed25519' } }), file), refusedWith(78, /not supported/));
+  assert.match(createAuth(testConfig({ auth: { mode: 'token' }, server: { host: '0.0.0.0' } }), file).token ?? '', /^[\w-]{43}$/);
+});
+
+test('the token is found in the header and in the subprotocol, and nowhere else', () => {
+  assert.equal(shownToken({ authorization: 'Bearer abc' }), 'abc');
+  assert.equal(shownToken({ authorization: 'bearer  abc ' }), 'abc');
+  assert.equal(shownToken({ authorization: 'Basic abc' }), null);
+  assert.equal(shownToken({ authorization: 'Bearer a b' }), null);
+  assert.equal(shownToken({ 'sec-websocket-protocol': 'jsonrpc, bearer.abc' }), 'abc');
+  assert.equal(shownToken({ 'sec-websocket-protocol': 'jsonrpc' }), null);
+  assert.equal(shownToken({}), null);
+});
+
+test('without the token only health, ready and version answer; everything else is 401 with a challenge', async () => {
+  const file = join(folder(), 'token');
+  const auth = createAuth(testConfig({ auth: { mode: 'token' } }), file);
+  const token = readFileSync(file, 'utf8').trim();
+  const front = await startFront({ auth });
+  const host = 'Host: localhost';
+  const get = (path: string, ...extra: string[]) => rawRequest(front.port, [`GET ${path} HTTP/1.1`, host, ...extra]);
+  const post = (...extra: string[]) =>
+    rawRequest(front.port, ['POST /rpc HTTP/1.1', host, 'Content-Type: application/json', 'Content-Length: 2', ...extra], '{}');
+  try {
+    for (const path of ['/health', '/ready', '/version']) assert.equal((await get(path)).status, 200, path);
+    for (const path of ['/', '/openrpc.json']) {
+      const refused = await get(path);
+      assert.equal(refused.status, 401, path);
+      assert.match(refused.headers.get('www-authenticate') ?? '', /^Bearer/);
+      assert.equal((await get(path, `Authorization: Bearer ${token}`)).status, 200, path);
+      assert.equal((await get(`${path}?token=${token}`)).status, 401, 'a token in the URL is not looked at');
+    }
+    assert.equal((await post()).status, 401);
+    assert.equal((await post(`Authorization: Bearer ${token}x`)).status, 401);
+    assert.equal((await post(`Authorization: Bearer ${token}`)).status, 200);
+    assert.deepEqual(front.posts, ['{}']);
+
+    assert.equal((await rawRequest(front.port, upgradeLines('/', [host]))).status, 401);
+    const wrong = await rawRequest(front.port, upgradeLines('/', [host, 'Sec-WebSocket-Protocol: jsonrpc, bearer.nope']));
+    assert.equal(wrong.status, 401);
+    const right = await rawRequest(front.port, upgradeLines('/', [host, `Sec-WebSocket-Protocol: jsonrpc, bearer.${token}`]));
+    assert.equal(right.status, 101);
+    assert.equal(right.headers.get('sec-websocket-protocol'), 'jsonrpc', 'the token is not sent back');
+  } finally {
+    await front.close();
+  }
+});

@@ -1,0 +1,155 @@
+/**
+ * The verbs that need an engine, with the embedded model: in process, and against a daemon that `serve` started. Exact answers: the
+ * model is greedy here.
+ */
+import assert from 'node:assert/strict';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { after, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+
+const main = fileURLToPath(new URL('../../../daemon/cli/main.js', import.meta.url));
+const home = mkdtempSync(join(tmpdir(), 'inferd-verbs-'));
+after(() => rmSync(home, { recursive: true, force: true }));
+const env = { PATH: process.env['PATH'], HOME: home, XDG_RUNTIME_DIR: join(home, 'run') };
+
+interface Result {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+const start = (args: readonly string[], runtimeDir = env.XDG_RUNTIME_DIR): ChildProcess =>
+  spawn(process.execPath, [main, ...args], { env: { ...env, XDG_RUNTIME_DIR: runtimeDir }, cwd: home });
+
+function finish(child: ChildProcess, stdin = ''): Promise<Result> {
+  const result = { stdout: '', stderr: '' };
+  child.stdout?.setEncoding('utf8').on('data', (text: string) => (result.stdout += text));
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => (result.stderr += text));
+  child.stdin?.end(stdin);
+  return new Promise((resolve) => child.on('close', (code) => resolve({ code, ...result })));
+}
+
+const inferd = (args: readonly string[], stdin = ''): Promise<Result> => finish(start(args), stdin);
+const question = 'What is 123 + 456?';
+const sum = '123 + 456 = 579';
+
+const set = join(home, 'set.jsonl');
+const message = (content: string) => [{ role: 'user', content }];
+writeFileSync(
+  set,
+  [
+    { task: 'add', messages: message(question), want: sum, got: sum },
+    { task: 'add', messages: message('What is 2 + 2?'), want: '2 + 2 = 5', got: '2 + 2 = 4' },
+    { task: 'bad', messages: [{ role: 3 }], want: '' },
+  ]
+    .map((line) => JSON.stringify(line))
+    .join('\n'),
+);
+
+test('run answers without a daemon, and prints nothing but the answer into a pipe', async () => {
+  assert.deepEqual(await inferd(['run', question]), { code: 0, stdout: sum, stderr: '' });
+});
+
+test('run reads the prompt from stdin and prints the whole object with --json', async () => {
+  const { code, stdout } = await inferd(['run', '--json', '-'], `${question}\n`);
+  const answer = JSON.parse(stdout) as {
+    object: string;
+    choices: { message: { content: string } }[];
+    usage: { completion_tokens: number };
+  };
+  assert.equal(code, 0);
+  assert.equal(answer.object, 'chat.completion');
+  assert.equal(answer.choices[0]?.message.content, sum);
+  assert.ok(answer.usage.completion_tokens > 0);
+});
+
+test('Ctrl-C in the middle of an answer exits with 130, and a reader that goes away ends run quietly', async () => {
+  const long = 'Tell me a story about a mouse named Alan.';
+  const interrupted = start(['run', long]);
+  interrupted.stdout?.once('data', () => interrupted.kill('SIGINT'));
+  assert.equal((await finish(interrupted)).code, 130);
+  const unread = start(['run', long]);
+  unread.stdout?.once('data', () => unread.stdout?.destroy());
+  const { code, stderr } = await finish(unread);
+  assert.deepEqual({ code, stderr }, { code: 0, stderr: '' });
+});
+
+test('settings that the engine refuses are a configuration error in one sentence', async () => {
+  const { code, stdout, stderr } = await inferd(['run', '--set', 'cache.num_gpu_blocks_override=3', 'x']);
+  assert.equal(code, 78);
+  assert.equal(stdout, '');
+  assert.match(stderr, /^inferd: The KV cache would have 3 blocks .*\n$/);
+});
+
+test('serve, then run, chat, eval, ps and status use the daemon, and stop ends it', async () => {
+  const daemon = start(['serve', '--json', '--set', 'server.port=0', '--set', 'auth.mode=token', '--set', 'log.level=warn']);
+  const events: { event: string; ws?: string; exit_code?: number }[] = [];
+  const ended = new Promise<number | null>((resolve) => daemon.on('close', resolve));
+  try {
+    await new Promise<void>((resolve, reject) => {
+      createInterface({ input: daemon.stdout as NonNullable<typeof daemon.stdout> }).on('line', (line) => {
+        events.push(JSON.parse(line) as (typeof events)[number]);
+        if (events.at(-1)?.event === 'ready') resolve();
+      });
+      daemon.on('close', () => reject(new Error('serve ended before it was ready')));
+    });
+    assert.equal(events[0]?.event, 'starting');
+    assert.ok(events.some((e) => e.event === 'progress'));
+    const address = events.at(-1)?.ws ?? '';
+
+    assert.deepEqual(await inferd(['run', question]), { code: 0, stdout: sum, stderr: '' });
+    const other = await inferd(['run', '--model', 'other', 'x']);
+    assert.equal(other.code, 66);
+    assert.match(other.stderr, /serves "demo".*leave --model away/);
+    const long = await inferd(['run', '--max-tokens', '5000', 'x']);
+    assert.equal(long.code, 65);
+
+    const talk = await inferd(['chat'], 'My name is John.\n/nope\nWhat is my name?\n/system Be kind.\n/clear\n/quit\nnever asked\n');
+    assert.equal(talk.code, 0);
+    assert.deepEqual(talk.stdout.trimEnd().split('\n'), [
+      'Nice to meet you, John!',
+      'There is no command /nope; /help lists them.',
+      'Your name is John.',
+      'System message: Be kind.',
+      'The conversation is forgotten.',
+    ]);
+
+    const report = await inferd(['eval', set, '--json']);
+    assert.equal(report.code, 64, 'the refused case decides the exit code');
+    const { tasks, wrong } = JSON.parse(report.stdout) as { tasks: Record<string, unknown>[]; wrong: { line: number }[] };
+    assert.deepEqual(tasks[0], { task: 'add', n: 2, exact: 1, exact_match: 0.5, got_cases: 2, got_equal: 2, failed: 0 });
+    assert.deepEqual(
+      wrong.map((w) => w.line),
+      [2, 3],
+    );
+    assert.match((await inferd(['eval', set, '--n', '2'])).stdout, /^add +2 +1 +0\.500 +1\.000 +0$/m);
+
+    assert.match((await inferd(['ps'])).stdout, /^demo +LlamaForCausalLM .* ready +cpu .*\n\nNo requests are running or queued\.\n$/m);
+    const status = JSON.parse((await inferd(['status', '--json'])).stdout) as {
+      healthy: boolean;
+      address: string;
+      stats: { kv: { used_blocks: number } };
+    };
+    assert.deepEqual([status.healthy, status.address, status.stats.kv.used_blocks], [true, address, 0]);
+
+    const second = await inferd(['serve', '--set', 'server.port=0', '--set', 'log.level=silent']);
+    assert.deepEqual([second.code, second.stderr], [69, `inferd: An inferd daemon is already running at ${address}.\n`]);
+    const { port } = new URL(address);
+    const samePort = await finish(start(['serve', '--set', `server.port=${port}`, '--set', 'log.level=silent'], join(home, 'run2')));
+    assert.equal(samePort.code, 69);
+    assert.match(samePort.stderr, /^inferd: Cannot listen on 127\.0\.0\.1:\d+: .*in use/);
+
+    const stopped = await inferd(['stop']);
+    assert.equal(stopped.code, 0);
+    assert.match(stopped.stdout, /takes no new requests and finishes the running ones\.\nIt has stopped\.\n$/);
+    assert.equal(await ended, 0);
+    assert.deepEqual(events.at(-1), { event: 'stopped', exit_code: 0 });
+    assert.equal((await inferd(['status'])).code, 69);
+  } finally {
+    daemon.kill('SIGKILL');
+  }
+});

@@ -1,0 +1,227 @@
+/** WebSocket connections over real sockets: frames, limits, heartbeat, send buffers, closing. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { test } from 'node:test';
+import { WebSocket } from 'ws';
+import { type Front, type FrontOptions, startFront } from '../helpers/front.js';
+import { rawConnect, rawRequest, readReply, upgradeLines } from '../helpers/raw-http.js';
+
+async function withFront(options: FrontOptions, run: (front: Front) => Promise<void>): Promise<void> {
+  const front = await startFront(options);
+  try {
+    await run(front);
+  } finally {
+    await front.close();
+  }
+}
+
+async function open(front: Front, protocols: string | string[] = [], options: object = {}): Promise<WebSocket> {
+  const ws = new WebSocket(`ws://127.0.0.1:${front.port}/`, protocols, options);
+  ws.on('error', () => {});
+  await once(ws, 'open');
+  return ws;
+}
+const closeCode = async (ws: WebSocket): Promise<number> => (await once(ws, 'close'))[0] as number;
+
+test('text goes both ways on jsonrpc and without a subprotocol, bytes on jsonrpc.msgpack', () =>
+  withFront({}, async (front) => {
+    for (const protocols of [[], ['jsonrpc'], ['jsonrpc', 'bearer.x'], ['foo', 'jsonrpc']]) {
+      const ws = await open(front, protocols);
+      assert.equal(ws.protocol, protocols.includes('jsonrpc') ? 'jsonrpc' : '');
+      ws.send('{"é":1}');
+      const [data, isBinary] = (await once(ws, 'message')) as [Buffer, boolean];
+      assert.deepEqual([data.toString(), isBinary], ['{"é":1}', false]);
+      ws.close();
+    }
+    const packed = await open(front, 'jsonrpc.msgpack');
+    packed.send(Buffer.from([0x80]));
+    const [data, isBinary] = (await once(packed, 'message')) as [Buffer, boolean];
+    assert.deepEqual([[...data], isBinary], [[0x80], true]);
+    assert.equal(front.sessions.at(-1)?.options.encoding, 'msgpack');
+    packed.close();
+  }));
+
+test('a client that offers only unknown subprotocols is refused before 101', () =>
+  withFront({}, async (front) => {
+    const reply = await rawRequest(front.port, upgradeLines('/', ['Host: localhost', 'Sec-WebSocket-Protocol: graphql-ws']));
+    assert.equal(reply.status, 400);
+    assert.match(reply.body, /jsonrpc\.msgpack/);
+  }));
+
+test('a frame of the wrong kind closes with 1003 and never reaches the session', () =>
+  withFront({}, async (front) => {
+    const text = await open(front, 'jsonrpc');
+    text.send(Buffer.from('{}'));
+    assert.equal(await closeCode(text), 1003);
+    const packed = await open(front, 'jsonrpc.msgpack');
+    packed.send('{}');
+    assert.equal(await closeCode(packed), 1003);
+    await Promise.all(front.sessions.map((s) => s.until('close')));
+    assert.deepEqual(
+      front.sessions.map((s) => s.events),
+      [['close'], ['close']],
+    );
+  }));
+
+test('bad UTF-8 closes with 1007, an oversized message with 1009, whole or in fragments', () =>
+  withFront({ config: { server: { max_message_bytes: 2048 } } }, async (front) => {
+    const bad = await open(front);
+    bad.send(Buffer.from([0x22, 0xc3, 0x28, 0x22]), { binary: false });
+    assert.equal(await closeCode(bad), 1007);
+    const fits = await open(front);
+    fits.send('x'.repeat(2048));
+    await once(fits, 'message');
+    fits.send('x'.repeat(2049));
+    assert.equal(await closeCode(fits), 1009);
+    const parts = await open(front);
+    for (let i = 0; i < 5; i++) parts.send('x'.repeat(500), { fin: false });
+    assert.equal(await closeCode(parts), 1009);
+  }));
+
+test('no compression is agreed on', () =>
+  withFront({}, async (front) => {
+    const ws = await open(front, [], { perMessageDeflate: true });
+    assert.equal(ws.extensions, '');
+    ws.close();
+  }));
+
+test('connections over the limit are refused with 503 until one is closed', () =>
+  withFront({ config: { server: { max_connections: 2 } } }, async (front) => {
+    const first = await open(front);
+    await open(front);
+    const third = await rawRequest(front.port, upgradeLines('/', ['Host: localhost']));
+    assert.equal(third.status, 503);
+    assert.equal((await rawRequest(front.port, ['GET /health HTTP/1.1', 'Host: localhost'])).status, 200, 'probes still answer');
+    first.close();
+    await front.sessions[0]!.until('close');
+    const fourth = await open(front);
+    assert.equal(front.sockets.count(), 2);
+    fourth.close();
+  }));
+
+test('a peer that answers pings stays, one that does not is dropped', () =>
+  withFront({ config: { server: { ping_interval_s: 0.1 } } }, async (front) => {
+    const good = await open(front);
+    const deaf = await open(front, [], { autoPong: false });
+    assert.equal(await closeCode(deaf), 1006);
+    await front.sessions[1]!.until('close');
+    let pings = 0;
+    good.on('ping', () => pings++);
+    while (pings < 4) await once(good, 'ping');
+    assert.equal(good.readyState, good.OPEN);
+    good.close();
+  }));
+
+test('a peer that takes nothing for long is dropped although pings cannot reach it', () =>
+  withFront({ config: { server: { ping_interval_s: 0.1, slow_client_timeout_s: 0.2 } } }, async (front) => {
+    const ws = await open(front);
+    ws.pause();
+    const session = front.sessions[0]!;
+    for (let i = 0; i < 64; i++) session.wire.send('x'.repeat(1 << 20));
+    await session.until('close');
+    ws.terminate();
+  }));
+
+test('the send buffer is counted while a reader stalls, and writable comes when it has drained', () =>
+  withFront({}, async (front) => {
+    const ws = await open(front);
+    ws.pause();
+    const session = front.sessions[0]!;
+    const message = 'y'.repeat(1 << 20);
+    const count = 24;
+    for (let i = 0; i < count; i++) session.wire.send(message);
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    assert.ok(session.wire.bufferedBytes() > 1 << 20, 'the kernel cannot hold it all');
+    assert.equal(session.events.includes('writable'), false);
+    let received = 0;
+    const all = new Promise<void>((resolve) => {
+      ws.on('message', (data) => {
+        assert.equal((data as Buffer).length, message.length);
+        if (++received === count) resolve();
+      });
+    });
+    ws.resume();
+    await Promise.all([all, session.until('writable')]);
+    assert.equal(session.wire.bufferedBytes(), 0);
+    ws.close();
+  }));
+
+test('a session can stop the reading of its socket and go on later', () =>
+  withFront({}, async (front) => {
+    const ws = await open(front);
+    const session = front.sessions[0]!;
+    session.wire.setReading?.(false);
+    await new Promise((resolve) => setImmediate(resolve));
+    ws.send('later');
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    assert.deepEqual(session.events, []);
+    session.wire.setReading?.(true);
+    await session.until('text');
+    ws.close();
+  }));
+
+test('messages sent in one turn leave in one write', () =>
+  withFront(
+    {
+      onReceive(this: never) {},
+    },
+    async (front) => {
+      const socket = rawConnect(front.port);
+      socket.write(`${upgradeLines('/', ['Host: localhost']).join('\r\n')}\r\n\r\n`);
+      assert.equal((await readReply(socket)).status, 101);
+      const session = front.sessions[0]!;
+      const parts: number[] = [];
+      socket.on('data', (part) => parts.push(part.length));
+      for (let i = 0; i < 10; i++) session.wire.send('z'.repeat(50));
+      while (parts.reduce((a, b) => a + b, 0) < 520) await once(socket, 'data');
+      assert.equal(parts.length, 1);
+      socket.destroy();
+    },
+  ));
+
+test('a session that throws costs its connection, not the daemon', () =>
+  withFront(
+    {
+      onReceive() {
+        throw new Error('a bug');
+      },
+    },
+    async (front) => {
+      const ws = await open(front);
+      ws.send('{}');
+      assert.equal(await closeCode(ws), 1011);
+      assert.equal((await rawRequest(front.port, ['GET /health HTTP/1.1', 'Host: localhost'])).status, 200);
+    },
+  ));
+
+test('closing all sends what is buffered first, then 1001', () =>
+  withFront({}, async (front) => {
+    const ws = await open(front);
+    const session = front.sessions[0]!;
+    const seen: string[] = [];
+    ws.on('message', (data) => seen.push((data as Buffer).toString()));
+    front.sockets.announceShutdown();
+    for (let i = 0; i < 100; i++) session.wire.send(String(i));
+    const code = closeCode(ws);
+    await front.sockets.closeAll(2000);
+    assert.equal(await code, 1001);
+    assert.deepEqual(
+      seen,
+      Array.from({ length: 100 }, (_, i) => String(i)),
+    );
+    assert.deepEqual(session.events, ['shutdown', 'close']);
+    session.wire.send('after the end');
+    assert.equal(front.sockets.count(), 0);
+  }));
+
+test('a peer that ignores the close frame is cut off in time', () =>
+  withFront({}, async (front) => {
+    const socket = rawConnect(front.port);
+    socket.write(`${upgradeLines('/', ['Host: localhost']).join('\r\n')}\r\n\r\n`);
+    await readReply(socket);
+    const gone = once(socket, 'close');
+    await front.sockets.closeAll(200);
+    socket.resume();
+    await gone;
+    assert.equal(front.sockets.count(), 0);
+  }));

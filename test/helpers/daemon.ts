@@ -1,0 +1,59 @@
+/** A real daemon with the embedded model inside the test process: its own folders, a free port, a quiet log. */
+
+import { join } from 'node:path';
+import { silentLog } from '../../actors/runtime/log.js';
+import { loadConfig } from '../../config/load.js';
+import { resolveModelFolder } from '../../config/model-folder.js';
+import { type Daemon, startDaemon } from '../../daemon/daemon.js';
+import { type Answer, RpcSocket } from './rpc-socket.js';
+import { tempFolder } from './temp-folder.js';
+
+export interface TestDaemon {
+  readonly daemon: Daemon;
+  readonly ws: string;
+  readonly http: string;
+  readonly env: NodeJS.ProcessEnv;
+  /** A new connection. */
+  open(protocols?: string | string[]): Promise<RpcSocket>;
+  stats(): Promise<Answer>;
+  /** Resolves with the statistics when no request holds a KV block any more. @throws when that takes too long. */
+  untilFreed(): Promise<Answer>;
+  close(): Promise<void>;
+}
+
+/** Folders for one daemon, and nothing of the user's environment that could change it. */
+export function privateEnv(): NodeJS.ProcessEnv & { readonly HOME: string } {
+  const home = tempFolder();
+  const path = process.env['PATH'];
+  return { HOME: home, XDG_RUNTIME_DIR: join(home, 'run'), ...(path === undefined ? {} : { PATH: path }) };
+}
+
+/** `sets`: "section.key=value", as for --set. */
+export async function startTestDaemon(sets: readonly string[] = []): Promise<TestDaemon> {
+  const env = privateEnv();
+  const { config } = loadConfig({ sets: ['server.port=0', 'inference.threads=2', ...sets], env });
+  const daemon = await startDaemon({ config, model: resolveModelFolder(config, env), log: silentLog, publish: true, signals: false, env });
+  const { ws, http } = daemon.addresses;
+  const control = await RpcSocket.open(ws);
+  const stats = () => control.call('stats.get');
+  return {
+    daemon,
+    ws,
+    http,
+    env,
+    stats,
+    open: (protocols = []) => RpcSocket.open(ws, protocols),
+    async untilFreed() {
+      for (let i = 0; i < 400; i++) {
+        const now = await stats();
+        if (now.kv?.used_blocks === 0 && now.requests?.running === 0 && now.requests.waiting === 0) return now;
+        await new Promise((resolve) => setTimeout(resolve, 10));
+      }
+      throw new Error(`blocks are still held: ${JSON.stringify(await stats())}`);
+    },
+    async close() {
+      await control.close();
+      await daemon.stop('the test is over');
+    },
+  };
+}

@@ -1,0 +1,118 @@
+/**
+ * A NativeEngine without a model, for the real executor loop: FakeExecutor behind the addon's interface. Loaded by executor threads
+ * through `executorModule`; the URL's query sets it up, so that nothing global does:
+ *   vocab      size of the vocabulary
+ *   stepMs     how long a step takes; native waits block as the addon's do
+ *   failStep   this step comes back with an error code
+ *   failLoad   loading throws, with this message
+ *   fatal      these faults are fatal
+ */
+import { engineFault } from '../../actors/messages/errors.js';
+import { PLAN, RESULT } from '../../actors/messages/step.js';
+import { BrokenInvariant } from '../../actors/runtime/invariant.js';
+import type { EngineOptions, LoadProgress, NativeEngine, NativeModelInfo } from '../../native/index.js';
+import { FakeExecutor } from './fake-executor.js';
+
+export interface FakeEngineSettings {
+  readonly vocab?: number;
+  readonly stepMs?: number;
+  readonly failStep?: number;
+  readonly failLoad?: string;
+  readonly fatal?: boolean;
+}
+
+/** The `executorModule` that runs with these settings. */
+export function fakeEngineModule(settings: FakeEngineSettings = {}): string {
+  const url = new URL(import.meta.url);
+  url.search = '';
+  for (const [key, value] of Object.entries(settings)) url.searchParams.set(key, String(value));
+  return url.href;
+}
+
+const query = new URL(import.meta.url).searchParams;
+const number = (name: string, otherwise: number): number => Number(query.get(name) ?? otherwise);
+const MIB = 2 ** 20;
+
+export function createEngine(options: EngineOptions): NativeEngine {
+  return new FakeNativeEngine(options);
+}
+
+class FakeNativeEngine implements NativeEngine {
+  readonly #options: EngineOptions;
+  readonly #sleepWord = new Int32Array(new SharedArrayBuffer(4));
+  #numBlocks = 0;
+  #loaded = 0;
+  #executor: FakeExecutor | null = null;
+  /** When each step in flight ends. */
+  readonly #dueMs: number[] = [];
+  #steps = 0;
+
+  constructor(options: EngineOptions) {
+    this.#options = options;
+  }
+
+  load(maxBytes: number): LoadProgress {
+    const message = query.get('failLoad');
+    if (message !== null) throw Object.assign(new Error(message), { code: 'bad_model', fatal: query.has('fatal') });
+    this.#loaded = Math.min(128 * MIB, this.#loaded + maxBytes);
+    return { doneBytes: this.#loaded, totalBytes: 128 * MIB, done: this.#loaded === 128 * MIB };
+  }
+
+  info(): NativeModelInfo {
+    return {
+      architecture: 'Fake',
+      vocabSize: number('vocab', 1000),
+      numLayers: 1,
+      hiddenSize: 1,
+      maxPositions: this.#options.maxModelLen,
+      parameters: 1,
+      weightBytes: 1,
+      dtype: 'f32',
+      blockBytes: 1024,
+      stepBytes: MIB,
+      freeBytes: 1024 * MIB,
+      totalBytes: 2048 * MIB,
+      backend: 'fake',
+    };
+  }
+
+  allocateKv(numBlocks: number): void {
+    this.#numBlocks = numBlocks;
+  }
+
+  submit(plan: Uint8Array): void {
+    const { blockSize, maxSlots, maxBatchTokens } = this.#options;
+    const epoch = new Int32Array(plan.slice().buffer)[PLAN.epoch] ?? 0;
+    const vocabSize = number('vocab', 1000);
+    this.#executor ??= new FakeExecutor({ numBlocks: this.#numBlocks, blockSize, maxSlots, maxBatchTokens, vocabSize, epoch });
+    if (this.#executor.pending >= 2) throw new BrokenInvariant('three steps in flight');
+    this.#executor.submit(plan);
+    this.#dueMs.push(Math.max(performance.now(), this.#dueMs.at(-1) ?? 0) + number('stepMs', 0));
+  }
+
+  wait(result: Uint8Array, timeoutMs: number): number {
+    const due = this.#dueMs[0];
+    if (due === undefined || this.#executor === null) return 0;
+    const leftMs = due - performance.now();
+    if (leftMs > 0) Atomics.wait(this.#sleepWord, 0, 0, Math.min(leftMs, timeoutMs));
+    if (performance.now() < due) return 0;
+    this.#dueMs.shift();
+    const body = this.#executor.takeResult();
+    if (body === null) throw new BrokenInvariant('a step without a result');
+    result.set(body);
+    this.#steps++;
+    if (this.#steps === number('failStep', 0)) {
+      const words = new Int32Array(result.buffer, 0, RESULT.headerWords);
+      words[RESULT.errorCode] = query.has('fatal') ? engineFault.fatal : engineFault.step;
+    }
+    return body.byteLength;
+  }
+
+  pending(): number {
+    return this.#dueMs.length;
+  }
+
+  close(): void {
+    this.#executor = null;
+  }
+}

@@ -1,0 +1,139 @@
+/** The HTTP and WebSocket front of the daemon on a free port with a session that echoes, without engine and rpc. */
+import type { Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { silentLog } from '../../actors/runtime/log.js';
+import { type Config, schema } from '../../config/schema.js';
+import type { Auth } from '../../daemon/auth.js';
+import { gateRules } from '../../daemon/gate.js';
+import { createHttpServer, defaultHttpTimeouts, type HttpTimeouts } from '../../daemon/http.js';
+import { createRoutes } from '../../daemon/http-routes.js';
+import { createSockets, type Encoding, type Session, type Sockets } from '../../daemon/websocket.js';
+import type { Wire } from '../../rpc/wire.js';
+import { eventually } from './eventually.js';
+
+/** Defaults of the option table with some values replaced. */
+export function testConfig(changes: { readonly [S in keyof Config]?: Partial<Config[S]> } = {}): Config {
+  const sections = Object.entries(schema).map(([name, options]) => {
+    const defaults = Object.fromEntries(Object.entries(options).map(([key, option]) => [key, option.default]));
+    return [name, { ...defaults, ...changes[name as keyof Config] }];
+  });
+  return Object.fromEntries(sections) as Config;
+}
+
+/** A session that writes down what happens to it; its answer to each message is up to `onReceive`. */
+export class RecordingSession implements Session {
+  readonly wire: Wire;
+  readonly options: { readonly encoding: Encoding; readonly admin: boolean };
+  readonly events: string[] = [];
+  pending = 0;
+  readonly #onReceive: (session: RecordingSession, data: string | Uint8Array) => void;
+
+  constructor(wire: Wire, options: { encoding: Encoding; admin: boolean }, onReceive: RecordingSession['receive'] | undefined) {
+    this.wire = wire;
+    this.options = options;
+    this.#onReceive = onReceive ? (_, data) => onReceive.call(this, data) : (_, data) => wire.send(data);
+  }
+  receive(data: string | Uint8Array): void {
+    this.#note(typeof data === 'string' ? 'text' : 'bytes');
+    this.#onReceive(this, data);
+  }
+  writable(): void {
+    this.#note('writable');
+  }
+  close(): void {
+    this.#note('close');
+  }
+  shutdown(): void {
+    this.#note('shutdown');
+  }
+  /** Resolves when `event` has happened. */
+  until(event: string): Promise<void> {
+    return eventually(event, () => this.events.includes(event));
+  }
+  #note(event: string): void {
+    this.events.push(event);
+  }
+}
+
+export interface Front {
+  readonly port: number;
+  readonly server: Server;
+  readonly sockets: Sockets;
+  readonly sessions: RecordingSession[];
+  /** Bodies that reached JSON-RPC. */
+  readonly posts: string[];
+  healthy: boolean;
+  accepting: boolean;
+  close(): Promise<void>;
+}
+
+export interface FrontOptions {
+  readonly config?: { readonly [S in keyof Config]?: Partial<Config[S]> };
+  readonly auth?: Auth;
+  readonly timeouts?: Partial<HttpTimeouts>;
+  readonly onReceive?: RecordingSession['receive'];
+  /** Listen on this Unix socket instead of a port. */
+  readonly path?: string;
+}
+
+export async function startFront(options: FrontOptions = {}): Promise<Front> {
+  const config = testConfig(options.config);
+  const sessions: RecordingSession[] = [];
+  const posts: string[] = [];
+  const sockets = createSockets({
+    config: config.server,
+    log: silentLog,
+    openSession(wire, session) {
+      sessions.push(new RecordingSession(wire, session, options.onReceive));
+      return sessions[sessions.length - 1]!; // just pushed
+    },
+  });
+  const accepting = () => front.accepting;
+  const routes = createRoutes({
+    engine: { healthy: () => front.healthy, state: () => (front.healthy ? 'ready' : 'starting') },
+    rpc: {
+      handlePost: async (body) => {
+        posts.push(Buffer.from(body).toString());
+        return posts[posts.length - 1] === '"note"' ? { status: 204, body: null } : { status: 200, body: '{"jsonrpc":"2.0"}' };
+      },
+      openrpc: () => ({ openrpc: '1.3.2' }),
+    },
+    version: '0.0.0',
+    maxBodyBytes: config.server.max_message_bytes,
+    webUi: config.server.web_ui,
+    accepting,
+  });
+  const rules = gateRules(config.auth);
+  const server = createHttpServer({
+    routes,
+    auth: options.auth ?? { token: null, authorize: () => true },
+    rules: () => rules,
+    log: silentLog,
+    maxConnections: config.server.max_connections + 64,
+    timeouts: { ...defaultHttpTimeouts, ...options.timeouts },
+    accepting,
+    upgrade: sockets.upgrade,
+  });
+  await new Promise<void>((resolve) => {
+    if (options.path === undefined) server.listen(0, '127.0.0.1', resolve);
+    else server.listen(options.path, resolve);
+  });
+  const at = server.address();
+  const front: Front = {
+    port: typeof at === 'string' ? 0 : (at as AddressInfo).port,
+    server,
+    sockets,
+    sessions,
+    posts,
+    healthy: true,
+    accepting: true,
+    async close() {
+      sockets.terminateAll();
+      await new Promise<void>((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      });
+    },
+  };
+  return front;
+}
