@@ -133,6 +133,7 @@ test('declared dependencies are used and used packages are declared', () => {
 const native: Readonly<Record<string, readonly string[]>> = {
   core: ['core'],
   cpu: ['core', 'cpu'],
+  cuda: ['core', 'cuda'],
   models: ['core', 'models'],
   engine: ['core', 'models', 'engine'],
   addon: ['core', 'cpu', 'engine', 'addon'],
@@ -140,7 +141,7 @@ const native: Readonly<Record<string, readonly string[]>> = {
 
 test('C++ includes go in the allowed direction and napi stays in the addon', () => {
   const breaches: string[] = [];
-  for (const file of [...files('native', '.h'), ...files('native', '.cpp')]) {
+  for (const file of [...files('native', '.h'), ...files('native', '.cpp'), ...files('native', '.cu'), ...files('native', '.cuh')]) {
     const part = file.split('/')[1] ?? '';
     const rules = native[part];
     if (rules === undefined) {

@@ -1,3 +1,4 @@
+// See engine_wrap.h.
 #include "addon/engine_wrap.h"
 
 #include "addon/convert.h"

@@ -1,3 +1,4 @@
+// See layout.h.
 #include "addon/layout.h"
 
 #include <cstddef>

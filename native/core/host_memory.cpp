@@ -1,3 +1,4 @@
+// See host_memory.h. Linux counters; other systems report physical pages as free.
 #include "core/host_memory.h"
 
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// See json.h.
 #include "core/json.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// See safetensors.h. Everything here treats the file as hostile: arithmetic is checked before it is
+// believed.
 #include "core/safetensors.h"
 
 #include <algorithm>

@@ -4,11 +4,12 @@
 //   shared tile:  [16 tokens][head_dim] of the cache type S, 16-byte pieces of a row permuted by
 //                 swizzle() so that neither the copies nor the fragment reads meet in a bank.
 //   scores():     s[16 query rows][16 keys] += q . k       rows g, g + 8; keys n * 8 + 2t, 2t + 1
-//   accumulate(): o[16 query rows][head_dim] += p . v      column of o[n][e]: out_dim(n, 2t + e % 2)
+//   accumulate(): o[16 query rows][head_dim] += p . v      column of o[n][e]: out_dim(n, 2t + e %
+//   2)
 //
 // 16-bit types load fragments with ldmatrix. 8-bit types are widened to f16 in registers, which is
-// exact for e4m3 and int8; the dims of a lane's words are then contiguous in memory, and q_dim() and
-// out_dim() say which dim a fragment element stands for.
+// exact for e4m3 and int8; the dims of a lane's words are then contiguous in memory, and q_dim()
+// and out_dim() say which dim a fragment element stands for.
 #pragma once
 #include "mma.cuh"
 #include "paged_kv.h"
@@ -62,7 +63,8 @@ __device__ inline uint32_t widen_float8(uint32_t pair) {
   return reinterpret_cast<const uint32_t&>(scaled);
 #endif
 }
-// Two int8 (bits 0..15 of `pair`) as two f16: 1024 + (x + 128) is exact in f16, so is the difference.
+// Two int8 (bits 0..15 of `pair`) as two f16: 1024 + (x + 128) is exact in f16, so is the
+// difference.
 __device__ inline uint32_t widen_int8(uint32_t pair) {
   const uint32_t bits = __byte_perm(pair ^ 0x80808080u, 0x64646464u, 0x4140);
   const __half2 value =
@@ -83,10 +85,10 @@ struct KvTile {
   using T = MmaType<S>;
   static constexpr bool kNarrow = sizeof(S) == 1;
   static constexpr int kRowBytes = kHeadDim * static_cast<int>(sizeof(S));
-  static constexpr int kPieces = kRowBytes / 16;           // of a row
+  static constexpr int kPieces = kRowBytes / 16;  // of a row
   static constexpr int kBytes = kTileTokens * kRowBytes;
-  static constexpr int kSteps = kHeadDim / 16;             // mma steps over the dims of q . k
-  static constexpr int kColumns = kHeadDim / 8;            // mma tiles over the dims of p . v
+  static constexpr int kSteps = kHeadDim / 16;   // mma steps over the dims of q . k
+  static constexpr int kColumns = kHeadDim / 8;  // mma tiles over the dims of p . v
   static_assert(kHeadDim % 32 == 0 && kTileTokens * kPieces % kWarp == 0);
 
   template <bool kValues>
@@ -110,7 +112,7 @@ struct KvTile {
     const uint8_t* source = static_cast<const uint8_t*>(cache);
     const int32_t token = tile * kTileTokens;
     const bool whole = token >= range.first && token + kTileTokens <= range.end;
-    if (whole && range.block_size.value >= kTileTokens) {  // one block holds the tile
+    if (whole && range.block_size.value % kTileTokens == 0) {  // one block holds the tile
       source += range.row(token, block) * kRowBytes;
 #pragma unroll
       for (int i = 0; i < kTurns; ++i) {
@@ -133,7 +135,8 @@ struct KvTile {
 
   // First of the two neighbouring dims in a0/a1 (upper = 0) or a2/a3 (upper = 1) of q step `step`.
   __device__ static int q_dim(int step, int upper, int t) {
-    return kNarrow ? step / 2 * 32 + t * 8 + step % 2 * 4 + upper * 2 : step * 16 + upper * 8 + t * 2;
+    return kNarrow ? step / 2 * 32 + t * 8 + step % 2 * 4 + upper * 2
+                   : step * 16 + upper * 8 + t * 2;
   }
   __device__ static int out_dim(int n, int column) {
     if constexpr (!kNarrow) return n * 8 + column;
@@ -156,7 +159,8 @@ struct KvTile {
   }
 
   template <int kRows>
-  __device__ static void scores(float (&s)[2][4], const Query<kRows>& q, const uint8_t* k, int lane) {
+  __device__ static void scores(float (&s)[2][4], const Query<kRows>& q, const uint8_t* k,
+                                int lane) {
     if constexpr (!kNarrow) {
       const int row = (lane & 7) + (lane >> 4 << 3), half = lane >> 3 & 1;
 #pragma unroll
@@ -209,8 +213,7 @@ struct KvTile {
         uint32_t w[4];
 #pragma unroll
         for (int r = 0; r < 4; ++r) {
-          w[r] = *reinterpret_cast<const uint32_t*>(
-              value_bytes(v, r, kHeadDim / 64 * 64, 4, lane));
+          w[r] = *reinterpret_cast<const uint32_t*>(value_bytes(v, r, kHeadDim / 64 * 64, 4, lane));
         }
         narrow_columns(&o[kColumns - 4], p, w[0], w[1], w[2], w[3]);
       }

@@ -1,5 +1,6 @@
-// The paged cache of one layer as the attention kernels see it, and a piece of a sequence's queries.
-// Host code; raw device pointers that the caller keeps alive until the launched work is done.
+// The paged cache of one layer as the attention kernels see it, and a piece of a sequence's
+// queries. Host code; raw device pointers that the caller keeps alive until the launched work is
+// done.
 #pragma once
 #include <cstdint>
 

@@ -1,3 +1,4 @@
+// See backends.h.
 #include "engine/backends.h"
 
 #include "core/error.h"

@@ -1,3 +1,4 @@
+// See engine.h.
 #include "engine/engine.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// See loader.h.
 #include "engine/loader.h"
 
 #include <algorithm>

@@ -25,8 +25,9 @@ struct EngineOptions {
   std::string isa;  // "auto" or a kernel set of the CPU backend
 };
 
-constexpr int32_t kMaxBias = 1024;  // logit bias entries of a slot
-constexpr int32_t kMaxMasked = 64;  // ids of a slot that min_tokens keeps from being sampled
+constexpr int32_t kMaxBias = 4096;  // logit bias entries of a slot
+constexpr int32_t kMaxMasked =
+    320;  // ids of a slot that min_tokens masks: 256 stop ids, and end-of-sequence ids
 constexpr int64_t kMaxRawLogitBytes = 256 << 20;  // of one step; only tests ask for raw logits
 constexpr int32_t kMaxTopLogprobs = 20;           // row stride of SampleOutputs::top_ids
 

@@ -1,3 +1,4 @@
+// See plan.h.
 #include "engine/plan.h"
 
 #include <algorithm>

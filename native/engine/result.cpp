@@ -1,3 +1,4 @@
+// See result.h.
 #include "engine/result.h"
 
 #include <algorithm>

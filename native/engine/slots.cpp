@@ -1,3 +1,4 @@
+// See slots.h.
 #include "engine/slots.h"
 
 #include "core/arena.h"

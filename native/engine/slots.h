@@ -4,8 +4,8 @@
 //   bytes = max_slots * (4 max_len + 4 max_blocks + 8 kMaxBias + 4 kMaxMasked + 120)
 #pragma once
 #include "core/backend.h"
+#include "core/device_buffer.h"
 #include "engine/options.h"
-#include "models/layers.h"
 
 namespace inferd {
 

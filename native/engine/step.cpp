@@ -1,3 +1,4 @@
+// See step.h.
 #include "engine/step.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// See config.h. Every number has a range, so that sizes computed from them cannot overflow 64 bits.
 #include "models/config.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// See layers.h. Store functions run at load time, on the engine's thread.
 #include "models/layers.h"
 
 #include "core/error.h"

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/backend.h"
+#include "core/device_buffer.h"
 
 namespace inferd {
 
@@ -29,37 +30,6 @@ struct WeightPart {
   int64_t cols() const { return shape.back(); }
 };
 
-// Device memory of a backend, released by the destructor.
-class DeviceBuffer {
- public:
-  DeviceBuffer() = default;
-  // Zeroed. Throws Error(kOutOfMemory).
-  DeviceBuffer(Backend& backend, int64_t bytes)
-      : backend_(&backend), data_(backend.allocate(static_cast<size_t>(bytes))) {}
-  DeviceBuffer(DeviceBuffer&& other) noexcept { swap(other); }
-  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
-    swap(other);
-    return *this;
-  }
-  ~DeviceBuffer() {
-    if (data_ != nullptr) backend_->release(data_);
-  }
-
-  template <typename T>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-  explicit operator bool() const { return data_ != nullptr; }
-
- private:
-  void swap(DeviceBuffer& other) {
-    std::swap(backend_, other.backend_);
-    std::swap(data_, other.data_);
-  }
-  Backend* backend_ = nullptr;
-  void* data_ = nullptr;
-};
-
 // Where the tensors of a model go while it is being described: the list of parts, and the backend
 // that stores them.
 struct WeightList {
@@ -75,7 +45,6 @@ class DeviceVector {
   const float* data() const { return buffer_.as<float>(); }
 
  private:
-  // Held by pointer: the store functions outlive a move of this object.
   DeviceBuffer buffer_;
   int64_t count_ = 0;
 };
@@ -92,7 +61,6 @@ class Linear {
   void apply(Backend& backend, Tensor out, const Tensor& x) const {
     backend.linear(out, x, *weight_, bias_.data());
   }
-  int64_t rows() const { return rows_; }
 
  private:
   PackedWeightPtr weight_;

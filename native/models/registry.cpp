@@ -1,3 +1,4 @@
+// See registry.h.
 #include "models/registry.h"
 
 #include "core/error.h"

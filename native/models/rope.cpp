@@ -1,3 +1,4 @@
+// See rope.h. Frequencies are computed in double and rounded once.
 #include "models/rope.h"
 
 #include <cmath>
