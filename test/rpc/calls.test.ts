@@ -27,12 +27,21 @@ describe('one answer for each request', () => {
     const { engine, server } = setup({ auto: false, config: { server: { max_requests_per_connection: 2 } } });
     const peer = connectPeer(server);
     for (const id of [1, 2, 3]) peer.say(call(id, create, chat('x')));
-    assert.deepEqual((await peer.hear()).map((m) => [at(m, 'id'), at(m, 'error', 'code')]), [[3, -32010]]);
+    assert.deepEqual(
+      (await peer.hear()).map((m) => [at(m, 'id'), at(m, 'error', 'code')]),
+      [[3, -32010]],
+    );
     peer.say(notify('$/cancelRequest', { id: 1 }));
-    assert.deepEqual((await peer.hear()).map((m) => [at(m, 'id'), at(m, 'error', 'code')]), [[1, -32800]]);
+    assert.deepEqual(
+      (await peer.hear()).map((m) => [at(m, 'id'), at(m, 'error', 'code')]),
+      [[1, -32800]],
+    );
     peer.say(call(4, create, chat('x')));
     while (engine.live.length > 0) engine.step();
-    assert.deepEqual((await peer.hear()).map((m) => at(m, 'id')), [2, 4]);
+    assert.deepEqual(
+      (await peer.hear()).map((m) => at(m, 'id')),
+      [2, 4],
+    );
   });
 
   test('refusals of the engine become the error of the table, also when they come before submit returns', async () => {
@@ -214,7 +223,17 @@ describe('the end of a connection', () => {
     while (engine.live.length > 0) engine.step();
     const frames = await peer.hear();
     assert.deepEqual(frames[0], notify('$/shutdown', { deadline_ms: 30_000 }));
-    assert.deepEqual(frames.slice(1).map((m) => [at(m, 'id'), at(m, 'error', 'code')]).sort(), [[1, undefined], [2, -32009], [3, undefined]]);
+    assert.deepEqual(
+      frames
+        .slice(1)
+        .map((m) => [at(m, 'id'), at(m, 'error', 'code')])
+        .sort(),
+      [
+        [1, undefined],
+        [2, -32009],
+        [3, undefined],
+      ],
+    );
   });
 
   test('daemon.drain needs admin scope and asks once', async () => {
@@ -268,7 +287,14 @@ describe('subscriptions', () => {
     for (let i = 0; i < 9; i++) peer.say(call(i, 'stats.subscribe', { interval_ms: 3_600_000 }));
     const frames = await peer.hear();
     peer.connection.close();
-    assert.equal(at(frames.find((frame) => at(frame, 'id') === 8), 'error', 'code'), -32010);
+    assert.equal(
+      at(
+        frames.find((frame) => at(frame, 'id') === 8),
+        'error',
+        'code',
+      ),
+      -32010,
+    );
     assert.equal(frames.filter((frame) => at(frame, 'result') !== undefined).length, 8);
     const { body } = await server.handlePost(Buffer.from(JSON.stringify(call(1, 'stats.subscribe'))));
     assert.equal(at(JSON.parse(body ?? ''), 'error', 'code'), -32011);

@@ -55,7 +55,12 @@ describe('decoding JSON', () => {
   test('the scan says deep exactly when the depth is above the limit', () => {
     const { letrec, array, oneof, constant, string } = fc;
     const { nested } = letrec((tie) => ({
-      nested: oneof({ maxDepth: 6, depthIdentifier: 'd' }, constant(1), string(), array(tie('nested'), { maxLength: 3, depthIdentifier: 'd' })),
+      nested: oneof(
+        { maxDepth: 6, depthIdentifier: 'd' },
+        constant(1),
+        string(),
+        array(tie('nested'), { maxLength: 3, depthIdentifier: 'd' }),
+      ),
     }));
     const depth = (value: unknown): number => (Array.isArray(value) ? 1 + Math.max(0, ...value.map(depth)) : 0);
     fc.assert(
@@ -71,13 +76,19 @@ describe('decoding msgpack', () => {
   test('says the same as JSON for every message', () => {
     const json = fc.jsonValue({ maxDepth: 5 });
     const id = fc.oneof(fc.string(), fc.integer(), fc.constant(null), fc.double({ noNaN: true, noDefaultInfinity: true }), fc.boolean());
-    const request = fc.record({ jsonrpc: fc.constantFrom('2.0', '1.0'), id, method: fc.string(), params: json }, { requiredKeys: ['jsonrpc'] });
+    const request = fc.record(
+      { jsonrpc: fc.constantFrom('2.0', '1.0'), id, method: fc.string(), params: json },
+      { requiredKeys: ['jsonrpc'] },
+    );
     fc.assert(
       fc.property(fc.oneof(json, request, fc.array(request, { maxLength: 3 })), (value) => {
         const viaJson = decodeMessage(JSON.stringify(value), 'json', limit);
         const viaMsgpack = decodeMessage(packMessage(JSON.parse(JSON.stringify(value))), 'msgpack', limit);
         // -0 has no JSON form, and __proto__ is renamed by the packer: both are out of reach of a JSON client.
-        assert.equal(JSON.stringify(viaMsgpack).replaceAll('__proto_"', '__proto__"'), JSON.stringify(viaJson).replaceAll('__proto_"', '__proto__"'));
+        assert.equal(
+          JSON.stringify(viaMsgpack).replaceAll('__proto_"', '__proto__"'),
+          JSON.stringify(viaJson).replaceAll('__proto_"', '__proto__"'),
+        );
       }),
       { examples: [] },
     );
@@ -108,12 +119,19 @@ describe('decoding msgpack', () => {
 
   test('takes 64 levels, and 64-bit integers that a double holds', () => {
     assert.equal(scanMsgpack(Buffer.from(`${'91'.repeat(64)}c0`, 'hex')), null);
-    const message = decodeMessage(Buffer.from('84a76a736f6e727063a3322e30a26964d30000000000000007a66d6574686f64a470696e67a6706172616d7380', 'hex'), 'msgpack', limit);
+    const message = decodeMessage(
+      Buffer.from('84a76a736f6e727063a3322e30a26964d30000000000000007a66d6574686f64a470696e67a6706172616d7380', 'hex'),
+      'msgpack',
+      limit,
+    );
     assert.deepEqual(message, { kind: 'single', member: { kind: 'call', id: 7, method: 'ping', params: {} } });
   });
 
   test('never throws, whatever the bytes', () => {
-    fc.assert(fc.property(fc.uint8Array({ maxLength: 64 }), (data) => void decodeMessage(data, 'msgpack', limit)), { numRuns: 2000 });
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 64 }), (data) => void decodeMessage(data, 'msgpack', limit)),
+      { numRuns: 2000 },
+    );
   });
 
   test('a text frame is a parse error', () => {

@@ -8,7 +8,22 @@ import { scanMsgpack } from '../../rpc/msgpack-scan.js';
 import { at, connectPeer, MemoryWire, settle, setup } from './harness.js';
 import { loadVectors, playVector } from './vectors.js';
 
-const methods = ['ping', 'tokenize', 'detokenize', 'models.get', 'models.list', 'initialize', 'requests.list', 'nope', 'completions.create', 'chat.completions.create', '$/credit', '$/cancelRequest', 'rpc.discover', 'stats.get'];
+const methods = [
+  'ping',
+  'tokenize',
+  'detokenize',
+  'models.get',
+  'models.list',
+  'initialize',
+  'requests.list',
+  'nope',
+  'completions.create',
+  'chat.completions.create',
+  '$/credit',
+  '$/cancelRequest',
+  'rpc.discover',
+  'stats.get',
+];
 const params = fc.oneof(
   fc.jsonValue({ maxDepth: 3 }),
   fc.record(
@@ -35,14 +50,20 @@ describe('fuzzing', () => {
     const { server } = setup();
     const peer = connectPeer(server);
     await fc.assert(
-      fc.asyncProperty(fc.oneof(fc.uint8Array({ maxLength: 200 }), fc.json().map((text) => Buffer.from(text))), async (data) => {
-        peer.connection.receive(data);
-        await settle(1);
-        peer.wire.take();
-        peer.say({ jsonrpc: '2.0', id: 'alive', method: 'ping' });
-        await settle(1);
-        assert.deepEqual(peer.wire.take(), [{ jsonrpc: '2.0', id: 'alive', result: {} }]);
-      }),
+      fc.asyncProperty(
+        fc.oneof(
+          fc.uint8Array({ maxLength: 200 }),
+          fc.json().map((text) => Buffer.from(text)),
+        ),
+        async (data) => {
+          peer.connection.receive(data);
+          await settle(1);
+          peer.wire.take();
+          peer.say({ jsonrpc: '2.0', id: 'alive', method: 'ping' });
+          await settle(1);
+          assert.deepEqual(peer.wire.take(), [{ jsonrpc: '2.0', id: 'alive', result: {} }]);
+        },
+      ),
       { numRuns: 500 },
     );
   });
@@ -94,7 +115,12 @@ describe('msgpack', () => {
         const wire = new MemoryWire();
         const connection = new RpcConnection(server, wire, { encoding: 'msgpack', admin: true });
         // What JSON says differently, or msgpack cannot say.
-        if (/1e999|9007199254740993|escaped __proto__|own __proto__|1e\+?300/.test(`${vector.title}${vector.steps.map((s) => s.text).join('')}`)) continue;
+        if (
+          /1e999|9007199254740993|escaped __proto__|own __proto__|1e\+?300/.test(
+            `${vector.title}${vector.steps.map((s) => s.text).join('')}`,
+          )
+        )
+          continue;
         await playVector(vector, {
           send: (frame) => connection.receive(packMessage(JSON.parse(frame as string))),
           next: async () => {

@@ -6,7 +6,11 @@ import { at, call, chat, connectPeer, setup } from './harness.js';
 
 const create = 'chat.completions.create';
 
-async function ask(method: string, params: object, prepare?: (set: ReturnType<typeof setup>) => void): Promise<{ answer: unknown; request: FakeRequest }> {
+async function ask(
+  method: string,
+  params: object,
+  prepare?: (set: ReturnType<typeof setup>) => void,
+): Promise<{ answer: unknown; request: FakeRequest }> {
   const set = setup();
   prepare?.(set);
   const peer = connectPeer(set.server);
@@ -102,7 +106,13 @@ describe('parameters', () => {
 describe('prompts', () => {
   test('text parts are joined by a newline, arguments of earlier calls become objects, other members pass', async () => {
     const messages = [
-      { role: 'system', content: [{ type: 'text', text: 'a' }, { type: 'text', text: 'b' }] },
+      {
+        role: 'system',
+        content: [
+          { type: 'text', text: 'a' },
+          { type: 'text', text: 'b' },
+        ],
+      },
       { role: 'assistant', content: null, tool_calls: [{ id: 'c1', type: 'function', function: { name: 'f', arguments: '{"x":1}' } }] },
       { role: 'tool', content: '5', tool_call_id: 'c1', extra: true },
     ];
@@ -176,7 +186,10 @@ describe('answers', () => {
       engine.script = (_p, _q, index) => [`answer ${index}`];
     });
     const choices = at(answer, 'result', 'choices') as unknown[];
-    assert.deepEqual(choices.map((c) => [at(c, 'index'), at(c, 'message', 'content')]), [[0, 'answer 0']]);
+    assert.deepEqual(
+      choices.map((c) => [at(c, 'index'), at(c, 'message', 'content')]),
+      [[0, 'answer 0']],
+    );
     assert.equal(at(answer, 'result', 'usage', 'completion_tokens'), 3);
   });
 

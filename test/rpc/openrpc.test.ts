@@ -1,16 +1,20 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { openrpcDocument as metaSchema } from '@open-rpc/meta-schema';
+import * as meta from '@open-rpc/meta-schema';
 import { schemaFaults } from '../helpers/json-schema.js';
 import { at, call, connectPeer, setup } from './harness.js';
 
 const { server } = setup();
 const document = server.openrpc();
-const methods = at(document, 'methods') as { name: string; params: { name: string; required: boolean; schema: object }[]; result: { schema: object } }[];
+const methods = at(document, 'methods') as {
+  name: string;
+  params: { name: string; required: boolean; schema: object }[];
+  result: { schema: object };
+}[];
 
 describe('rpc.discover', () => {
   test('is valid under the OpenRPC meta-schema', () => {
-    const root = metaSchema as unknown as { [keyword: string]: unknown };
+    const root = (meta as unknown as { openrpcDocument: { [keyword: string]: unknown } }).openrpcDocument; // its types leave this out
     const remote = {
       'https://meta.json-schema.tools': { type: ['object', 'boolean'] },
       'https://meta.json-schema.tools/#/definitions/JSONSchemaObject/properties/$ref': { type: 'string' },
@@ -35,14 +39,24 @@ describe('rpc.discover', () => {
   test('lists required params first, so that they can be given by position', () => {
     for (const { name, params } of methods) {
       const required = params.map((p) => p.required);
-      assert.deepEqual(required, [...required].sort((a, b) => Number(b) - Number(a)), name);
+      assert.deepEqual(
+        required,
+        [...required].sort((a, b) => Number(b) - Number(a)),
+        name,
+      );
     }
   });
 
   test('the schema of a result accepts what the method answers', async () => {
     const peer = connectPeer(server);
     const calls: Record<string, object> = {
-      'chat.completions.create': { messages: [{ role: 'user', content: 'x' }], logprobs: true, top_logprobs: 2, return_token_ids: true, prompt_logprobs: 1 },
+      'chat.completions.create': {
+        messages: [{ role: 'user', content: 'x' }],
+        logprobs: true,
+        top_logprobs: 2,
+        return_token_ids: true,
+        prompt_logprobs: 1,
+      },
       'completions.create': { prompt: ['a', 'b'], n: 2, logprobs: 1, echo: true, return_token_ids: true },
       tokenize: { text: 'x' },
       detokenize: { ids: [65] },

@@ -9,8 +9,11 @@ const create = 'chat.completions.create';
 const full = 2 * 2 ** 20;
 
 const contentOf = (frames: readonly unknown[]): string =>
-  frames.map((f) => (at(f, 'params', 'choices') as unknown[] | undefined)?.map((c) => at(c, 'delta', 'content') ?? '').join('') ?? '').join('');
-const seqs = (frames: readonly unknown[]): unknown[] => frames.filter((f) => at(f, 'method') === '$/progress').map((f) => at(f, 'params', 'seq'));
+  frames
+    .map((f) => (at(f, 'params', 'choices') as unknown[] | undefined)?.map((c) => at(c, 'delta', 'content') ?? '').join('') ?? '')
+    .join('');
+const seqs = (frames: readonly unknown[]): unknown[] =>
+  frames.filter((f) => at(f, 'method') === '$/progress').map((f) => at(f, 'params', 'seq'));
 
 describe('a stream', () => {
   test('numbers its events from 0, ends with the response, and carries the role once', async () => {
@@ -18,8 +21,19 @@ describe('a stream', () => {
     const peer = connectPeer(server);
     peer.say(call(7, create, chat('one two', { stream: true })));
     const frames = await peer.hear();
-    assert.deepEqual(frames[0], notify('$/progress', { token: 7, seq: 0, kind: 'delta', choices: [{ index: 0, delta: { role: 'assistant', content: 'You' }, finish_reason: null }] }));
-    assert.deepEqual(frames[1], notify('$/progress', { token: 7, seq: 1, kind: 'delta', choices: [{ index: 0, delta: { content: ' said:' }, finish_reason: null }] }));
+    assert.deepEqual(
+      frames[0],
+      notify('$/progress', {
+        token: 7,
+        seq: 0,
+        kind: 'delta',
+        choices: [{ index: 0, delta: { role: 'assistant', content: 'You' }, finish_reason: null }],
+      }),
+    );
+    assert.deepEqual(
+      frames[1],
+      notify('$/progress', { token: 7, seq: 1, kind: 'delta', choices: [{ index: 0, delta: { content: ' said:' }, finish_reason: null }] }),
+    );
     assert.deepEqual(seqs(frames), [0, 1, 2, 3]);
     assert.equal(contentOf(frames), 'You said: one two');
     assert.equal(at(frames[3], 'params', 'choices', 0, 'finish_reason'), 'stop');
@@ -51,7 +65,10 @@ describe('a stream', () => {
     peer.say(call(1, create, chat('x', { stream: true, n: 3 })));
     engine.step();
     const [event] = await peer.hear();
-    assert.deepEqual((at(event, 'params', 'choices') as unknown[]).map((c) => at(c, 'index')), [0, 1, 2]);
+    assert.deepEqual(
+      (at(event, 'params', 'choices') as unknown[]).map((c) => at(c, 'index')),
+      [0, 1, 2],
+    );
     peer.connection.close();
   });
 
@@ -64,7 +81,10 @@ describe('a stream', () => {
     engine.step();
     const frames = await peer.hear();
     assert.equal(frames.length, 1);
-    assert.deepEqual((frames[0] as unknown[]).map((m) => at(m, 'params', 'token')), [1, 2, 3]);
+    assert.deepEqual(
+      (frames[0] as unknown[]).map((m) => at(m, 'params', 'token')),
+      [1, 2, 3],
+    );
     while (engine.live.length > 0) engine.step();
     const rest = (await peer.hear()).flat();
     for (const id of [1, 2, 3]) {
@@ -101,7 +121,10 @@ describe('a slow client', () => {
     for (let i = 0; i < 10; i++) engine.step();
     const frames = await peer.hear();
     assert.equal(contentOf(frames), 'w0 w1 w2');
-    assert.deepEqual(frames.map((f) => at(f, 'params', 'tokens')), [1, 1, 1]);
+    assert.deepEqual(
+      frames.map((f) => at(f, 'params', 'tokens')),
+      [1, 1, 1],
+    );
     peer.say(notify('$/credit', { token: 't', n: 4 }));
     const more = await peer.hear();
     assert.equal(more.length, 1);
@@ -199,10 +222,16 @@ describe('a slow client', () => {
 });
 
 describe('streamed and whole answers', () => {
-  const scripts = fc.array(fc.oneof(fc.string({ unit: 'grapheme', maxLength: 6 }), fc.constantFrom('{', '"', '}', ' ', '{"name": "f"', ', "parameters": {}}', '\n')), {
-    minLength: 1,
-    maxLength: 30,
-  });
+  const scripts = fc.array(
+    fc.oneof(
+      fc.string({ unit: 'grapheme', maxLength: 6 }),
+      fc.constantFrom('{', '"', '}', ' ', '{"name": "f"', ', "parameters": {}}', '\n'),
+    ),
+    {
+      minLength: 1,
+      maxLength: 30,
+    },
+  );
 
   /** Plays client: grants credit at random, fills and drains the socket at random. */
   async function stream(peer: Peer, step: () => boolean, random: () => number): Promise<unknown[]> {
@@ -224,29 +253,36 @@ describe('streamed and whole answers', () => {
     test(`are equal byte for byte, ${tools ? 'with' : 'without'} tools, however the client reads`, async () => {
       const more = tools ? { tools: [{ type: 'function', function: { name: 'f' } }] } : {};
       await fc.assert(
-        fc.asyncProperty(scripts, fc.array(fc.double({ min: 0, max: 0.999, noNaN: true }), { minLength: 20, maxLength: 20 }), async (script, dice) => {
-          const { engine, server } = setup({ auto: false });
-          engine.script = () => script;
-          let roll = 0;
-          const random = (): number => dice[roll++ % dice.length] ?? 0;
-          const run = (): boolean => {
-            engine.step();
-            return engine.live.length > 0;
-          };
-          const whole = connectPeer(server);
-          whole.say(call(1, create, chat('x', more)));
-          while (run());
-          const answer = at((await whole.hear())[0], 'result', 'choices', 0);
-          const peer = connectPeer(server);
-          peer.say(call(1, create, chat('x', { ...more, stream: { token: 't', credit: Math.floor(random() * 4) } })));
-          const frames = await stream(peer, run, random);
-          assert.equal(contentOf(frames), at(answer, 'message', 'content') ?? '');
-          assert.deepEqual(seqs(frames), seqs(frames).map((_, i) => i));
-          const end = at(frames.at(-1), 'result', 'choices', 0);
-          assert.equal(at(end, 'finish_reason'), at(answer, 'finish_reason'));
-          const args = (choice: unknown) => at(choice, 'message', 'tool_calls', 0, 'function');
-          assert.deepEqual(args(end), args(answer));
-        }),
+        fc.asyncProperty(
+          scripts,
+          fc.array(fc.double({ min: 0, max: 0.999, noNaN: true }), { minLength: 20, maxLength: 20 }),
+          async (script, dice) => {
+            const { engine, server } = setup({ auto: false });
+            engine.script = () => script;
+            let roll = 0;
+            const random = (): number => dice[roll++ % dice.length] ?? 0;
+            const run = (): boolean => {
+              engine.step();
+              return engine.live.length > 0;
+            };
+            const whole = connectPeer(server);
+            whole.say(call(1, create, chat('x', more)));
+            while (run());
+            const answer = at((await whole.hear())[0], 'result', 'choices', 0);
+            const peer = connectPeer(server);
+            peer.say(call(1, create, chat('x', { ...more, stream: { token: 't', credit: Math.floor(random() * 4) } })));
+            const frames = await stream(peer, run, random);
+            assert.equal(contentOf(frames), at(answer, 'message', 'content') ?? '');
+            assert.deepEqual(
+              seqs(frames),
+              seqs(frames).map((_, i) => i),
+            );
+            const end = at(frames.at(-1), 'result', 'choices', 0);
+            assert.equal(at(end, 'finish_reason'), at(answer, 'finish_reason'));
+            const args = (choice: unknown) => at(choice, 'message', 'tool_calls', 0, 'function');
+            assert.deepEqual(args(end), args(answer));
+          },
+        ),
         { numRuns: 60 },
       );
     });

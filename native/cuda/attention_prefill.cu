@@ -1,0 +1,283 @@
+#include <math_constants.h>
+
+#include <algorithm>
+
+#include "attention_prefill.h"
+#include "attention_tile.cuh"
+
+namespace inferd::cuda {
+namespace {
+
+constexpr int kTileRows = 128, kWarps = kTileRows / 16, kThreads = kWarps * kWarp, kStages = 2;
+
+template <typename S, int kHeadDim>
+struct Config {
+  // 64 keys a turn; 32 where two stages of 64 would not fit the 99 KB of sm_89 or the registers.
+  static constexpr int kKeyTiles = KvTile<S, kHeadDim>::kBytes > 4096 || kHeadDim > 128 ? 2 : 4;
+  static constexpr int kKeys = kKeyTiles * kTileTokens;
+  static constexpr int kStageBytes = 2 * kKeyTiles * KvTile<S, kHeadDim>::kBytes;
+  static constexpr int kSharedBytes = kStages * kStageBytes;
+};
+
+struct Args {
+  const void *q, *k, *v;
+  void* out;
+  int64_t q_stride, out_stride;
+  const float *k_scale, *v_scale;
+  const int32_t* tables;
+  const PrefillTile* tiles;
+  Divisor block_size;
+  int32_t group, max_blocks, window, scale_stride;
+  float scale_log2;
+  bool is_bf16;
+};
+
+template <typename S, int kHeadDim>
+__global__ void __launch_bounds__(kThreads, 1)
+    prefill_attention_kernel(const __grid_constant__ Args p) {
+  using C = Config<S, kHeadDim>;
+  using Tile = KvTile<S, kHeadDim>;
+  using T = MmaType<S>;
+  extern __shared__ __align__(128) uint8_t stages[];
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
+  const int kv_head = blockIdx.x, kv_heads = gridDim.x, group = p.group;
+  const PrefillTile tile = p.tiles[blockIdx.y];
+  const int32_t end = tile.first_position + tile.count;
+  const int32_t first = p.window > 0 ? max(0, tile.first_position + 1 - p.window) : 0;
+  const KvRange range = {p.tables + static_cast<int64_t>(tile.slot) * p.max_blocks,
+                         p.block_size,
+                         kv_head,
+                         kv_heads,
+                         first,
+                         end};
+  const int32_t turn_begin = first / C::kKeys, turn_end = (end + C::kKeys - 1) / C::kKeys;
+
+  auto issue = [&](int32_t turn) {
+    if (turn < turn_end) {
+      uint8_t* stage = stages + (turn & 1) * C::kStageBytes;
+      for (int job = warp; job < 2 * C::kKeyTiles; job += kWarps) {  // keys, then values
+        const int32_t key_tile = turn * C::kKeyTiles + job % C::kKeyTiles;
+        const int32_t block = range.block(key_tile, lane);
+        uint8_t* dst = stage + job * Tile::kBytes;
+        if (job < C::kKeyTiles) {
+          Tile::template copy<false>(dst, p.k, range, key_tile, block, lane);
+        } else {
+          Tile::template copy<true>(dst, p.v, range, key_tile, block, lane);
+        }
+      }
+    }
+    copy_commit();
+  };
+  issue(turn_begin);
+
+  // Row r of the tile: token r / group, head r % group.
+  int32_t token[2], head[2], position[2];
+  typename Tile::template Query<16> q;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int row = warp * 16 + g + h * 8;
+    token[h] = row / group;
+    head[h] = kv_head * group + row % group;
+    position[h] = tile.first_position + token[h];
+    const int64_t at = (tile.first_token + token[h]) * p.q_stride + head[h] * kHeadDim;
+#pragma unroll
+    for (int step = 0; step < Tile::kSteps; ++step) {
+#pragma unroll
+      for (int upper = 0; upper < 2; ++upper) {
+        q[step][h * 2 + upper] =
+            token[h] < tile.count
+                ? load_query_pair<S>(p.q, at + Tile::q_dim(step, upper, t), p.is_bf16)
+                : 0u;
+      }
+    }
+  }
+  const int32_t warp_first = tile.first_position + warp * 16 / group;
+  const int32_t warp_last = tile.first_position + (warp * 16 + 15) / group;
+  const float k_scale = p.k_scale != nullptr ? p.k_scale[kv_head * p.scale_stride] : 1.f;
+  const float v_scale = p.v_scale != nullptr ? p.v_scale[kv_head * p.scale_stride] : 1.f;
+  const float scale_log2 = p.scale_log2 * k_scale;
+
+  float o[Tile::kColumns][4] = {};
+  float top[2] = {-CUDART_INF_F, -CUDART_INF_F}, total[2] = {0.f, 0.f};  // of rows g and g + 8
+  for (int32_t turn = turn_begin; turn < turn_end; ++turn) {
+    issue(turn + 1);
+    copy_wait<1>();
+    __syncthreads();
+    const uint8_t* stage = stages + (turn & 1) * C::kStageBytes;
+    const int32_t key = turn * C::kKeys;
+    float s[2 * C::kKeyTiles][4] = {};
+#pragma unroll
+    for (int j = 0; j < C::kKeyTiles; ++j) {
+      Tile::template scores<16>(*reinterpret_cast<float(*)[2][4]>(&s[j * 2]), q,
+                                stage + j * Tile::kBytes, lane);
+    }
+    if (key + C::kKeys > warp_first + 1 || (p.window > 0 && key <= warp_last - p.window)) {
+#pragma unroll
+      for (int i = 0; i < 8 * C::kKeyTiles; ++i) {
+        const int32_t mine = key + i / 4 * 8 + t * 2 + i % 2, query = position[i / 2 % 2];
+        if (mine > query || (p.window > 0 && mine <= query - p.window)) {
+          s[i / 4][i % 4] = -CUDART_INF_F;
+        }
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float best = top[h];
+#pragma unroll
+      for (int n = 0; n < 2 * C::kKeyTiles; ++n) {
+        best = fmaxf(best, fmaxf(s[n][h * 2], s[n][h * 2 + 1]));
+      }
+      best = fmaxf(best, __shfl_xor_sync(kFullWarp, best, 1));
+      best = fmaxf(best, __shfl_xor_sync(kFullWarp, best, 2));
+      const float base = best == -CUDART_INF_F ? 0.f : best * scale_log2;  // no key seen so far
+      const float keep = fast_exp2(top[h] * scale_log2 - base);
+      top[h] = best;
+      total[h] *= keep;
+#pragma unroll
+      for (int n = 0; n < 2 * C::kKeyTiles; ++n) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          float& x = s[n][h * 2 + e];
+          x = fast_exp2(fmaf(x, scale_log2, -base));
+          total[h] += x;
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < Tile::kColumns; ++n) {
+        o[n][h * 2] *= keep;
+        o[n][h * 2 + 1] *= keep;
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < C::kKeyTiles; ++j) {
+      const uint32_t a[4] = {pack2<T>(s[j * 2][0], s[j * 2][1]), pack2<T>(s[j * 2][2], s[j * 2][3]),
+                             pack2<T>(s[j * 2 + 1][0], s[j * 2 + 1][1]),
+                             pack2<T>(s[j * 2 + 1][2], s[j * 2 + 1][3])};
+      Tile::accumulate(o, a, stage + (C::kKeyTiles + j) * Tile::kBytes, lane);
+    }
+    __syncthreads();  // the stage is refilled in the next turn
+  }
+
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    total[h] += __shfl_xor_sync(kFullWarp, total[h], 1);
+    total[h] += __shfl_xor_sync(kFullWarp, total[h], 2);
+    if (token[h] >= tile.count) continue;
+    const float factor = v_scale / total[h];
+    uint16_t* out = static_cast<uint16_t*>(p.out) + (tile.first_token + token[h]) * p.out_stride +
+                    head[h] * kHeadDim;
+    if constexpr (!Tile::kNarrow) {
+#pragma unroll
+      for (int n = 0; n < Tile::kColumns; ++n) {
+        *reinterpret_cast<uint32_t*>(out + n * 8 + t * 2) =
+            pack_output<S>(o[n][h * 2] * factor, o[n][h * 2 + 1] * factor, p.is_bf16);
+      }
+    } else {  // columns n and n + 1 are neighbouring dims
+#pragma unroll
+      for (int i = 0; i < Tile::kColumns; ++i) {
+        const int n = i / 2 * 2, e = i % 2;
+        *reinterpret_cast<uint32_t*>(out + Tile::out_dim(n, t * 2 + e)) =
+            pack_output<S>(o[n][h * 2 + e] * factor, o[n + 1][h * 2 + e] * factor, p.is_bf16);
+      }
+    }
+  }
+}
+
+template <typename S, int kHeadDim>
+cudaError_t launch(const Args& args, dim3 grid, cudaStream_t stream) {
+  using C = Config<S, kHeadDim>;
+  static_assert(C::kSharedBytes <= 99 * 1024);
+  const auto kernel = prefill_attention_kernel<S, kHeadDim>;
+  const cudaError_t status =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, C::kSharedBytes);
+  if (status != cudaSuccess) return status;
+  kernel<<<grid, kThreads, C::kSharedBytes, stream>>>(args);
+  return cudaGetLastError();
+}
+
+template <typename S>
+cudaError_t choose_head_dim(int32_t head_dim, const Args& args, dim3 grid, cudaStream_t stream) {
+  switch (head_dim) {
+    case 64:
+      return launch<S, 64>(args, grid, stream);
+    case 96:
+      return launch<S, 96>(args, grid, stream);
+    case 128:
+      return launch<S, 128>(args, grid, stream);
+    case 256:
+      return launch<S, 256>(args, grid, stream);
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+
+}  // namespace
+
+int32_t prefill_tile_tokens(int32_t heads, int32_t kv_heads) {
+  return kTileRows / (heads / kv_heads);
+}
+
+int32_t count_prefill_tiles(std::span<const PrefillTile> rows, int32_t tile_tokens) {
+  int32_t tiles = 0;
+  for (const PrefillTile& row : rows) tiles += (row.count + tile_tokens - 1) / tile_tokens;
+  return tiles;
+}
+
+int32_t build_prefill_tiles(std::span<const PrefillTile> rows, int32_t tile_tokens,
+                            std::span<PrefillTile> tiles) {
+  int32_t n = 0;
+  for (const PrefillTile& row : rows) {
+    for (int32_t at = 0; at < row.count; at += tile_tokens) {
+      tiles[n++] = {row.slot, row.first_token + at, std::min(tile_tokens, row.count - at),
+                    row.first_position + at};
+    }
+  }
+  std::sort(tiles.begin(), tiles.begin() + n, [](const PrefillTile& a, const PrefillTile& b) {
+    const int32_t a_end = a.first_position + a.count, b_end = b.first_position + b.count;
+    return a_end != b_end ? a_end > b_end : a.first_token < b.first_token;
+  });
+  return n;
+}
+
+cudaError_t prefill_attention(Half type, const PrefillAttentionParams& params,
+                              cudaStream_t stream) {
+  const PagedKv& kv = params.kv;
+  if (params.num_tiles < 0 || params.num_tiles > 65535 || kv.kv_heads <= 0 || kv.block_size <= 0 ||
+      params.heads <= 0 || params.heads % kv.kv_heads != 0 || params.heads / kv.kv_heads > 16 ||
+      params.window < 0 || params.q_stride % 2 != 0 || params.out_stride % 2 != 0) {
+    return cudaErrorInvalidValue;
+  }
+  if (params.num_tiles == 0) return cudaSuccess;
+  const Args args = {
+      .q = params.q,
+      .k = kv.k,
+      .v = kv.v,
+      .out = params.out,
+      .q_stride = params.q_stride,
+      .out_stride = params.out_stride,
+      .k_scale = kv.type == KvType::kActivation ? nullptr : kv.k_scale,
+      .v_scale = kv.type == KvType::kActivation ? nullptr : kv.v_scale,
+      .tables = kv.block_tables,
+      .tiles = params.tiles,
+      .block_size = Divisor::of(kv.block_size),
+      .group = params.heads / kv.kv_heads,
+      .max_blocks = kv.max_blocks,
+      .window = params.window,
+      .scale_stride = kv.scale_stride,
+      .scale_log2 = params.scale * 1.44269504088896f,
+      .is_bf16 = type == Half::kBF16,
+  };
+  const dim3 grid(kv.kv_heads, params.num_tiles);
+  switch (kv.type) {
+    case KvType::kFloat8:
+      return choose_head_dim<Float8>(kv.head_dim, args, grid, stream);
+    case KvType::kInt8:
+      return choose_head_dim<Int8>(kv.head_dim, args, grid, stream);
+    case KvType::kActivation:
+      return type == Half::kBF16 ? choose_head_dim<__nv_bfloat16>(kv.head_dim, args, grid, stream)
+                                 : choose_head_dim<__half>(kv.head_dim, args, grid, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace inferd::cuda
