@@ -84,7 +84,8 @@ function checkMember(value: unknown): Member {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return invalid(null, 'A request is an object');
   const own = (key: string): unknown => (Object.hasOwn(value, key) ? (value as Record<string, unknown>)[key] : undefined);
   const rawId = own('id');
-  if (rawId !== undefined && !isId(rawId)) return invalid(null, 'id must be a string, a number that can be echoed exactly, or null');
+  if (rawId !== undefined && !isId(rawId))
+    return invalid(null, `id must be a string of at most ${maxIdLength} characters, a number that can be echoed exactly, or null`);
   const id = rawId ?? null;
   if (own('jsonrpc') !== '2.0') return invalid(id, 'jsonrpc must be "2.0"');
   const method = own('method');
@@ -102,9 +103,12 @@ function checkMember(value: unknown): Member {
   };
 }
 
+/** Ids are kept until their answer is sent, so their length is bounded. */
+const maxIdLength = 1024;
+
 function isId(value: unknown): value is Id {
   if (typeof value === 'number') return Number.isInteger(value) ? Number.isSafeInteger(value) : Number.isFinite(value);
-  return typeof value === 'string' || value === null;
+  return value === null || (typeof value === 'string' && value.length <= maxIdLength);
 }
 
 function invalid(id: Id, reason: string): Member {

@@ -1,7 +1,7 @@
 /**
  * JSON-RPC 2.0 messages as plain data, after decoding and before encoding. Shared by both encodings and both doors.
  */
-import type { Failure } from '../actors/messages/errors.js';
+import type { ErrorKind, Failure } from '../actors/messages/errors.js';
 import { errorTable } from '../actors/messages/errors.js';
 
 export type Id = string | number | null;
@@ -42,11 +42,18 @@ export interface Notification {
   readonly params: Readonly<Record<string, unknown>>;
 }
 
+/** Data that clients may count on, for failures that came without. */
+const defaultData: { readonly [K in ErrorKind]?: Failure['data'] } = {
+  model_loading: { retry_after_ms: 1000 },
+  engine_failure: { retriable: errorTable.engine_failure.retriable },
+};
+
 /** Code, sentence and data of a failure, as the error member of a response. */
 export function errorObject(failure: Failure): ErrorObject {
   const row = errorTable[failure.kind];
   const message = failure.message ?? row.message;
-  return failure.data === undefined ? { code: row.code, message } : { code: row.code, message, data: failure.data };
+  const data = failure.data ?? defaultData[failure.kind];
+  return data === undefined ? { code: row.code, message } : { code: row.code, message, data };
 }
 
 export function errorResponse(id: Id, failure: Failure): Response {

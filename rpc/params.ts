@@ -30,8 +30,8 @@ export function invalidParams(issues: readonly ParamIssue[]): InferdError {
 export function checkParams<S extends z.ZodObject>(schema: S, params: unknown, longLists: ReadonlySet<string>): z.output<S> {
   const named = Array.isArray(params) ? byName(Object.keys(schema.shape), params) : (params ?? {});
   for (const [key, value] of Object.entries(named)) {
-    const path = tooLong(value, key, longLists.has(key));
-    if (path !== null) throw invalidParams([{ path, message: `has more than ${maxItems} elements` }]);
+    const found = tooLong(value, longLists.has(key));
+    if (found !== null) throw invalidParams([{ path: `${key.slice(0, 64)}${found}`, message: `has more than ${maxItems} elements` }]);
   }
   const parsed = schema.safeParse(named);
   if (parsed.success) return parsed.data;
@@ -45,23 +45,23 @@ function byName(names: readonly string[], values: readonly unknown[]): Record<st
   return Object.fromEntries(values.map((value, i) => [names[i] ?? '', value]));
 }
 
-/** Path of the first list or object that is too long, or null. Depth is bounded by the decoder. */
-function tooLong(value: unknown, path: string, idsAllowed: boolean): string | null {
+/** Where under `value` the first list or object is too long, as a path suffix, or null. Depth is bounded by the decoder. */
+function tooLong(value: unknown, idsAllowed: boolean): string | null {
   if (typeof value !== 'object' || value === null) return null;
   if (Array.isArray(value)) {
     if (idsAllowed && typeof value[0] === 'number') return null;
-    if (value.length > maxItems) return path;
-    for (const [i, item] of value.entries()) {
-      const found = tooLong(item, `${path}[${i}]`, idsAllowed);
-      if (found !== null) return found;
+    if (value.length > maxItems) return '';
+    for (let i = 0; i < value.length; i++) {
+      const found = tooLong(value[i], idsAllowed);
+      if (found !== null) return `[${i}]${found}`;
     }
     return null;
   }
   const keys = Object.keys(value);
-  if (keys.length > maxItems) return path;
+  if (keys.length > maxItems) return '';
   for (const key of keys) {
-    const found = tooLong((value as Record<string, unknown>)[key], `${path}.${key.slice(0, 64)}`, false);
-    if (found !== null) return found;
+    const found = tooLong((value as Record<string, unknown>)[key], false);
+    if (found !== null) return `.${key.slice(0, 64)}${found}`;
   }
   return null;
 }

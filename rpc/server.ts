@@ -74,7 +74,9 @@ export class RpcServer {
     const cancel = (): void => calls.cancelAll();
     options.signal?.addEventListener('abort', cancel);
     try {
-      const reply = await this.answer(message, { calls, session: null, admin: options.admin ?? config.auth.mode === 'none' });
+      const answering = this.answer(message, { calls, session: null, admin: options.admin ?? config.auth.mode === 'none' });
+      if (options.signal?.aborted) calls.cancelAll();
+      const reply = await answering;
       return reply === null ? { status: 204, body: null } : { status: 200, body: JSON.stringify(reply) };
     } finally {
       options.signal?.removeEventListener('abort', cancel);

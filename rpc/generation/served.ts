@@ -2,15 +2,13 @@
 import { InferdError } from '../../actors/messages/errors.js';
 import type { RpcDeps } from '../context.js';
 
-const loadingRetryMs = 1000;
-
 /** @throws InferdError when `model` is another one, or the engine is not there yet or no more */
 export function checkServed(model: string | null | undefined, { engine, model: served }: RpcDeps): void {
   checkModel(model, served.name);
   const state = engine.state();
-  if (state === 'starting') throw new InferdError('model_loading', undefined, { retry_after_ms: loadingRetryMs });
+  if (state === 'starting') throw new InferdError('model_loading');
   if (state === 'draining' || state === 'stopped') throw new InferdError('shutting_down');
-  if (state === 'failed') throw new InferdError('engine_failure', undefined, { retriable: true });
+  if (state === 'failed') throw new InferdError('engine_failure');
 }
 
 /** @throws InferdError model_not_found */

@@ -9,7 +9,28 @@ const maxTools = 128;
 const role = z.string().regex(/^[A-Za-z][A-Za-z0-9_-]{0,31}$/, 'must be a role such as system, user, assistant or tool');
 
 /** One part of a message's content; only text can be answered, the others are refused by name in rpc/generation/messages.ts. */
-const part = z.looseObject({ type: z.string(), text: z.string().optional() });
+export interface ContentPart {
+  readonly type: string;
+  readonly text?: string;
+}
+
+function isPart(value: unknown): value is ContentPart {
+  if (typeof value !== 'object' || value === null) return false;
+  const { type, text } = value as { type?: unknown; text?: unknown };
+  return typeof type === 'string' && (text === undefined || typeof text === 'string');
+}
+
+/** Checked by hand, so that a list of a thousand wrong parts is one issue and not a thousand. */
+const contentSchema = z
+  .custom<string | readonly ContentPart[]>((value) => typeof value === 'string' || (Array.isArray(value) && value.every(isPart)), {
+    error: 'must be a string or a list of parts {type, text}',
+  })
+  .meta({
+    anyOf: [
+      { type: 'string' },
+      { type: 'array', items: { type: 'object', properties: { type: { type: 'string' }, text: { type: 'string' } }, required: ['type'] } },
+    ],
+  });
 
 const toolCall = z.looseObject({
   id: z.string().nullish(),
@@ -22,7 +43,7 @@ const toolCall = z.looseObject({
 
 export const messageSchema = z.looseObject({
   role,
-  content: z.union([z.string(), z.array(part)], { error: 'must be a string or a list of parts' }).nullish(),
+  content: contentSchema.nullish(),
   name: z.string().nullish(),
   tool_calls: z.array(toolCall).max(maxTools).nullish(),
   tool_call_id: z.string().nullish(),

@@ -260,6 +260,42 @@ describe('the end of a connection', () => {
   });
 });
 
+describe('HTTP', () => {
+  const post = (body: unknown) => Buffer.from(JSON.stringify(body));
+
+  test('a client that goes away cancels its call, also when it had gone before', async () => {
+    for (const early of [true, false]) {
+      const { engine, server } = setup({ auto: false });
+      const gone = new AbortController();
+      if (early) gone.abort();
+      const reply = server.handlePost(post(call(1, create, chat('x'))), { signal: gone.signal });
+      gone.abort();
+      assert.equal(at(JSON.parse((await reply).body ?? ''), 'error', 'code'), -32800);
+      assert.equal(engine.live.length, 0);
+    }
+  });
+
+  test('streams are refused with a sentence, and after shutdown new work too', async () => {
+    const { server } = setup();
+    const streamed = await server.handlePost(post(call(1, create, chat('x', { stream: true }))));
+    assert.match(String(at(JSON.parse(streamed.body ?? ''), 'error', 'message')), /WebSocket/);
+    server.shutdown();
+    const late = await server.handlePost(post(call(1, create, chat('x'))));
+    assert.equal(at(JSON.parse(late.body ?? ''), 'error', 'code'), -32009);
+  });
+
+  test('admin scope is what the caller says, else it follows auth.mode', async () => {
+    const code = async (mode: 'none' | 'token', options: { admin?: boolean }): Promise<unknown> => {
+      const { server } = setup({ config: { auth: { mode } } });
+      return at(JSON.parse((await server.handlePost(post(call(1, 'daemon.drain')), options)).body ?? ''), 'error', 'code');
+    };
+    assert.deepEqual(
+      [await code('none', {}), await code('token', {}), await code('token', { admin: true }), await code('none', { admin: false })],
+      [undefined, -32001, undefined, -32001],
+    );
+  });
+});
+
 describe('subscriptions', () => {
   test('updates come at the interval, are skipped while the socket is full, and end on unsubscribe', async (t) => {
     t.mock.timers.enable({ apis: ['setInterval'] });

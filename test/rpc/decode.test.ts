@@ -36,6 +36,15 @@ describe('decoding JSON', () => {
     assert.equal(decodeMessage(text, 'json', text.length - 1).kind, 'failed');
   });
 
+  test('an id of 1024 characters is echoed, a longer one is refused', () => {
+    const idOf = (length: number) => {
+      const message = decodeMessage(JSON.stringify({ jsonrpc: '2.0', id: 'x'.repeat(length), method: 'ping' }), 'json', limit);
+      return message.kind === 'single' && message.member.kind === 'call' ? message.member.id : null;
+    };
+    assert.equal(idOf(1024), 'x'.repeat(1024));
+    assert.equal(idOf(1025), null);
+  });
+
   test('own members named __proto__ are dropped, also when written with escapes', () => {
     for (const name of ['__proto__', '\\u005f_proto__', '__pr\\u006fto__', '__\\u0070roto__']) {
       const message = decodeMessage(`{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":{"${name}":{"x":1}},"b":2}}`, 'json', limit);

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { ConnectionClosedError, ProtocolError, RpcError } from '../../../rpc/client/client.js';
+import { type ChatCompletionChunk, ConnectionClosedError, ProtocolError, RpcError } from '../../../rpc/client/client.js';
 import { words } from '../../helpers/fake-engine.js';
 import { settle, setup } from '../harness.js';
 import { linkedClient } from './link.js';
@@ -79,7 +79,7 @@ describe('calls', () => {
 describe('streams', () => {
   test('are chunks of OpenAI’s shape; the last has the finish_reason and the usage', async () => {
     const { client } = await linkedClient(setup().server);
-    const chunks = [];
+    const chunks: ChatCompletionChunk[] = [];
     for await (const chunk of await client.chat.completions.create({ messages, stream: true })) chunks.push(chunk);
     assert.equal(chunks.map((c) => c.choices[0]?.delta.content ?? '').join(''), 'You said: hello there');
     assert.ok(chunks.every((c) => c.object === 'chat.completion.chunk' && c.id === chunks[0]?.id && c.model === 'fake' && c.created > 0));
