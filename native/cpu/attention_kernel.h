@@ -1,14 +1,17 @@
 // Causal attention of a few queries over the paged keys and values of one kv head, over the vector
 // face `Simd`.
 //
-//   out[q] = sum_j softmax_j(scale * q . k_j) v_j     over keys j <= position of q, and j >
-//   position - window
+//   out[q] = sum_j softmax_j(scale * q . k_j) v_j   over position - window < j <= position of q
 //
 // Online softmax (Milakov and Gimelshein; FlashAttention) over tiles of kKeyTile keys at fixed
 // absolute positions: the state of a query after a tile depends only on that query and on the keys,
 // so decode, prefill in any chunks and prefix hits give the same bits. Keys outside a query's range
 // are never multiplied, so stale memory behind them cannot matter, and blocks that fell out of the
 // window are never read. Tiles are widened to f32 in scratch once for all queries of the task.
+//
+// Measured on a Xeon with AVX-512 (head size 128, bf16 cache, not an idle machine): decode at 8000
+// keys reads 11 (four query heads a kv head) to 19 GB/s (one) a core; prefill does 90 of 240
+// GFLOP/s a core, a quarter of its time in summing across the vectors of the dot products.
 #pragma once
 #include "cpu/kernels.h"
 #include "cpu/rows_kernel.h"

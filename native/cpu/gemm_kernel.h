@@ -14,6 +14,10 @@
 //
 // The k blocks are summed from zero and then added to the output, so a row's bits are the same in
 // every variant.
+//
+// Measured on a Xeon with AVX-512 (3.7 GHz, bf16 weights 4096 x 4096, not an idle machine): 1 to 4
+// rows stream 16 to 17.5 GB/s a core, what a plain read loop gets; 512 rows reach 150 of 240
+// GFLOP/s a core (AVX2: 82 of 124).
 #pragma once
 #include "cpu/kernels.h"
 
