@@ -122,6 +122,22 @@ test('a peer that takes nothing for long is dropped although pings cannot reach 
     ws.terminate();
   }));
 
+test('a peer that sends pings and reads no pongs is dropped before they pile up', () =>
+  withFront({}, async (front) => {
+    const ws = await open(front);
+    ws.pause();
+    const { wire, events } = front.sessions[0]!;
+    let most = 0;
+    for (let sent = 0; !events.includes('close') && sent < 2_000_000; sent += 1000) {
+      for (let i = 0; i < 1000 && ws.bufferedAmount < 1 << 20; i++) ws.ping('p'.repeat(125));
+      await new Promise((resolve) => setTimeout(resolve, 1));
+      most = Math.max(most, wire.bufferedBytes());
+    }
+    await front.sessions[0]!.until('close');
+    assert.ok(most < 8 << 20, `${most} bytes of pongs waited`);
+    ws.terminate();
+  }));
+
 test('the send buffer is counted while a reader stalls, and writable comes when it has drained', () =>
   withFront({}, async (front) => {
     const ws = await open(front);
