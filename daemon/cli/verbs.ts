@@ -1,4 +1,5 @@
 /** All verbs of the command line, in the order of the help. A new verb is one file and one line here. */
+import { bench } from './bench.js';
 import { chat } from './chat.js';
 import { config } from './config.js';
 import { doctor } from './doctor.js';
@@ -11,4 +12,4 @@ import { status } from './status.js';
 import { stop } from './stop.js';
 import type { Verb } from './verb.js';
 
-export const verbs: readonly Verb[] = [serve, run, chat, list, ps, stop, status, config, doctor, evaluate];
+export const verbs: readonly Verb[] = [serve, run, chat, list, ps, stop, status, config, doctor, bench, evaluate];

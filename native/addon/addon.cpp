@@ -10,6 +10,7 @@
 #include "addon/testing.h"
 #include "core/host_memory.h"
 #include "cpu/features.h"
+#include "engine/cuda_library.h"
 
 namespace inferd {
 namespace {
@@ -28,6 +29,27 @@ Napi::Array strings(Napi::Env env, const std::vector<std::string>& list) {
   return out;
 }
 
+// CudaInfo of native/index.ts.
+Napi::Object cuda_info(Napi::Env env) {
+  const CudaProbe& probe = probe_cuda();
+  Napi::Object out = Napi::Object::New(env);
+  out.Set("problem", std::string(probe.problem));
+  out.Set("driverVersion", probe.driver_version / 1000.0);
+  out.Set("runtimeVersion", probe.runtime_version / 1000.0);
+  out.Set("cublas", std::string(probe.cublas));
+  Napi::Array devices = Napi::Array::New(env);
+  for (int32_t i = 0; i < probe.num_devices; ++i) {
+    const CudaDevice& d = probe.devices[i];
+    Napi::Object device = Napi::Object::New(env);
+    device.Set("name", std::string(d.name));
+    device.Set("computeCapability", std::to_string(d.major) + "." + std::to_string(d.minor));
+    device.Set("totalBytes", static_cast<double>(d.total_bytes));
+    devices.Set(static_cast<uint32_t>(i), device);
+  }
+  out.Set("devices", devices);
+  return out;
+}
+
 Napi::Value system_info(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   return guarded(env, [&] {
@@ -41,6 +63,7 @@ Napi::Value system_info(const Napi::CallbackInfo& info) {
     out.Set("usableIsas", strings(env, usable_isas()));
     out.Set("totalMemoryBytes", static_cast<double>(memory.total_bytes));
     out.Set("freeMemoryBytes", static_cast<double>(memory.free_bytes));
+    out.Set("cuda", cuda_info(env));
     return out;
   });
 }

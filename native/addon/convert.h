@@ -5,6 +5,7 @@
 
 #include <new>
 #include <string>
+#include <vector>
 
 #include "core/error.h"
 
@@ -54,8 +55,25 @@ class OptionReader {
       throw Error(ErrorCode::kUsage, format("the option %s must be true or false", key));
     return v.As<Napi::Boolean>().Value();
   }
-  int32_t integer(const char* key) const {
+  int32_t integer(const char* key) const { return whole(object_.Get(key), key); }
+  // A list of at most kMaxList integers; empty when the member is absent.
+  std::vector<int32_t> integers(const char* key) const {
+    std::vector<int32_t> out;
     const Napi::Value v = object_.Get(key);
+    if (v.IsUndefined()) return out;
+    if (!v.IsArray() || v.As<Napi::Array>().Length() > kMaxList) {
+      throw Error(ErrorCode::kUsage,
+                  format("the option %s must be a list of at most %u numbers", key, kMaxList));
+    }
+    const auto array = v.As<Napi::Array>();
+    for (uint32_t i = 0; i < array.Length(); ++i) out.push_back(whole(array.Get(i), key));
+    return out;
+  }
+
+ private:
+  static constexpr uint32_t kMaxList = 4096;
+
+  static int32_t whole(const Napi::Value& v, const char* key) {
     const double d = v.IsNumber() ? v.As<Napi::Number>().DoubleValue() : 0.5;
     if (!(d >= INT32_MIN && d <= INT32_MAX) || d != static_cast<double>(static_cast<int32_t>(d))) {
       throw Error(ErrorCode::kUsage,
@@ -64,7 +82,6 @@ class OptionReader {
     return static_cast<int32_t>(d);
   }
 
- private:
   Napi::Object object_;
 };
 

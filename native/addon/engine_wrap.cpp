@@ -25,6 +25,7 @@ EngineOptions read_options(const Napi::Value& value) {
   o.rank = r.integer("rank");
   o.world_size = r.integer("worldSize");
   o.isa = r.string("isa");
+  o.graph_sizes = r.integers("graphSizes");
   return o;
 }
 
@@ -96,6 +97,7 @@ Napi::Value EngineWrap::model_info(const Napi::CallbackInfo& info) {
     number("parameters", m.parameters);
     number("weightBytes", m.weight_bytes);
     out.Set("dtype", m.dtype);
+    out.Set("kvDtype", m.kv_dtype);
     number("blockBytes", m.block_bytes);
     number("stepBytes", m.step_bytes);
     number("freeBytes", m.free_bytes);

@@ -10,7 +10,9 @@
 namespace inferd {
 namespace {
 
-std::array<std::span<const OpTest>, 2> tables() { return {dense_op_tests(), step_op_tests()}; }
+std::array<std::span<const OpTest>, 3> tables() {
+  return {dense_op_tests(), step_op_tests(), limit_tests()};
+}
 
 Napi::Object run(const Napi::Value& argument) {
   if (!argument.IsObject()) throw Error(ErrorCode::kUsage, "runOp takes one object");

@@ -54,14 +54,14 @@ OpTestCall::OpTestCall(const Napi::Object& call)
       attrs_(object_field(call, "attrs")),
       inputs_(object_field(call, "inputs")),
       op_(string_field(call, "op")) {
-  EngineOptions options;
+  EngineOptions& options = options_;
   options.backend = string_field(call, "backend");
   options.isa = string_field(call, "isa");
   options.threads = size_value(call.Get("threads"), "threads");
   const Napi::Value repeat = call.Get("repeat");
   if (!repeat.IsUndefined()) repeat_ = size_value(repeat, "repeat");
   if (repeat_ > kMaxRepeat) misuse(format("repeat is at most %d", kMaxRepeat));
-  backend_ = make_backend(options);
+  backend_ = make_backend(options, attrs_.Has("activation") ? dtype("activation") : DType::kBF16);
 }
 
 OpTestCall::~OpTestCall() {
@@ -86,6 +86,11 @@ DType OpTestCall::dtype(const char* name) const {
   if (text == "f16") return DType::kF16;
   if (text == "bf16") return DType::kBF16;
   misuse(std::string(name) + " must be f32, f16 or bf16");
+}
+
+DType OpTestCall::weight_dtype(const char* name) const {
+  const std::string text = string_field(attrs_, name);
+  return text == "int8" ? DType::kI8 : text == "int4" ? DType::kI4 : dtype(name);
 }
 
 bool OpTestCall::has(const char* name) const { return inputs_.Has(name); }

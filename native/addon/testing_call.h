@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/backend.h"
+#include "engine/options.h"
 
 namespace inferd {
 
@@ -26,12 +27,14 @@ class OpTestCall {
 
   const std::string& op() const { return op_; }
   Backend& backend() { return *backend_; }
+  const EngineOptions& options() const { return options_; }  // backend, kernel set, threads
 
   // Attributes. Integers are >= 0.
   int32_t size(const char* name) const;
   int32_t size_or(const char* name, int32_t fallback) const;
   float number(const char* name) const;
-  DType dtype(const char* name) const;  // "f32", "f16" or "bf16"
+  DType dtype(const char* name) const;         // "f32", "f16" or "bf16"
+  DType weight_dtype(const char* name) const;  // one of these, "int8" or "int4"
 
   bool has_attr(const char* name) const { return attrs_.Has(name); }
   bool has(const char* name) const;  // an input
@@ -72,6 +75,7 @@ class OpTestCall {
   Napi::Env env_;
   Napi::Object attrs_, inputs_;
   std::string op_;
+  EngineOptions options_;
   int32_t repeat_ = 0;
   std::unique_ptr<Backend> backend_;
   std::vector<void*> memory_;

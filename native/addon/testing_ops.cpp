@@ -10,7 +10,11 @@
 // add: rows cols | inout x -> inout
 //
 // linear: rows cols outs dtype source_dtype? parts? | x weight[outs, cols] bias?[outs] -> out
-//   The weight is given as source_dtype and filled in `parts` calls of about equal size.
+//   The weight is given as source_dtype and filled in `parts` calls of about equal size. dtype may
+//   also be "int8" or "int4" (source_dtype is then f32 when absent).
+//
+// quantize: rows cols dtype | weight[rows, cols] -> out[rows, cols]
+//   What a weight kept as "int8" or "int4" stands for, after the quantizer of core/quant.h.
 //
 // silu_mul: rows cols | gate_up[rows, 2 cols] -> out[rows, cols]
 //
@@ -20,6 +24,7 @@
 #include "addon/testing_ops.h"
 
 #include "core/error.h"
+#include "core/quant.h"
 
 namespace inferd {
 namespace {
@@ -62,12 +67,15 @@ Napi::Object run_add(OpTestCall& c) {
 
 // Fills a weight from host rows that lie at an odd address, as they may in a checkpoint.
 PackedWeightPtr fill(OpTestCall& c, int32_t outs, int32_t cols) {
-  const DType stored = c.has_attr("source_dtype") ? c.dtype("source_dtype") : c.dtype("dtype");
+  const DType kept = c.weight_dtype("dtype");
+  const DType stored = c.has_attr("source_dtype") ? c.dtype("source_dtype")
+                       : is_quantized(kept)       ? DType::kF32
+                                                  : kept;
   const Tensor device = c.matrix("weight", stored, outs, cols);
   const int64_t row_bytes = cols * dtype_bytes(stored);
   std::vector<std::byte> host(static_cast<size_t>(outs * row_bytes) + 1);
   c.backend().download(host.data() + 1, device.data, static_cast<size_t>(outs * row_bytes));
-  PackedWeightPtr weight = c.backend().make_weight(outs, cols, c.dtype("dtype"));
+  PackedWeightPtr weight = c.backend().make_weight(outs, cols, kept);
   const int32_t parts = c.size_or("parts", 1);
   for (int32_t p = 0, row = 0; p < parts; ++p) {
     const int32_t end = static_cast<int32_t>(int64_t{outs} * (p + 1) / parts);
@@ -85,6 +93,30 @@ Napi::Object run_linear(OpTestCall& c) {
   const float* bias = c.has("bias") ? c.floats("bias", outs) : nullptr;
   c.output("out", out);
   return c.run([&] { c.backend().linear(out, x, *weight, bias); });
+}
+
+Napi::Object run_quantize(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols");
+  const bool int4 = c.weight_dtype("dtype") == DType::kI4;
+  const Tensor out = c.matrix("weight", DType::kF32, rows, cols);
+  if (!c.backend().info().host_memory) throw Error(ErrorCode::kUsage, "quantize runs on the host");
+  c.output("out", out);
+  return c.run([&] {
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t k = 0; k < cols; k += kQuantBlock) {
+        float* at = out.as<float>() + r * cols + k;
+        const int64_t n = std::min(kQuantBlock, cols - k);
+        float values[kQuantBlock];
+        for (int64_t i = 0; i < kQuantBlock; ++i) values[i] = at[i < n ? i : 0];
+        QuantBlock q{};
+        int4 ? quantize_int4(values, q) : quantize_int8(values, q);
+        for (int64_t i = 0; i < n; ++i) {
+          at[i] = bf16_to_f32(q.scale) * static_cast<float>(q.codes[i] - (int4 ? 0 : 128)) +
+                  bf16_to_f32(q.min);
+        }
+      }
+    }
+  });
 }
 
 Napi::Object run_silu_mul(OpTestCall& c) {
@@ -113,7 +145,7 @@ Napi::Object run_copy_blocks(OpTestCall& c) {
   const KvLayer kv{k.data, v.data, dtype, blocks, block_size, heads, head_dim};
   c.output("k", k);
   c.output("v", v);
-  return c.run([&] { c.backend().copy_blocks(kv, pairs, count); });
+  return c.run([&] { c.backend().copy_blocks({&kv, 1}, pairs, count); });
 }
 
 constexpr OpTest kTests[] = {
@@ -122,6 +154,7 @@ constexpr OpTest kTests[] = {
     {"add_rms_norm", run_add_rms_norm},
     {"add", run_add},
     {"linear", run_linear},
+    {"quantize", run_quantize},
     {"silu_mul", run_silu_mul},
     {"gather_rows", run_gather_rows},
     {"copy_blocks", run_copy_blocks},

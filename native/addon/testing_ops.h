@@ -12,8 +12,9 @@ struct OpTest {
   Napi::Object (*run)(OpTestCall& call);
 };
 
-// testing_ops.cpp and testing_step_ops.cpp
+// testing_ops.cpp, testing_step_ops.cpp, testing_limits.cpp
 std::span<const OpTest> dense_op_tests();
 std::span<const OpTest> step_op_tests();
+std::span<const OpTest> limit_tests();
 
 }  // namespace inferd

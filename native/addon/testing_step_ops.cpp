@@ -185,7 +185,7 @@ Napi::Object run_sample(OpTestCall& c) {
     if (slot < 0 || slot >= tables.max_slots)
       throw Error(ErrorCode::kUsage, "runOp: a sample's slot is out of range");
   }
-  const Tensor logits = c.activations("logits", batch.num_samples, c.size("vocab"));
+  const Tensor logits = c.matrix("logits", DType::kF32, batch.num_samples, c.size("vocab"));
   const SampleOutputs out = new_outputs(c, batch.num_samples);
   c.output_ints("tokens", out.tokens, batch.num_samples);
   c.output_ints("history", tables.tokens, int64_t{tables.max_slots} * tables.max_len);
@@ -195,7 +195,7 @@ Napi::Object run_sample(OpTestCall& c) {
 
 Napi::Object run_score(OpTestCall& c) {
   const int32_t rows = c.size("rows"), vocab = c.size("vocab"), top = c.size("top");
-  const Tensor logits = c.activations("logits", rows, vocab);
+  const Tensor logits = c.matrix("logits", DType::kF32, rows, vocab);
   const int32_t* targets = c.ints("targets", rows);
   const SampleOutputs out = new_outputs(c, rows);
   return c.run([&] { c.backend().score(logits, targets, top, out); });

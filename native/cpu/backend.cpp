@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/host_memory.h"
+#include "core/quant.h"
 #include "cpu/cpu_backend.h"
 #include "cpu/features.h"
 
@@ -19,6 +20,7 @@ const cpu::Kernels* kernels_named([[maybe_unused]] const std::string& isa) {
 #if defined(__x86_64__)
   if (isa == "avx2") return cpu::avx2_kernels();
   if (isa == "avx512") return cpu::avx512_kernels();
+  if (isa == "avx512vnni") return cpu::avx512vnni_kernels();
 #elif defined(__aarch64__)
   if (isa == "neon") return cpu::neon_kernels();
 #endif
@@ -27,13 +29,9 @@ const cpu::Kernels* kernels_named([[maybe_unused]] const std::string& isa) {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
-  if (options.threads < 0 || options.threads > kMaxThreads) {
-    throw Error(ErrorCode::kUsage, format("%d CPU threads are not possible; the range is 0 to %d",
-                                          options.threads, kMaxThreads));
-  }
+const cpu::Kernels& cpu::choose_kernels(const std::string& wanted) {
   const std::vector<std::string> usable = usable_isas();
-  const std::string isa = options.isa == "auto" || options.isa.empty() ? best_isa() : options.isa;
+  const std::string isa = wanted == "auto" || wanted.empty() ? best_isa() : wanted;
   if (std::find(usable.begin(), usable.end(), isa) == usable.end()) {
     std::string list = "auto";
     for (const std::string& name : usable) list += ", " + name;
@@ -41,8 +39,16 @@ std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
                 format("the kernel set \"%s\" cannot run here; this machine has: %s", isa.c_str(),
                        list.c_str()));
   }
+  return *kernels_named(isa);
+}
+
+std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
+  if (options.threads < 0 || options.threads > kMaxThreads) {
+    throw Error(ErrorCode::kUsage, format("%d CPU threads are not possible; the range is 0 to %d",
+                                          options.threads, kMaxThreads));
+  }
   const int threads = options.threads > 0 ? options.threads : physical_cores();
-  return std::make_unique<cpu::CpuBackend>(*kernels_named(isa), threads);
+  return std::make_unique<cpu::CpuBackend>(cpu::choose_kernels(options.isa), threads);
 }
 
 }  // namespace inferd
@@ -86,7 +92,9 @@ void CpuBackend::download(void* host, const void* device, size_t bytes) {
 
 PackedWeightPtr CpuBackend::make_weight(int64_t rows, int64_t cols, DType dtype) {
   std::unique_ptr<CpuWeight> weight = new_weight(kernels_, rows, cols, dtype);
-  const auto bytes = static_cast<size_t>(kMaxPackedRows * cols) * sizeof(float);
+  const int64_t row_bytes =
+      std::max(cols * static_cast<int64_t>(sizeof(float)), quant_blocks(cols) * kCodeBlockBytes);
+  const auto bytes = static_cast<size_t>(kMaxPackedRows * row_bytes);
   if (bytes > packed_rows_.bytes()) stream_.call([&] { packed_rows_ = Buffer(bytes); });
   return weight;
 }

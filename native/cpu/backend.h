@@ -17,4 +17,11 @@ struct CpuOptions {
 // impossible thread counts.
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options);
 
+namespace cpu {
+struct Kernels;
+// The kernel set that make_cpu_backend would take for `isa`. @throws Error(kUnsupported) as it
+// does.
+const Kernels& choose_kernels(const std::string& isa);
+}  // namespace cpu
+
 }  // namespace inferd

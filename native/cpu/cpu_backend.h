@@ -42,7 +42,7 @@ class CpuBackend final : public Backend {
   bool wait_step(int done_slot, int64_t timeout_us) override;
 
   void apply_slots(const SlotTables& t, const int32_t* plan_words) override;
-  void copy_blocks(const KvLayer& kv, const BlockCopy* pairs, int32_t n) override;
+  void copy_blocks(std::span<const KvLayer> layers, const BlockCopy* pairs, int32_t n) override;
   void gather_tokens(const SlotTables& t, const StepBatch& batch) override;
 
   void embed(Tensor out, const Tensor& table, const int32_t* ids) override;
@@ -75,6 +75,7 @@ class CpuBackend final : public Backend {
   }
   const float* rope_table(const RopeTable& rope, const StepBatch& batch);
   const float* pack_activations(const Tensor& x, int64_t first_row, int64_t rows);
+  const float* pack_codes(const Tensor& x, int64_t first_row, int64_t rows);
   void refresh_free_bytes();
 
   const Kernels& kernels_;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/quant.h"
 #include "cpu/cpu_backend.h"
 
 namespace inferd::cpu {
@@ -87,6 +88,20 @@ const float* CpuBackend::pack_activations(const Tensor& x, int64_t first_row, in
   return packed;
 }
 
+// The same rows quantized, in tiles of code_rows.
+const float* CpuBackend::pack_codes(const Tensor& x, int64_t first_row, int64_t rows) {
+  const int64_t tile = kernels_.code_rows, cols = x.cols();
+  auto* packed = static_cast<char*>(packed_rows_.data());
+  const int64_t row_bytes = quant_blocks(cols) * kCodeBlockBytes;
+  over_rows((rows + tile - 1) / tile, 2 * tile * cols, [&](int64_t begin, int64_t end, int) {
+    for (int64_t t = begin; t < end; ++t) {
+      kernels_.quantize_tile(packed + t * tile * row_bytes, row_of(x, first_row + t * tile),
+                             x.stride[0], std::min(tile, rows - t * tile), cols);
+    }
+  });
+  return static_cast<const float*>(packed_rows_.data());
+}
+
 void CpuBackend::linear(Tensor out, const Tensor& x, const PackedWeight& weight,
                         const float* bias) {
   const auto& w = static_cast<const CpuWeight&>(weight);
@@ -96,10 +111,13 @@ void CpuBackend::linear(Tensor out, const Tensor& x, const PackedWeight& weight,
                        static_cast<long long>(w.rows), static_cast<long long>(w.cols),
                        static_cast<long long>(x.cols()), static_cast<long long>(out.cols())));
   }
-  const auto kernel = kernels_.gemm[static_cast<size_t>(w.dtype)];
+  const bool quantized = is_quantized(w.dtype);
+  const bool codes = quantized && kernels_.quantize_tile;
+  const auto kernel = quantized ? kernels_.quant_gemm[w.dtype == DType::kI4]
+                                : kernels_.gemm[static_cast<size_t>(w.dtype)];
   for (int64_t row = 0; row < x.rows(); row += kMaxPackedRows) {
     const int64_t rows = std::min(kMaxPackedRows, x.rows() - row);
-    const float* packed = pack_activations(x, row, rows);
+    const float* packed = codes ? pack_codes(x, row, rows) : pack_activations(x, row, rows);
     // Even chunks, four a thread, but none so small that the hand-over shows. Multiples of 4 keep
     // four panels side by side.
     const int64_t worth = (kStreamWorth + w.panel_bytes * rows - 1) / (w.panel_bytes * rows);

@@ -102,6 +102,7 @@ std::vector<std::string> usable_isas() {
   };
   std::vector<std::string> isas;
 #if defined(__x86_64__)
+  if (has("avx512_vnni") && cpu::avx512vnni_kernels()) isas.push_back("avx512vnni");
   if (has("avx512") && cpu::avx512_kernels()) isas.push_back("avx512");
   if (has("avx2") && cpu::avx2_kernels()) isas.push_back("avx2");
 #elif defined(__aarch64__)

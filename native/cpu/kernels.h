@@ -16,6 +16,8 @@ namespace inferd::cpu {
 // k is summed in blocks of this many inputs: each block from zero, then block sums in order. Part
 // of every linear's bits.
 constexpr int kGemmBlock = 256;
+// Inputs of an output feature that share a scale (kQuantBlock of core/quant.h).
+constexpr int kScaleBlock = 32;
 // Keys are visited in tiles of this many positions, counted from position 0. Part of the bits of
 // attention.
 constexpr int kKeyTile = 32;
@@ -34,12 +36,22 @@ constexpr int kExpBlock = 512;
 //   f32, f16   [cols][panel_cols]
 //   bf16       [cols / 2][panel_cols][2]: two k in one 32-bit word (odd cols: padded with zeros),
 //              so that one shift and one mask widen two vectors
-// rows: tile t holds rows [t * tile_rows, ...) as [cols][rows of the tile]; one row alone is itself
+//   int8, int4 blocks of kScaleBlock inputs (the last one filled up with zeros), each
+//              int8: codes [kScaleBlock / g][panel_cols][g], bf16 scales [panel_cols]
+//              int4: [kScaleBlock / 2 / g][panel_cols][g] bytes, the lower half of input k and the
+//                    upper half of input k + 16; bf16 scales, bf16 minima [panel_cols]
+//              with g = quant_group; formats: core/quant.h
+// rows: tile t holds rows [t * tile_rows, ...) as [cols][rows of the tile]; one row alone is
+// itself.
+//   Where the set has quantize_tile, quantized weights meet quantized rows: tile t holds rows
+//   [t * code_rows, ...), R of them, as blocks of f32 scales [R], i32 sums of codes [R] and codes
+//   [kScaleBlock / 4][R][4]; block size R * kCodeBlockBytes.
+constexpr int kCodeBlockBytes = 4 + 4 + kScaleBlock;
 struct GemmTask {
   const char* panels;  // first panel of the weight
   int64_t panel_bytes;
   int64_t first_panel, num_panels;
-  const float* packed;  // rows in tiles as above
+  const float* packed;  // rows in tiles as above; of quantized rows the first byte
   int64_t rows;
   int64_t cols;  // input features
   float* out;    // [rows, outs], row stride out_stride
@@ -81,12 +93,17 @@ struct alignas(64) AttentionScratch {
 
 struct Kernels {
   const char* name;
-  int32_t panel_cols;  // output features of a weight panel
-  int32_t tile_rows;   // rows of a full activation tile
-  bool bf16_pairs;     // bf16 panels hold pairs of k
+  int32_t panel_cols;   // output features of a weight panel
+  int32_t tile_rows;    // rows of a full activation tile
+  bool bf16_pairs;      // bf16 panels hold pairs of k
+  int32_t quant_group;  // inputs of one output feature side by side in quantized panels
+  int32_t code_rows;    // rows of a full tile of quantized activations
 
   // The arrays are indexed by DType: f32, f16, bf16.
   void (*gemm[3])(const GemmTask&);
+  void (*quant_gemm[2])(const GemmTask&);  // int8, int4
+  // Quantizes `rows` <= code_rows rows into a tile; null: quant_gemm takes plain rows.
+  void (*quantize_tile)(void* tile, const float* x, int64_t x_stride, int64_t rows, int64_t cols);
   void (*attention[3])(const AttentionTask&, AttentionScratch&);
   void (*to_f32[3])(float* dst, const void* src, int64_t n);
   void (*from_f32[3])(void* dst, const float* src, int64_t n);  // to nearest even
@@ -109,11 +126,19 @@ struct Kernels {
                     float temperature);
   // Entries before `id` that are >= value and entries after it that are > value.
   int64_t (*count_better)(const float* x, int64_t n, int64_t id, float value);
+
+  // Limits of the machine (limits_kernel.h); what they return keeps the work from being dropped.
+  float (*read_all)(const float* data, int64_t n);
+  float (*fma_chains)(int64_t steps);
+  int64_t fma_step_flops;                // additions and multiplications of a step
+  int64_t (*dot_chains)(int64_t steps);  // byte dot products; null where the set has none
+  int64_t dot_step_ops;
 };
 
 const Kernels* reference_kernels();
 const Kernels* avx2_kernels();
 const Kernels* avx512_kernels();
+const Kernels* avx512vnni_kernels();
 const Kernels* neon_kernels();
 
 }  // namespace inferd::cpu

@@ -36,6 +36,36 @@ void gemm(const GemmTask& g) {
   }
 }
 
+// Weight k of a block of one output feature (panel of one column).
+template <int kBits>
+double dequantized(const char* block, int64_t k) {
+  constexpr int64_t kBytes = kScaleBlock * kBits / 8;
+  uint16_t scale, min = 0;
+  std::memcpy(&scale, block + kBytes, 2);
+  if (kBits == 4) std::memcpy(&min, block + kBytes + 2, 2);
+  const auto byte = static_cast<uint8_t>(block[k % kBytes]);
+  const int code = kBits == 8 ? byte - 128 : k < kBytes ? byte & 15 : byte >> 4;
+  return static_cast<double>(bf16_to_f32(scale)) * code + static_cast<double>(bf16_to_f32(min));
+}
+
+template <int kBits>
+void quant_gemm(const GemmTask& g) {
+  constexpr int64_t kBlockBytes = kScaleBlock * kBits / 8 + (kBits == 8 ? 2 : 4);
+  for (int64_t r = 0; r < g.rows; ++r) {
+    const float* x = g.packed + r * g.cols;
+    for (int64_t o = g.first_panel; o < g.first_panel + g.num_panels; ++o) {
+      const char* w = g.panels + o * g.panel_bytes;
+      double sum = 0;
+      for (int64_t k = 0; k < g.cols; ++k) {
+        sum += static_cast<double>(x[k]) *
+               dequantized<kBits>(w + k / kScaleBlock * kBlockBytes, k % kScaleBlock);
+      }
+      g.out[r * g.out_stride + o] =
+          static_cast<float>(sum + (g.bias ? static_cast<double>(g.bias[o]) : 0.0));
+    }
+  }
+}
+
 // One query: two passes over its keys, the second with the exact largest score.
 template <DType kType>
 void attend(const AttentionTask& t, int32_t position, const float* q, float* out) {
@@ -151,12 +181,38 @@ int64_t count_better(const float* x, int64_t n, int64_t id, float value) {
   return count;
 }
 
+float read_all(const float* data, int64_t n) {
+  float sum[16] = {};
+  for (int64_t i = 0; i + 16 <= n; i += 16)
+    for (int64_t j = 0; j < 16; ++j) sum[j] += data[i + j];
+  float all = 0;
+  for (const float s : sum) all += s;
+  return all;
+}
+
+constexpr int kChains = 32;
+
+float fma_chains(int64_t steps) {
+  float acc[kChains] = {};
+  for (int64_t s = 0; s < steps; ++s)
+    for (float& a : acc) a = a * 0.999f + 0.5f;
+  float sum = 0;
+  for (const float a : acc) sum += a;
+  return sum;
+}
+
+constexpr int64_t kFmaStepFlops = 2 * kChains;
+
 constexpr Kernels kTable = {
     .name = "reference",
     .panel_cols = 1,
     .tile_rows = 1,
     .bf16_pairs = false,
+    .quant_group = 1,
+    .code_rows = 0,
     .gemm = {gemm<DType::kF32>, gemm<DType::kF16>, gemm<DType::kBF16>},
+    .quant_gemm = {quant_gemm<8>, quant_gemm<4>},
+    .quantize_tile = nullptr,
     .attention = {attention<DType::kF32>, attention<DType::kF16>, attention<DType::kBF16>},
     .to_f32 = {to_f32<DType::kF32>, to_f32<DType::kF16>, to_f32<DType::kBF16>},
     .from_f32 = {from_f32<DType::kF32>, from_f32<DType::kF16>, from_f32<DType::kBF16>},
@@ -169,6 +225,11 @@ constexpr Kernels kTable = {
     .clean_copy = clean_copy,
     .exp_sum = exp_sum,
     .count_better = count_better,
+    .read_all = read_all,
+    .fma_chains = fma_chains,
+    .fma_step_flops = kFmaStepFlops,
+    .dot_chains = nullptr,
+    .dot_step_ops = 0,
 };
 
 }  // namespace

@@ -47,6 +47,14 @@ struct Simd {
     const __m128i low = _mm256_castsi256_si128(top), high = _mm256_extracti128_si256(top, 1);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_packus_epi32(low, high));
   }
+  // Bytes, and their lower and upper halves, as floats.
+  static V load_u8(const uint8_t* p) { return _mm256_cvtepi32_ps(bytes(p)); }
+  static V load_low4(const uint8_t* p) {
+    return _mm256_cvtepi32_ps(_mm256_and_si256(bytes(p), _mm256_set1_epi32(15)));
+  }
+  static V load_high4(const uint8_t* p) {
+    return _mm256_cvtepi32_ps(_mm256_srli_epi32(bytes(p), 4));
+  }
   // Pairs of bf16 in 32-bit words: the first and the second of each pair as floats.
   static Words load_words(const void* p) {
     return _mm256_loadu_si256(static_cast<const __m256i*>(p));
@@ -103,6 +111,9 @@ struct Simd {
   }
 
  private:
+  static __m256i bytes(const uint8_t* p) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  }
   static __m256i mask(int n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }

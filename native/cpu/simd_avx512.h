@@ -51,6 +51,14 @@ struct Simd {
     const __m512i top = _mm512_srli_epi32(_mm512_mask_mov_epi32(up, nan, quiet), 16);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(top));
   }
+  // Bytes, and their lower and upper halves, as floats.
+  static V load_u8(const uint8_t* p) { return _mm512_cvtepi32_ps(bytes(p)); }
+  static V load_low4(const uint8_t* p) {
+    return _mm512_cvtepi32_ps(_mm512_and_si512(bytes(p), _mm512_set1_epi32(15)));
+  }
+  static V load_high4(const uint8_t* p) {
+    return _mm512_cvtepi32_ps(_mm512_srli_epi32(bytes(p), 4));
+  }
   // Pairs of bf16 in 32-bit words: the first and the second of each pair as floats.
   static Words load_words(const void* p) { return _mm512_loadu_si512(p); }
   static V first_bf16(Words w) { return _mm512_castsi512_ps(_mm512_slli_epi32(w, 16)); }
@@ -93,6 +101,9 @@ struct Simd {
   }
 
  private:
+  static __m512i bytes(const uint8_t* p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
   static __mmask16 mask(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
   // Four vectors -> in each 128-bit lane the four partial sums of that lane.
   static V sum_quads(const V* a) {

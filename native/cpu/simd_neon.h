@@ -46,6 +46,12 @@ struct Simd {
     const uint32x4_t quiet = vorrq_u32(bits, vdupq_n_u32(0x400000));
     vst1_u16(p, vshrn_n_u32(vbslq_u32(vceqq_f32(v, v), up, quiet), 16));
   }
+  // Bytes, and their lower and upper halves, as floats.
+  static V load_u8(const uint8_t* p) { return vcvtq_f32_u32(bytes(p)); }
+  static V load_low4(const uint8_t* p) {
+    return vcvtq_f32_u32(vandq_u32(bytes(p), vdupq_n_u32(15)));
+  }
+  static V load_high4(const uint8_t* p) { return vcvtq_f32_u32(vshrq_n_u32(bytes(p), 4)); }
   // Pairs of bf16 in 32-bit words: the first and the second of each pair as floats.
   static Words load_words(const void* p) { return vld1q_u32(static_cast<const uint32_t*>(p)); }
   static V first_bf16(Words w) { return vreinterpretq_f32_u32(vshlq_n_u32(w, 16)); }
@@ -83,6 +89,13 @@ struct Simd {
   // Lane i of the result is the sum of the lanes of a[i].
   static V sum_each(const V* a) {
     return vpaddq_f32(vpaddq_f32(a[0], a[1]), vpaddq_f32(a[2], a[3]));
+  }
+
+ private:
+  static uint32x4_t bytes(const uint8_t* p) {
+    uint32_t word;
+    __builtin_memcpy(&word, p, sizeof(word));
+    return vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(word))));
   }
 };
 

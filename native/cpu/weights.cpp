@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/half.h"
+#include "core/quant.h"
 
 namespace inferd::cpu {
 namespace {
@@ -65,7 +66,35 @@ void convert(const CpuWeight& w, const Lanes& l, DType from, int64_t first_k) {
   }
 }
 
+// Quantizes the lanes block by block; layout: GemmTask in kernels.h.
+void quantize_lanes(const CpuWeight& w, const Lanes& l, DType from) {
+  const bool int4 = w.dtype == DType::kI4;
+  const int64_t stored = int4 ? kQuantBlock / 2 : kQuantBlock;  // bytes of codes
+  const int64_t block_bytes = quant_row_bytes(w.dtype, kQuantBlock) * w.panel_cols;
+  for (int64_t lane = 0; lane < l.count; ++lane) {
+    const char* row = l.source + lane * l.row_bytes;
+    char* block = l.panel;
+    for (int64_t k0 = 0; k0 < w.cols; k0 += kQuantBlock, block += block_bytes) {
+      float values[kQuantBlock];
+      // What fills up the last block is not multiplied, and must not widen its range.
+      for (int64_t k = 0; k < kQuantBlock; ++k)
+        values[k] = source_f32(row, from, k0 + k < w.cols ? k0 + k : k0);
+      QuantBlock q{};
+      int4 ? quantize_int4(values, q) : quantize_int8(values, q);
+      for (int64_t k = 0; k < stored; ++k) {
+        const int64_t at = (k / w.group * w.panel_cols + l.first + lane) * w.group + k % w.group;
+        const int code = int4 ? q.codes[k] | q.codes[k + stored] << 4 : q.codes[k];
+        block[at] = static_cast<char>(code);
+      }
+      char* scales = block + stored * w.panel_cols + 2 * (l.first + lane);
+      std::memcpy(scales, &q.scale, 2);
+      if (int4) std::memcpy(scales + 2 * w.panel_cols, &q.min, 2);
+    }
+  }
+}
+
 void fill_lanes(const CpuWeight& w, const Lanes& l, DType from) {
+  if (is_quantized(w.dtype)) return quantize_lanes(w, l, from);
   if (from != w.dtype) return convert(w, l, from, 0);
   if (w.pairs) {
     move_units<uint32_t>(w, l, w.cols / 2);
@@ -79,8 +108,10 @@ void fill_lanes(const CpuWeight& w, const Lanes& l, DType from) {
 
 std::unique_ptr<CpuWeight> new_weight(const Kernels& kernels, int64_t rows, int64_t cols,
                                       DType dtype) {
-  if (!is_float(dtype))
-    throw Error(ErrorCode::kUnsupported, "the CPU backend keeps weights as f32, f16 or bf16");
+  if (!is_float(dtype) && !is_quantized(dtype)) {
+    throw Error(ErrorCode::kUnsupported,
+                "the CPU backend keeps weights as f32, f16, bf16, int8 or int4");
+  }
   if (rows <= 0 || cols <= 0 || rows > int64_t{1} << 31 || cols > int64_t{1} << 31) {
     throw Error(ErrorCode::kBadModel,
                 format("a weight of %lld x %lld is not possible", static_cast<long long>(rows),
@@ -92,8 +123,11 @@ std::unique_ptr<CpuWeight> new_weight(const Kernels& kernels, int64_t rows, int6
   w->dtype = dtype;
   w->panel_cols = kernels.panel_cols;
   w->pairs = kernels.bf16_pairs && dtype == DType::kBF16;
+  w->group = kernels.quant_group;
   const int64_t padded = w->pairs ? (cols + 1) / 2 * 2 : cols;
-  w->panel_bytes = (padded * w->panel_cols * dtype_bytes(dtype) + 63) / 64 * 64;
+  const int64_t row_bytes =
+      is_quantized(dtype) ? quant_row_bytes(dtype, cols) : padded * dtype_bytes(dtype);
+  w->panel_bytes = (row_bytes * w->panel_cols + 63) / 64 * 64;
   w->panels = (rows + w->panel_cols - 1) / w->panel_cols;
   w->memory = Buffer(static_cast<size_t>(w->panels * w->panel_bytes));
   return w;

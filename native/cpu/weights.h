@@ -14,12 +14,13 @@ struct CpuWeight final : PackedWeight {
   Buffer memory;
   int32_t panel_cols = 0;
   bool pairs = false;  // two k in one 32-bit word
+  int32_t group = 1;   // inputs side by side in quantized blocks
   int64_t panel_bytes = 0;
   int64_t panels = 0;
 };
 
-// A zeroed weight of `rows` output features. @throws Error(kUnsupported) for other types than f32,
-// f16 and bf16.
+// A zeroed weight of `rows` output features, kept as f32, f16, bf16, or quantized as kI8 or kI4.
+// @throws Error(kUnsupported) for other types.
 std::unique_ptr<CpuWeight> new_weight(const Kernels& kernels, int64_t rows, int64_t cols,
                                       DType dtype);
 

@@ -68,6 +68,7 @@ class FakeNativeEngine implements NativeEngine {
       parameters: 1,
       weightBytes: 1,
       dtype: 'f32',
+      kvDtype: 'f32',
       blockBytes: 1024,
       stepBytes: MIB,
       freeBytes: 1024 * MIB,

@@ -24,11 +24,16 @@ const native = join(root, 'native');
 const log = join(root, 'log');
 const built = join(native, 'build', 'inferd.node');
 
+/** The variables that a build is made from, as they are here. */
+function buildSettings(): NodeJS.ProcessEnv {
+  const names = ['CXX', 'INFERD_CUDA', 'INFERD_CUDA_ARCHS', 'INFERD_CUBLAS_INCLUDE', 'CUDA_HOME'];
+  return Object.fromEntries(names.flatMap((name) => (process.env[name] === undefined ? [] : [[name, process.env[name]]])));
+}
+
 /** Runs build.mjs of `folder` with only the stand-in tools in PATH. */
 function build(args: readonly string[] = [], folder = native): Promise<{ code: number | null; stderr: string }> {
   return new Promise((resolve) => {
-    const { CXX } = process.env; // part of what a build is made from
-    const env = { PATH: bin, ...(folder === native || CXX === undefined ? {} : { CXX }) };
+    const env = { PATH: bin, ...(folder === native ? { INFERD_CUDA: '0' } : buildSettings()) };
     const child = spawn(process.execPath, [join(folder, 'build.mjs'), ...args], { env, stdio: ['ignore', 'ignore', 'pipe'] });
     let stderr = '';
     child.stderr.on('data', (chunk: Buffer) => {

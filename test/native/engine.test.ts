@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { Worker } from 'node:worker_threads';
 import { ROW_FLAG } from '../../actors/messages/step.js';
-import { type EngineOptions, loadAddon, type NativeEngine, type NativeError } from '../../native/index.js';
+import { addonFile, type EngineOptions, loadAddon, type NativeEngine, type NativeError } from '../../native/index.js';
 import { answer, blockSets, engineOptions, fixture, nativeError, openEngine, runStep } from '../helpers/native-engine.js';
 import { buildPlan, type PlanSpec } from '../helpers/plan.js';
 import { tinyConfig, withModelFolder } from '../helpers/tiny-model.js';
@@ -89,7 +89,7 @@ describe('the life of an engine', () => {
     [{ backend: 'cuda' }, 'unsupported', /no CUDA backend/],
     [{ backend: 'metal' }, 'unsupported', /no backend "metal"/],
     [{ isa: 'sse9' }, 'unsupported', /sse9/],
-    [{ quantization: 'int4' }, 'unsupported', /[Qq]uantized weights/],
+    [{ quantization: 'int2' }, 'usage', /quantization is "int2"; none, int8 and int4 are known/],
     [{ worldSize: 2 }, 'unsupported', /several devices/],
     [{ kvDtype: 'fp8' }, 'usage', /kvDtype is "fp8"/],
     [{ blockSize: 0 }, 'usage', /blockSize is 0/],
@@ -132,14 +132,13 @@ describe('the life of an engine', () => {
       for (const plan of workerData.plans) engine.submit(plan);
       parentPort.postMessage(engine.pending());
       for (;;) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1000);`;
-    const addon = new URL(`file://${fixture('..', '..', 'native', 'build', 'inferd.node')}`).pathname;
     const tokens = Array.from({ length: 200 }, (_, i) => i);
     const plans = [
       buildPlan({ newSlots: [{ slot: 0, tokens }], blockSets: blockSets(0, 0, 16), rows: [{ slot: 0, start: 0, count: 200 }] }),
       buildPlan({ rows: [{ slot: 0, start: 0, count: 200 }] }),
     ];
     for (let i = 0; i < 3; i++) {
-      const worker = new Worker(code, { eval: true, workerData: { addon, plans, options: engineOptions(pack) } });
+      const worker = new Worker(code, { eval: true, workerData: { addon: addonFile(), plans, options: engineOptions(pack) } });
       const pending = await new Promise((resolve, reject) => worker.once('message', resolve).once('error', reject));
       assert.equal(pending, 2);
       await worker.terminate();

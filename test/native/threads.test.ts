@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import { Worker } from 'node:worker_threads';
-import { loadAddon, packageRoot } from '../../native/index.js';
+import { addonFile, loadAddon } from '../../native/index.js';
 import { floats, isas, runOp } from '../helpers/op-table.js';
 import { randomFloats, randomSource } from '../helpers/reference-ops.js';
 
@@ -47,7 +47,7 @@ it('backends of several JavaScript threads run side by side', async () => {
       if (!out.inout.every((x) => x === workerData.value)) throw new Error('wrong sum');
     }
     parentPort.postMessage('done');`;
-  const file = `${packageRoot()}/native/build/inferd.node`;
+  const file = addonFile();
   const run = (value: number) =>
     new Promise((resolve, reject) => {
       const worker = new Worker(code, { eval: true, workerData: { file, isa, value } });

@@ -1,0 +1,84 @@
+// Table rows that measure the CPU's limits with the threads and the kernel set of the call, for
+// benchmarks: attributes -> outputs. One call is one measurement; `repeat` makes the timings.
+//
+// limit_read: megabytes -> work[1] (bytes)
+// limit_fma:  steps -> work[1] (floating-point operations)
+// limit_dot:  steps -> work[1] (byte multiplications and additions; 0 where the set has no such
+//   instruction)
+#include "addon/testing_ops.h"
+#include "core/error.h"
+#include "cpu/backend.h"
+#include "cpu/features.h"
+#include "cpu/kernels.h"
+#include "cpu/memory.h"
+#include "cpu/threads.h"
+
+namespace inferd {
+namespace {
+
+// Even shares would wait for a thread that the system has put aside; chunks do not.
+constexpr int64_t kChunksPerThread = 16;
+
+int threads_of(const OpTestCall& c) {
+  return c.options().threads > 0 ? c.options().threads : physical_cores();
+}
+
+const cpu::Kernels& kernels_of(const OpTestCall& c) {
+  if (c.options().backend != "cpu") throw Error(ErrorCode::kUsage, "limits are those of the CPU");
+  return cpu::choose_kernels(c.options().isa);
+}
+
+// Runs `chunk(index)` for all chunks, on the threads of the call, as the step.
+template <typename Chunk>
+Napi::Object measure(OpTestCall& c, double work, const Chunk& chunk) {
+  auto* out = c.new_array<float>(1);
+  *out = static_cast<float>(work);
+  c.output_floats("work", out, 1);
+  cpu::ThreadPool pool(threads_of(c));
+  return c.run([&] {
+    pool.parallel_for(kChunksPerThread * pool.size(), 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        [[maybe_unused]] const volatile float sink = chunk(i);
+      }
+    });
+  });
+}
+
+Napi::Object run_limit_read(OpTestCall& c) {
+  const cpu::Kernels& kernels = kernels_of(c);
+  const int64_t chunks = kChunksPerThread * threads_of(c);
+  const int64_t floats = int64_t{c.size("megabytes")} * 250'000 / chunks / 64 * 64;
+  const cpu::Buffer buffer(static_cast<size_t>(floats * chunks) * sizeof(float));
+  auto* data = static_cast<float*>(buffer.data());
+  // Pages that were never written may all be one page of zeros.
+  for (int64_t i = 0; i < floats * chunks; ++i) data[i] = 1.0f;
+  return measure(c, static_cast<double>(floats * chunks) * sizeof(float),
+                 [&](int64_t i) { return kernels.read_all(data + i * floats, floats); });
+}
+
+Napi::Object run_limit_fma(OpTestCall& c) {
+  const cpu::Kernels& kernels = kernels_of(c);
+  const int64_t steps = c.size("steps"), chunks = kChunksPerThread * threads_of(c);
+  return measure(c, static_cast<double>(steps * chunks * kernels.fma_step_flops),
+                 [&](int64_t) { return kernels.fma_chains(steps); });
+}
+
+Napi::Object run_limit_dot(OpTestCall& c) {
+  const cpu::Kernels& kernels = kernels_of(c);
+  const int64_t steps = c.size("steps"), chunks = kChunksPerThread * threads_of(c);
+  const bool has = kernels.dot_chains != nullptr;
+  return measure(c, has ? static_cast<double>(steps * chunks * kernels.dot_step_ops) : 0.0,
+                 [&](int64_t) { return has ? static_cast<float>(kernels.dot_chains(steps)) : 0; });
+}
+
+constexpr OpTest kTests[] = {
+    {"limit_read", run_limit_read},
+    {"limit_fma", run_limit_fma},
+    {"limit_dot", run_limit_dot},
+};
+
+}  // namespace
+
+std::span<const OpTest> limit_tests() { return kTests; }
+
+}  // namespace inferd
