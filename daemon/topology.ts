@@ -17,7 +17,7 @@ import { planWordsLimit } from '../actors/scheduler/plan-writer.js';
 import type { TokenizerStart } from '../actors/tokenizer/actor.js';
 import type { ModelFolder } from '../config/model-folder.js';
 import type { Config } from '../config/schema.js';
-import type { EngineOptions } from '../native/index.js';
+import { type EngineOptions, loadAddon } from '../native/index.js';
 
 export interface ChildSpec {
   readonly kind: ActorKind;
@@ -59,7 +59,7 @@ export interface TopologyExtras {
 
 /** @throws InferdError for settings that this build cannot serve. */
 export function topologyOf(config: Config, model: ModelFolder, extras: TopologyExtras = {}): Topology {
-  const executors = engineOptions(config, model);
+  const executors = engineOptions(config, model, extras.executorModule === undefined);
   const tokenizers = Array.from({ length: config.inference.num_tokenizer_workers }, (_, index) => tokenizerStart(config, model, index));
   return {
     groups: [
@@ -95,10 +95,10 @@ function tokenizerStart(config: Config, model: ModelFolder, index: number): Toke
   return { model, index, limits: { maxModelLen, maxInputLength, maxTotalTokens, ...template } };
 }
 
-function engineOptions(config: Config, model: ModelFolder): EngineOptions[] {
+/** `probe`: "auto" may ask the addon for a GPU; a module in its place has none. */
+function engineOptions(config: Config, model: ModelFolder, probe: boolean): EngineOptions[] {
   const { inference, cache, scheduler } = config;
-  // The GPU backend reports itself through the addon; a build without it serves "auto" on the CPU.
-  const backend = inference.device === 'cuda' ? 'cuda' : 'cpu';
+  const backend = inference.device === 'auto' ? (probe ? bestBackend(config) : 'cpu') : inference.device;
   const devices = backend === 'cuda' ? inference.device_ids : [0];
   return devices.map((deviceId, rank) => ({
     modelPath: model.path,
@@ -117,7 +117,14 @@ function engineOptions(config: Config, model: ModelFolder): EngineOptions[] {
     rank,
     worldSize: devices.length,
     isa: 'auto',
+    graphSizes: inference.enforce_eager ? [] : inference.cuda_graph_sizes,
   }));
+}
+
+/** CUDA when its backend was built, loads and finds a GPU, and nothing is asked for that only the CPU backend has. */
+export function bestBackend({ inference, cache }: Config): 'cpu' | 'cuda' {
+  const cpuOnly = inference.quantization !== 'none' || inference.dtype === 'f32' || cache.cache_dtype === 'f32';
+  return !cpuOnly && loadAddon().systemInfo().cuda.problem === '' ? 'cuda' : 'cpu';
 }
 
 /** Below this, exact float32 keys and values cost little and make answers independent of the batch to the last bit. */
@@ -128,10 +135,10 @@ function kvDtype(config: Config, model: ModelFolder, backend: 'cpu' | 'cuda'): E
   if (asked === 'fp8' || asked === 'int8') {
     throw new InferdError('unsupported', `cache.cache_dtype = "${asked}" is not supported by this build; use auto, bf16, f16 or f32.`);
   }
-  if (asked !== 'auto') return asked;
+  if (asked !== 'auto' || backend === 'cuda') return asked;
   const checkpoint = model.config['torch_dtype'] ?? model.config['dtype'];
   const parameters = model.sizeBytes / (checkpoint === 'float32' ? 4 : 2);
-  return backend === 'cpu' && parameters > 0 && parameters < SMALL_MODEL_PARAMETERS ? 'f32' : 'bf16';
+  return parameters > 0 && parameters < SMALL_MODEL_PARAMETERS ? 'f32' : 'bf16';
 }
 
 function schedulerOptions(config: Config, model: ModelFolder): Topology['scheduler'] {

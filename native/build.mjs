@@ -3,7 +3,11 @@
  *
  *   node native/build.mjs [--sanitize address|thread|undefined] [--verbose]
  *
- * The result is native/build/inferd.node (or native/build/<sanitizer>/inferd.node). Nothing is downloaded: the Node headers come from
+ * The result is native/build/inferd.node (or native/build/<sanitizer>/inferd.node) and, where nvcc and a GPU are found, the CUDA backend
+ * native/build/inferd_cuda.so. INFERD_CUDA=0 leaves it out, INFERD_CUDA=1 makes its absence an error; otherwise a CUDA build that fails
+ * is told and the CPU engine is kept. INFERD_CUDA_ARCHS names the architectures ("80,89,90a", or "all"); by default those of the GPUs
+ * in this machine, or all when there is none. INFERD_CUBLAS_INCLUDE names the folder of cublasLt.h when it lies neither in the
+ * toolkit nor in the Python packages of nvidia-cublas. Nothing is downloaded: the Node headers come from
  * the packages node-api-headers and node-addon-api. When no source changed since the last good build it returns at once, without
  * starting CMake. Several invocations at a time are safe: a lock file serialises them, and the finished library is moved into place
  * whole, so that a running process never loads half of one.
@@ -17,6 +21,7 @@ import { fileURLToPath } from 'node:url';
 const EXIT_USAGE = 64;
 const EXIT_UNAVAILABLE = 69;
 const EXIT_FAILED = 70;
+const ALL_ARCHS = '80,89,90a';
 const LOCK_TIMEOUT_MS = 20 * 60_000;
 const INSTALL = 'on Debian or Ubuntu: sudo apt install cmake make g++';
 
@@ -46,7 +51,7 @@ function fingerprint(buildArguments) {
       const path = join(dir, entry.name);
       if (entry.isDirectory()) {
         if (entry.name !== 'build') walk(path);
-      } else if (/\.(cpp|h|txt)$/.test(entry.name)) {
+      } else if (/\.(cpp|h|cu|cuh|txt)$/.test(entry.name)) {
         const info = statSync(path);
         lines.push(`${relative(nativeDir, path)} ${info.size} ${info.mtimeMs}`);
       }
@@ -100,6 +105,48 @@ function checkTools() {
 }
 
 const PROBE = '#include <bit>\n#include <span>\nfloat f(unsigned u) { return std::bit_cast<float>(u); }\n';
+
+/** How to build the CUDA backend; null without nvcc or a GPU to run it on, in instrumented builds, and with INFERD_CUDA=0. */
+function cudaSettings(options) {
+  if (process.env['INFERD_CUDA'] === '0' || options.sanitize !== '') return null;
+  if (process.env['INFERD_CUDA'] !== '1' && !hasNvidiaGpu()) return null;
+  const candidates = ['nvcc', join(process.env['CUDA_HOME'] ?? '/usr/local/cuda', 'bin', 'nvcc')];
+  const nvcc = candidates.find((name) => works(name, '--version') !== null);
+  if (nvcc === undefined) {
+    if (process.env['INFERD_CUDA'] === '1')
+      fail('INFERD_CUDA=1 asks for the CUDA backend, but nvcc was not found; install the CUDA toolkit.', EXIT_UNAVAILABLE);
+    return null;
+  }
+  return { nvcc, archs: cudaArchitectures(), cublas: cublasInclude() };
+}
+
+/** A toolkit alone (a build server, a container) does not pay minutes for a library that nothing here can run. */
+function hasNvidiaGpu() {
+  return existsSync('/proc/driver/nvidia/version') || works('nvidia-smi', '--list-gpus') !== null;
+}
+
+function cudaArchitectures() {
+  const asked = process.env['INFERD_CUDA_ARCHS'] ?? '';
+  if (asked === 'all') return ALL_ARCHS;
+  if (asked !== '') return asked;
+  const present = (works('nvidia-smi', '--query-gpu=compute_cap', '--format=csv,noheader') ?? '').match(/\d+\.\d+/g) ?? [];
+  const archs = [...new Set(present.map((version) => version.replace('.', '')))].map((arch) => (arch === '90' ? '90a' : arch));
+  return archs.length > 0 ? archs.join(',') : ALL_ARCHS;
+}
+
+/** The folder of cublasLt.h, or "". */
+function cublasInclude() {
+  const home = process.env['CUDA_HOME'] ?? '/usr/local/cuda';
+  const packages = (works('python3', '-c', 'import sys; print("\\n".join(sys.path))') ?? '').split('\n').filter((path) => path !== '');
+  return (
+    [
+      process.env['INFERD_CUBLAS_INCLUDE'] ?? '',
+      join(home, 'include'),
+      '/usr/include',
+      ...packages.flatMap((path) => [join(path, 'nvidia', 'cu13', 'include'), join(path, 'nvidia', 'cublas', 'include')]),
+    ].find((folder) => folder !== '' && existsSync(join(folder, 'cublasLt.h'))) ?? ''
+  );
+}
 
 /** Takes the lock of a build folder; a lock whose process is gone is taken over. Returns the function that gives it back. */
 async function lock(buildDir) {
@@ -167,12 +214,20 @@ function run(command, args, { verbose }) {
   });
 }
 
+/** Moves a built library into place whole. */
+function publish(from, to) {
+  const fresh = `${to}.${process.pid}`;
+  copyFileSync(from, fresh);
+  renameSync(fresh, to);
+}
+
 async function main() {
   const options = parseArguments(process.argv.slice(2));
   const buildDir = join(nativeDir, 'build', options.sanitize);
   const target = join(buildDir, 'inferd.node');
   const stamp = join(buildDir, '.fingerprint');
-  const buildArguments = [`sanitize=${options.sanitize}`, `CXX=${process.env['CXX'] ?? ''}`];
+  const environment = ['CXX', 'INFERD_CUDA', 'INFERD_CUDA_ARCHS', 'INFERD_CUBLAS_INCLUDE', 'CUDA_HOME'];
+  const buildArguments = [`sanitize=${options.sanitize}`, ...environment.map((name) => `${name}=${process.env[name] ?? ''}`)];
   const current = () => existsSync(target) && existsSync(stamp) && readFileSync(stamp, 'utf8') === fingerprint(buildArguments);
   if (current()) return;
 
@@ -185,24 +240,46 @@ async function main() {
 
   const started = Date.now();
   const compiler = checkTools();
+  const cuda = cudaSettings(options);
   const wanted = fingerprint(buildArguments);
   const cmakeDir = join(buildDir, 'cmake');
-  process.stderr.write('Building the native engine (the first time takes about a minute)');
+  const time = cuda === null ? 'a minute' : 'some minutes';
+  process.stderr.write(`Building the native engine (the first time takes about ${time})`);
   process.stderr.write(process.stderr.isTTY ? '\r' : ' ...\n');
   const configure = [
     ...['-S', nativeDir, '-B', cmakeDir, '-G', 'Unix Makefiles', '-DCMAKE_BUILD_TYPE=Release', `-DCMAKE_CXX_COMPILER=${compiler}`],
     `-DNODE_API_HEADERS=${join(modules, 'node-api-headers', 'include')}`,
     ...[`-DNODE_ADDON_API=${join(modules, 'node-addon-api')}`, `-DINFERD_SANITIZE=${options.sanitize}`],
   ];
-  let done = await run('cmake', configure, options);
-  if (done.status === 0) done = await run('cmake', ['--build', cmakeDir, '--parallel', String(availableParallelism())], options);
+  const withCuda =
+    cuda === null
+      ? ['-DINFERD_CUDA_ARCHS=']
+      : [`-DCMAKE_CUDA_COMPILER=${cuda.nvcc}`, `-DINFERD_CUDA_ARCHS=${cuda.archs}`, `-DINFERD_CUBLAS_INCLUDE=${cuda.cublas}`];
+  const build = (name) => run('cmake', ['--build', cmakeDir, '--target', name, '--parallel', String(availableParallelism())], options);
+  let cudaProblem = '';
+  let done = await run('cmake', [...configure, ...withCuda], options);
+  if (done.status !== 0 && cuda !== null) {
+    cudaProblem = done.output;
+    rmSync(join(cmakeDir, 'CMakeCache.txt'), { force: true });
+    done = await run('cmake', [...configure, '-DINFERD_CUDA_ARCHS='], options);
+  }
+  if (done.status === 0) done = await build('inferd');
   if (done.status !== 0) {
     process.stderr.write(`\n${done.output}`);
     fail('The native engine did not compile; the compiler output is above.', EXIT_FAILED);
   }
-  const fresh = join(buildDir, `inferd.node.${process.pid}`);
-  copyFileSync(join(cmakeDir, 'inferd.node'), fresh);
-  renameSync(fresh, target);
+  publish(join(cmakeDir, 'inferd.node'), target);
+  if (cuda !== null && cudaProblem === '') {
+    const backend = await build('inferd_cuda');
+    if (backend.status !== 0) cudaProblem = backend.output || 'see above';
+    else publish(join(cmakeDir, 'inferd_cuda.so'), join(buildDir, 'inferd_cuda.so'));
+  }
+  if (cuda === null || cudaProblem !== '') rmSync(join(buildDir, 'inferd_cuda.so'), { force: true });
+  if (cudaProblem !== '') {
+    process.stderr.write(`\n${cudaProblem}\n`);
+    if (process.env['INFERD_CUDA'] === '1') fail('The CUDA backend did not compile; the compiler output is above.', EXIT_FAILED);
+    process.stderr.write('The CUDA backend did not compile (output above); the CPU engine is ready. INFERD_CUDA=0 leaves it out.\n');
+  }
   writeFileSync(stamp, wanted);
   const line = `Built the native engine in ${((Date.now() - started) / 1000).toFixed(1)} s`;
   process.stderr.write(`${process.stderr.isTTY ? '\r' : ''}${line.padEnd(72)}\n`);

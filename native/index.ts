@@ -19,7 +19,8 @@ export interface EngineOptions {
   readonly threads: number;
   readonly weightDtype: 'auto' | 'f32' | 'f16' | 'bf16';
   readonly quantization: 'none' | 'int8' | 'int4';
-  readonly kvDtype: 'f32' | 'f16' | 'bf16';
+  /** auto = the type of the activations: f32 on the CPU, the model's 16-bit type on a GPU, which takes no other. */
+  readonly kvDtype: 'auto' | 'f32' | 'f16' | 'bf16';
   readonly blockSize: number;
   /** Sequences in flight: size of the slot tables. */
   readonly maxSlots: number;
@@ -31,8 +32,10 @@ export interface EngineOptions {
   readonly loadDummy: boolean;
   readonly rank: number;
   readonly worldSize: number;
-  /** Forces a kernel set of the CPU backend: "auto", "reference", "avx2", "avx512", "neon". */
+  /** Forces a kernel set of the CPU backend: "auto", "reference", "avx2", "avx512", "avx512vnni", "neon". */
   readonly isa: string;
+  /** Batch sizes at which a GPU records decode steps as graphs; absent or empty = never. */
+  readonly graphSizes?: readonly number[];
 }
 
 export interface NativeModelInfo {
@@ -44,6 +47,7 @@ export interface NativeModelInfo {
   readonly parameters: number;
   readonly weightBytes: number;
   readonly dtype: string;
+  readonly kvDtype: string;
   /** Bytes of one KV block over all layers, keys and values. */
   readonly blockBytes: number;
   /** Bytes of step memory planned for maxBatchTokens. */
@@ -97,6 +101,18 @@ export interface SystemInfo {
   readonly freeMemoryBytes: number;
   /** Kernel sets this build holds that this CPU can run. */
   readonly usableIsas: readonly string[];
+  readonly cuda: CudaInfo;
+}
+
+export interface CudaInfo {
+  /** One sentence when no CUDA device can be used, else "". */
+  readonly problem: string;
+  /** For example 13.0; 0 when there is none. */
+  readonly driverVersion: number;
+  readonly runtimeVersion: number;
+  /** The cuBLAS library in use, for example "13.1.1"; "" when none was found. */
+  readonly cublas: string;
+  readonly devices: readonly { readonly name: string; readonly computeCapability: string; readonly totalBytes: number }[];
 }
 
 export interface Addon {
@@ -125,12 +141,21 @@ export interface OpCall {
   readonly repeat?: number;
 }
 
-/** Loads the addon. @throws an Error with one plain sentence when it was not built. Safe to call in any thread, many times. */
-export function loadAddon(): Addon {
-  const root = packageRoot();
-  const file = join(root, 'native', 'build', 'inferd.node');
+/**
+ * Where the addon lies. INFERD_NATIVE_BUILD names another build of it, for example "address" for the one that
+ * `node native/build.mjs --sanitize address` makes. @throws an Error with one plain sentence when it was not built.
+ */
+export function addonFile(env: NodeJS.ProcessEnv = process.env): string {
+  const build = env['INFERD_NATIVE_BUILD'] ?? '';
+  if (!/^[a-z]*$/.test(build)) throw new Error('INFERD_NATIVE_BUILD names a folder of native/build in small letters.');
+  const file = join(packageRoot(), 'native', 'build', build, 'inferd.node');
   if (!existsSync(file)) throw new Error(`The native addon is missing (${file}); run "npm run build:native".`);
-  return createRequire(import.meta.url)(file) as Addon;
+  return file;
+}
+
+/** Loads the addon. @throws as `addonFile`. Safe to call in any thread, many times. */
+export function loadAddon(): Addon {
+  return createRequire(import.meta.url)(addonFile()) as Addon;
 }
 
 /** Folder that holds package.json, whether this runs from dist/ or from source. */

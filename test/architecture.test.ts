@@ -153,7 +153,7 @@ test('C++ includes go in the allowed direction and napi stays in the addon', () 
       if (m[2] !== undefined && part !== 'addon') breaches.push(`${file} includes ${m[2]}`);
       if (target === undefined || !target.includes('/')) continue;
       const folder = target.split('/')[0] ?? '';
-      const viaBackends = file === 'native/engine/backends.cpp' && folder === 'cpu';
+      const viaBackends = /^native\/engine\/(backends|cuda_library)\.(cpp|h)$/.test(file) && ['cpu', 'cuda'].includes(folder);
       if (!rules.includes(folder) && !viaBackends) breaches.push(`${file} includes ${target}`);
     }
   }

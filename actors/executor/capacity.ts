@@ -9,7 +9,7 @@ export interface CapacityInput {
   /** After the weights are loaded. */
   readonly freeBytes: number;
   readonly totalBytes: number;
-  /** Step memory that is planned but not yet taken. */
+  /** Step memory; a GPU has taken it already, a host takes it as it is used. */
   readonly stepBytes: number;
   readonly blockBytes: number;
   readonly blockSize: number;
@@ -42,12 +42,11 @@ function computed(input: CapacityInput, perSequence: number): { count: number; s
   const { freeBytes, totalBytes, stepBytes, blockBytes, utilization } = input;
   // A GPU is ours up to a share of all of it; a host is shared, so only a share of what is free is taken, and never more than the
   // slots can use.
-  const bytes =
-    input.backend === 'cuda' ? utilization * totalBytes - (totalBytes - freeBytes) - stepBytes : utilization * (freeBytes - stepBytes);
+  const bytes = input.backend === 'cuda' ? utilization * totalBytes - (totalBytes - freeBytes) : utilization * (freeBytes - stepBytes);
   const fitting = Math.max(0, Math.floor(bytes / blockBytes));
   const count = input.backend === 'cuda' ? fitting : Math.min(fitting, input.maxSlots * perSequence);
   const source =
-    `${mib(freeBytes)} free of ${mib(totalBytes)}, less ${mib(stepBytes)} for steps, at gpu_memory_utilization = ${utilization}, ` +
+    `${mib(freeBytes)} free of ${mib(totalBytes)}, ${input.backend === 'cuda' ? 'after' : 'less'} ${mib(stepBytes)} for steps, at gpu_memory_utilization = ${utilization}, ` +
     `${(blockBytes / 1024).toFixed(1)} KiB a block`;
   return { count, source };
 }

@@ -8,6 +8,7 @@ import { dirname } from 'node:path';
 import { resolveModelFolder } from '../../config/model-folder.js';
 import { hubCachePath, inferdPaths } from '../../config/paths.js';
 import type { Config } from '../../config/schema.js';
+import { bestBackend } from '../topology.js';
 import { effectiveConfig } from './effective.js';
 import { type AddonProbe, firstLine, type GpuProbe, probeAddon, probeGpu } from './probe.js';
 import { formatBytes } from './table.js';
@@ -46,6 +47,7 @@ async function run(input: VerbInput): Promise<ExitCode> {
     ...processorChecks(addon),
     ...buildChecks('info' in addon, cmake, compiler),
     ...gpuChecks(gpu),
+    ...cudaChecks(addon, gpu),
     ...folderChecks(env),
     ...settings.checks,
   ];
@@ -124,7 +126,7 @@ function buildChecks(built: boolean, cmake: string | null, compiler: string | nu
 function gpuChecks({ gpus, libcuda, nvcc }: GpuProbe): Check[] {
   const driver: Check =
     gpus.length > 0
-      ? { name: 'NVIDIA GPU', state: 'ok', found: gpus.join('; '), advice: 'this version runs on the CPU; the GPU stays idle' }
+      ? { name: 'NVIDIA GPU', state: 'ok', found: gpus.join('; ') }
       : {
           name: 'NVIDIA GPU',
           state: 'missing',
@@ -135,6 +137,18 @@ function gpuChecks({ gpus, libcuda, nvcc }: GpuProbe): Check[] {
     libcuda === null ? { name: 'libcuda', state: 'missing', found: 'not found' } : { name: 'libcuda', state: 'ok', found: libcuda },
     nvcc === null ? { name: 'nvcc', state: 'missing', found: 'not found' } : { name: 'nvcc', state: 'ok', found: nvcc },
   ];
+}
+
+/** The CUDA backend as the addon sees it: what is missing, in its words; a fault only where there is a GPU that stays idle. */
+function cudaChecks(addon: AddonProbe, { gpus }: GpuProbe): Check[] {
+  if ('problem' in addon) return [];
+  const { problem, devices, cublas, driverVersion } = addon.info.cuda;
+  if (problem === '') {
+    const found = devices.map((d) => `${d.name} (compute capability ${d.computeCapability}, ${formatBytes(d.totalBytes)})`).join('; ');
+    return [{ name: 'CUDA backend', state: 'ok', found: `${found}, driver for CUDA ${driverVersion}, cuBLAS ${cublas}` }];
+  }
+  const check: Check = { name: 'CUDA backend', state: 'missing', found: 'cannot be used' };
+  return [gpus.length > 0 ? { ...check, advice: problem } : check];
 }
 
 function folderChecks(env: NodeJS.ProcessEnv): Check[] {
@@ -187,7 +201,7 @@ function configChecks(input: VerbInput): { readonly config: Config | null; reado
 }
 
 interface Plan {
-  readonly backend: 'cpu' | null;
+  readonly backend: 'cpu' | 'cuda' | null;
   readonly isa: string | null;
   readonly threads: number | null;
   readonly sentence: string;
@@ -198,14 +212,14 @@ function plan(addon: AddonProbe, config: Config | null): Plan {
   const nothing = (sentence: string): Plan => ({ backend: null, isa: null, threads: null, sentence });
   if ('problem' in addon) return nothing('Nothing can be served before the native addon is built: npm run build:native');
   if (config === null) return nothing('Nothing can be served before the configuration is corrected.');
-  if (config.inference.device === 'cuda')
-    return nothing('inference.device = "cuda" is asked for, but this version has no CUDA backend; set inference.device = "cpu" or "auto".');
-  const threads = config.inference.threads === 0 ? addon.info.physicalCores : config.inference.threads;
-  const { isa } = addon.info;
-  return {
-    backend: 'cpu',
-    isa,
-    threads,
-    sentence: `Would serve ${config.inference.model_name} on the CPU: ${isa} kernels, ${threads} threads.`,
-  };
+  const { inference } = config;
+  const { isa, cuda, physicalCores } = addon.info;
+  const backend = inference.device === 'auto' ? bestBackend(config) : inference.device;
+  if (backend === 'cuda') {
+    if (cuda.problem !== '') return nothing(`inference.device = "cuda" is asked for, but: ${cuda.problem}`);
+    const names = inference.device_ids.map((id) => cuda.devices[id]?.name ?? `GPU ${id}, which is not there`).join(', ');
+    return { backend, isa: null, threads: null, sentence: `Would serve ${inference.model_name} with CUDA on ${names}.` };
+  }
+  const threads = inference.threads === 0 ? physicalCores : inference.threads;
+  return { backend, isa, threads, sentence: `Would serve ${inference.model_name} on the CPU: ${isa} kernels, ${threads} threads.` };
 }

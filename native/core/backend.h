@@ -18,10 +18,14 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
+#include "core/error.h"
 #include "core/sampling_row.h"
 #include "core/step_plan.h"
 #include "core/tensor.h"  // DType, Tensor (non-owning view: data, dtype, shape <= 4, strides in elements)
@@ -35,6 +39,7 @@ struct BackendInfo {
   int64_t free_bytes;
   bool host_memory;            // device pointers can be read by the host
   int32_t max_head_dim = 256;  // largest head_dim that rope_and_cache and attention take
+  bool graphs = false;         // run_graph records and replays
 };
 
 // A linear weight in the backend's own layout (repacked for the instruction set or tensor cores).
@@ -43,6 +48,7 @@ struct PackedWeight {
   int64_t rows = 0;  // output features
   int64_t cols = 0;  // input features
   DType dtype = DType::kF32;
+  void* plain = nullptr;  // device memory of the whole weight where it is kept row-major
   virtual ~PackedWeight() = default;
 };
 using PackedWeightPtr = std::unique_ptr<PackedWeight>;
@@ -62,8 +68,9 @@ struct SlotTables {
   int32_t max_slots, max_len, max_blocks, max_bias, max_masked;
 };
 
-// The rows of one step. `host_*` are host copies that the plan already knew; the others are device
-// arrays of the step arena.
+// The rows of one step. A graph may have more rows than the step: those have no tokens, tokens
+// behind the last row have id and position -1, and samples slot -1. `host_*` are host copies that
+// the plan already knew; the others are device arrays of the step arena.
 struct StepBatch {
   int32_t num_rows, num_tokens, num_samples;
   const PlanRow* host_rows;        // [num_rows]
@@ -75,7 +82,15 @@ struct StepBatch {
   int32_t* positions;              // [num_tokens]
   int32_t* token_rows;             // [num_tokens] row of each token
   int32_t max_row_count;           // longest row
-  int32_t max_context;             // largest start + count
+  int32_t max_context;             // largest start + count, or a bound of it
+  bool plain_greedy;               // no sample draws, edits its logits or wants log-probabilities
+};
+
+// The largest steps an engine will run: a backend sizes its own step memory by it.
+struct StepShape {
+  int32_t max_rows, max_tokens, max_context, max_logit_rows;
+  int32_t heads, kv_heads, head_dim, block_size;
+  int64_t vocab_size;
 };
 
 // Paged KV of one layer: k and v are [num_blocks, kv_heads, block_size, head_dim] of `dtype`.
@@ -113,7 +128,7 @@ struct AttentionArgs {
   int32_t window = 0;  // 0 = full causal, else keys with position > query position - window
 };
 
-struct SampleOutputs {  // device or pinned memory, [num_samples] and [num_samples, 20]
+struct SampleOutputs {  // device memory, [num_samples] and [num_samples, 20]
   int32_t* tokens;
   float* logprobs;  // NaN when not asked for
   int32_t* ranks;
@@ -137,24 +152,55 @@ class Backend {
   // layout [rows, cols]; f32, f16, bf16.
   virtual PackedWeightPtr make_weight(int64_t rows, int64_t cols, DType dtype) = 0;
   virtual void fill_weight(PackedWeight& weight, int64_t first_row, const Tensor& source) = 0;
-
-  // Inside a step: enqueues a copy of host memory that lives until the step is done.
-  virtual void copy_in(void* device, const void* host, size_t bytes) {
-    upload(device, host, bytes);
+  // Fills a row-major f32, f16 or bf16 tensor with dummy_weight(counter + i) of
+  // core/dummy_weight.h. False when the backend cannot: the loader then makes the numbers itself.
+  virtual bool fill_dummy(const Tensor& rows, uint64_t counter) {
+    (void)rows, (void)counter;
+    return false;
+  }
+  // Host memory, zeroed, from and to which copy_in and copy_out move without blocking. Throws
+  // Error(kOutOfMemory).
+  virtual void* allocate_host(size_t bytes);
+  virtual void release_host(void* p);
+  // Once, before the first step of an engine: allocates what steps of this shape need besides the
+  // engine's own memory. Returns the bytes.
+  virtual int64_t reserve_steps(const StepShape& shape) {
+    (void)shape;
+    return 0;
   }
 
   // --- steps ---
+  // Inside a step: enqueue a copy from or to host memory that lives until the step is done.
+  virtual void copy_in(void* device, const void* host, size_t bytes) {
+    upload(device, host, bytes);
+  }
+  virtual void copy_out(void* host, const void* device, size_t bytes) {
+    download(host, device, bytes);
+  }
   // Runs `step` on the stream after the steps before it; returns at once. `done_slot` (0 or 1)
   // names the completion to wait for.
   virtual void run_step(int done_slot, std::function<void()> step) = 0;
   // True when that step has finished; false after timeout_us. Rethrows what the step threw.
   virtual bool wait_step(int done_slot, int64_t timeout_us) = 0;
+  // Microseconds the device spent on the step that was waited for last in this slot; -1: it ran
+  // while `step` was called.
+  virtual int64_t step_device_us(int done_slot) {
+    (void)done_slot;
+    return -1;
+  }
+  // Inside a step: enqueues `body`, or replays what an earlier call of the same key recorded. The
+  // caller guarantees that equal keys enqueue the same ops with the same arguments.
+  virtual void run_graph(uint64_t key, const std::function<void()>& body) {
+    (void)key;
+    body();
+  }
 
   // --- plan ---
   // Applies freed slots, new slots, block sets (already validated, host memory that lives until the
   // step is done).
   virtual void apply_slots(const SlotTables& t, const int32_t* plan_words) = 0;
-  virtual void copy_blocks(const KvLayer& kv, const BlockCopy* pairs, int32_t n) = 0;
+  // In the order of `pairs`, in the caches of all `layers`.
+  virtual void copy_blocks(std::span<const KvLayer> layers, const BlockCopy* pairs, int32_t n) = 0;
   // Fills ids, positions, token_rows of the batch from the slot tables.
   virtual void gather_tokens(const SlotTables& t, const StepBatch& batch) = 0;
 
@@ -191,5 +237,14 @@ class Backend {
     rms_norm(out, inout, weight, eps);
   }
 };
+
+inline void* Backend::allocate_host(size_t bytes) {
+  constexpr size_t kAlign = 64;
+  const size_t rounded = (bytes + kAlign) / kAlign * kAlign;
+  void* p = std::aligned_alloc(kAlign, rounded);
+  if (p == nullptr) throw Error(ErrorCode::kOutOfMemory, "The host is out of memory.");
+  return std::memset(p, 0, rounded);
+}
+inline void Backend::release_host(void* p) { std::free(p); }
 
 }  // namespace inferd

@@ -39,4 +39,39 @@ class DeviceBuffer {
   void* data_ = nullptr;
 };
 
+// Host memory of a backend that copy_in and copy_out take, released by the destructor.
+class HostBuffer {
+ public:
+  HostBuffer() = default;
+  // Zeroed. Throws Error(kOutOfMemory).
+  HostBuffer(Backend& backend, int64_t bytes)
+      : backend_(&backend),
+        data_(backend.allocate_host(static_cast<size_t>(bytes))),
+        bytes_(bytes) {}
+  HostBuffer(HostBuffer&& other) noexcept { swap(other); }
+  HostBuffer& operator=(HostBuffer&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~HostBuffer() {
+    if (data_ != nullptr) backend_->release_host(data_);
+  }
+
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  void swap(HostBuffer& other) {
+    std::swap(backend_, other.backend_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+  }
+  Backend* backend_ = nullptr;
+  void* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
 }  // namespace inferd

@@ -6,33 +6,57 @@
 #include <cstdint>
 
 #include "half_type.h"
+#include "launch.h"
 #include "paged_kv.h"
 
 namespace inferd::cuda {
 
+// A part of one row: tiles [tile_begin, tile_end) of 16 keys, within keys [first_key, end_key). A
+// thread block a kv head works on it as a team, or each warp of the block on a share of its own.
+// Device memory; the kernels alone read and write it.
+struct alignas(16) DecodeShare {
+  int32_t token, slot, row;
+  int32_t index, shares;  // the index-th of this row's; shares = 0: nothing to do
+  int32_t first_key, end_key, tile_begin, tile_end;
+  int32_t team;
+  int32_t reserved[2];
+};
+
 // Row i: query and output of token tokens[i] of the step, attending to positions 0..positions[i] of
 // sequence slots[i]. Device arrays, read by the kernel, so that a captured launch follows them.
+struct DecodePlanParams {
+  const int32_t* tokens;     // [rows], or null: row i is token i
+  const int32_t* slots;      // [rows]
+  const int32_t* positions;  // [rows] of the queries; negative: the row is padding, no output
+  int32_t rows;
+  int32_t window;  // 0: all keys, else keys with position > query position - window
+  int32_t ctas;    // decode_attention_ctas(...)
+  int32_t warps;   // decode_attention_warps(...)
+  int32_t kv_heads, sm_count;
+  DecodeShare* shares;  // [ctas, warps] out
+};
+
 struct DecodeAttentionParams {
-  const void*
-      q;  // [tokens, >= heads * head_dim], token i at q + i * q_stride elements; 4-byte aligned
+  const void* q;  // [tokens, >= heads * head_dim], token i at q + i * q_stride; 4-byte aligned
   int64_t q_stride;
   void* out;  // [tokens, heads * head_dim], token i at out + i * out_stride; 8-byte aligned
   int64_t out_stride;
   PagedKv kv;
-  const int32_t* tokens;  // [rows], or null: row i is token i
-  const int32_t* slots;   // [rows]
-  const int32_t*
-      positions;  // [rows] position of the query; negative: the row is padding, no output
-  int32_t rows, heads;
-  int32_t window;  // 0: all keys, else keys with position > query position - window
-  int32_t ctas;    // decode_attention_ctas(...)
+  const DecodeShare* shares;  // [ctas, warps] from plan_decode_attention
+  int32_t rows, ctas;         // as in the plan
+  int32_t heads;
   float scale;
   int32_t* tickets;  // [rows, kv_heads], zeroed once; zero again when a launch is done
   void* partials;    // decode_attention_partial_bytes(...), 16-byte aligned, contents do not matter
 };
 
-// Shares of work a kv head for `rows` rows of at most `max_context` keys: rows, and what may be
-// split.
+// Warps of a thread block: as many as fit sm_89 with the copies they keep under way.
+constexpr int32_t decode_attention_warps(int32_t head_dim, bool kv_is_8_bit) {
+  return head_dim > 128 && !kv_is_8_bit ? 2 : 4;
+}
+
+// Shares a kv head for `rows` rows of at most `max_context` keys: the rows, and what may be cut off
+// them. Any number from `rows` on is correct; captured launches keep it while the lengths change.
 int32_t decode_attention_ctas(int32_t rows, int32_t kv_heads, int32_t max_context,
                               int32_t sm_count);
 
@@ -40,7 +64,12 @@ int32_t decode_attention_ctas(int32_t rows, int32_t kv_heads, int32_t max_contex
 size_t decode_attention_partial_bytes(int32_t max_rows, int32_t heads, int32_t kv_heads,
                                       int32_t head_dim, int32_t sm_count);
 
+// Cuts the rows of a step into shares; once a step for each window size of the model's layers.
+// Up to 4096 rows, else cudaErrorInvalidValue.
+cudaError_t plan_decode_attention(const DecodePlanParams& params, const Launch& launch);
+
+// A Launch is a stream, or more: see launch.h.
 // cudaErrorInvalidValue for shapes other than those of attention_decode.cu, point 6.
-cudaError_t decode_attention(Half type, const DecodeAttentionParams& params, cudaStream_t stream);
+cudaError_t decode_attention(Half type, const DecodeAttentionParams& params, const Launch& launch);
 
 }  // namespace inferd::cuda

@@ -4,6 +4,7 @@
 
 #include "attention_prefill.h"
 #include "attention_tile.cuh"
+#include "launch.cuh"
 
 namespace inferd::cuda {
 namespace {
@@ -41,6 +42,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ __align__(128) uint8_t stages[];
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   const int kv_head = blockIdx.x, kv_heads = gridDim.x, group = p.group;
+  wait_for_previous();
   const PrefillTile tile = p.tiles[blockIdx.y];
   const int32_t end = tile.first_position + tile.count;
   const int32_t first = p.window > 0 ? max(0, tile.first_position + 1 - p.window) : 0;
@@ -57,7 +59,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       uint8_t* stage = stages + (turn & 1) * C::kStageBytes;
       for (int job = warp; job < 2 * C::kKeyTiles; job += kWarps) {  // keys, then values
         const int32_t key_tile = turn * C::kKeyTiles + job % C::kKeyTiles;
-        const int32_t block = range.block(key_tile, lane);
+        const int32_t block = range.block_of(key_tile * kTileTokens);
         uint8_t* dst = stage + job * Tile::kBytes;
         if (job < C::kKeyTiles) {
           Tile::template copy<false>(dst, p.k, range, key_tile, block, lane);
@@ -184,28 +186,24 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 template <typename S, int kHeadDim>
-cudaError_t launch(const Args& args, dim3 grid, cudaStream_t stream) {
-  using C = Config<S, kHeadDim>;
-  static_assert(C::kSharedBytes <= 99 * 1024);
-  const auto kernel = prefill_attention_kernel<S, kHeadDim>;
-  const cudaError_t status =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, C::kSharedBytes);
-  if (status != cudaSuccess) return status;
-  kernel<<<grid, kThreads, C::kSharedBytes, stream>>>(args);
-  return cudaGetLastError();
+cudaError_t launch_shape(const Args& args, dim3 grid, const Launch& launch) {
+  constexpr int kBytes = Config<S, kHeadDim>::kSharedBytes;
+  static_assert(kBytes <= 99 * 1024);
+  return launch_kernel(prefill_attention_kernel<S, kHeadDim>, {grid, kThreads, kBytes}, launch,
+                       args);
 }
 
 template <typename S>
-cudaError_t choose_head_dim(int32_t head_dim, const Args& args, dim3 grid, cudaStream_t stream) {
+cudaError_t choose_head_dim(int32_t head_dim, const Args& args, dim3 grid, const Launch& launch) {
   switch (head_dim) {
     case 64:
-      return launch<S, 64>(args, grid, stream);
+      return launch_shape<S, 64>(args, grid, launch);
     case 96:
-      return launch<S, 96>(args, grid, stream);
+      return launch_shape<S, 96>(args, grid, launch);
     case 128:
-      return launch<S, 128>(args, grid, stream);
+      return launch_shape<S, 128>(args, grid, launch);
     case 256:
-      return launch<S, 256>(args, grid, stream);
+      return launch_shape<S, 256>(args, grid, launch);
     default:
       return cudaErrorInvalidValue;
   }
@@ -240,7 +238,7 @@ int32_t build_prefill_tiles(std::span<const PrefillTile> rows, int32_t tile_toke
 }
 
 cudaError_t prefill_attention(Half type, const PrefillAttentionParams& params,
-                              cudaStream_t stream) {
+                              const Launch& launch) {
   const PagedKv& kv = params.kv;
   if (params.num_tiles < 0 || params.num_tiles > 65535 || kv.kv_heads <= 0 || kv.block_size <= 0 ||
       params.heads <= 0 || params.heads % kv.kv_heads != 0 || params.heads / kv.kv_heads > 16 ||
@@ -270,12 +268,12 @@ cudaError_t prefill_attention(Half type, const PrefillAttentionParams& params,
   const dim3 grid(kv.kv_heads, params.num_tiles);
   switch (kv.type) {
     case KvType::kFloat8:
-      return choose_head_dim<Float8>(kv.head_dim, args, grid, stream);
+      return choose_head_dim<Float8>(kv.head_dim, args, grid, launch);
     case KvType::kInt8:
-      return choose_head_dim<Int8>(kv.head_dim, args, grid, stream);
+      return choose_head_dim<Int8>(kv.head_dim, args, grid, launch);
     case KvType::kActivation:
-      return type == Half::kBF16 ? choose_head_dim<__nv_bfloat16>(kv.head_dim, args, grid, stream)
-                                 : choose_head_dim<__half>(kv.head_dim, args, grid, stream);
+      return type == Half::kBF16 ? choose_head_dim<__nv_bfloat16>(kv.head_dim, args, grid, launch)
+                                 : choose_head_dim<__half>(kv.head_dim, args, grid, launch);
   }
   return cudaErrorInvalidValue;
 }

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "half_type.h"
+#include "launch.h"
 #include "paged_kv.h"
 
 namespace inferd::cuda {
@@ -27,8 +28,9 @@ struct PrefillAttentionParams {
   PagedKv kv;
   const PrefillTile* tiles;  // [num_tiles] device, from build_prefill_tiles
   int32_t num_tiles, num_tokens, heads;
-  int32_t window;  // 0: all keys up to the query's, else only those > query position - window
-  int32_t sm_count;
+  int32_t window;     // 0: all keys up to the query's, else only those > query position - window
+  int32_t sm_count;   // for the Hopper kernel
+  int32_t* counters;  // [2] device, for the Hopper kernel: zeroed once, zero again after a launch
   float scale;
 };
 
@@ -57,10 +59,11 @@ bool prefill_attention_sm90_takes(int32_t major, int32_t minor, const PagedKv& k
 cudaError_t encode_kv_maps(Half type, const PagedKv& kv, KvTensorMaps& maps);
 
 // Any architecture from sm_80: see attention_prefill.cu, point 6, for the shapes.
-cudaError_t prefill_attention(Half type, const PrefillAttentionParams& params, cudaStream_t stream);
+cudaError_t prefill_attention(Half type, const PrefillAttentionParams& params,
+                              const Launch& launch);
 
 // Compute capability 9.0, shapes of prefill_attention_sm90_takes.
 cudaError_t prefill_attention_sm90(Half type, const PrefillAttentionParams& params,
-                                   const KvTensorMaps& maps, cudaStream_t stream);
+                                   const KvTensorMaps& maps, const Launch& launch);
 
 }  // namespace inferd::cuda

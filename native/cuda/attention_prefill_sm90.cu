@@ -1,110 +1,13 @@
-#include <cudaTypedefs.h>
 #include <math_constants.h>
 
-#include "attention_prefill.h"
-#include "hopper.cuh"
+#include "attention_prefill_copies.cuh"
+#include "launch.cuh"
+#include "tensor_map.h"
 
 namespace inferd::cuda {
 namespace {
 
-constexpr int kRows = 128, kKeys = 128, kStages = 2, kPanelBytes = 128 * 128;
-constexpr int kThreads = 384;  // a producer warpgroup, two consumers of 64 rows each
-constexpr int kPanelColumns = 64;
-
-template <int kHeadDim>
-struct alignas(1024) Shared {
-  uint8_t q[2][kHeadDim / kPanelColumns][kPanelBytes];  // [panel][row][64 dims], 128-byte swizzle
-  uint8_t k[kStages][kHeadDim / kPanelColumns][kPanelBytes];
-  uint8_t v[kStages][kHeadDim / kPanelColumns][kPanelBytes];
-  PrefillTile tile[2];
-  uint64_t q_full[2], q_free[2], k_full[kStages], k_free[kStages], v_full[kStages], v_free[kStages];
-};
-
-struct Args {
-  const PrefillTile* tiles;
-  const int32_t* tables;
-  void* out;
-  int64_t out_stride;
-  Divisor block_size;
-  int32_t items, kv_heads, group, max_blocks, window, box_tokens;
-  float scale_log2;
-};
-
 #ifdef INFERD_HOPPER
-
-// Item n of this block: heaviest items first, the direction alternating so that no block always
-// draws the heavier one.
-__device__ inline int32_t item_of(int32_t n) {
-  const int32_t blocks = gridDim.x, mine = blockIdx.x;
-  return n * blocks + (n % 2 == 0 ? mine : blocks - 1 - mine);
-}
-
-// The key tiles an item visits, from turn_end - 1 down, and the keys that exist for it.
-struct KeySpan {
-  int32_t first, end, turn_begin, turn_end;
-
-  __device__ KeySpan(const PrefillTile& tile, int32_t window)
-      : first(window > 0 ? max(0, tile.first_position + 1 - window) : 0),
-        end(tile.first_position + tile.count),
-        turn_begin(first / kKeys),
-        turn_end((end + kKeys - 1) / kKeys) {}
-};
-
-template <int kHeadDim>
-__device__ void produce(const Args& p, Shared<kHeadDim>& s, const CUtensorMap* q_map,
-                        const CUtensorMap* k_map, const CUtensorMap* v_map) {
-  constexpr int kPanels = kHeadDim / kPanelColumns;
-  const int lane = threadIdx.x % kWarp;
-  const int32_t size = static_cast<int32_t>(p.block_size.value);
-  const uint32_t q_bytes = kRows / p.group * p.group * kHeadDim * 2;
-  const int panel = lane % kPanels, box = lane / kPanels;  // this lane's part of a tile
-  const uint32_t box_bytes = p.box_tokens * 128;
-  int32_t at = 0;  // key tiles so far
-  for (int32_t n = 0, item = item_of(0); item < p.items; item = item_of(++n)) {
-    const PrefillTile tile = p.tiles[item / p.kv_heads];
-    const int32_t kv_head = item % p.kv_heads;
-    const KeySpan span(tile, p.window);
-    const int32_t* table = p.tables + static_cast<int64_t>(tile.slot) * p.max_blocks;
-    barrier_wait(&s.q_free[n & 1], (n >> 1 & 1) ^ 1);
-    if (lane == 0) {
-      s.tile[n & 1] = tile;
-      barrier_expect(&s.q_full[n & 1], q_bytes);
-#pragma unroll
-      for (int i = 0; i < kPanels; ++i) {
-        tensor_copy_3d(s.q[n & 1][i], q_map, &s.q_full[n & 1], i * kPanelColumns, kv_head * p.group,
-                       tile.first_token);
-      }
-    }
-    for (int32_t turn = span.turn_end - 1; turn >= span.turn_begin; --turn, ++at) {
-      const int stage = at % kStages;
-      const uint32_t parity = (at / kStages & 1) ^ 1;
-      const int32_t token = turn * kKeys + box * p.box_tokens;
-      const bool wanted =
-          box * p.box_tokens < kKeys && token < span.end && token + p.box_tokens > span.first;
-      int32_t y = 0;
-      if (wanted) {
-        const int32_t block = p.block_size.divide(token);
-        y = (table[block] * p.kv_heads + kv_head) * size + token - block * size;
-      }
-      const uint32_t bytes = __popc(__ballot_sync(kFullWarp, wanted)) * box_bytes;
-      const uint32_t offset = box * box_bytes;
-      barrier_wait(&s.k_free[stage], parity);
-      if (lane == 0) barrier_expect(&s.k_full[stage], bytes);
-      __syncwarp();
-      if (wanted) {
-        tensor_copy_2d(s.k[stage][panel] + offset, k_map, &s.k_full[stage], panel * kPanelColumns,
-                       y);
-      }
-      barrier_wait(&s.v_free[stage], parity);
-      if (lane == 0) barrier_expect(&s.v_full[stage], bytes);
-      __syncwarp();
-      if (wanted) {
-        tensor_copy_2d(s.v[stage][panel] + offset, v_map, &s.v_full[stage], panel * kPanelColumns,
-                       y);
-      }
-    }
-  }
-}
 
 // Turns four lanes' pairs of columns into 16 neighbouring bytes a lane: word i of lane t goes to
 // word t of lane i (within a quad).
@@ -124,9 +27,10 @@ __device__ inline void transpose_quad(uint32_t (&w)[4], int t) {
 
 template <typename T, int kHeadDim>
 struct Consumer {
-  static constexpr int kPanels = kHeadDim / kPanelColumns, kOut = kHeadDim / 2;
-  const Args& p;
-  Shared<kHeadDim>& s;
+  static constexpr int kPanels = PrefillShared<kHeadDim>::kPanels, kOut = kHeadDim / 2;
+  static constexpr int kGroupBytes = kPanels * kAtomBytes;  // 8 tokens
+  const PrefillArgs& p;
+  PrefillShared<kHeadDim>& s;
   const int group_of_two, thread, t;  // which consumer; thread of it; lane % 4
   int32_t token[2], head[2];          // of this thread's rows g and g + 8
   int32_t first_token, last_token;    // of the warpgroup's rows
@@ -134,10 +38,10 @@ struct Consumer {
   uint32_t probs[32];
   float top[2], total[2], keep[2];
 
-  __device__ Consumer(const Args& args, Shared<kHeadDim>& shared)
+  __device__ Consumer(const PrefillArgs& args, PrefillShared<kHeadDim>& shared)
       : p(args),
         s(shared),
-        group_of_two(threadIdx.x / 128 - 1),
+        group_of_two(__shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / 128 - 1, 0)),
         thread(threadIdx.x % 128),
         t(threadIdx.x % 4) {
 #pragma unroll
@@ -151,25 +55,37 @@ struct Consumer {
   }
 
   __device__ void start_scores(int q, int stage) {
-    const uint64_t a = matrix_descriptor(s.q[q][0] + group_of_two * 64 * 128, 16, 1024);
-    const uint64_t b = matrix_descriptor(s.k[stage], 16, 1024);
+    const MatrixDescriptor<kAtomBytes> a(s.q[q] + group_of_two * 64 * 128);
+    const MatrixDescriptor<kGroupBytes> b(s.k[stage]);
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kHeadDim / 16; ++step) {
-      const int offset = step / 4 * kPanelBytes + step % 4 * 32;
-      wgmma_shared<T>(scores, a + (offset >> 4), b + (offset >> 4), step != 0);
+      const uint32_t panel = step / 4, bytes = step % 4 * 32;
+      wgmma_shared<T>(scores, a.at(panel * kRows * 128 + bytes), b.at(panel * kAtomBytes + bytes),
+                      step != 0);
     }
     wgmma_commit();
   }
 
   __device__ void start_output(int stage) {
-    const uint64_t b = matrix_descriptor(s.v[stage], kPanelBytes, 1024);
+    const MatrixDescriptor<kGroupBytes> b(s.v[stage], kAtomBytes);
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
-      wgmma_registers<T>(o, &probs[step * 4], b + (step * 16 * 128 >> 4));
+      wgmma_registers<T>(o, &probs[step * 4], b.at(step * 2 * kGroupBytes));
     }
     wgmma_commit();
+  }
+
+  // The scores are there; with kPending = 1 an output may still be under way.
+  template <int kPending>
+  __device__ void wait_scores() {
+    wgmma_wait<kPending>();
+    hold(scores);
+  }
+  __device__ void wait_output() {
+    wgmma_wait<0>();
+    hold(o);
   }
 
   // Rows of a value tile that no copy filled, or that hold tokens outside the sequence, become
@@ -177,12 +93,12 @@ struct Consumer {
   __device__ void clear_values(int stage, int32_t turn, const KeySpan& span) {
     const int32_t begin = span.first - turn * kKeys, end = span.end - turn * kKeys;
     if (begin <= 0 && end >= kKeys) return;
-    const int row = thread;
-    if (row < begin || row >= end) {
+    if (thread < begin || thread >= end) {
+      uint8_t* row = s.v[stage] + thread / 8 * kGroupBytes + thread % 8 * 128;
 #pragma unroll
       for (int i = 0; i < kPanels * 8; ++i) {
-        const int piece = (i + row) % 8;  // spread over the banks
-        *reinterpret_cast<uint4*>(s.v[stage][i / 8] + row * 128 + piece * 16) = {0, 0, 0, 0};
+        const int piece = (i + thread) % 8;  // spread over the banks
+        *reinterpret_cast<uint4*>(row + i / 8 * kAtomBytes + piece * 16) = {0, 0, 0, 0};
       }
     }
     async_proxy_fence();
@@ -261,20 +177,22 @@ struct Consumer {
 
   __device__ void run() {
     int32_t at = 0;  // key tiles so far
-    for (int32_t n = 0, item = item_of(0); item < p.items; item = item_of(++n)) {
+    for (int32_t n = 0;; ++n) {
       const int q = n & 1;
       barrier_wait(&s.q_full[q], n >> 1 & 1);
+      const int32_t item = s.item[q];
+      if (item < 0) break;
       const PrefillTile tile = s.tile[q];
       const KeySpan span(tile, p.window);
+      const int32_t last_at = at + span.turn_end - 1 - span.turn_begin;
+      int32_t turn = span.turn_end - 1;
 #pragma unroll
       for (int i = 0; i < kOut; ++i) o[i] = 0.f;
       top[0] = top[1] = -CUDART_INF_F;
       total[0] = total[1] = 0.f;
-      const int32_t last_at = at + span.turn_end - 1 - span.turn_begin;
-      int32_t turn = span.turn_end - 1;
       barrier_wait(&s.k_full[at % kStages], at / kStages & 1);
       start_scores(q, at % kStages);
-      wgmma_wait<0>();
+      wait_scores<0>();
       if (thread == 0) barrier_arrive(&s.k_free[at % kStages]);
       softmax(tile, turn);
       pack_probs();
@@ -286,10 +204,11 @@ struct Consumer {
         clear_values(stage, turn, span);
         rescale();
         start_output(stage);
-        wgmma_wait<1>();
+        wait_scores<1>();
         if (thread == 0) barrier_arrive(&s.k_free[next]);
         softmax(tile, --turn);
-        wgmma_wait<0>();
+        hold(scores);  // the softmax comes before the wait that it hides
+        wait_output();
         if (thread == 0) barrier_arrive(&s.v_free[stage]);
         pack_probs();
       }
@@ -299,7 +218,7 @@ struct Consumer {
       clear_values(stage, turn, span);
       rescale();
       start_output(stage);
-      wgmma_wait<0>();
+      wait_output();
       if (thread == 0) barrier_arrive(&s.v_free[stage]);
       ++at;
       store(tile, item % p.kv_heads);
@@ -310,15 +229,16 @@ struct Consumer {
 #endif  // INFERD_HOPPER
 
 template <typename T, int kHeadDim>
-__global__ void __launch_bounds__(kThreads, 1)
-    prefill_attention_sm90_kernel(const __grid_constant__ Args p,
+__global__ void __launch_bounds__(kPrefillThreads, 1)
+    prefill_attention_sm90_kernel(const __grid_constant__ PrefillArgs p,
                                   const __grid_constant__ CUtensorMap q_map,
                                   const __grid_constant__ CUtensorMap k_map,
                                   const __grid_constant__ CUtensorMap v_map) {
 #ifdef INFERD_HOPPER
   extern __shared__ uint8_t raw[];
-  Shared<kHeadDim>& s = *reinterpret_cast<Shared<kHeadDim>*>(
-      (reinterpret_cast<uintptr_t>(raw) + 1023) & ~uintptr_t{1023});  // the launcher adds 1 KB
+  // The launcher adds 1 KB for the alignment.
+  PrefillShared<kHeadDim>& s =
+      *reinterpret_cast<PrefillShared<kHeadDim>*>(raw + (0u - shared_address(raw)) % kAtomBytes);
   if (threadIdx.x == 0) {
     for (int i = 0; i < 2; ++i) {
       barrier_init(&s.q_full[i], 1);
@@ -333,6 +253,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     barrier_init_fence();
   }
   __syncthreads();
+  wait_for_previous();
   if (threadIdx.x < 128) {
     give_registers<24>();
     if (threadIdx.x < kWarp) produce<kHeadDim>(p, s, &q_map, &k_map, &v_map);
@@ -344,55 +265,20 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 template <typename T, int kHeadDim>
-cudaError_t launch(const Args& args, int32_t blocks, const CUtensorMap& q_map,
-                   const KvTensorMaps& maps, cudaStream_t stream) {
-  constexpr int kBytes = sizeof(Shared<kHeadDim>) + 1024;
-  const auto kernel = prefill_attention_sm90_kernel<T, kHeadDim>;
-  const cudaError_t status =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  if (status != cudaSuccess) return status;
-  kernel<<<blocks, kThreads, kBytes, stream>>>(args, q_map, maps.k, maps.v);
-  return cudaGetLastError();
+cudaError_t launch_shape(const PrefillArgs& args, int32_t blocks, const CUtensorMap& q_map,
+                         const KvTensorMaps& maps, const Launch& launch) {
+  constexpr size_t kBytes = sizeof(PrefillShared<kHeadDim>) + 1024;
+  return launch_kernel(prefill_attention_sm90_kernel<T, kHeadDim>,
+                       {dim3(blocks), kPrefillThreads, kBytes}, launch, args, q_map, maps.k,
+                       maps.v);
 }
 
 template <typename T>
-cudaError_t choose_head_dim(int32_t head_dim, const Args& args, int32_t blocks,
+cudaError_t choose_head_dim(int32_t head_dim, const PrefillArgs& args, int32_t blocks,
                             const CUtensorMap& q_map, const KvTensorMaps& maps,
-                            cudaStream_t stream) {
-  return head_dim == 128 ? launch<T, 128>(args, blocks, q_map, maps, stream)
-                         : launch<T, 64>(args, blocks, q_map, maps, stream);
-}
-
-// The driver's encoder, looked up once: the library itself is not linked.
-PFN_cuTensorMapEncodeTiled_v12000 find_encoder() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found;
-  const cudaError_t status = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function,
-                                                              12000, cudaEnableDefault, &found);
-  const bool usable = status == cudaSuccess && found == cudaDriverEntryPointSuccess;
-  return usable ? reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function) : nullptr;
-}
-
-// A view of 16-bit values [.., dims[1], dims[0]], copied in boxes in the 128-byte swizzle.
-struct TensorView {
-  const void* base;
-  uint32_t rank;
-  cuuint64_t dims[3];
-  cuuint64_t stride_bytes[2];
-  cuuint32_t box[3];
-};
-
-cudaError_t encode(Half type, const TensorView& view, CUtensorMap& map) {
-  static const PFN_cuTensorMapEncodeTiled_v12000 encoder = find_encoder();
-  if (encoder == nullptr) return cudaErrorNotSupported;
-  const cuuint32_t steps[3] = {1, 1, 1};
-  const CUresult result = encoder(
-      &map,
-      type == Half::kBF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-      view.rank, const_cast<void*>(view.base), view.dims, view.stride_bytes, view.box, steps,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+                            const Launch& launch) {
+  return head_dim == 128 ? launch_shape<T, 128>(args, blocks, q_map, maps, launch)
+                         : launch_shape<T, 64>(args, blocks, q_map, maps, launch);
 }
 
 }  // namespace
@@ -407,26 +293,28 @@ cudaError_t encode_kv_maps(Half type, const PagedKv& kv, KvTensorMaps& maps) {
   const uint32_t lowest_bit = static_cast<uint32_t>(kv.block_size & -kv.block_size);
   const uint32_t box = lowest_bit < kKeys ? lowest_bit : kKeys;
   const uint64_t head_dim = kv.head_dim;
-  TensorView view = {.base = kv.k,
-                     .rank = 2,
-                     .dims = {head_dim, static_cast<uint64_t>(kv.num_blocks) * kv.kv_heads *
-                                            static_cast<uint64_t>(kv.block_size)},
-                     .stride_bytes = {head_dim * 2},
-                     .box = {kPanelColumns, box}};
+  // One copy takes [box / 8 groups][panels][8 tokens][64 dims].
+  TensorView view = {
+      .base = kv.k,
+      .rank = 4,
+      .dims = {kPanelColumns, 8, head_dim / kPanelColumns,
+               static_cast<uint64_t>(kv.num_blocks) * kv.kv_heads * (kv.block_size / 8)},
+      .stride_bytes = {head_dim * 2, kPanelColumns * 2, head_dim * 2 * 8},
+      .box = {kPanelColumns, 8, static_cast<uint32_t>(head_dim / kPanelColumns), box / 8}};
   maps.box_tokens = static_cast<int32_t>(box);
-  const cudaError_t status = encode(type, view, maps.k);
+  const cudaError_t status = encode_tensor_map(type, view, maps.k);
   if (status != cudaSuccess) return status;
   view.base = kv.v;
-  return encode(type, view, maps.v);
+  return encode_tensor_map(type, view, maps.v);
 }
 
 cudaError_t prefill_attention_sm90(Half type, const PrefillAttentionParams& params,
-                                   const KvTensorMaps& maps, cudaStream_t stream) {
+                                   const KvTensorMaps& maps, const Launch& launch) {
   const PagedKv& kv = params.kv;
   if (!prefill_attention_sm90_takes(9, 0, kv) || params.num_tiles < 0 || kv.kv_heads <= 0 ||
       params.heads <= 0 || params.heads % kv.kv_heads != 0 || params.heads / kv.kv_heads > 16 ||
-      params.window < 0 || params.sm_count <= 0 || params.out_stride % 8 != 0 ||
-      kv.block_size % maps.box_tokens != 0) {
+      params.window < 0 || params.sm_count <= 0 || params.counters == nullptr ||
+      params.out_stride % 8 != 0 || kv.block_size % maps.box_tokens != 0) {
     return cudaErrorInvalidValue;
   }
   if (params.num_tiles == 0) return cudaSuccess;
@@ -440,11 +328,12 @@ cudaError_t prefill_attention_sm90(Half type, const PrefillAttentionParams& para
       .stride_bytes = {head_bytes, static_cast<uint64_t>(params.q_stride) * 2},
       .box = {kPanelColumns, static_cast<uint32_t>(group), static_cast<uint32_t>(kRows / group)}};
   CUtensorMap q_map;
-  const cudaError_t status = encode(type, view, q_map);
+  const cudaError_t status = encode_tensor_map(type, view, q_map);
   if (status != cudaSuccess) return status;
-  const Args args = {
+  const PrefillArgs args = {
       .tiles = params.tiles,
       .tables = kv.block_tables,
+      .counters = params.counters,
       .out = params.out,
       .out_stride = params.out_stride,
       .block_size = Divisor::of(kv.block_size),
@@ -458,8 +347,8 @@ cudaError_t prefill_attention_sm90(Half type, const PrefillAttentionParams& para
   };
   const int32_t blocks = args.items < params.sm_count ? args.items : params.sm_count;
   return type == Half::kBF16
-             ? choose_head_dim<__nv_bfloat16>(kv.head_dim, args, blocks, q_map, maps, stream)
-             : choose_head_dim<__half>(kv.head_dim, args, blocks, q_map, maps, stream);
+             ? choose_head_dim<__nv_bfloat16>(kv.head_dim, args, blocks, q_map, maps, launch)
+             : choose_head_dim<__half>(kv.head_dim, args, blocks, q_map, maps, launch);
 }
 
 }  // namespace inferd::cuda

@@ -35,10 +35,8 @@ struct KvRange {
   Divisor block_size;
   int32_t kv_head, kv_heads, first, end;
 
-  // Block of token tile * 16 + lane % 16, pulled into the range.
-  __device__ int32_t block(int32_t tile, int lane) const {
-    const int32_t token = min(max(tile * kTileTokens + (lane & 15), first), end - 1);
-    return __ldg(table + block_size.divide(token));
+  __device__ int32_t block_of(int32_t token) const {
+    return table[block_size.divide(min(max(token, first), end - 1))];
   }
   // Row of `token` in a cache seen as [num_blocks * kv_heads * block_size, head_dim].
   __device__ int64_t row(int32_t token, int32_t block) const {
@@ -104,32 +102,50 @@ struct KvTile {
     }
   }
 
-  // One warp starts the copy of `tile`; `block` is what range.block(tile, lane) gave this lane.
+  // One warp starts the copy of `tile`; `block` is range.block_of(tile * 16).
   template <bool kValues>
   __device__ static void copy(uint8_t* dst, const void* cache, const KvRange& range, int32_t tile,
                               int32_t block, int lane) {
     constexpr int kTurns = kTileTokens * kPieces / kWarp;
-    const uint8_t* source = static_cast<const uint8_t*>(cache);
-    const int32_t token = tile * kTileTokens;
-    const bool whole = token >= range.first && token + kTileTokens <= range.end;
-    if (whole && range.block_size.value % kTileTokens == 0) {  // one block holds the tile
-      source += range.row(token, block) * kRowBytes;
+    if (range.block_size.value % kTileTokens != 0) {
+      gather<kValues>(dst, cache, range, tile, lane);
+      return;
+    }
+    const int32_t token = tile * kTileTokens;  // the tile lies in one block
+    const int32_t begin = range.first - token, end = range.end - token;
+    const uint8_t* source =
+        static_cast<const uint8_t*>(cache) + range.row(token, block) * kRowBytes + lane * 16;
+    if (begin <= 0 && end >= kTileTokens) {
 #pragma unroll
       for (int i = 0; i < kTurns; ++i) {
         const int at = i * kWarp + lane, row = at / kPieces, piece = at % kPieces;
-        copy16_async(dst + row * kRowBytes + swizzle<kValues>(row, piece) * 16, source + at * 16);
+        copy16_async(dst + row * kRowBytes + swizzle<kValues>(row, piece) * 16,
+                     source + i * kWarp * 16);
       }
     } else {
-      const int32_t mine = min(max(token + (lane & 15), range.first), range.end - 1);
-      const int64_t mine_row = range.row(mine, block);
 #pragma unroll
       for (int i = 0; i < kTurns; ++i) {
         const int at = i * kWarp + lane, row = at / kPieces, piece = at % kPieces;
-        const int64_t from = __shfl_sync(kFullWarp, mine_row, row);
         copy16_async_or_zero(dst + row * kRowBytes + swizzle<kValues>(row, piece) * 16,
-                             source + from * kRowBytes + piece * 16,
-                             token + row >= range.first && token + row < range.end);
+                             source + i * kWarp * 16, row >= begin && row < end);
       }
+    }
+  }
+
+  // The same for block sizes that are no multiple of 16: each row looks up its own block. Rolled
+  // up, so that it does not crowd the instruction cache of the common case.
+  template <bool kValues>
+  __device__ static void gather(uint8_t* dst, const void* cache, const KvRange& range, int32_t tile,
+                                int lane) {
+#pragma unroll 1
+    for (int at = lane; at < kTileTokens * kPieces; at += kWarp) {
+      const int row = at / kPieces, piece = at % kPieces;
+      const int32_t token = tile * kTileTokens + row;
+      const int32_t known = min(max(token, range.first), range.end - 1);
+      const uint8_t* source = static_cast<const uint8_t*>(cache) +
+                              range.row(known, range.block_of(known)) * kRowBytes + piece * 16;
+      copy16_async_or_zero(dst + row * kRowBytes + swizzle<kValues>(row, piece) * 16, source,
+                           token == known);
     }
   }
 
@@ -158,31 +174,41 @@ struct KvTile {
     }
   }
 
-  template <int kRows>
+  // kChains = 2: even and odd steps add up apart, which halves the latency of a lone warp.
+  template <int kRows, int kChains = 1>
   __device__ static void scores(float (&s)[2][4], const Query<kRows>& q, const uint8_t* k,
                                 int lane) {
+    float apart[2][4] = {};
+    float(&odd)[2][4] = kChains == 2 ? apart : s;
     if constexpr (!kNarrow) {
       const int row = (lane & 7) + (lane >> 4 << 3), half = lane >> 3 & 1;
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        uint32_t b[4];
+      for (int step = 0; step < kSteps; step += 2) {
+        uint32_t b[4], c[4];
         ldmatrix4(b, k + row * kRowBytes + swizzle<false>(row, step * 2 + half) * 16);
+        ldmatrix4(c, k + row * kRowBytes + swizzle<false>(row, step * 2 + 2 + half) * 16);
         step_mma<kRows>(s[0], q[step], b[0], b[1]);
         step_mma<kRows>(s[1], q[step], b[2], b[3]);
+        step_mma<kRows>(odd[0], q[step + 1], c[0], c[1]);
+        step_mma<kRows>(odd[1], q[step + 1], c[2], c[3]);
       }
     } else {
       const int g = lane / 4, t = lane % 4;
 #pragma unroll
-      for (int n = 0; n < 2; ++n) {
+      for (int c = 0; c < kHeadDim / 32; ++c) {
 #pragma unroll
-        for (int c = 0; c < kHeadDim / 32; ++c) {
+        for (int n = 0; n < 2; ++n) {
           const int row = n * 8 + g, piece = c * 2 + t / 2;
           const uint2 words = *reinterpret_cast<const uint2*>(
               k + row * kRowBytes + swizzle<false>(row, piece) * 16 + t % 2 * 8);
           step_mma<kRows>(s[n], q[c * 2], widen<S>(words.x), widen<S>(words.x >> 16));
-          step_mma<kRows>(s[n], q[c * 2 + 1], widen<S>(words.y), widen<S>(words.y >> 16));
+          step_mma<kRows>(odd[n], q[c * 2 + 1], widen<S>(words.y), widen<S>(words.y >> 16));
         }
       }
+    }
+    if constexpr (kChains == 2) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) s[i / 4][i % 4] += apart[i / 4][i % 4];
     }
   }
 

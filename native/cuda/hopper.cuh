@@ -46,20 +46,21 @@ __device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
 }
 
 // --- tensor copies into shared memory, counted by a barrier ---
-__device__ inline void tensor_copy_2d(void* dst, const CUtensorMap* map, uint64_t* barrier, int x,
-                                      int y) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%3, %4}], [%2];" ::"r"(shared_address(dst)),
-      "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y)
-      : "memory");
-}
 __device__ inline void tensor_copy_3d(void* dst, const CUtensorMap* map, uint64_t* barrier, int x,
                                       int y, int z) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
       "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(shared_address(dst)),
       "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
+
+__device__ inline void tensor_copy_4d(void* dst, const CUtensorMap* map, uint64_t* barrier, int x,
+                                      int y, int z, int w) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(shared_address(dst)),
+      "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z), "r"(w)
       : "memory");
 }
 
@@ -81,13 +82,20 @@ __device__ inline void give_registers() {
 }
 
 // --- wgmma ---
-// Descriptor of a tile in the 128-byte swizzle: 1024-byte groups of 8 rows, `stride` bytes apart;
-// `leading` is the distance of 64-column panels, for an operand whose fast dimension is not k.
-__device__ inline uint64_t matrix_descriptor(const void* p, uint32_t leading, uint32_t stride) {
-  return static_cast<uint64_t>((shared_address(p) & 0x3ffff) >> 4) |
-         static_cast<uint64_t>(leading >> 4) << 16 | static_cast<uint64_t>(stride >> 4) << 32 |
-         uint64_t{1} << 62;
-}
+// Descriptor of a tile in the 128-byte swizzle, whose 1024-byte atoms are 8 rows of 64 values.
+// `stride` is the distance of atoms along the rows; `leading` across them, for an operand whose
+// fast dimension is not k (the others step through their columns themselves). The upper word is
+// constant, so that stepping through a tile adds to the lower one only.
+template <uint32_t kStride>
+struct MatrixDescriptor {
+  uint32_t low;
+
+  __device__ explicit MatrixDescriptor(const void* p, uint32_t leading = 0)
+      : low((shared_address(p) & 0x3ffff) >> 4 | leading >> 4 << 16) {}
+  __device__ uint64_t at(uint32_t bytes) const {
+    return uint64_t{1} << 62 | static_cast<uint64_t>(kStride >> 4) << 32 | (low + (bytes >> 4));
+  }
+};
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
@@ -111,6 +119,10 @@ __device__ inline void wgmma_wait() {
   INFERD_NAMES32                                                                              \
   ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53," \
   "%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+
+// Keeps the compiler from moving uses of d across: wgmma writes registers behind its back.
+__device__ inline void hold(float (&d)[32]) { asm volatile("" : INFERD_D32(d)::"memory"); }
+__device__ inline void hold(float (&d)[64]) { asm volatile("" : INFERD_D64(d)::"memory"); }
 
 // d[64 x 128] = a[64 x 16] b[16 x 128] (+ d when `add`), both from shared memory, k contiguous.
 #define INFERD_WGMMA_SS(TYPES)                                                 \

@@ -4,27 +4,32 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "cpu/backend.h"
+#include "engine/cuda_library.h"
 
 namespace inferd {
 namespace {
 
 struct Entry {
   const char* name;
-  std::unique_ptr<Backend> (*make)(const EngineOptions&);
+  std::unique_ptr<Backend> (*make)(const EngineOptions&, DType weights);
 };
 constexpr Entry kBackends[] = {
-    {"cpu",
-     [](const EngineOptions& o) { return make_cpu_backend({.threads = o.threads, .isa = o.isa}); }},
+    {"cpu", [](const EngineOptions& o,
+               DType) { return make_cpu_backend({.threads = o.threads, .isa = o.isa}); }},
+    {"cuda",
+     [](const EngineOptions& o, DType weights) {
+       return make_cuda_backend(
+           {.device_id = o.device_id,
+            .activation = weights == DType::kF16 ? DType::kF16 : DType::kBF16});
+     }},
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_backend(const EngineOptions& options) {
+std::unique_ptr<Backend> make_backend(const EngineOptions& options, DType weights) {
   for (const Entry& e : kBackends) {
-    if (options.backend == e.name) return e.make(options);
+    if (options.backend == e.name) return e.make(options, weights);
   }
-  if (options.backend == "cuda")
-    throw Error(ErrorCode::kUnsupported, "This build has no CUDA backend; use the device \"cpu\".");
   throw Error(ErrorCode::kUnsupported, "There is no backend " + quoted(options.backend) + ".");
 }
 

@@ -7,7 +7,8 @@
 
 namespace inferd {
 
-// Throws Error(kUnsupported) for a backend that this build does not hold.
-std::unique_ptr<Backend> make_backend(const EngineOptions& options);
+// `weights` is the type the weights will have; a GPU computes in it where it is a 16-bit type, else
+// in bf16. Throws Error(kUnsupported) for a backend that this build or machine does not have.
+std::unique_ptr<Backend> make_backend(const EngineOptions& options, DType weights);
 
 }  // namespace inferd

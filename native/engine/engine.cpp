@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/host_memory.h"
+#include "core/quant.h"
 #include "engine/backends.h"
 #include "models/registry.h"
 
@@ -15,6 +16,8 @@ namespace inferd {
 namespace {
 
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
+// Room for a plan; larger ones, which admit many long prompts at once, make it grow.
+constexpr int64_t kPlanBytes = 1 << 20;
 
 DType parse_dtype(const std::string& name, const char* option) {
   if (name == "f32") return DType::kF32;
@@ -42,9 +45,14 @@ void check_options(const EngineOptions& o) {
   check_option(o.max_batch_tokens, 1, 1 << 20, "maxBatchTokens");
   check_option(o.max_model_len, 1, 1 << 24, "maxModelLen");
   check_option(o.sliding_window, 0, 1 << 24, "slidingWindow");
-  if (o.quantization != "none") {
+  for (const int32_t size : o.graph_sizes) check_option(size, 1, 65536, "graphSizes");
+  if (o.quantization != "none" && o.quantization != "int8" && o.quantization != "int4") {
+    throw Error(ErrorCode::kUsage,
+                "quantization is " + quoted(o.quantization) + "; none, int8 and int4 are known.");
+  }
+  if (o.quantization != "none" && o.backend != "cpu") {
     throw Error(ErrorCode::kUnsupported, "Quantized weights (" + quoted(o.quantization) +
-                                             ") are not supported yet; use \"none\".");
+                                             ") are for the device \"cpu\" so far; use \"none\".");
   }
   if (o.rank != 0 || o.world_size != 1) {
     throw Error(ErrorCode::kUnsupported,
@@ -52,11 +60,22 @@ void check_options(const EngineOptions& o) {
   }
 }
 
+// A largest graph of all slots is added when a smaller size would leave some batches without one.
+GraphPlan plan_graphs(const EngineOptions& o, const PlanLimits& limits) {
+  GraphPlan g{.sizes = o.graph_sizes, .max_context = limits.max_len};
+  const int32_t most = std::min(limits.max_slots, limits.max_batch_tokens);
+  std::sort(g.sizes.begin(), g.sizes.end());
+  const bool larger = !g.sizes.empty() && g.sizes.back() > most;
+  std::erase_if(g.sizes, [&](int32_t size) { return size > most; });
+  if (larger && (g.sizes.empty() || g.sizes.back() < most)) g.sizes.push_back(most);
+  return g;
+}
+
 }  // namespace
 
 Engine::Engine(const EngineOptions& options) : options_(options) {
   check_options(options);
-  kv_dtype_ = parse_dtype(options.kv_dtype, "kvDtype");
+  if (options.kv_dtype != "auto") kv_dtype_ = parse_dtype(options.kv_dtype, "kvDtype");
   config_ = read_model_config(options.model_path);
   if (options.sliding_window > 0)
     std::fill(config_.windows.begin(), config_.windows.end(), options.sliding_window);
@@ -70,21 +89,27 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
   weight_dtype_ =
       options.weight_dtype == "auto" ? stored : parse_dtype(options.weight_dtype, "weightDtype");
 
-  backend_ = make_backend(options);
+  backend_ = make_backend(options, weight_dtype_);
+  if (!backend_->info().host_memory) fit_dtypes();
   if (config_.head_dim > backend_->info().max_head_dim) {
     throw Error(
         ErrorCode::kUnsupported,
         format("The model's head_dim is %d; the backend %s takes at most %d.", config_.head_dim,
                backend_->info().name.c_str(), backend_->info().max_head_dim));
   }
-  decoder_ = std::make_unique<Decoder>(config_, *backend_, weight_dtype_, options.max_model_len);
+  const DType linear_dtype = options.quantization == "int8"   ? DType::kI8
+                             : options.quantization == "int4" ? DType::kI4
+                                                              : weight_dtype_;
+  decoder_ = std::make_unique<Decoder>(config_, *backend_, weight_dtype_, linear_dtype,
+                                       options.max_model_len);
   loader_ = checkpoint != nullptr
                 ? std::make_unique<WeightLoader>(decoder_->parts(), std::move(checkpoint))
                 : std::make_unique<WeightLoader>(decoder_->parts(), weight_dtype_);
   std::set<std::string> counted;
   for (const WeightPart& part : decoder_->parts()) {
     const int64_t elements = part.rows() * part.cols();
-    weight_bytes_ += elements * (part.shape.size() == 2 ? dtype_bytes(weight_dtype_) : 4);
+    weight_bytes_ += is_quantized(part.kept) ? part.rows() * quant_row_bytes(part.kept, part.cols())
+                                             : elements * dtype_bytes(part.kept);
     if (counted.insert(part.name).second) parameters_ += elements;
   }
   limits_ = {.max_slots = options.max_slots,
@@ -95,8 +120,29 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
              .max_batch_tokens = options.max_batch_tokens,
              .vocab_size = static_cast<int32_t>(config_.vocab_size)};
   Arena measure(nullptr);
-  StepBuffers::carve(measure, config_, backend_->info().activation, limits_);
+  StepBuffers::carve(measure, config_, backend_->info(), limits_);
   step_bytes_ = measure.peak();
+  if (backend_->info().graphs) graphs_ = plan_graphs(options, limits_);
+}
+
+// A device computes in one 16-bit type, in which it holds weights, keys and values too.
+void Engine::fit_dtypes() {
+  const BackendInfo& backend = backend_->info();
+  const char* type = dtype_name(backend.activation);
+  if (options_.weight_dtype == "f32") {
+    throw Error(
+        ErrorCode::kUnsupported,
+        format("The backend %s computes in 16 bits; the weights cannot be f32, set the dtype "
+               "to auto, bf16 or f16.",
+               backend.name.c_str()));
+  }
+  if (options_.kv_dtype != "auto" && kv_dtype_ != backend.activation) {
+    throw Error(ErrorCode::kUnsupported,
+                format("The backend %s holds keys and values of this model as %s, and %s is asked "
+                       "for; set the cache's dtype to auto or %s.",
+                       backend.name.c_str(), type, dtype_name(kv_dtype_), type));
+  }
+  weight_dtype_ = kv_dtype_ = backend.activation;
 }
 
 Engine::~Engine() {
@@ -122,25 +168,22 @@ LoadProgress Engine::load(int64_t max_bytes) {
 
 void Engine::allocate_step_memory() {
   Backend& backend = *backend_;
-  const DType activation = backend.info().activation;
   slots_ = std::make_unique<Slots>(backend, limits_.max_slots, limits_.max_len, limits_.max_blocks);
   step_memory_ = DeviceBuffer(backend, step_bytes_);
   Arena arena(step_memory_.as<void>());
-  buffers_ = StepBuffers::carve(arena, config_, activation, limits_);
-
-  const auto carve = [this](Arena& a) {
-    for (StagedStep& s : steps_) {
-      s.sampled = carve_outputs(a, limits_.max_slots);
-      s.scored = carve_outputs(a, limits_.max_batch_tokens);
-    }
-  };
-  Arena measure(nullptr);
-  carve(measure);
-  output_memory_ = DeviceBuffer(backend, measure.peak());
-  Arena outputs(output_memory_.as<void>());
-  carve(outputs);
-  step_bytes_ += measure.peak() + slots_->bytes();
-  runner_ = std::make_unique<StepRunner>(backend, *decoder_, *slots_, kv_, buffers_);
+  buffers_ = StepBuffers::carve(arena, config_, backend.info(), limits_);
+  const int64_t own = backend.reserve_steps({.max_rows = limits_.max_slots,
+                                             .max_tokens = limits_.max_batch_tokens,
+                                             .max_context = limits_.max_len,
+                                             .max_logit_rows = buffers_.max_logit_rows,
+                                             .heads = config_.num_heads,
+                                             .kv_heads = config_.num_kv_heads,
+                                             .head_dim = config_.head_dim,
+                                             .block_size = options_.block_size,
+                                             .vocab_size = config_.vocab_size});
+  step_bytes_ += own + slots_->bytes();
+  runner_ = std::make_unique<StepRunner>(backend, *decoder_, *slots_, kv_, buffers_, graphs_);
+  for (StagedStep& s : steps_) runner_->prepare(s, limits_);
 }
 
 int64_t Engine::block_bytes() const {
@@ -160,6 +203,7 @@ ModelInfo Engine::info() const {
           .parameters = parameters_,
           .weight_bytes = weight_bytes_,
           .dtype = dtype_name(weight_dtype_),
+          .kv_dtype = dtype_name(kv_dtype_),
           .block_bytes = block_bytes(),
           .step_bytes = step_bytes_,
           .free_bytes = host.free_bytes,
@@ -211,9 +255,11 @@ void Engine::submit(std::span<const std::byte> plan) {
   if (plan.size() % 4 != 0 || plan.size() / 4 > INT32_MAX)
     throw Error(ErrorCode::kBadPlan, "Bad step plan: its size is not a number of words.");
   StagedStep& step = steps_[static_cast<size_t>(next_step_)];
-  step.words.resize(plan.size() / 4);
-  if (!plan.empty()) std::memcpy(step.words.data(), plan.data(), plan.size());
-  checker_->accept(step.words, step.plan);
+  const auto bytes = static_cast<int64_t>(plan.size());
+  if (step.words.bytes() < bytes)
+    step.words = HostBuffer(*backend_, std::max<int64_t>(kPlanBytes, 2 * bytes));
+  if (!plan.empty()) std::memcpy(step.words.as<void>(), plan.data(), plan.size());
+  checker_->accept({step.words.as<const int32_t>(), plan.size() / 4}, step.plan);
   runner_->stage(step);
   step.submitted = step.started = step.finished = std::chrono::steady_clock::now();
   backend_->run_step(next_step_, [runner = runner_.get(), &step] { runner->run(step); });
@@ -243,7 +289,8 @@ int64_t Engine::wait(std::span<std::byte> result, int64_t timeout_ms) {
       last_error_ = e.what();
     }
     prepared_ = true;
-    result_.prepare(*backend_, steps_[oldest], fault, config_.vocab_size);
+    result_.prepare(steps_[oldest], fault, config_.vocab_size,
+                    backend_->step_device_us(static_cast<int>(oldest)));
   }
   const int64_t bytes = result_.bytes();
   if (static_cast<int64_t>(result.size()) < bytes) {

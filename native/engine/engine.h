@@ -50,6 +50,7 @@ class Engine {
  private:
   static constexpr int32_t kMaxInFlight = 2;
 
+  void fit_dtypes();
   void allocate_step_memory();
   int64_t block_bytes() const;
 
@@ -64,9 +65,10 @@ class Engine {
   int64_t parameters_ = 0;
   int64_t weight_bytes_ = 0;
   PlanLimits limits_{};
+  GraphPlan graphs_;
   int64_t step_bytes_ = 0;
   std::unique_ptr<Slots> slots_;
-  DeviceBuffer step_memory_, output_memory_;
+  DeviceBuffer step_memory_;
   StepBuffers buffers_{};
   std::vector<DeviceBuffer> kv_memory_;
   std::vector<KvLayer> kv_;

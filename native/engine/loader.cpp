@@ -4,28 +4,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/dummy_weight.h"
 #include "core/error.h"
 #include "core/half.h"
 
 namespace inferd {
 namespace {
-
-// SplitMix64 (Steele, Lea, Flood 2014) of a counter.
-uint64_t mix(uint64_t counter) {
-  uint64_t z = counter * 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
-// About N(0, 0.02): the sum of four uniform 16-bit numbers (Irwin-Hall), whose deviation is 65536 /
-// sqrt(3).
-float small_normal(uint64_t counter) {
-  const uint64_t r = mix(counter);
-  const int64_t sum =
-      static_cast<int64_t>((r & 0xffff) + ((r >> 16) & 0xffff) + ((r >> 32) & 0xffff) + (r >> 48));
-  return static_cast<float>(sum - 131070) * (0.02f / 37837.2f);
-}
 
 // Pieces start at multiples of this, where repacked layouts have whole panels.
 constexpr int64_t kRowStep = 64;
@@ -88,8 +72,11 @@ void WeightLoader::load(int64_t max_bytes) {
     const int64_t wanted =
         (until - done_bytes_) / std::max<int64_t>(bytes, 1) / kRowStep * kRowStep;
     const int64_t count = std::min(part.rows() - next_row_, std::max(wanted, kRowStep));
-    part.store(next_row_, checkpoint_ == nullptr ? dummy_rows(next_part_, next_row_, count)
-                                                 : stored_rows(next_part_, next_row_, count));
+    if (checkpoint_ != nullptr) {
+      part.store(next_row_, stored_rows(next_part_, next_row_, count));
+    } else if (!part.fill_dummy || !part.fill_dummy(next_row_, count, dummy_seed(next_part_))) {
+      part.store(next_row_, dummy_rows(next_part_, next_row_, count));
+    }
     done_bytes_ += count * bytes;
     next_row_ += count;
     if (next_row_ == part.rows()) {
@@ -116,16 +103,21 @@ Tensor WeightLoader::stored_rows(size_t part, int64_t first, int64_t count) {
                         parts_[part].cols());  // stores only read it
 }
 
+// A tied head gets the numbers of the embedding, because it has the same name.
+uint64_t WeightLoader::dummy_seed(size_t part) const {
+  uint64_t seed = 1469598103934665603u;
+  for (const char c : parts_[part].name) seed = mix64(seed ^ static_cast<uint8_t>(c));
+  return seed;
+}
+
 Tensor WeightLoader::dummy_rows(size_t part, int64_t first, int64_t count) {
   const int64_t cols = parts_[part].cols();
   scratch_.resize(static_cast<size_t>(count * row_bytes(part)));
-  // A tied head gets the numbers of the embedding, because it has the same name.
-  uint64_t seed = 1469598103934665603u;
-  for (const char c : parts_[part].name) seed = mix(seed ^ static_cast<uint8_t>(c));
+  const uint64_t seed = dummy_seed(part);
   for (int64_t i = 0; i < count * cols; ++i) {
     const float value = parts_[part].dummy_ones
                             ? 1.0f
-                            : small_normal(seed + static_cast<uint64_t>(first * cols + i));
+                            : dummy_weight(seed + static_cast<uint64_t>(first * cols + i));
     store_f32(scratch_.data(), dummy_dtype_, i, value);
   }
   return Tensor::matrix(scratch_.data(), dummy_dtype_, count, cols);

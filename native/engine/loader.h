@@ -32,6 +32,7 @@ class WeightLoader {
   void check();
   int64_t row_bytes(size_t part) const;
   Tensor stored_rows(size_t part, int64_t first, int64_t count);
+  uint64_t dummy_seed(size_t part) const;
   Tensor dummy_rows(size_t part, int64_t first, int64_t count);
 
   const std::vector<WeightPart>& parts_;

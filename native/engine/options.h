@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace inferd {
 
@@ -12,8 +13,8 @@ struct EngineOptions {
   int32_t device_id = 0;
   int32_t threads = 0;       // 0 = physical cores
   std::string weight_dtype;  // "auto", "f32", "f16", "bf16"
-  std::string quantization;  // "none"
-  std::string kv_dtype;      // "f32", "f16", "bf16"
+  std::string quantization;  // "none", "int8", "int4"
+  std::string kv_dtype;      // "f32", "f16", "bf16"; "auto" = that of the activations
   int32_t block_size = 0;
   int32_t max_slots = 0;
   int32_t max_batch_tokens = 0;
@@ -23,6 +24,9 @@ struct EngineOptions {
   int32_t rank = 0;
   int32_t world_size = 1;
   std::string isa;  // "auto" or a kernel set of the CPU backend
+  // Batch sizes at which pure decode steps are recorded and replayed as graphs, where the backend
+  // has them; a step is padded to the next size. Empty: never.
+  std::vector<int32_t> graph_sizes;
 };
 
 constexpr int32_t kMaxBias = 4096;  // logit bias entries of a slot
@@ -40,7 +44,7 @@ struct LoadProgress {
 struct ModelInfo {
   std::string architecture;
   int64_t vocab_size, num_layers, hidden_size, max_positions, parameters, weight_bytes;
-  std::string dtype;
+  std::string dtype, kv_dtype;
   int64_t block_bytes, step_bytes, free_bytes, total_bytes;
   std::string backend;
 };

@@ -36,6 +36,13 @@ void check_range(float value, float min, float max, const char* what) {
 }
 
 // The ranges of actors/messages/sampling.ts, checked again because a kernel may rely on them.
+// As the samplers: greedy below this, and nothing else asked for.
+constexpr float kGreedyBelow = 1e-5f;
+bool is_plain_greedy(const SamplingRow& s) {
+  return s.temperature < kGreedyBelow && s.repetition_penalty == 1 && s.frequency_penalty == 0 &&
+         s.presence_penalty == 0 && s.top_logprobs < 0;
+}
+
 void check_sampling(const SamplingRow& s) {
   check_range(s.temperature, 0.0f, 100.0f, "the temperature");
   check_range(s.top_p, 0.0f, 1.0f, "top_p");
@@ -94,6 +101,8 @@ void PlanChecker::accept(std::span<const int32_t> words, ParsedPlan& plan) {
   plan.prompts.clear();
   plan.logit_rows.clear();
   plan.max_row_count = plan.max_context = 0;
+  plan.max_top = -1;
+  plan.plain_greedy = true;
 
   Cursor at(words);
   const PlanHeader& h = plan.header = at.take<PlanHeader>(1, "header")[0];
@@ -167,7 +176,9 @@ void PlanChecker::check_new_slot(const NewSlotFixed& n, std::span<const int32_t>
   s = {.live = true,
        .length = static_cast<int32_t>(length),
        .prompt_len = n.prompt_len,
-       .prompt_logprobs = n.sampling.prompt_logprobs};
+       .prompt_logprobs = n.sampling.prompt_logprobs,
+       .top_logprobs = n.sampling.top_logprobs,
+       .plain_greedy = bias.empty() && masked.empty() && is_plain_greedy(n.sampling)};
   if (n.sampling.prompt_logprobs >= 0) {
     new_prompts_.push_back(
         {n.slot, n.fork_of,
@@ -246,6 +257,8 @@ void PlanChecker::read_samples(Cursor& at, ParsedPlan& plan) {
     }
     if (s.length >= limits_.max_len)
       bad("slot %d is sampled with %d tokens, the most a sequence may have", p.slot, s.length);
+    plan.max_top = std::max(plan.max_top, s.top_logprobs);
+    plan.plain_greedy = plan.plain_greedy && s.plain_greedy;
     plan.sample_rows.push_back(plan.row_offsets[static_cast<size_t>(p.row) + 1] - 1);
   }
 }
@@ -279,6 +292,10 @@ void PlanChecker::commit(ParsedPlan& plan) {
           {r.slot, next, prompt[static_cast<size_t>(next)], batch_row, s.prompt_logprobs});
     }
   }
+  plan.pure_decode = plan.max_row_count == 1 && plan.prompts.empty() && plan.logit_rows.empty() &&
+                     plan.samples.size() == plan.rows.size();
+  for (size_t i = 0; i < plan.samples.size() && plan.pure_decode; ++i)
+    plan.pure_decode = plan.samples[i].row == static_cast<int32_t>(i);
   for (Slot& s : draft_) {
     s.length += s.sampled ? 1 : 0;
     s.in_row = s.sampled = false;

@@ -51,6 +51,10 @@ struct ParsedPlan {
   std::vector<LogitRow> logit_rows;
   int32_t max_row_count = 0;
   int32_t max_context = 0;
+  int32_t max_top = -1;  // the largest top_logprobs among the samples
+  // Every row is one token that is sampled, row i by sample i: the step that a graph can hold.
+  bool pure_decode = false;
+  bool plain_greedy = true;  // no sample draws, edits its logits or wants log-probabilities
 };
 
 class PlanChecker {
@@ -68,6 +72,8 @@ class PlanChecker {
     int32_t prompt_len = 0;
     int32_t num_blocks = 0;
     int32_t prompt_logprobs = -1;
+    int32_t top_logprobs = -1;
+    bool plain_greedy = true;
     bool in_row = false;  // of the plan being checked
     bool sampled = false;
   };

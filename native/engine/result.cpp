@@ -10,10 +10,10 @@
 namespace inferd {
 namespace {
 
-int32_t micros(std::chrono::steady_clock::duration d) {
-  const int64_t us = std::chrono::duration_cast<std::chrono::microseconds>(d).count();
-  return static_cast<int32_t>(std::clamp<int64_t>(us, 0, INT32_MAX));
+int64_t micros(std::chrono::steady_clock::duration d) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(d).count();
 }
+int32_t clamped(int64_t us) { return static_cast<int32_t>(std::clamp<int64_t>(us, 0, INT32_MAX)); }
 
 // Appends wire structs to a byte buffer of known size.
 class Writer {
@@ -37,43 +37,32 @@ int32_t top_count(const SampleOutputs& o, size_t i, int32_t most) {
   return std::clamp(o.top_counts[i], 0, most);
 }
 
+// The step brings the top entries home only when one of its samples wants some.
+int32_t most_sampled(const ParsedPlan& plan) { return std::max(plan.max_top, 0); }
+
 }  // namespace
 
-void HostOutputs::fetch(Backend& backend, const SampleOutputs& device, int64_t rows) {
-  view_ = device;
-  if (backend.info().host_memory) return;
-  const size_t n = static_cast<size_t>(rows);
-  memory_.resize(n * (4 + 2 * kMaxTopLogprobs));
-  int32_t* at = memory_.data();
-  const auto fetch = [&](auto*& field, size_t count) {
-    if (count > 0) backend.download(at, field, count * 4);
-    field = reinterpret_cast<std::remove_reference_t<decltype(field)>>(
-        at);  // all fields are 4-byte words
-    at += count;
-  };
-  fetch(view_.tokens, n);
-  fetch(view_.logprobs, n);
-  fetch(view_.ranks, n);
-  fetch(view_.top_ids, n * kMaxTopLogprobs);
-  fetch(view_.top_logprobs, n * kMaxTopLogprobs);
-  fetch(view_.top_counts, n);
-}
-
-void ResultWriter::prepare(Backend& backend, const StagedStep& step, StepFault fault,
-                           int64_t vocab_size) {
+void ResultWriter::prepare(const StagedStep& step, StepFault fault, int64_t vocab_size,
+                           int64_t exec_us) {
   step_ = &step;
+  if (exec_us < 0) {
+    exec_us_ = micros(step.finished - step.started);
+    queue_us_ = micros(step.started - step.submitted);
+  } else {
+    // The step function only enqueued: what is not execution was waiting.
+    exec_us_ = exec_us;
+    queue_us_ = micros(std::chrono::steady_clock::now() - step.submitted) - exec_us;
+  }
   fault_ = fault;
   vocab_size_ = vocab_size;
   tops_ = 0;
   words_ = static_cast<int64_t>(sizeof(ResultHeader) / 4);
   if (fault != StepFault::kNone) return;
   const ParsedPlan& plan = step.plan;
-  sampled_.fetch(backend, step.sampled, static_cast<int64_t>(plan.samples.size()));
-  scored_.fetch(backend, step.scored, static_cast<int64_t>(plan.prompts.size()));
   for (size_t i = 0; i < plan.samples.size(); ++i)
-    tops_ += top_count(sampled_.get(), i, kMaxTopLogprobs);
+    tops_ += top_count(step.sampled, i, most_sampled(plan));
   for (size_t i = 0; i < plan.prompts.size(); ++i)
-    tops_ += top_count(scored_.get(), i, plan.prompts[i].top);
+    tops_ += top_count(step.scored, i, plan.prompts[i].top);
   words_ += static_cast<int64_t>(plan.samples.size() * sizeof(ResultSample) / 4 +
                                  plan.prompts.size() * sizeof(ResultPrompt) / 4) +
             tops_ * static_cast<int64_t>(sizeof(ResultTop) / 4) +
@@ -92,17 +81,17 @@ void ResultWriter::write(std::span<std::byte> out) const {
                      .num_prompt_logprobs = good ? static_cast<int32_t>(plan.prompts.size()) : 0,
                      .num_tops = static_cast<int32_t>(tops_),
                      .num_logit_rows = good ? static_cast<int32_t>(plan.logit_rows.size()) : 0,
-                     .queue_us = micros(step_->started - step_->submitted),
-                     .exec_us = good ? micros(step_->finished - step_->started) : 0,
+                     .queue_us = clamped(queue_us_),
+                     .exec_us = good ? clamped(exec_us_) : 0,
                      .words = static_cast<int32_t>(words_),
                      .reserved = {}});
   if (!good) return;
 
-  const SampleOutputs& sampled = sampled_.get();
-  const SampleOutputs& scored = scored_.get();
+  const SampleOutputs& sampled = step_->sampled;
+  const SampleOutputs& scored = step_->scored;
   int32_t top_offset = 0;
   for (size_t i = 0; i < plan.samples.size(); ++i) {
-    const int32_t count = top_count(sampled, i, kMaxTopLogprobs);
+    const int32_t count = top_count(sampled, i, most_sampled(plan));
     w.put(ResultSample{plan.samples[i].slot, sampled.tokens[i], sampled.logprobs[i],
                        sampled.ranks[i], top_offset, count});
     top_offset += count;
@@ -121,7 +110,7 @@ void ResultWriter::write(std::span<std::byte> out) const {
     }
   };
   for (size_t i = 0; i < plan.samples.size(); ++i)
-    put_tops(sampled, i, top_count(sampled, i, kMaxTopLogprobs));
+    put_tops(sampled, i, top_count(sampled, i, most_sampled(plan)));
   for (size_t i = 0; i < plan.prompts.size(); ++i)
     put_tops(scored, i, top_count(scored, i, plan.prompts[i].top));
   for (size_t i = 0; i < plan.logit_rows.size(); ++i) {

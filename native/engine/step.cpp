@@ -11,7 +11,10 @@ namespace {
 // Logits are the widest rows of a step, so only this much memory is set aside for them and long
 // lists go through in pieces.
 constexpr int64_t kLogitBytes = 64 << 20;
+constexpr int64_t kDeviceLogitBytes = 512 << 20;  // of a device's own memory
 constexpr int64_t kMinLogitRows = 16;
+// Decode steps of a graph are recorded for contexts up to this and for all longer ones.
+constexpr int32_t kShortContext = 512;
 
 SampleOutputs from(const SampleOutputs& o, int64_t row) {
   return {o.tokens + row,
@@ -24,45 +27,96 @@ SampleOutputs from(const SampleOutputs& o, int64_t row) {
 
 }  // namespace
 
-SampleOutputs carve_outputs(Arena& arena, int64_t rows) {
-  SampleOutputs o{};
-  o.tokens = arena.take<int32_t>(rows);
-  o.logprobs = arena.take<float>(rows);
-  o.ranks = arena.take<int32_t>(rows);
-  o.top_ids = arena.take<int32_t>(rows * kMaxTopLogprobs);
-  o.top_logprobs = arena.take<float>(rows * kMaxTopLogprobs);
-  o.top_counts = arena.take<int32_t>(rows);
+OutputBuffer OutputBuffer::carve(Arena& arena, int64_t rows) {
+  OutputBuffer o;
+  const int64_t start = arena.mark();
+  o.view.tokens = arena.take<int32_t>(rows);
+  o.view.logprobs = arena.take<float>(rows);
+  o.view.ranks = arena.take<int32_t>(rows);
+  o.view.top_counts = arena.take<int32_t>(rows);
+  o.small_bytes = arena.mark() - start;
+  o.view.top_ids = arena.take<int32_t>(rows * kMaxTopLogprobs);
+  o.view.top_logprobs = arena.take<float>(rows * kMaxTopLogprobs);
+  o.bytes = arena.mark() - start;
   return o;
 }
 
-StepBuffers StepBuffers::carve(Arena& arena, const ModelConfig& config, DType activation,
+StepInputs StepInputs::carve(Arena& arena, const PlanLimits& limits) {
+  const int64_t tokens = limits.max_batch_tokens, slots = limits.max_slots;
+  StepInputs i{};
+  i.rows = arena.take<PlanRow>(slots);
+  i.samples = arena.take<PlanSample>(slots);
+  i.row_offsets = arena.take<int32_t>(slots + 1);
+  i.picks = arena.take<int32_t>(slots + 2 * tokens);
+  i.targets = arena.take<int32_t>(tokens);
+  return i;
+}
+
+StepBuffers StepBuffers::carve(Arena& arena, const ModelConfig& config, const BackendInfo& backend,
                                const PlanLimits& limits) {
   const int64_t tokens = limits.max_batch_tokens, slots = limits.max_slots;
-  const int64_t most = std::max(tokens, slots);
+  const int64_t logit_bytes = backend.host_memory ? kLogitBytes : kDeviceLogitBytes;
   StepBuffers b{};
-  b.max_logit_rows = static_cast<int32_t>(
-      std::min(most, std::max(kMinLogitRows, kLogitBytes / (config.vocab_size * 4))));
-  b.decoder = DecoderBuffers::carve(arena, config, activation, tokens, b.max_logit_rows);
-  b.rows = arena.take<PlanRow>(slots);
-  b.samples = arena.take<PlanSample>(slots);
-  b.row_offsets = arena.take<int32_t>(slots + 1);
+  b.max_logit_rows = static_cast<int32_t>(std::min(
+      std::max(tokens, slots), std::max(kMinLogitRows, logit_bytes / (config.vocab_size * 4))));
+  b.decoder = DecoderBuffers::carve(arena, config, backend.activation, tokens, b.max_logit_rows);
+  b.inputs = StepInputs::carve(arena, limits);
   b.ids = arena.take<int32_t>(tokens);
   b.positions = arena.take<int32_t>(tokens);
   b.token_rows = arena.take<int32_t>(tokens);
-  b.picks = arena.take<int32_t>(slots + 2 * tokens);
-  b.targets = arena.take<int32_t>(tokens);
+  b.sampled = OutputBuffer::carve(arena, slots);
+  b.scored = OutputBuffer::carve(arena, tokens);
   return b;
+}
+
+void StepRunner::prepare(StagedStep& step, const PlanLimits& limits) const {
+  Arena inputs(nullptr);
+  StepInputs::carve(inputs, limits);
+  step.input_memory = HostBuffer(backend_, inputs.peak());
+  inputs = Arena(step.input_memory.as<void>());
+  step.inputs = StepInputs::carve(inputs, limits);
+
+  Arena outputs(nullptr);
+  const auto carve = [&] {
+    step.sampled = OutputBuffer::carve(outputs, limits.max_slots).view;
+    step.scored = OutputBuffer::carve(outputs, limits.max_batch_tokens).view;
+  };
+  carve();
+  step.output_memory = HostBuffer(backend_, outputs.peak());
+  outputs = Arena(step.output_memory.as<void>());
+  carve();
+}
+
+int32_t StepRunner::padded_rows(const ParsedPlan& plan) const {
+  const auto rows = static_cast<int32_t>(plan.rows.size());
+  if (!plan.pure_decode || rows == 0) return 0;
+  const auto size = std::lower_bound(graphs_.sizes.begin(), graphs_.sizes.end(), rows);
+  return size == graphs_.sizes.end() || *size > buffers_.max_logit_rows ? 0 : *size;
 }
 
 void StepRunner::stage(StagedStep& step) const {
   const ParsedPlan& plan = step.plan;
-  step.picks.assign(plan.sample_rows.begin(), plan.sample_rows.end());
-  step.targets.clear();
-  for (const PromptTarget& t : plan.prompts) {
-    step.picks.push_back(t.batch_row);
-    step.targets.push_back(t.token);
+  StepInputs& in = step.inputs;
+  std::copy(plan.rows.begin(), plan.rows.end(), in.rows);
+  std::copy(plan.samples.begin(), plan.samples.end(), in.samples);
+  std::copy(plan.row_offsets.begin(), plan.row_offsets.end(), in.row_offsets);
+  int32_t* pick = std::copy(plan.sample_rows.begin(), plan.sample_rows.end(), in.picks);
+  step.padded_rows = padded_rows(plan);
+  for (auto i = static_cast<int32_t>(plan.rows.size()); i < step.padded_rows; ++i) {
+    in.rows[i] = {.slot = 0, .start = 0, .count = 0, .flags = 0};
+    in.samples[i] = {.row = i, .slot = -1};
+    in.row_offsets[i + 1] = in.row_offsets[i];
+    *pick++ = i;
   }
-  for (const LogitRow& r : plan.logit_rows) step.picks.push_back(r.batch_row);
+  int32_t* target = in.targets;
+  for (const PromptTarget& t : plan.prompts) {
+    *pick++ = t.batch_row;
+    *target++ = t.token;
+  }
+  for (const LogitRow& r : plan.logit_rows) *pick++ = r.batch_row;
+  step.num_picks = static_cast<int32_t>(pick - in.picks);
+  const void* end = plan.prompts.empty() ? pick : target;
+  step.input_bytes = static_cast<const std::byte*>(end) - step.input_memory.as<std::byte>();
   step.logits.resize(plan.logit_rows.size() * static_cast<size_t>(decoder_.config().vocab_size));
 }
 
@@ -80,49 +134,69 @@ void StepRunner::run(StagedStep& step) {
 
 void StepRunner::execute(StagedStep& step) {
   const ParsedPlan& plan = step.plan;
-  backend_.apply_slots(slots_.tables(), step.words.data());
-  if (!plan.copies.empty()) {
-    for (const KvLayer& layer : kv_)
-      backend_.copy_blocks(layer, plan.copies.data(), static_cast<int32_t>(plan.copies.size()));
-  }
+  backend_.apply_slots(slots_.tables(), step.words.as<const int32_t>());
+  if (!plan.copies.empty())
+    backend_.copy_blocks(kv_, plan.copies.data(), static_cast<int32_t>(plan.copies.size()));
   if (plan.rows.empty()) return;
-  const StepBatch batch = upload_batch(step);
-  backend_.gather_tokens(slots_.tables(), batch);
-  decoder_.forward(buffers_.decoder, kv_, slots_.tables(), batch);
-  score_prompts(step);
-  copy_logits(step);
-  sample(step, batch);
+  backend_.copy_in(buffers_.inputs.rows, step.inputs.rows, static_cast<size_t>(step.input_bytes));
+  const StepBatch batch = make_batch(step);
+  if (step.padded_rows > 0) {
+    // The key says all that the body depends on besides the contents of device memory.
+    const uint64_t key = static_cast<uint64_t>(step.padded_rows) << 2 |
+                         (batch.max_context == kShortContext ? 2u : 0u) |
+                         (batch.plain_greedy ? 1u : 0u);
+    backend_.run_graph(key, [&] {
+      forward(batch);
+      sample(batch);
+    });
+  } else {
+    forward(batch);
+    score_prompts(step);
+    copy_logits(step);
+    sample(batch);
+  }
+  const auto bring_home = [&](const SampleOutputs& host, const OutputBuffer& device, bool tops) {
+    backend_.copy_out(host.tokens, device.view.tokens,
+                      static_cast<size_t>(tops ? device.bytes : device.small_bytes));
+  };
+  if (!plan.samples.empty()) bring_home(step.sampled, buffers_.sampled, plan.max_top > 0);
+  if (!plan.prompts.empty()) bring_home(step.scored, buffers_.scored, true);
 }
 
-StepBatch StepRunner::upload_batch(const StagedStep& step) const {
+StepBatch StepRunner::make_batch(const StagedStep& step) const {
   const ParsedPlan& plan = step.plan;
-  backend_.copy_in(buffers_.rows, plan.rows.data(), plan.rows.size_bytes());
-  backend_.copy_in(buffers_.row_offsets, plan.row_offsets.data(),
-                   plan.row_offsets.size() * sizeof(int32_t));
-  if (!plan.samples.empty())
-    backend_.copy_in(buffers_.samples, plan.samples.data(), plan.samples.size_bytes());
-  if (!step.picks.empty())
-    backend_.copy_in(buffers_.picks, step.picks.data(), step.picks.size() * sizeof(int32_t));
-  if (!step.targets.empty())
-    backend_.copy_in(buffers_.targets, step.targets.data(), step.targets.size() * sizeof(int32_t));
-  return {.num_rows = static_cast<int32_t>(plan.rows.size()),
-          .num_tokens = plan.header.num_tokens,
-          .num_samples = static_cast<int32_t>(plan.samples.size()),
-          .host_rows = plan.rows.data(),
-          .host_samples = plan.samples.data(),
-          .rows = buffers_.rows,
-          .samples = buffers_.samples,
-          .row_offsets = buffers_.row_offsets,
+  const bool graph = step.padded_rows > 0;
+  const auto or_padded = [&](size_t n) {
+    return graph ? step.padded_rows : static_cast<int32_t>(n);
+  };
+  // Steps of a graph share their launches, so the bound of the context is one of two.
+  const int32_t max_context = !graph                              ? plan.max_context
+                              : plan.max_context <= kShortContext ? kShortContext
+                                                                  : graphs_.max_context;
+  return {.num_rows = or_padded(plan.rows.size()),
+          .num_tokens = or_padded(static_cast<size_t>(plan.header.num_tokens)),
+          .num_samples = or_padded(plan.samples.size()),
+          .host_rows = step.inputs.rows,
+          .host_samples = step.inputs.samples,
+          .rows = buffers_.inputs.rows,
+          .samples = buffers_.inputs.samples,
+          .row_offsets = buffers_.inputs.row_offsets,
           .ids = buffers_.ids,
           .positions = buffers_.positions,
           .token_rows = buffers_.token_rows,
           .max_row_count = plan.max_row_count,
-          .max_context = plan.max_context};
+          .max_context = max_context,
+          .plain_greedy = plan.plain_greedy};
 }
 
-void StepRunner::score_prompts(StagedStep& step) const {
+void StepRunner::forward(const StepBatch& batch) const {
+  backend_.gather_tokens(slots_.tables(), batch);
+  decoder_.forward(buffers_.decoder, kv_, slots_.tables(), batch);
+}
+
+void StepRunner::score_prompts(const StagedStep& step) const {
   const std::vector<PromptTarget>& prompts = step.plan.prompts;
-  const int32_t first_pick = static_cast<int32_t>(step.plan.samples.size());
+  const int32_t* picks = buffers_.inputs.picks + step.plan.samples.size();
   const int32_t total = static_cast<int32_t>(prompts.size());
   for (int32_t at = 0; at < total; at += buffers_.max_logit_rows) {
     const int32_t count = std::min(total - at, buffers_.max_logit_rows);
@@ -130,33 +204,33 @@ void StepRunner::score_prompts(StagedStep& step) const {
         0;  // one number for the piece; what a position did not ask for is left out of the result
     for (int32_t i = at; i < at + count; ++i)
       top = std::max(top, prompts[static_cast<size_t>(i)].top);
-    const Tensor logits =
-        decoder_.logits(buffers_.decoder, buffers_.picks + first_pick + at, count);
-    backend_.score(logits, buffers_.targets + at, top, from(step.scored, at));
+    const Tensor logits = decoder_.logits(buffers_.decoder, picks + at, count);
+    backend_.score(logits, buffers_.inputs.targets + at, top, from(buffers_.scored.view, at));
   }
 }
 
 void StepRunner::copy_logits(StagedStep& step) const {
   const int32_t total = static_cast<int32_t>(step.plan.logit_rows.size());
-  const int64_t first_pick = static_cast<int64_t>(step.picks.size()) - total;
+  const int32_t first_pick = step.num_picks - total;
   const int64_t vocab = decoder_.config().vocab_size;
   for (int32_t at = 0; at < total; at += buffers_.max_logit_rows) {
     const int32_t count = std::min(total - at, buffers_.max_logit_rows);
     const Tensor logits =
-        decoder_.logits(buffers_.decoder, buffers_.picks + first_pick + at, count);
-    backend_.download(step.logits.data() + at * vocab, logits.data,
+        decoder_.logits(buffers_.decoder, buffers_.inputs.picks + first_pick + at, count);
+    backend_.copy_out(step.logits.data() + at * vocab, logits.data,
                       static_cast<size_t>(count * vocab) * sizeof(float));
   }
 }
 
-void StepRunner::sample(StagedStep& step, const StepBatch& batch) const {
+void StepRunner::sample(const StepBatch& batch) const {
   for (int32_t at = 0; at < batch.num_samples; at += buffers_.max_logit_rows) {
     StepBatch piece = batch;
     piece.num_samples = std::min(batch.num_samples - at, buffers_.max_logit_rows);
     piece.host_samples += at;
     piece.samples += at;
-    const Tensor logits = decoder_.logits(buffers_.decoder, buffers_.picks + at, piece.num_samples);
-    backend_.sample(logits, slots_.tables(), piece, from(step.sampled, at));
+    const Tensor logits =
+        decoder_.logits(buffers_.decoder, buffers_.inputs.picks + at, piece.num_samples);
+    backend_.sample(logits, slots_.tables(), piece, from(buffers_.sampled.view, at));
   }
 }
 

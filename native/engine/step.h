@@ -11,69 +11,106 @@
 #include <chrono>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "core/device_buffer.h"
 #include "engine/plan.h"
 #include "engine/slots.h"
 #include "models/decoder.h"
 
 namespace inferd {
 
-// SampleOutputs with room for `rows` entries, carved from `arena`.
-SampleOutputs carve_outputs(Arena& arena, int64_t rows);
+// SampleOutputs with room for `rows` entries, carved from `arena`. Small fields first, so that one
+// copy brings all that a step without top entries needs.
+struct OutputBuffer {
+  SampleOutputs view{};
+  int64_t small_bytes = 0, bytes = 0;
 
-struct StagedStep {
-  std::vector<int32_t> words;  // the plan, as long as the stream may read it
-  ParsedPlan plan;
-  std::vector<int32_t> picks;    // batch rows that get logits: samples, then prompts, then raw rows
-  std::vector<int32_t> targets;  // [prompts] token ids to score
-  std::vector<float> logits;     // [logit_rows, vocab] raw logits; empty outside tests
-  SampleOutputs sampled{};       // device, [max_slots]
-  SampleOutputs scored{};        // device, [max_batch_tokens]
-  std::chrono::steady_clock::time_point submitted, started, finished;
+  static OutputBuffer carve(Arena& arena, int64_t rows);
 };
 
-// Buffers that the steps of the stream use one after the other.
-struct StepBuffers {
-  DecoderBuffers decoder;
+// What the host tells a step, in one piece of memory: one copy takes it to the device.
+struct StepInputs {
   PlanRow* rows;         // [max_slots]
   PlanSample* samples;   // [max_slots]
   int32_t* row_offsets;  // [max_slots + 1]
+  int32_t* picks;    // [max_slots + 2 max_batch_tokens] batch rows that get logits: samples, then
+                     // prompts, then raw rows
+  int32_t* targets;  // [max_batch_tokens] token ids to score
+
+  static StepInputs carve(Arena& arena, const PlanLimits& limits);
+};
+
+struct StagedStep {
+  HostBuffer words;  // the plan, as long as the stream may read it
+  ParsedPlan plan;
+  HostBuffer input_memory, output_memory;
+  StepInputs inputs{};      // host
+  int64_t input_bytes = 0;  // used
+  int32_t num_picks = 0;
+  int32_t padded_rows = 0;    // > 0: a graph of this many rows runs the step
+  std::vector<float> logits;  // [logit_rows, vocab] raw logits; empty outside tests
+  SampleOutputs sampled{};    // host, [max_slots]
+  SampleOutputs scored{};     // host, [max_batch_tokens]
+  std::chrono::steady_clock::time_point submitted, started, finished;
+};
+
+// Device buffers that the steps of the stream use one after the other.
+struct StepBuffers {
+  DecoderBuffers decoder;
+  StepInputs inputs;
   int32_t* ids;          // [max_batch_tokens]
   int32_t* positions;    // [max_batch_tokens]
   int32_t* token_rows;   // [max_batch_tokens]
-  int32_t* picks;        // [max_slots + 2 max_batch_tokens]
-  int32_t* targets;      // [max_batch_tokens]
+  OutputBuffer sampled;  // [max_slots]
+  OutputBuffer scored;   // [max_batch_tokens]
   int32_t max_logit_rows;
 
-  static StepBuffers carve(Arena& arena, const ModelConfig& config, DType activation,
+  static StepBuffers carve(Arena& arena, const ModelConfig& config, const BackendInfo& backend,
                            const PlanLimits& limits);
+};
+
+// How pure decode steps become graphs: see EngineOptions::graph_sizes.
+struct GraphPlan {
+  std::vector<int32_t> sizes;  // ascending, at most max_slots; empty: no graphs
+  int32_t max_context = 0;     // bound for the longest sequence
 };
 
 // Everything a step touches; built once by the engine, outlives all steps.
 class StepRunner {
  public:
   StepRunner(Backend& backend, const Decoder& decoder, const Slots& slots,
-             const std::vector<KvLayer>& kv, const StepBuffers& buffers)
-      : backend_(backend), decoder_(decoder), slots_(slots), kv_(kv), buffers_(buffers) {}
+             const std::vector<KvLayer>& kv, const StepBuffers& buffers, GraphPlan graphs)
+      : backend_(backend),
+        decoder_(decoder),
+        slots_(slots),
+        kv_(kv),
+        buffers_(buffers),
+        graphs_(std::move(graphs)) {}
 
+  // Memory of a step that will be staged and run here.
+  void prepare(StagedStep& step, const PlanLimits& limits) const;
   // On the engine's thread: derives what the stream needs besides the plan.
   void stage(StagedStep& step) const;
   // On the stream. After a step failed, later ones fail too: the slot tables may lack its tokens.
   void run(StagedStep& step);
 
  private:
+  int32_t padded_rows(const ParsedPlan& plan) const;
   void execute(StagedStep& step);
-  StepBatch upload_batch(const StagedStep& step) const;
-  void score_prompts(StagedStep& step) const;
+  StepBatch make_batch(const StagedStep& step) const;
+  void forward(const StepBatch& batch) const;
+  void score_prompts(const StagedStep& step) const;
   void copy_logits(StagedStep& step) const;
-  void sample(StagedStep& step, const StepBatch& batch) const;
+  void sample(const StepBatch& batch) const;
 
   Backend& backend_;
   const Decoder& decoder_;
   const Slots& slots_;
   const std::vector<KvLayer>& kv_;
   StepBuffers buffers_;
+  GraphPlan graphs_;
   std::atomic<bool> failed_{false};
 };
 

@@ -38,8 +38,9 @@ DecoderBuffers DecoderBuffers::carve(Arena& arena, const ModelConfig& c, DType a
   return b;
 }
 
-Decoder::Decoder(const ModelConfig& config, Backend& backend, DType dtype, int64_t max_len)
-    : config_(config), backend_(backend), list_{backend, dtype, {}} {
+Decoder::Decoder(const ModelConfig& config, Backend& backend, DType dtype, DType linear_dtype,
+                 int64_t max_len)
+    : config_(config), backend_(backend), list_{backend, dtype, {}, linear_dtype} {
   const ModelConfig& c = config_;
   embedding_.add(list_, "model.embed_tokens.weight", c.vocab_size, c.hidden_size);
   for (int32_t i = 0; i < c.num_layers; ++i) {
@@ -48,7 +49,9 @@ Decoder::Decoder(const ModelConfig& config, Backend& backend, DType dtype, int64
   }
   final_norm_.add(list_, "model.norm.weight", c.hidden_size, true);
   head_.add_tensor(list_, c.tied_embeddings ? "model.embed_tokens.weight" : "lm_head.weight",
-                   c.vocab_size, c.hidden_size);
+                   c.vocab_size, c.hidden_size,
+                   // Errors of the head go into the logits as they are, so it keeps 8 bits.
+                   linear_dtype == DType::kI4 ? DType::kI8 : linear_dtype);
 
   const RopeFrequencies frequencies = rope_frequencies(c.rope, c, max_len);
   const size_t bytes = frequencies.inv_freq.size() * sizeof(float);

@@ -38,7 +38,8 @@ class Decoder {
  public:
   // `dtype` is that of the weights on the device; `max_len` the longest sequence. Appends every
   // tensor it needs to parts().
-  Decoder(const ModelConfig& config, Backend& backend, DType dtype, int64_t max_len);
+  Decoder(const ModelConfig& config, Backend& backend, DType dtype, DType linear_dtype,
+          int64_t max_len);
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 

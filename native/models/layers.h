@@ -25,6 +25,10 @@ struct WeightPart {
   // Takes rows [first_row, first_row + rows) of the part, host memory, dtype f32, f16 or bf16; a
   // vector comes as one row.
   std::function<void(int64_t first_row, const Tensor& rows)> store;
+  // Makes dummy rows on the device: element i of the part is dummy_weight(seed + i). Empty, or
+  // false: the caller makes them and stores them.
+  std::function<bool(int64_t first_row, int64_t rows, uint64_t seed)> fill_dummy;
+  DType kept = DType::kF32;  // on the device
 
   int64_t rows() const { return shape.size() == 2 ? shape[0] : 1; }
   int64_t cols() const { return shape.back(); }
@@ -34,8 +38,9 @@ struct WeightPart {
 // that stores them.
 struct WeightList {
   Backend& backend;
-  DType dtype;  // of linear weights and the embedding table on the device
+  DType dtype;  // of the embedding table on the device, and of linear weights that stay as they are
   std::vector<WeightPart> parts;
+  DType linear_dtype;  // of linear weights: `dtype`, or kI8 or kI4 when they are quantized
 };
 
 // A float32 vector (norm weight, bias) of one or several checkpoint tensors one after another.
@@ -55,14 +60,18 @@ class Linear {
  public:
   // A checkpoint tensor <name>.weight [rows, cols], and <name>.bias [rows] when `bias`.
   void add(WeightList& list, const std::string& name, int64_t rows, int64_t cols, bool bias);
-  // The tied output head: rows of a table that is already in the checkpoint under another name.
-  void add_tensor(WeightList& list, const std::string& tensor, int64_t rows, int64_t cols);
+  // The output head, kept as `dtype`; a tied one takes the rows of a table that is already in the
+  // checkpoint under another name.
+  void add_tensor(WeightList& list, const std::string& tensor, int64_t rows, int64_t cols,
+                  DType dtype);
 
   void apply(Backend& backend, Tensor out, const Tensor& x) const {
     backend.linear(out, x, *weight_, bias_.data());
   }
 
  private:
+  PackedWeight& weight(Backend& backend, int64_t cols, DType dtype);
+
   PackedWeightPtr weight_;
   DeviceVector bias_;
   int64_t rows_ = 0;
@@ -75,6 +84,8 @@ class EmbeddingTable {
   const Tensor& tensor() const { return tensor_; }
 
  private:
+  Tensor rows(Backend& backend, int64_t first, int64_t count);
+
   DeviceBuffer buffer_;
   Tensor tensor_;
 };

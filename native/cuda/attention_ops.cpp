@@ -1,0 +1,223 @@
+// Cache writes and attention: sorts the rows of a batch to the decode and prefill kernels. Inside
+// run_step, on its thread.
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "cuda/cuda_backend.h"
+#include "cuda/rope_kv.h"
+
+namespace inferd::cuda {
+
+void CudaBackend::forget_batch() {
+  row_plan_.batch = nullptr;
+  token_slots_of_ = nullptr;
+  for (DecodePlan& plan : decode_plans_) plan.window = -1;
+}
+
+PagedKv CudaBackend::paged(const KvLayer& kv, const SlotTables& t) const {
+  if (kv.dtype != info_.activation) {
+    throw Error(ErrorCode::kUnsupported,
+                "The CUDA backend keeps keys and values in the type of the activations.");
+  }
+  return {.k = kv.k,
+          .v = kv.v,
+          .type = KvType::kActivation,
+          .k_scale = nullptr,
+          .v_scale = nullptr,
+          .scale_stride = 0,
+          .block_tables = t.blocks,
+          .max_blocks = t.max_blocks,
+          .num_blocks = kv.num_blocks,
+          .kv_heads = kv.kv_heads,
+          .block_size = kv.block_size,
+          .head_dim = kv.head_dim};
+}
+
+// gather_tokens leaves them behind; an op that is run alone makes them from the host's rows.
+const int32_t* CudaBackend::token_slots(const StepBatch& batch) {
+  auto* device = static_cast<int32_t*>(
+      token_slots_.get(static_cast<size_t>(batch.num_tokens) * sizeof(int32_t), stream_.get()));
+  if (token_slots_of_ == batch.rows) return device;
+  auto* staged = current_->staging.take<int32_t>(static_cast<size_t>(batch.num_tokens));
+  int32_t* at = staged;
+  for (int32_t r = 0; r < batch.num_rows; ++r)
+    at = std::fill_n(at, batch.host_rows[r].count, batch.host_rows[r].slot);
+  copy_in(device, staged, static_cast<size_t>(batch.num_tokens) * sizeof(int32_t));
+  token_slots_of_ = batch.rows;
+  return device;
+}
+
+void CudaBackend::rope_and_cache(const QkvArgs& args, const SlotTables& t, const StepBatch& batch) {
+  const KvLayer& kv = args.kv;
+  const PagedKv cache = paged(kv, t);
+  check(rope_kv(half_,
+                {.qkv = args.qkv.data,
+                 .q_norm = args.q_norm,
+                 .k_norm = args.k_norm,
+                 .norm_eps = args.norm_eps,
+                 .inv_freq = args.rope.inv_freq,
+                 .attention_factor = args.rope.attention_factor,
+                 .k_cache = kv.k,
+                 .v_cache = kv.v,
+                 .kv_type = cache.type,
+                 .k_scale = nullptr,
+                 .v_scale = nullptr,
+                 .scale_stride = 0,
+                 .block_tables = t.blocks,
+                 .token_slots = token_slots(batch),
+                 .positions = batch.positions,
+                 .max_blocks = t.max_blocks,
+                 .tokens = batch.num_tokens,
+                 .heads = args.heads,
+                 .kv_heads = kv.kv_heads,
+                 .head_dim = kv.head_dim,
+                 .rotary_dim = args.rope.rotary_dim,
+                 .block_size = kv.block_size},
+                launch()),
+        "rope_and_cache");
+}
+
+// Rows of one token decode; the others are cut into tiles. A pure decode batch needs nothing from
+// the host, so it can be recorded.
+const CudaBackend::RowPlan& CudaBackend::plan_rows(const StepBatch& batch, int32_t tile_tokens) {
+  RowPlan& plan = row_plan_;
+  if (plan.batch == batch.rows && plan.tile_tokens == tile_tokens) return plan;
+  plan = {.batch = batch.rows, .tile_tokens = tile_tokens};
+  if (batch.num_tokens == batch.num_rows) {
+    plan.decode_rows = batch.num_rows;
+    plan.decode_slots = token_slots(batch);
+    plan.decode_positions = batch.positions;
+    return plan;
+  }
+  prefill_rows_.clear();
+  int32_t first = 0;
+  for (int32_t r = 0; r < batch.num_rows; ++r) {
+    const PlanRow& row = batch.host_rows[r];
+    if (row.count == 1) {
+      ++plan.decode_rows;
+    } else {
+      prefill_rows_.push_back({row.slot, first, row.count, row.start});
+    }
+    first += row.count;
+  }
+  plan.num_tiles = count_prefill_tiles(prefill_rows_, tile_tokens);
+  const auto singles = static_cast<size_t>(plan.decode_rows);
+  const size_t list_bytes = (3 * singles * sizeof(int32_t) + 15) / 16 * 16;
+  const size_t bytes = list_bytes + static_cast<size_t>(plan.num_tiles) * sizeof(PrefillTile);
+  auto* staged = current_->staging.take<std::byte>(bytes);
+  auto* lists = reinterpret_cast<int32_t*>(staged);
+  size_t i = 0;
+  first = 0;
+  for (int32_t r = 0; r < batch.num_rows; ++r) {
+    const PlanRow& row = batch.host_rows[r];
+    if (row.count == 1) {
+      lists[i] = first;
+      lists[singles + i] = row.slot;
+      lists[2 * singles + i] = row.start;
+      ++i;
+    }
+    first += row.count;
+  }
+  build_prefill_tiles(
+      prefill_rows_, tile_tokens,
+      {reinterpret_cast<PrefillTile*>(staged + list_bytes), static_cast<size_t>(plan.num_tiles)});
+  auto* device = static_cast<std::byte*>(row_lists_.get(bytes, stream_.get()));
+  copy_in(device, staged, bytes);
+  plan.decode_tokens = reinterpret_cast<const int32_t*>(device);
+  plan.decode_slots = plan.decode_tokens + singles;
+  plan.decode_positions = plan.decode_slots + singles;
+  plan.tiles = reinterpret_cast<const PrefillTile*>(device + list_bytes);
+  return plan;
+}
+
+// Layers of one window share a plan.
+const CudaBackend::DecodePlan& CudaBackend::plan_decode(const StepBatch& batch, int32_t window,
+                                                        const PagedKv& kv) {
+  size_t free = 0;
+  while (free + 1 < decode_plans_.size() && decode_plans_[free].window >= 0) {
+    if (decode_plans_[free].window == window) return decode_plans_[free];
+    ++free;
+  }
+  DecodePlan& plan = decode_plans_[free];
+  if (plan.window == window) return plan;
+  plan.window = window;
+  plan.ctas =
+      decode_attention_ctas(row_plan_.decode_rows, kv.kv_heads, batch.max_context, sm_count_);
+  const int32_t warps = decode_attention_warps(kv.head_dim, false);
+  check(plan_decode_attention(
+            {.tokens = row_plan_.decode_tokens,
+             .slots = row_plan_.decode_slots,
+             .positions = row_plan_.decode_positions,
+             .rows = row_plan_.decode_rows,
+             .window = window,
+             .ctas = plan.ctas,
+             .warps = warps,
+             .kv_heads = kv.kv_heads,
+             .sm_count = sm_count_,
+             .shares = static_cast<DecodeShare*>(plan.shares.get(
+                 static_cast<size_t>(plan.ctas * warps) * sizeof(DecodeShare), stream_.get()))},
+            stream_.get()),
+        "plan_decode_attention");
+  return plan;
+}
+
+void CudaBackend::attention(const AttentionArgs& args, const SlotTables& t,
+                            const StepBatch& batch) {
+  const PagedKv kv = paged(args.kv, t);
+  plan_rows(batch, prefill_tile_tokens(args.heads, kv.kv_heads));
+  if (row_plan_.num_tiles > 0) prefill_rows(args, kv, batch);
+  if (row_plan_.decode_rows > 0) decode_rows(args, kv, batch);
+}
+
+void CudaBackend::decode_rows(const AttentionArgs& args, const PagedKv& kv,
+                              const StepBatch& batch) {
+  const DecodePlan& plan = plan_decode(batch, args.window, kv);
+  const int32_t rows = row_plan_.decode_rows;
+  check(decode_attention(
+            half_,
+            {.q = args.qkv.data,
+             .q_stride = args.qkv.stride[0],
+             .out = args.out.data,
+             .out_stride = args.out.stride[0],
+             .kv = kv,
+             .shares = static_cast<const DecodeShare*>(plan.shares.data()),
+             .rows = rows,
+             .ctas = plan.ctas,
+             .heads = args.heads,
+             .scale = args.scale,
+             .tickets = static_cast<int32_t*>(tickets_.get(
+                 static_cast<size_t>(rows * kv.kv_heads) * sizeof(int32_t), stream_.get())),
+             .partials = partials_.get(decode_attention_partial_bytes(rows, args.heads, kv.kv_heads,
+                                                                      kv.head_dim, sm_count_),
+                                       stream_.get())},
+            stream_.get()),
+        "decode attention");
+}
+
+void CudaBackend::prefill_rows(const AttentionArgs& args, const PagedKv& kv,
+                               const StepBatch& batch) {
+  const PrefillAttentionParams params{
+      .q = args.qkv.data,
+      .q_stride = args.qkv.stride[0],
+      .out = args.out.data,
+      .out_stride = args.out.stride[0],
+      .kv = kv,
+      .tiles = row_plan_.tiles,
+      .num_tiles = row_plan_.num_tiles,
+      .num_tokens = batch.num_tokens,
+      .heads = args.heads,
+      .window = args.window,
+      .sm_count = sm_count_,
+      .counters = static_cast<int32_t*>(tile_counters_.get(2 * sizeof(int32_t), stream_.get())),
+      .scale = args.scale};
+  if (!prefill_attention_sm90_takes(major_, minor_, kv)) {
+    check(prefill_attention(half_, params, stream_.get()), "prefill attention");
+    return;
+  }
+  const auto [maps, fresh] = kv_maps_.try_emplace(kv.k);
+  if (fresh) check(encode_kv_maps(half_, kv, maps->second), "describing the KV cache");
+  check(prefill_attention_sm90(half_, params, maps->second, stream_.get()), "prefill attention");
+}
+
+}  // namespace inferd::cuda

@@ -1,0 +1,213 @@
+// Creation, memory and start-up of the CUDA backend; see cuda_backend.h.
+#include "cuda/backend.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "core/error.h"
+#include "cuda/cuda_backend.h"
+#include "cuda/gemm.h"
+#include "cuda/weights.h"
+
+namespace inferd {
+namespace {
+
+// Why no device can be used, or "".
+std::string missing_driver() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  cudaGetLastError();
+  if (status == cudaErrorInsufficientDriver) {
+    int driver = 0;
+    cudaDriverGetVersion(&driver);
+    if (driver == 0) return "No NVIDIA driver was found (libcuda.so.1); install it to use a GPU.";
+    int runtime = 0;
+    cudaRuntimeGetVersion(&runtime);
+    return format("The NVIDIA driver is too old: it serves CUDA %d.%d and this build needs %d.%d.",
+                  driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+  }
+  if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
+    return "The NVIDIA driver sees no GPU.";
+  if (status != cudaSuccess)
+    return format("The GPU cannot be used: %s.", cudaGetErrorString(status));
+  return "";
+}
+
+void copy_text(char* to, size_t size, const std::string& text) {
+  std::snprintf(to, size, "%s", text.c_str());
+}
+
+}  // namespace
+
+extern "C" {
+
+[[gnu::visibility("default")]] int32_t inferd_cuda_abi() { return kCudaAbi; }
+
+[[gnu::visibility("default")]] void inferd_cuda_probe(CudaProbe* out) {
+  *out = CudaProbe{};
+  cudaDriverGetVersion(&out->driver_version);
+  cudaRuntimeGetVersion(&out->runtime_version);
+  copy_text(out->cublas, sizeof out->cublas, cuda::cublas_version());
+  std::string problem = missing_driver();
+  int count = 0;
+  if (problem.empty() && cudaGetDeviceCount(&count) == cudaSuccess) {
+    out->num_devices = std::min(count, CudaProbe::kMaxDevices);
+    for (int32_t i = 0; i < out->num_devices; ++i) {
+      cudaDeviceProp properties{};
+      if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
+      CudaDevice& d = out->devices[i];
+      copy_text(d.name, sizeof d.name, properties.name);
+      d.major = properties.major;
+      d.minor = properties.minor;
+      d.total_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+    }
+  }
+  cudaGetLastError();
+  if (problem.empty()) problem = cuda::missing_cublas();
+  copy_text(out->problem, sizeof out->problem, problem);
+}
+
+[[gnu::visibility("default")]] Backend* inferd_cuda_make_backend(const CudaOptions* options) {
+  std::string problem = missing_driver();
+  if (problem.empty()) problem = cuda::missing_cublas();
+  if (!problem.empty()) throw Error(ErrorCode::kUnsupported, problem);
+  return new cuda::CudaBackend(*options);
+}
+
+}  // extern "C"
+
+}  // namespace inferd
+
+namespace inferd::cuda {
+
+CudaBackend::CudaBackend(const CudaOptions& options)
+    : device_(options.device_id),
+      half_(options.activation == DType::kF16 ? Half::kF16 : Half::kBF16) {
+  int count = 0;
+  check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  if (device_ < 0 || device_ >= count) {
+    throw Error(ErrorCode::kUnsupported,
+                format("There is no GPU %d; the driver sees %d.", device_, count));
+  }
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, device_), "cudaGetDeviceProperties");
+  major_ = properties.major;
+  minor_ = properties.minor;
+  sm_count_ = properties.multiProcessorCount;
+  if (major_ < 8) {
+    throw Error(ErrorCode::kUnsupported,
+                format("The GPU %s has compute capability %d.%d; the kernels need 8.0 or newer.",
+                       properties.name, major_, minor_));
+  }
+  check(cudaSetDevice(device_), "cudaSetDevice");
+  info_ = {.name = format("cuda %s", properties.name),
+           .activation = options.activation,
+           .total_bytes = static_cast<int64_t>(properties.totalGlobalMem),
+           .free_bytes = 0,
+           .host_memory = false,
+           .max_head_dim = 256,
+           .graphs = true};
+  stream_ = make_stream();
+  for (StepSlot& slot : slots_) {
+    slot.begin = make_event(true);
+    slot.end = make_event(true);
+  }
+  gemm_ = make_gemm();
+  refresh_free_bytes();
+}
+
+CudaBackend::~CudaBackend() {
+  cudaSetDevice(device_);
+  cudaStreamSynchronize(stream_.get());
+}
+
+// The engine plans the KV cache from free_bytes after the weights are in place.
+void CudaBackend::refresh_free_bytes() {
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  info_.free_bytes = static_cast<int64_t>(free);
+  info_.total_bytes = static_cast<int64_t>(total);
+}
+
+void* CudaBackend::allocate(size_t bytes) {
+  DeviceMemory memory = allocate_device(std::max<size_t>(bytes, 1));
+  void* p = memory.get();
+  check(cudaMemsetAsync(p, 0, bytes, stream_.get()), "clearing memory");
+  allocations_.emplace(p, std::move(memory));
+  refresh_free_bytes();
+  return p;
+}
+
+void CudaBackend::release(void* p) {
+  check(cudaStreamSynchronize(stream_.get()), "releasing memory");
+  kv_maps_.erase(p);
+  if (allocations_.erase(p) > 0) refresh_free_bytes();
+}
+
+void CudaBackend::upload(void* device, const void* host, size_t bytes) {
+  uploader_.copy(device, host, bytes, stream_.get());
+}
+
+void CudaBackend::download(void* host, const void* device, size_t bytes) {
+  copy_out(host, device, bytes);
+  check(cudaStreamSynchronize(stream_.get()), "copying from the GPU");
+}
+
+PackedWeightPtr CudaBackend::make_weight(int64_t rows, int64_t cols, DType dtype) {
+  PackedWeightPtr weight = new_weight(rows, cols, dtype);
+  weights_[{rows, cols}].push_back(weight->plain);
+  refresh_free_bytes();
+  return weight;
+}
+
+void CudaBackend::fill_weight(PackedWeight& weight, int64_t first_row, const Tensor& source) {
+  upload_rows(static_cast<CudaWeight&>(weight), first_row, source, uploader_, stream_.get());
+}
+
+bool CudaBackend::fill_dummy(const Tensor& rows, uint64_t counter) {
+  check(fill_dummy_rows(rows.data, rows.dtype, rows.size(), counter, stream_.get()),
+        "making dummy weights");
+  return true;
+}
+
+void* CudaBackend::allocate_host(size_t bytes) {
+  const size_t at_least = std::max<size_t>(bytes, 1);
+  PinnedMemory memory = allocate_pinned(at_least);
+  void* p = std::memset(memory.get(), 0, at_least);
+  host_allocations_.emplace(p, std::move(memory));
+  return p;
+}
+
+void CudaBackend::release_host(void* p) { host_allocations_.erase(p); }
+
+int64_t CudaBackend::reserve_steps(const StepShape& s) {
+  const int64_t before = info_.free_bytes;
+  const int32_t tile_tokens = prefill_tile_tokens(s.heads, s.kv_heads);
+  const int64_t most_tiles = s.max_rows + (s.max_tokens + tile_tokens - 1) / tile_tokens;
+  const int64_t lists = 3 * int64_t{s.max_rows} * static_cast<int64_t>(sizeof(int32_t)) +
+                        most_tiles * static_cast<int64_t>(sizeof(PrefillTile)) + 64;
+  prefill_rows_.reserve(static_cast<size_t>(s.max_rows));
+  plan_index_.reserve(static_cast<size_t>(s.max_rows) + 16);
+  row_lists_.get(static_cast<size_t>(lists), stream_.get());
+  plan_words_.get(kPlanBytes, stream_.get());
+  token_slots_.get(static_cast<size_t>(s.max_tokens) * sizeof(int32_t), stream_.get());
+  tickets_.get(static_cast<size_t>(s.max_rows) * static_cast<size_t>(s.kv_heads) * sizeof(int32_t),
+               stream_.get());
+  partials_.get(
+      decode_attention_partial_bytes(s.max_rows, s.heads, s.kv_heads, s.head_dim, sm_count_),
+      stream_.get());
+  const int32_t ctas = decode_attention_ctas(s.max_rows, s.kv_heads, s.max_context, sm_count_);
+  for (DecodePlan& plan : decode_plans_)
+    plan.shares.get(static_cast<size_t>(ctas) * 4 * sizeof(DecodeShare), stream_.get());
+  tile_counters_.get(2 * sizeof(int32_t), stream_.get());
+  sampler_scratch(s.vocab_size, s.max_logit_rows);
+  for (StepSlot& slot : slots_) slot.staging.reserve(kPlanBytes + static_cast<size_t>(lists));
+  tune_products(s);
+  check(cudaStreamSynchronize(stream_.get()), "reserving step memory");
+  refresh_free_bytes();
+  return std::max<int64_t>(0, before - info_.free_bytes);
+}
+
+}  // namespace inferd::cuda

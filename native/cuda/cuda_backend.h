@@ -1,0 +1,146 @@
+// The class behind inferd_cuda_make_backend: turns Tensors into pointers and ops into launches on
+// one stream. backend.cpp: creation, memory; step.cpp: steps and plans; ops.cpp: ops on rows;
+// attention_ops.cpp: cache writes and attention; sample_ops.cpp: sampling and scoring; tuning.cpp:
+// the choice of products.
+//
+// Thread: the one that made it, which is the engine's; ops are called inside run_step, which calls
+// the step at once. Nothing in a step allocates or waits, once reserve_steps has been called; the
+// op tests do without it and let the scratch memory grow.
+#pragma once
+#include <array>
+#include <exception>
+#include <map>
+#include <vector>
+
+#include "core/backend.h"
+#include "cuda/attention_decode.h"
+#include "cuda/attention_prefill.h"
+#include "cuda/backend.h"
+#include "cuda/gemm.h"
+#include "cuda/graphs.h"
+#include "cuda/half_type.h"
+#include "cuda/launch.h"
+#include "cuda/memory.h"
+#include "cuda/slots.h"
+#include "cuda/staging.h"
+
+namespace inferd::cuda {
+
+DeviceSlots device_slots(const SlotTables& t);
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(const CudaOptions& options);
+  ~CudaBackend() override;
+
+  const BackendInfo& info() const override { return info_; }
+
+  void* allocate(size_t bytes) override;
+  void release(void* p) override;
+  void upload(void* device, const void* host, size_t bytes) override;
+  void download(void* host, const void* device, size_t bytes) override;
+  PackedWeightPtr make_weight(int64_t rows, int64_t cols, DType dtype) override;
+  void fill_weight(PackedWeight& weight, int64_t first_row, const Tensor& source) override;
+  bool fill_dummy(const Tensor& rows, uint64_t counter) override;
+  void* allocate_host(size_t bytes) override;
+  void release_host(void* p) override;
+  int64_t reserve_steps(const StepShape& shape) override;
+
+  void copy_in(void* device, const void* host, size_t bytes) override;
+  void copy_out(void* host, const void* device, size_t bytes) override;
+  void run_step(int done_slot, std::function<void()> step) override;
+  bool wait_step(int done_slot, int64_t timeout_us) override;
+  int64_t step_device_us(int done_slot) override;
+  void run_graph(uint64_t key, const std::function<void()>& body) override;
+
+  void apply_slots(const SlotTables& t, const int32_t* plan_words) override;
+  void copy_blocks(std::span<const KvLayer> layers, const BlockCopy* pairs, int32_t n) override;
+  void gather_tokens(const SlotTables& t, const StepBatch& batch) override;
+
+  void embed(Tensor out, const Tensor& table, const int32_t* ids) override;
+  void rms_norm(Tensor out, const Tensor& x, const float* weight, float eps) override;
+  void add(Tensor inout, const Tensor& x) override;
+  void linear(Tensor out, const Tensor& x, const PackedWeight& w, const float* bias) override;
+  void silu_mul(Tensor out, const Tensor& gate_up) override;
+  void gather_rows(Tensor out, const Tensor& x, const int32_t* rows, int32_t n) override;
+  void add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const float* weight,
+                    float eps) override;
+
+  void rope_and_cache(const QkvArgs& args, const SlotTables& t, const StepBatch& batch) override;
+  void attention(const AttentionArgs& args, const SlotTables& t, const StepBatch& batch) override;
+
+  void sample(const Tensor& logits, const SlotTables& t, const StepBatch& batch,
+              const SampleOutputs& out) override;
+  void score(const Tensor& logits, const int32_t* targets, int32_t top,
+             const SampleOutputs& out) override;
+
+ private:
+  struct StepSlot {
+    Event begin, end;
+    bool pending = false;
+    std::exception_ptr error;  // what the step function threw
+    float device_ms = 0;
+    StepStaging staging;
+  };
+  // How the rows of the batch in hand go to the attention kernels. Device pointers; made once a
+  // batch, by gather_tokens or by the first op that needs it.
+  struct RowPlan {
+    const void* batch = nullptr;  // StepBatch::rows that this was made for; null: to be made
+    int32_t tile_tokens = 0;
+    int32_t decode_rows = 0;
+    const int32_t* decode_tokens = nullptr;  // null: row i is token i
+    const int32_t* decode_slots = nullptr;
+    const int32_t* decode_positions = nullptr;
+    const PrefillTile* tiles = nullptr;
+    int32_t num_tiles = 0;
+  };
+  // A plan_decode_attention that was enqueued for the batch in hand.
+  struct DecodePlan {
+    int32_t window = -1, ctas = 0;
+    Scratch shares;
+  };
+  static constexpr size_t kDecodePlans = 4;
+  // A plan larger than this is read where it lies.
+  static constexpr size_t kPlanBytes = 256 << 10;
+
+  StepSlot& slot_of(int done_slot);
+  Launch launch() const { return {stream_.get(), major_ >= 9}; }
+  const void* bias_of(const PackedWeight& weight, const float* bias, DType result);
+  const int32_t* token_slots(const StepBatch& batch);
+  void forget_batch();
+  const RowPlan& plan_rows(const StepBatch& batch, int32_t tile_tokens);
+  const DecodePlan& plan_decode(const StepBatch& batch, int32_t window, const PagedKv& kv);
+  void decode_rows(const AttentionArgs& args, const PagedKv& kv, const StepBatch& batch);
+  void prefill_rows(const AttentionArgs& args, const PagedKv& kv, const StepBatch& batch);
+  PagedKv paged(const KvLayer& kv, const SlotTables& t) const;
+  // Null where none is needed.
+  float* sampler_scratch(int64_t vocab, int64_t rows);
+  void tune_products(const StepShape& shape);
+  void refresh_free_bytes();
+
+  int32_t device_ = 0, major_ = 0, minor_ = 0, sm_count_ = 0;
+  Half half_ = Half::kBF16;
+  BackendInfo info_;
+  Stream stream_;
+  std::map<void*, DeviceMemory> allocations_;
+  std::map<void*, PinnedMemory> host_allocations_;
+  Uploader uploader_;
+  std::array<StepSlot, 2> slots_;
+  StepSlot* current_ = nullptr;  // inside run_step
+  GraphCache graphs_;
+  std::unique_ptr<Gemm> gemm_;
+  // Weights made so far by [outputs, inputs], for tuning; the engine keeps them.
+  std::map<std::pair<int64_t, int64_t>, std::vector<const void*>> weights_;
+
+  RowPlan row_plan_;
+  std::vector<PrefillTile> prefill_rows_;
+  std::array<DecodePlan, kDecodePlans> decode_plans_;
+  std::vector<int32_t> plan_index_;
+  Scratch plan_words_, block_copies_, row_lists_, token_slots_, tickets_, partials_, sampler_,
+      tile_counters_;
+  const void* token_slots_of_ = nullptr;                // StepBatch::rows they were made for
+  std::map<const void*, KvTensorMaps> kv_maps_;         // by KvLayer::k
+  std::map<const float*, DeviceMemory> narrow_biases_;  // by the f32 bias
+};
+
+}  // namespace inferd::cuda

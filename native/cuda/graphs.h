@@ -1,0 +1,26 @@
+// Recorded pieces of steps, replayed by key.
+//
+// The first run of a key launches its body as it is, so that kernels are loaded and products are
+// tuned, and records it right after, while the device is busy with it. Later runs are one launch.
+// Thread: the engine's.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+
+#include "cuda/memory.h"
+
+namespace inferd::cuda {
+
+class GraphCache {
+ public:
+  void run(uint64_t key, cudaStream_t stream, const std::function<void()>& body);
+  void clear() { graphs_.clear(); }
+
+ private:
+  // A graph of a few hundred kernels takes some 100 KiB of device memory.
+  static constexpr size_t kMaxGraphs = 256;
+  std::map<uint64_t, GraphExec> graphs_;
+};
+
+}  // namespace inferd::cuda

@@ -1,0 +1,35 @@
+// Query and key normalisation, rotary embedding and the write of keys and values to the paged
+// cache, in one kernel; see rope_kv.cu.
+#pragma once
+#include <cstdint>
+
+#include "half_type.h"
+#include "launch.h"
+#include "paged_kv.h"
+
+namespace inferd::cuda {
+
+struct RopeKvParams {
+  void* qkv;  // [tokens, (heads + 2 kv_heads) * head_dim], q is rotated in place; 16-byte aligned
+  const float* q_norm;  // [head_dim] or null
+  const float* k_norm;  // [head_dim] or null
+  float norm_eps;
+  const float* inv_freq;   // [rotary_dim / 2]
+  float attention_factor;  // multiplies cos and sin
+  void* k_cache;           // [blocks, kv_heads, block_size, head_dim] of `kv_type`
+  void* v_cache;
+  KvType kv_type;
+  const float* k_scale;  // 8-bit types: stored = key / k_scale[kv_head * scale_stride]; null is 1
+  const float* v_scale;
+  int32_t scale_stride;
+  const int32_t* block_tables;  // [slots, max_blocks]
+  const int32_t* token_slots;   // [tokens] slot of each token
+  const int32_t* positions;     // [tokens]; negative: padding, nothing is read or written
+  int32_t max_blocks, tokens, heads, kv_heads, head_dim, rotary_dim, block_size;
+};
+
+// head_dim a multiple of 8 up to 256, rotary_dim a multiple of 16 up to head_dim, else
+// cudaErrorInvalidValue.
+cudaError_t rope_kv(Half type, const RopeKvParams& params, const Launch& launch);
+
+}  // namespace inferd::cuda

@@ -1,0 +1,54 @@
+// Sampling and scoring of a step. Inside run_step, on its thread.
+#include "cuda/cuda_backend.h"
+#include "cuda/sampler.h"
+
+namespace inferd::cuda {
+namespace {
+
+TokenOutputs token_outputs(const SampleOutputs& o) {
+  return {.tokens = o.tokens,
+          .logprobs = o.logprobs,
+          .ranks = o.ranks,
+          .top_ids = o.top_ids,
+          .top_logprobs = o.top_logprobs,
+          .top_counts = o.top_counts};
+}
+
+}  // namespace
+
+float* CudaBackend::sampler_scratch(int64_t vocab, int64_t rows) {
+  size_t bytes = 0;
+  check(sampler_scratch_bytes(static_cast<int32_t>(vocab), static_cast<int32_t>(rows), bytes),
+        "sampler_scratch_bytes");
+  return bytes == 0 ? nullptr : static_cast<float*>(sampler_.get(bytes, stream_.get()));
+}
+
+void CudaBackend::sample(const Tensor& logits, const SlotTables& t, const StepBatch& batch,
+                         const SampleOutputs& out) {
+  check(cuda::sample({.logits = logits.as<const float>(),
+                      .row_stride = logits.stride[0],
+                      .vocab = static_cast<int32_t>(logits.cols()),
+                      .rows = batch.num_samples,
+                      .samples = batch.samples,
+                      .slots = device_slots(t),
+                      .out = token_outputs(out),
+                      .scratch = sampler_scratch(logits.cols(), batch.num_samples)},
+                     batch.plain_greedy ? SampleHint::kPlainGreedy : SampleHint::kAny, launch()),
+        "sample");
+}
+
+void CudaBackend::score(const Tensor& logits, const int32_t* targets, int32_t top,
+                        const SampleOutputs& out) {
+  check(cuda::score({.logits = logits.as<const float>(),
+                     .row_stride = logits.stride[0],
+                     .vocab = static_cast<int32_t>(logits.cols()),
+                     .rows = static_cast<int32_t>(logits.rows()),
+                     .targets = targets,
+                     .top = top,
+                     .out = token_outputs(out),
+                     .scratch = sampler_scratch(logits.cols(), logits.rows())},
+                    launch()),
+        "score");
+}
+
+}  // namespace inferd::cuda

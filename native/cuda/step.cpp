@@ -1,0 +1,102 @@
+// Steps of the CUDA backend: events, waiting, graphs, copies, and the plan on the device.
+#include <time.h>
+
+#include <chrono>
+
+#include "core/error.h"
+#include "cuda/cuda_backend.h"
+
+namespace inferd::cuda {
+namespace {
+
+// A step that ends within this is seen at once; longer waits sleep in between and are seen a
+// scheduling delay late, which no step in flight behind them notices.
+constexpr auto kSpin = std::chrono::microseconds(100);
+constexpr long kNapNs = 20'000;
+
+void pause_briefly() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+CudaBackend::StepSlot& CudaBackend::slot_of(int done_slot) {
+  if (done_slot < 0 || done_slot >= static_cast<int>(slots_.size()))
+    throw Error(ErrorCode::kUsage, format("step slot %d is not 0 or 1", done_slot));
+  return slots_[static_cast<size_t>(done_slot)];
+}
+
+void CudaBackend::run_step(int done_slot, std::function<void()> step) {
+  StepSlot& slot = slot_of(done_slot);
+  if (slot.pending) {
+    throw Error(ErrorCode::kUsage,
+                format("step slot %d is still in use; wait for its step first", done_slot));
+  }
+  slot.pending = true;
+  slot.error = nullptr;
+  slot.staging.restart();
+  current_ = &slot;
+  forget_batch();
+  try {
+    check(cudaEventRecord(slot.begin.get(), stream_.get()), "starting a step");
+    step();
+  } catch (...) {
+    slot.error = std::current_exception();
+  }
+  current_ = nullptr;
+  const cudaError_t recorded = cudaEventRecord(slot.end.get(), stream_.get());
+  if (recorded == cudaSuccess || slot.error) return;
+  try {
+    check(recorded, "ending a step");
+  } catch (...) {
+    slot.error = std::current_exception();
+  }
+}
+
+bool CudaBackend::wait_step(int done_slot, int64_t timeout_us) {
+  StepSlot& slot = slot_of(done_slot);
+  if (!slot.pending) return true;
+  const auto start = std::chrono::steady_clock::now();
+  cudaError_t status = cudaEventQuery(slot.end.get());
+  while (status == cudaErrorNotReady) {
+    const auto waited = std::chrono::steady_clock::now() - start;
+    if (waited >= std::chrono::microseconds(timeout_us)) return false;
+    if (waited < kSpin) {
+      pause_briefly();
+    } else {
+      const timespec nap{0, kNapNs};
+      nanosleep(&nap, nullptr);
+    }
+    status = cudaEventQuery(slot.end.get());
+  }
+  slot.pending = false;
+  if (slot.error) std::rethrow_exception(std::exchange(slot.error, nullptr));
+  check(status, "a step");
+  check(cudaEventElapsedTime(&slot.device_ms, slot.begin.get(), slot.end.get()), "timing a step");
+  return true;
+}
+
+int64_t CudaBackend::step_device_us(int done_slot) {
+  return static_cast<int64_t>(slot_of(done_slot).device_ms * 1000.0f);
+}
+
+void CudaBackend::run_graph(uint64_t key, const std::function<void()>& body) {
+  graphs_.run(key, stream_.get(), [&] {
+    forget_batch();
+    body();
+  });
+}
+
+void CudaBackend::copy_in(void* device, const void* host, size_t bytes) {
+  check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_.get()),
+        "copying to the GPU");
+}
+
+void CudaBackend::copy_out(void* host, const void* device, size_t bytes) {
+  check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_.get()),
+        "copying from the GPU");
+}
+
+}  // namespace inferd::cuda

@@ -1,0 +1,319 @@
+// Linear layers on a GPU: correctness of the small GEMM and of cuBLASLt calls against float64, then
+// times of both beside the machine's read bandwidth.
+//   nvcc -std=c++20 -O3 -Inative/cuda -Inative -gencode arch=compute_90a,code=sm_90a
+//        test/gpu/gemm_test.cu native/cuda/{small_gemm,norm,activation,rope_kv}.cu
+//        native/cuda/gemm_lt.cpp -lcublasLt -o gemm_test
+//   ./gemm_test [check|bench|small]
+#include <cstring>
+
+#include "activation.h"
+#include "gemm_lt.h"
+#include "gpu_test.cuh"
+#include "norm.h"
+#include "rope_kv.h"
+#include "small_gemm.h"
+
+using namespace gpu_test;
+using namespace inferd::cuda;
+
+namespace {
+
+constexpr size_t kWorkspace = 32 << 20;
+
+template <typename T, typename Y>
+__global__ void reference(double* out, const T* x, int64_t x_stride, const T* w, const Y* bias,
+                          const Y* before, int64_t y_stride, int n, int k) {
+  const int column = blockIdx.x * 8 + threadIdx.x / 32, row = blockIdx.y, lane = threadIdx.x % 32;
+  if (column >= n) return;
+  double sum = 0;
+  for (int i = lane; i < k; i += 32) {
+    sum += static_cast<double>(static_cast<float>(x[row * x_stride + i])) *
+           static_cast<double>(static_cast<float>(w[static_cast<int64_t>(column) * k + i]));
+  }
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+  if (lane != 0) return;
+  if (bias != nullptr) sum += static_cast<double>(static_cast<float>(bias[column]));
+  if (before != nullptr)
+    sum += static_cast<double>(static_cast<float>(before[row * y_stride + column]));
+  out[static_cast<int64_t>(row) * n + column] = sum;
+}
+
+struct Case {
+  int m, n, k;
+  bool bias, add;
+};
+
+template <typename T, typename Y>
+void check_case(const Case& c, GemmLt* lt, cudaStream_t stream) {
+  const int64_t x_stride = c.k + 8, y_stride = c.n + 3;
+  Device<T> x(noisy<T>(static_cast<size_t>(c.m * x_stride), 1.f, 1));
+  Device<T> w(noisy<T>(static_cast<size_t>(c.n) * c.k, 1.f, 2));
+  Device<Y> bias(noisy<Y>(static_cast<size_t>(c.n), 3.f, 3));
+  const std::vector<Y> before = noisy<Y>(static_cast<size_t>(c.m * y_stride), 3.f, 4);
+  Device<Y> y(before), old(before);
+  Device<double> want(static_cast<size_t>(c.m) * c.n);
+  reference<T, Y><<<dim3((c.n + 7) / 8, c.m), 256, 0, stream>>>(
+      want.get(), x.get(), x_stride, w.get(), c.bias ? bias.get() : nullptr,
+      c.add ? old.get() : nullptr, y_stride, c.n, c.k);
+  const GemmArgs args = {.type = half_of<T>,
+                         .out = std::is_same_v<Y, float> ? GemmOut::kF32 : GemmOut::kHalf,
+                         .x = x.get(),
+                         .x_stride = x_stride,
+                         .w = w.get(),
+                         .y = y.get(),
+                         .y_stride = y_stride,
+                         .bias = c.bias ? bias.get() : nullptr,
+                         .add_to_y = c.add,
+                         .m = c.m,
+                         .n = c.n,
+                         .k = c.k};
+  char name[120];
+  std::snprintf(name, sizeof name, "%s %s->%s m %d n %d k %d%s%s", lt != nullptr ? "lt" : "small",
+                half_of<T> == Half::kF16 ? "f16" : "bf16", sizeof(Y) == 4 ? "f32" : "half", c.m,
+                c.n, c.k, c.bias ? " bias" : "", c.add ? " add" : "");
+  if (lt != nullptr) {
+    const char* error = lt->run(args, stream);
+    expect(error == nullptr, std::string(name) + ": " + (error == nullptr ? "" : error));
+    if (error != nullptr) return;
+  } else {
+    CHECK_CUDA(small_gemm(args, Launch(stream, true)));
+  }
+  CHECK_CUDA(cudaStreamSynchronize(stream));
+  const std::vector<Y> all = y.download();
+  std::vector<Y> got;
+  bool outside_same = true;
+  for (int64_t i = 0; i < c.m * y_stride; ++i) {
+    const size_t at = static_cast<size_t>(i);
+    if (i % y_stride < c.n) {
+      got.push_back(all[at]);
+    } else {
+      outside_same = outside_same && std::memcmp(&all[at], &before[at], sizeof(Y)) == 0;
+    }
+  }
+  const double error = relative_error(got, want.download());
+  expect(error < (sizeof(Y) == 4 ? 1e-5 : rounding<T>),
+         std::string(name) + " error " + std::to_string(error));
+  expect(outside_same, std::string(name) + " wrote outside of its columns");
+  if (lt == nullptr) {
+    Device<Y> again(before);
+    GemmArgs other = args;
+    other.y = again.get();
+    CHECK_CUDA(small_gemm(other, stream));
+    CHECK_CUDA(cudaStreamSynchronize(stream));
+    expect(std::memcmp(again.download().data(), all.data(), all.size() * sizeof(Y)) == 0,
+           std::string(name) + " differs on repeat");
+  }
+}
+
+template <typename T>
+void check_type(GemmLt& lt, cudaStream_t stream) {
+  for (int m : {1, 2, 7, 8, 9, 15, 16}) {
+    for (int n : {1, 15, 17, 320, 2213}) {
+      for (int k : {8, 72, 1024, 4104}) {
+        const Case c = {m, n, k, (m + n) % 2 == 0, (m + k / 8) % 3 == 0};
+        check_case<T, T>(c, nullptr, stream);
+        check_case<T, float>(c, nullptr, stream);
+      }
+    }
+  }
+  check_case<T, T>({16, 4096, 14336, false, false}, nullptr, stream);
+  for (int m : {1, 16, 17, 100, 300, 1000}) {
+    for (const auto& [n, k] : {std::pair{320, 64}, {4096, 1024}, {6144, 4096}}) {
+      check_case<T, T>({m, n, k, m % 2 == 0, m % 3 == 0}, &lt, stream);
+      check_case<T, float>({m, n, k, false, false}, &lt, stream);
+    }
+  }
+}
+
+struct Weight {
+  int n, k;
+  const char* name;
+};
+constexpr Weight kShapes[] = {{6144, 4096, "qkv"},
+                              {4096, 4096, "o"},
+                              {28672, 4096, "gate_up"},
+                              {4096, 14336, "down"},
+                              {128256, 4096, "head"}};
+using Bf16 = __nv_bfloat16;
+
+struct Bench {
+  Bench(cudaStream_t on)
+      : stream(on), w(size_t{3} << 30), x(size_t{128} * 16384), y(size_t{256} * 131072) {
+    fill_noise<<<2048, 256, 0, stream>>>(w.get(), static_cast<int64_t>(w.size()), 1.f, 7);
+    fill_noise<<<256, 256, 0, stream>>>(x.get(), static_cast<int64_t>(x.size()), 1.f, 9);
+    ceiling = read_ceiling(w.get(), w.size() * sizeof(Bf16), stream);
+    std::printf("read ceiling %.0f GB/s\n", ceiling);
+  }
+  GemmArgs args(const Weight& s, int m, const Bf16* weights) const {
+    const bool head = s.n == 128256;
+    return {.type = Half::kBF16,
+            .out = head ? GemmOut::kF32 : GemmOut::kHalf,
+            .x = x.get(),
+            .x_stride = s.k,
+            .w = weights,
+            .y = y.get(),
+            .y_stride = s.n,
+            .bias = nullptr,
+            .add_to_y = false,
+            .m = m,
+            .n = s.n,
+            .k = s.k};
+  }
+
+  cudaStream_t stream;
+  Device<Bf16> w, x, y;
+  double ceiling = 0;
+};
+
+// Each shape by itself, weights in turn.
+void bench_shapes(Bench& bench, GemmLt* lt) {
+  std::printf("%-8s %4s | %17s %17s | %8s %8s %5s %s\n", "shape", "m", "small, early us",
+              "small us", "tuned us", "first us", "of rc", "choice");
+  for (const Weight& s : kShapes) {
+    for (int m : {1, 2, 4, 8, 16, 32, 64, 128}) {
+      if (lt == nullptr && (m == 2 || m > kSmallGemmRows)) continue;
+      const int64_t size = static_cast<int64_t>(s.n) * s.k;
+      const int copies =
+          static_cast<int>(std::clamp<int64_t>(static_cast<int64_t>(bench.w.size()) / size, 1, 24));
+      std::vector<const void*> weights;
+      for (int i = 0; i < copies; ++i) weights.push_back(bench.w.get() + i * size);
+      const auto turn = [&](int i) { return bench.args(s, m, bench.w.get() + i * size); };
+      double times[2] = {};
+      for (int early = 0; early < 2 && m <= kSmallGemmRows; ++early) {
+        times[early] = time_in_graph(bench.stream, copies, 9, [&](int i) {
+          CHECK_CUDA(small_gemm(turn(i), Launch(bench.stream, early == 1)));
+        });
+      }
+      const double floor = static_cast<double>(size) * 2 / bench.ceiling / 1e3;
+      std::printf("%-8s %4d | %8.1f (%4.0f%%) %8.1f (%4.0f%%) |", s.name, m, times[1],
+                  times[1] > 0 ? 100 * floor / times[1] : 0, times[0],
+                  times[0] > 0 ? 100 * floor / times[0] : 0);
+      if (lt != nullptr) {
+        const char* error = lt->tune(turn(0), weights, 8, 20000, Launch(bench.stream, true));
+        expect(error == nullptr, error == nullptr ? "" : error);
+        if (error != nullptr) continue;
+        const GemmChoice choice = *lt->choice(turn(0));
+        const double us = time_in_graph(bench.stream, copies, 9, [&](int i) {
+          const char* failed = lt->run(turn(i), Launch(bench.stream, true));
+          if (failed != nullptr) expect(false, failed);
+        });
+        std::printf(" %8.1f %8.1f %4.0f%% %s of %d", us, choice.first_us, 100 * floor / us,
+                    choice.small ? "small" : "lt", choice.candidates);
+      }
+      std::printf("\n");
+    }
+  }
+}
+
+enum class Linear { kSmall, kSmallOnlyNarrow, kTuned };
+
+// A decode layer without attention: norm, qkv, rope, o, norm, gate_up, silu, down, as captured.
+double layer_time(Bench& bench, GemmLt* lt, int m, bool early, Linear linear) {
+  constexpr int kLayers = 12;
+  int64_t layer_size = 0;
+  for (int i = 0; i < 4; ++i) layer_size += static_cast<int64_t>(kShapes[i].n) * kShapes[i].k;
+  const Launch on(bench.stream, early);
+  Device<float> weight(noisy<float>(4096, 1.f, 1)), freq(noisy<float>(64, 1.f, 2));
+  Device<Bf16> residual(noisy<Bf16>(static_cast<size_t>(m) * 4096, 1.f, 3)), k(1 << 22), v(1 << 22);
+  std::vector<int32_t> zeros(64, 0), slots;
+  for (int i = 0; i < m; ++i) slots.push_back(i);
+  Device<int32_t> tables(zeros), token_slots(slots), positions(slots);
+  return time_in_graph(bench.stream, kLayers, 9, [&](int layer) {
+    const Bf16* at = bench.w.get() + layer * layer_size;
+    const auto multiply = [&](const Weight& s) {
+      const GemmArgs args = bench.args(s, m, at);
+      at += static_cast<int64_t>(s.n) * s.k;
+      const bool narrow = s.n < 8192 && s.k < 8192;
+      if (linear == Linear::kSmall || (linear == Linear::kSmallOnlyNarrow && narrow)) {
+        CHECK_CUDA(small_gemm(args, on));
+      } else {
+        const char* failed = lt->run(args, on);
+        if (failed != nullptr) expect(false, failed);
+      }
+    };
+    const auto norm = [&] {
+      CHECK_CUDA(rms_norm(Half::kBF16, bench.x.get(), bench.y.get(), residual.get(), weight.get(),
+                          m, 4096, 1e-5f, on));
+    };
+    norm();
+    multiply(kShapes[0]);
+    CHECK_CUDA(rope_kv(Half::kBF16,
+                       {.qkv = bench.y.get(),
+                        .q_norm = nullptr,
+                        .k_norm = nullptr,
+                        .norm_eps = 0,
+                        .inv_freq = freq.get(),
+                        .attention_factor = 1,
+                        .k_cache = k.get(),
+                        .v_cache = v.get(),
+                        .kv_type = KvType::kActivation,
+                        .k_scale = nullptr,
+                        .v_scale = nullptr,
+                        .scale_stride = 0,
+                        .block_tables = tables.get(),
+                        .token_slots = token_slots.get(),
+                        .positions = positions.get(),
+                        .max_blocks = 1,
+                        .tokens = m,
+                        .heads = 32,
+                        .kv_heads = 8,
+                        .head_dim = 128,
+                        .rotary_dim = 128,
+                        .block_size = 16},
+                       on));
+    multiply(kShapes[1]);
+    norm();
+    multiply(kShapes[2]);
+    CHECK_CUDA(gated_mul(Half::kBF16, Gate::kSilu, bench.x.get(), bench.y.get(), m, 14336, on));
+    multiply(kShapes[3]);
+  });
+}
+
+void bench_layer(Bench& bench, GemmLt* lt) {
+  double floor = 0;
+  for (int i = 0; i < 4; ++i) {
+    floor += static_cast<double>(kShapes[i].n) * kShapes[i].k * 2 / bench.ceiling / 1e3;
+  }
+  std::printf("decode layer without attention, us (weights alone at the read ceiling: %.1f)\n",
+              floor);
+  std::printf("%4s %14s %14s", "m", "small, early", "small");
+  if (lt != nullptr) std::printf(" %14s %14s %14s", "tuned, early", "tuned", "mixed, early");
+  std::printf("\n");
+  for (int m : {1, 4, 8, 16}) {
+    std::printf("%4d %14.1f %14.1f", m, layer_time(bench, lt, m, true, Linear::kSmall),
+                layer_time(bench, lt, m, false, Linear::kSmall));
+    if (lt != nullptr) {
+      std::printf(" %14.1f %14.1f %14.1f", layer_time(bench, lt, m, true, Linear::kTuned),
+                  layer_time(bench, lt, m, false, Linear::kTuned),
+                  layer_time(bench, lt, m, true, Linear::kSmallOnlyNarrow));
+    }
+    std::printf("\n");
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "all";
+  cudaStream_t stream;
+  CHECK_CUDA(cudaStreamCreate(&stream));
+  Device<uint8_t> workspace(kWorkspace);
+  std::unique_ptr<GemmLt> lt;
+  const char* error = GemmLt::create(workspace.get(), kWorkspace, lt);
+  if (error != nullptr) {
+    std::printf("%s\n", error);
+    return 1;
+  }
+  if (what == "check" || what == "all") {
+    check_type<__nv_bfloat16>(*lt, stream);
+    check_type<__half>(*lt, stream);
+    std::printf("gemm checks: %d failures\n", failures);
+  }
+  if (what != "check") {
+    Bench bench(stream);
+    GemmLt* const linear = what == "small" ? nullptr : lt.get();
+    bench_shapes(bench, linear);
+    bench_layer(bench, linear);
+  }
+  return failures == 0 ? 0 : 1;
+}

@@ -1,0 +1,43 @@
+/**
+ * The golden packs on CUDA, in both 16-bit types, recorded as graphs and not. Weights are exact in bf16, so the errors are those of
+ * activations, keys and values with 8 (bf16) or 11 (f16) bits of mantissa against float32.
+ */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { errors, generate, openPack, packs, readGolden, type Way } from '../helpers/golden.js';
+
+/** About twice the largest that an H200 showed. */
+const bounds = { bf16: { max: 1, relativeRms: 0.03 }, f16: { max: 0.15, relativeRms: 0.005 } } as const;
+/** A greedy token may differ from the golden one only where the golden logits say it was close. */
+const closeLogprob = { bf16: 0.3, f16: 0.05 } as const;
+
+for (const pack of packs) {
+  describe(pack, () => {
+    const golden = readGolden(pack);
+    const n = golden.ids.length;
+    for (const type of ['bf16', 'f16'] as const) {
+      for (const graphSizes of [[], [1, 4]]) {
+        test(`${type} ${graphSizes.length > 0 ? 'with graphs' : 'eager'} stays within its bound, whichever way the prompt comes`, (t) => {
+          const engine = openPack(pack, { backend: 'cuda', weightDtype: type, kvDtype: 'auto', graphSizes });
+          const ways: Record<string, Way> = {
+            whole: {},
+            'chunks of 7': { slot: 1, firstBlock: 16, chunk: 7 },
+            'half from the blocks of slot 0': { slot: 2, firstBlock: 16, cachedBlocks: Math.floor(n / 2 / 16) },
+            'two steps in flight': { slot: 3, firstBlock: 16, runAhead: true },
+          };
+          for (const [name, way] of Object.entries(ways)) {
+            const run = generate(engine, golden.ids, 32, 16, way);
+            const { max, relativeRms } = errors(run, golden);
+            const same = run.tokens.findIndex((token, i) => token !== golden.greedyIds[i]);
+            t.diagnostic(`${name}: max ${max.toExponential(2)}, relative rms ${relativeRms.toExponential(2)}, first other token ${same}`);
+            assert.ok(max <= bounds[type].max && relativeRms <= bounds[type].relativeRms, `${name}: max ${max}, rms ${relativeRms}`);
+            if (same < 0) continue;
+            const gap = Math.abs((run.logprobs[same] ?? Number.NaN) - (golden.greedyLogprobs[same] ?? Number.NaN));
+            assert.ok(gap <= closeLogprob[type], `${name}: token ${same} differs by ${gap}`);
+          }
+          engine.close();
+        });
+      }
+    }
+  });
+}
