@@ -1,7 +1,7 @@
 // Runs the compiled tests: `npm test` runs all, `npm test -- scheduler rpc` those whose path holds one of the words.
 // Lists the sources, since Node 20 takes no globs and compiled files of deleted tests may still lie in dist/.
 import { spawnSync } from 'node:child_process';
-import { readdirSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -17,4 +17,16 @@ if (files.length === 0) {
   process.stderr.write(`No test file has "${words.join('" or "')}" in its path.\n`);
   process.exit(64);
 }
-process.exit(spawnSync(process.execPath, ['--test', ...files], { stdio: 'inherit' }).status ?? 1);
+const { status } = spawnSync(process.execPath, ['--test', ...files], { stdio: 'inherit' });
+if (words.length === 0) {
+  // Tests that need a CUDA device are never skipped silently. A file's calls of test() and it() count, loops as one.
+  const gpu = readdirSync(join(here, 'gpu')).filter((file) => /_test\.cu$|\.test\.ts$/.test(file));
+  const counted = gpu.reduce(
+    (sum, file) => sum + (readFileSync(join(here, 'gpu', file), 'utf8').match(/^\s*(test|it)\(/gm)?.length ?? 1),
+    0,
+  );
+  process.stdout.write(
+    `Not run here: ${counted} GPU tests in ${gpu.length} files of test/gpu ("npm run test:gpu" on a machine with a GPU).\n`,
+  );
+}
+process.exit(status ?? 1);

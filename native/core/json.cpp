@@ -113,7 +113,7 @@ class Parser {
     const auto twice = std::adjacent_find(keys.begin(), keys.end());
     if (twice != keys.end()) {
       throw Error(ErrorCode::kBadModel,
-                  format("%s names the key %s twice.", source_.c_str(), quoted(*twice).c_str()));
+                  format("%s names the key %s twice.", source_.c_str(), in_quotes(*twice).c_str()));
     }
   }
 
@@ -257,7 +257,7 @@ const Json* Json::find(std::string_view key) const {
   return nullptr;
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   constexpr size_t kMost = 80;
   std::string out = "\"";
   for (const char c : text.substr(0, kMost)) out.push_back(c >= 0x20 && c < 0x7f ? c : '?');

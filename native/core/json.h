@@ -47,6 +47,6 @@ class Json {
 
 // Text for an error message: in quotes, at most 80 characters, without control characters or broken
 // UTF-8.
-std::string quoted(std::string_view text);
+std::string in_quotes(std::string_view text);
 
 }  // namespace inferd

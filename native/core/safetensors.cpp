@@ -121,7 +121,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path), path_(p
 // Returns the entry with `data` holding the begin offset, which the caller turns into an address.
 StoredTensor SafetensorsFile::read_entry(const std::string& name, const Json& entry,
                                          int64_t data_bytes) const {
-  const std::string who = "tensor " + quoted(name);
+  const std::string who = "tensor " + in_quotes(name);
   if (name.empty() || name.size() > 512)
     bad(path_, who + " has a name of no or of more than 512 bytes");
   const Json* dtype = entry.find("dtype");
@@ -137,7 +137,7 @@ StoredTensor SafetensorsFile::read_entry(const std::string& name, const Json& en
   const auto* known = std::find_if(std::begin(kDTypes), std::end(kDTypes),
                                    [&](const KnownDType& k) { return dtype->string == k.name; });
   if (known == std::end(kDTypes))
-    bad(path_, who + " has the unknown dtype " + quoted(dtype->string));
+    bad(path_, who + " has the unknown dtype " + in_quotes(dtype->string));
   if (shape->array.size() > kMaxRank)
     bad(path_, who + format(" has %zu dimensions, more than %zu", shape->array.size(), kMaxRank));
 
@@ -197,7 +197,7 @@ void Checkpoint::open_shards(const std::string& folder, const std::string& index
       throw Error(
           ErrorCode::kBadModel,
           format("%s places the tensor %s in %s, which is not a plain *.safetensors file name.",
-                 index_path.c_str(), quoted(name).c_str(), quoted(shard.string).c_str()));
+                 index_path.c_str(), in_quotes(name).c_str(), in_quotes(shard.string).c_str()));
     }
     auto [at, fresh] = shards.try_emplace(shard.string, nullptr);
     if (fresh) {
@@ -212,7 +212,7 @@ void Checkpoint::open_shards(const std::string& folder, const std::string& index
     if (found == at->second->tensors().end()) {
       throw Error(ErrorCode::kBadModel,
                   format("%s places the tensor %s in %s, which does not hold it.",
-                         index_path.c_str(), quoted(name).c_str(), shard.string.c_str()));
+                         index_path.c_str(), in_quotes(name).c_str(), shard.string.c_str()));
     }
     tensors_[name] = &found->second;
   }

@@ -32,8 +32,8 @@ __device__ float gate_of(float x) {
 template <typename T, Gate kGate>
 __global__ void gated_mul_kernel(T* out, const T* gate_up, int64_t total, Divisor groups) {
   const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  wait_for_previous();
   let_next_start();
+  wait_for_previous();
   if (at >= total) return;
   const int64_t row = groups.divide(static_cast<int32_t>(at));
   const int64_t width = static_cast<int64_t>(groups.value) * 8;
@@ -50,8 +50,8 @@ __global__ void gated_mul_kernel(T* out, const T* gate_up, int64_t total, Diviso
 template <typename T>
 __global__ void add_kernel(T* inout, const T* x, int64_t total) {
   const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  wait_for_previous();
   let_next_start();
+  wait_for_previous();
   if (at >= total) return;
   const Vec8<T> a = load8(inout + at * 8), b = load8(x + at * 8);
   Vec8<T> y;

@@ -1,156 +1,55 @@
+// 1. out[row, head] = softmax(scale * q . K^T) V over the row's paged keys, one query a row;
+//    merges its own partial results, so that a long row is spread over the device in one launch.
+// 2. q [tokens, .. heads * head_dim] and out f16/bf16; caches [blocks, kv_heads, block_size,
+//    head_dim] of the same type, e4m3 or int8; everything else as in attention_decode.h, which
+//    see.
+// 3. grid kv_heads x ctas. A block is a team of kWarps on one share of a row (a range of 16-key
+//    tiles, the warps taking them in turn), or each of its warps has a short row of its own:
+//
+//      share of a row   | t0 | t1 | t2 | t3 | t4 | ..    team:  warp = tile % kWarps
+//      mma m16n8k16     rows = the heads of the kv head (8 of 16 rows, or all), columns = keys
+//
+//    The last block of a row and kv head to finish (a ticket) adds the shares up in their order.
+// 4. Each warp has a ring of its own, up to 6 stages of 16 keys and values, filled by cp.async:
+//    96 KB a block, two blocks an SM on sm_90, one on sm_89. Up to 168 registers at head_dim <=
+//    128.
+// 5. f32 scores, sums and merge; probabilities rounded to the type of the mma. 8-bit caches are
+//    widened to f16, which is exact; q too, clamped to its range. Relative error against float64:
+//    bf16 2.3e-3, f16 2.4e-4. The same bits run to run: no result depends on the order in which
+//    blocks finish.
+// 6. head_dim 64, 96, 128, 256; 1 to 16 heads a kv head; block sizes that are multiples of 16
+//    (others work, slower, by a look-up a row); sm_80 and later. Else cudaErrorInvalidValue.
+// 7. Reads 2 * kv_bytes * kv_heads * head_dim * keys. H200, 32/8 heads of 128, blocks of 16 in
+//    random order, 4.5 TB/s read ceiling; `plain` is a bare read of as many bytes, launch
+//    included:
+//      rows x keys    1x128 1x1024 16x1024 128x128 128x1024 8x8192 32x8192 1x16384 1x65536
+//      bf16 us          4.4    8.4    21.6    21.7      131   70-77     252    25.5      72
+//      plain us         2.3    3.3    17.7    17.6      123      64     242    17.6      63
+//      of the ceiling                  69 %    69 %     91 %    80 %     95 %    59 %    83 %
+//      e4m3 us          6.0    9.8    22.8    18.8       96      46     141    19.4      47
+//    bf16 takes as long with the arithmetic left out; e4m3 is bound by the latency of the widening.
+// 8. Split keys: Flash-Decoding (Dao et al. 2023); heads as rows: FlashInfer; paged cache: Kwon
+//    et al. 2023; the online softmax: Milakov and Gimelshein 2018.
+// 9. Tried, H200: the last block adding up all shares in one loop over them: 15 us at 1x16384,
+//    now 3. Shares found by every block from the lengths: 41 -> 64 us at 256x128, hence the
+//    plan. A team for every row: 26 instead of 21.7 us at 128x128, 48 instead of 41 at 256x128.
+//    Unrolled ring start and merge (100 KB of code): 10.3 instead of 8.4 us at 1x1024,
+//    instruction misses. 8 warps a block: 32 us at 128x128. 2 warps: 5.6 at 1x128. 3 blocks an
+//    SM with a shorter ring: e4m3 88 instead of 96 us at 128x1024 but 188 instead of 141 at
+//    32x8192, an uneven last wave. e4m3 widened by integer operations: 124 us at 128x1024.
 #include <math_constants.h>
 
-#include "attention_decode.h"
-#include "attention_tile.cuh"
+#include "attention_decode_merge.cuh"
 #include "launch.cuh"
 
 namespace inferd::cuda {
 namespace {
 
-constexpr int kMergeUnroll = 8;
-constexpr int kOnChipBytes = 96 * 1024;  // the ring of a block, so that sm_89 holds one, sm_90 two
-
-template <typename S, int kHeadDim>
-struct Config {
-  static constexpr int kStageBytes = 2 * KvTile<S, kHeadDim>::kBytes;
-  static constexpr int kWarps = decode_attention_warps(kHeadDim, sizeof(S) == 1);
-  static constexpr int kThreads = kWarps * kWarp;
-  static constexpr int kFit = kOnChipBytes / (kWarps * kStageBytes);
-  static constexpr int kStages = kFit < 6 ? kFit : 6;
-  static constexpr int kWarpBytes = kStages * kStageBytes;
-  static constexpr int kRingBytes = kWarps * kWarpBytes;
-  static constexpr int kPitch = kHeadDim + 8;  // floats of a row of the merge buffer
-  static_assert(kStages >= 2);
-  static_assert(16 * kPitch * 4 <= kWarpBytes);
-};
-
-struct Args {
-  const void *q, *k, *v;
-  void* out;
-  int64_t q_stride, out_stride;
-  const float *k_scale, *v_scale;
-  const int32_t* tables;
-  const DecodeShare* shares;  // [gridDim.y, kWarps]
-  int32_t* tickets;           // [rows, kv_heads], zero between launches
-  float2* partial_sums;       // [gridDim.y, kv_heads, group]: maximum and denominator
-  float* partial_out;         // [gridDim.y, kv_heads, group, head_dim]
-  Divisor block_size;
-  int32_t rows, group, max_blocks, scale_stride;
-  float scale_log2;
-  bool is_bf16;
-};
-
-__device__ inline float4 scaled_sum(float4 sum, float factor, float4 x) {
-  return {fmaf(factor, x.x, sum.x), fmaf(factor, x.y, sum.y), fmaf(factor, x.z, sum.z),
-          fmaf(factor, x.w, sum.w)};
-}
-
-template <typename S>
-__device__ inline void store_out(const Args& p, int64_t at, float4 x) {
-  uint16_t* out = static_cast<uint16_t*>(p.out) + at;
-  *reinterpret_cast<uint2*>(out) = {pack_output<S>(x.x, x.y, p.is_bf16),
-                                    pack_output<S>(x.z, x.w, p.is_bf16)};
-}
-
-// One more share of this row and kv head is done: true for the last, which then sees all of them.
-__device__ inline bool take_ticket(int32_t* ticket, int32_t shares) {
-  __shared__ bool is_last;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    int32_t before;
-    asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;"
-                 : "=r"(before)
-                 : "l"(ticket)
-                 : "memory");
-    is_last = before == shares - 1;
-    if (is_last) *ticket = 0;
-  }
-  __syncthreads();
-  return is_last;
-}
-
-// The last block of a row and kv head adds up the shares, in their order whichever came last.
-template <typename S, int kHeadDim>
-__device__ void merge_shares(const Args& p, const DecodeShare& share, int64_t out_at, float v_scale,
-                             float* scratch) {
-  constexpr int kThreads = Config<S, kHeadDim>::kThreads, kQuads = kHeadDim / 4;
-  const int kv_heads = gridDim.x, kv_head = blockIdx.x, group = p.group, shares = share.shares;
-  const int64_t slot = static_cast<int64_t>(blockIdx.y - share.index) * kv_heads + kv_head;
-  const int pitch = kv_heads * group;  // from a share to the next
-  const float2* sums = p.partial_sums + slot * group;
-  const float4* partial = reinterpret_cast<const float4*>(p.partial_out) + slot * group * kQuads;
-  float* inverse = scratch;       // [16] 1 / denominator
-  float* factors = scratch + 16;  // [shares][group]
-  float4* meet = reinterpret_cast<float4*>(factors + (shares * group + 3) / 4 * 4);  // [kThreads]
-
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  auto find_factors = [&]() {
-#pragma unroll 1
-    for (int h = warp; h < group; h += kThreads / kWarp) {
-      const float2* sum = sums + h;
-      float top = -CUDART_INF_F, total = 0.f;
-#pragma unroll 1
-      for (int s = lane; s < shares; s += kWarp) top = fmaxf(top, __ldcg(sum + s * pitch).x);
-      top = warp_max(top);
-#pragma unroll 1
-      for (int s = lane; s < shares; s += kWarp) {
-        const float2 mine = __ldcg(sum + s * pitch);
-        const float factor = fast_exp2((mine.x - top) * p.scale_log2);
-        factors[s * group + h] = factor;
-        total += factor * mine.y;
-      }
-      total = warp_sum(total);
-      if (lane == 0) inverse[h] = v_scale / total;
-    }
-    __syncthreads();
-  };
-  // With fewer columns than threads, a column has `parts` threads, each with every parts-th share.
-  const int columns = group * kQuads, width = min(columns, kThreads), parts = kThreads / width;
-  const int part = threadIdx.x / width;
-  float4 sum = {0.f, 0.f, 0.f, 0.f};
-  int column = threadIdx.x % width, first = part;
-#pragma unroll 1
-  for (bool is_first = true;; is_first = false) {
-    const bool mine = column < columns && part < parts;
-    const int head = mine ? column / kQuads : 0;
-    const float4* from = partial + first * pitch * kQuads + column;
-    float4 x[kMergeUnroll];
-#pragma unroll
-    for (int j = 0; j < kMergeUnroll; ++j) {
-      if (mine && first + j * parts < shares) x[j] = __ldcg(from);
-      from += parts * pitch * kQuads;
-    }
-    if (is_first) find_factors();  // while the first loads are under way
-#pragma unroll
-    for (int j = 0; j < kMergeUnroll; ++j) {
-      const int s = first + j * parts;
-      if (mine && s < shares) sum = scaled_sum(sum, factors[s * group + head], x[j]);
-    }
-    first += kMergeUnroll * parts;
-    if (first - part < shares) continue;
-    if (parts > 1) {  // then there is one column a thread
-      meet[threadIdx.x] = sum;
-      __syncthreads();
-#pragma unroll 1
-      for (int j = 1; j < parts && part == 0; ++j) {
-        sum = scaled_sum(sum, 1.f, meet[j * width + column]);
-      }
-    }
-    if (mine && part == 0) {
-      store_out<S>(p, out_at + column * 4, scaled_sum({0.f, 0.f, 0.f, 0.f}, inverse[head], sum));
-    }
-    sum = {0.f, 0.f, 0.f, 0.f};
-    first = part;
-    column += width;
-    if (column - threadIdx.x % width >= columns) return;
-  }
-}
-
 // kRows: 8 serves groups of up to 8 heads, whose query rows 8..15 are zero; 16 the larger ones.
 template <typename S, int kHeadDim, int kRows>
-__global__ void __launch_bounds__(Config<S, kHeadDim>::kThreads)
-    decode_attention_kernel(const __grid_constant__ Args p) {
-  using C = Config<S, kHeadDim>;
+__global__ void __launch_bounds__(DecodeConfig<S, kHeadDim>::kThreads)
+    decode_attention_kernel(const __grid_constant__ DecodeArgs p) {
+  using C = DecodeConfig<S, kHeadDim>;
   using Tile = KvTile<S, kHeadDim>;
   using T = MmaType<S>;
   constexpr int kHalves = kRows / 8;
@@ -325,8 +224,8 @@ __global__ void __launch_bounds__(Config<S, kHeadDim>::kThreads)
 }
 
 template <typename S, int kHeadDim, int kRows>
-cudaError_t launch_rows(const Args& args, dim3 grid, const Launch& launch) {
-  using C = Config<S, kHeadDim>;
+cudaError_t launch_rows(const DecodeArgs& args, dim3 grid, const Launch& launch) {
+  using C = DecodeConfig<S, kHeadDim>;
   // A row has at most one share more than there are spare blocks: room for a merge of that many.
   const size_t shares = grid.y - args.rows + 1;
   const size_t merge_bytes = (shares * args.group + 16) * sizeof(float) + (C::kThreads + 1) * 16;
@@ -336,13 +235,14 @@ cudaError_t launch_rows(const Args& args, dim3 grid, const Launch& launch) {
 }
 
 template <typename S, int kHeadDim>
-cudaError_t choose_rows(const Args& args, dim3 grid, const Launch& launch) {
+cudaError_t choose_rows(const DecodeArgs& args, dim3 grid, const Launch& launch) {
   return args.group <= 8 ? launch_rows<S, kHeadDim, 8>(args, grid, launch)
                          : launch_rows<S, kHeadDim, 16>(args, grid, launch);
 }
 
 template <typename S>
-cudaError_t choose_head_dim(int32_t head_dim, const Args& args, dim3 grid, const Launch& launch) {
+cudaError_t choose_head_dim(int32_t head_dim, const DecodeArgs& args, dim3 grid,
+                            const Launch& launch) {
   switch (head_dim) {
     case 64:
       return choose_rows<S, 64>(args, grid, launch);
@@ -369,7 +269,7 @@ cudaError_t decode_attention(Half type, const DecodeAttentionParams& params, con
   if (params.rows == 0) return cudaSuccess;
   float2* sums = static_cast<float2*>(params.partials);
   const int64_t slots = static_cast<int64_t>(params.ctas) * params.heads;
-  const Args args = {
+  const DecodeArgs args = {
       .q = params.q,
       .k = kv.k,
       .v = kv.v,

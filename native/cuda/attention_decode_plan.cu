@@ -1,3 +1,18 @@
+// 1. Cuts the rows of a decode step into shares of about equal length, one a thread block and kv
+//    head, from the lengths on the device: a captured step follows them without the host.
+// 2. tokens, slots, positions [rows] i32 in; shares [ctas, warps] out (see attention_decode.h).
+// 3. One block; a thread a row. Long rows come first; when there are enough short ones, those
+//    share blocks, a warp each.
+//
+//      shares:  | row 7, part 0 | row 7, part 1 | .. | row 2 | rows 0 1 3 4 | rows 5 6 - - | ..
+//
+// 4. 64 bytes of shared memory, no more than 64 registers.
+// 5. Integers; the same shares for the same lengths.
+// 6. Up to 4096 rows and 65535 blocks, any architecture from sm_80; else cudaErrorInvalidValue.
+// 7. 3.5 us for 256 rows on an H200, bound by four round trips to L2; once a step and window
+//    size.
+// 8. The work list on the device: FlashInfer's plan (Ye et al. 2025), made there by the host.
+// 9. A warp a row for the writing: 8.8 us for 256 rows (14 with 256 threads).
 #include <algorithm>
 
 #include "attention_decode.h"

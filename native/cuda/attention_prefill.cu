@@ -1,3 +1,25 @@
+// 1. out[token, head] = softmax(scale * q . K^T) V, causal, over all keys of the token's
+//    sequence up to its own: earlier chunks, cached prefix and this chunk alike come from the
+//    paged cache.
+// 2. q [tokens, .. heads * head_dim] and out f16/bf16; caches [blocks, kv_heads, block_size,
+//    head_dim] of the same type, e4m3 or int8; tiles and the rest as in attention_prefill.h.
+// 3. grid kv_heads x tiles, 8 warps. A tile's 128 rows are its tokens times the heads of the kv
+//    head (row = token * group + head), so that a short chunk fills its rows and keys are read
+//    once for the group; a warp owns 16 rows and visits all keys in turns of 64 (32 at head_dim
+//    256).
+// 4. Two stages of keys and values by cp.async: 64 KB (head_dim 128). q in registers; 226
+//    registers, at head_dim 256 255 and 16 words spilled.
+// 5. f32 scores and sums; probabilities rounded to the type of the mma; 8-bit caches widened
+//    exactly to f16, and so is q. Relative error against float64: bf16 2.1e-3, f16 2.5e-4.
+//    Deterministic.
+// 6. head_dim 64, 96, 128, 256; 1 to 16 heads a kv head; any block size (multiples of 16 are
+//    fast); sm_80 and later. Else cudaErrorInvalidValue.
+// 7. 4 * head_dim * heads flops a (query, key) pair, bound by the mma. H200, 32/8 heads of 128,
+//    bf16, causal, TFLOP/s: 128x128 67, 16x1024 203, 4x4096 260, 1x16384 275, 1x65536 295;
+//    head_dim 64 at 16384: 230; 256: 257. There the Hopper kernel takes over for head_dim 64 and
+//    128.
+// 8. FlashAttention-2 (Dao 2023); packed heads as in FlashAttention-3's pack_gqa.
+// 9. Nothing else was tried: on the H200 this is the fallback.
 #include <math_constants.h>
 
 #include <algorithm>

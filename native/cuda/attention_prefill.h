@@ -20,10 +20,11 @@ struct PrefillTile {
 };
 
 struct PrefillAttentionParams {
-  const void*
-      q;  // [num_tokens, >= heads * head_dim], token i at q + i * q_stride elements; 16-byte
-  int64_t q_stride;  // aligned, the stride a multiple of 8
-  void* out;  // [num_tokens, heads * head_dim], token i at out + i * out_stride; alignment as q
+  // Token i is at q + i * q_stride elements and out + i * out_stride. Pointers are 16-byte aligned,
+  // strides multiples of 8.
+  const void* q;  // [num_tokens, >= heads * head_dim]
+  int64_t q_stride;
+  void* out;  // [num_tokens, heads * head_dim]
   int64_t out_stride;
   PagedKv kv;
   const PrefillTile* tiles;  // [num_tiles] device, from build_prefill_tiles

@@ -8,6 +8,7 @@ namespace inferd::cuda {
 
 constexpr int kRows = 128, kKeys = 128, kStages = 2, kAtomBytes = 1024;
 constexpr int kPrefillThreads = 384;  // a producer warpgroup, two consumers of 64 rows each
+constexpr int kConsumerWarps = 8;
 constexpr int kPanelColumns = 64;
 
 template <int kHeadDim>

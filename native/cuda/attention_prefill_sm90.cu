@@ -1,3 +1,34 @@
+// 1. out[token, head] = softmax(scale * q . K^T) V, causal, over the paged cache, for Hopper: as
+//    attention_prefill.cu, with wgmma, the tensor copy engine and warps of different roles.
+// 2. q [tokens, .. heads * head_dim] and out f16/bf16, caches [blocks, kv_heads, block_size,
+//    head_dim] of the same type; tiles and the rest as in attention_prefill.h.
+// 3. One block an SM, which takes (tile, kv head) items from a counter, longest first. A tile's
+//    128 rows are its tokens times the heads of the kv head (row = token * group + head).
+//
+//      warpgroup 0   q, then k and v tiles of 128 keys, from the diagonal back; 24 registers
+//      warpgroup 1   rows 0 .. 63: scores of tile i+1 under the output of tile i and its softmax
+//      warpgroup 2   rows 64 .. 127, the same; both share the keys
+//
+// 4. 192 KB: two q tiles, two stages of k and of v (head_dim 128). 240 registers a consumer
+//    thread. A key tile in shared memory is [16 groups][head_dim / 64][8 tokens][128 bytes],
+//    128-byte swizzle, so that one copy moves a whole run of 16 to 128 tokens of a block.
+// 5. f32 scores and sums; probabilities rounded to 16 bits. Relative error against float64: bf16
+//    2.1e-3, f16 2.4e-4. The same bits run to run: who takes an item does not matter to it.
+// 6. Compute capability 9.0; head_dim 64 or 128; 16-bit caches; block sizes that are multiples
+//    of 16; 1 to 16 heads a kv head. Else cudaErrorInvalidValue.
+// 7. 4 * head_dim * heads flops a (query, key) pair. H200, 32/8 heads of 128, bf16, causal,
+//    TFLOP/s: 128x128 141, 16x1024 432, 4x4096 623, 1x16384 700, 1x65536 617, 2048 after 32768
+//    691; f16 676, head_dim 64 430, window of 4096 674 (at 16384). Long prompts: wgmma and the
+//    bandwidth of L2 (5.5 TB/s of k and v); 128x128: L2, 89 % busy, device memory 70 %.
+// 8. FlashAttention-3 (Shah et al. 2024); packed heads as in its pack_gqa.
+// 9. Tried, H200, TFLOP/s at 128x128 / 16x1024 / 1x16384 / 1x65536:
+//      a block a (tile, head), heads not packed, one q buffer     82 / 343 / 625 / 580
+//      persistent, packed, items in a fixed order                137 / 395 / 581 / 497
+//      items from a counter                                      137 / 395 / 574 / 484
+//      softmax pinned before the wait for the output, behind
+//      which the compiler had moved it                           136 / 410 / 583 / 538
+//      half as many copies (4-d boxes), their inputs prefetched  141 / 432 / 700 / 617
+//      next item's first scores under the stores: left out       141 / 424 / 699 / 615
 #include <math_constants.h>
 
 #include "attention_prefill_copies.cuh"
@@ -212,7 +243,7 @@ struct Consumer {
         if (thread == 0) barrier_arrive(&s.v_free[stage]);
         pack_probs();
       }
-      if (thread == 0) barrier_arrive(&s.q_free[q]);
+      if (thread % kWarp == 0) barrier_arrive(&s.q_free[q]);  // each warp read the item
       const int stage = at % kStages;
       barrier_wait(&s.v_full[stage], at / kStages & 1);
       clear_values(stage, turn, span);
@@ -242,7 +273,7 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < 2; ++i) {
       barrier_init(&s.q_full[i], 1);
-      barrier_init(&s.q_free[i], 2);
+      barrier_init(&s.q_free[i], kConsumerWarps);
     }
     for (int i = 0; i < kStages; ++i) {
       barrier_init(&s.k_full[i], 1);

@@ -26,8 +26,8 @@ constexpr int kPieceWords = kWarp * kUnroll;  // of 16 bytes
 
 __global__ void __launch_bounds__(kThreads)
     copy_blocks_kernel(const BlockArrays arrays, const BlockCopy* pairs, int32_t count) {
-  wait_for_previous();
   let_next_start();
+  wait_for_previous();
   const int64_t words = arrays.block_bytes / 16;
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (column >= words) return;

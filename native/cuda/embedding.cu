@@ -20,8 +20,8 @@ constexpr int kThreads = 128;
 template <typename T, typename S>
 __global__ void embed_kernel(T* out, const S* __restrict__ table, int32_t vocab, int32_t hidden,
                              const int32_t* ids) {
-  wait_for_previous();
   let_next_start();
+  wait_for_previous();
   const int32_t id = ids[blockIdx.x];
   const bool known = id >= 0 && id < vocab;
   const S* from = table + static_cast<int64_t>(known ? id : 0) * hidden;
@@ -45,8 +45,8 @@ __global__ void embed_kernel(T* out, const S* __restrict__ table, int32_t vocab,
 
 __global__ void gather_rows_kernel(uint4* out, const uint4* x, int64_t row_words,
                                    const int32_t* rows) {
-  wait_for_previous();
   let_next_start();
+  wait_for_previous();
   const int32_t row = rows[blockIdx.x];
   for (int64_t at = threadIdx.x; at < row_words; at += kThreads) {
     out[blockIdx.x * row_words + at] = row < 0 ? uint4{0, 0, 0, 0} : x[row * row_words + at];

@@ -1,10 +1,12 @@
 // How kernels of this folder are put on a stream: thread block clusters and early starts.
 //
 // Early start (programmatic dependent launch, compute capability 9.0 and later): a kernel may begin
-// while the kernel before it on the stream still runs. Rules that keep this safe in any chain:
+// while the kernel before it on the stream still runs, once all blocks of that one have begun and
+// called let_next_start(), or ended. Rules that keep this safe in any chain:
 //  - before wait_for_previous() a kernel touches only memory that no kernel writes (weights);
-//  - every block calls wait_for_previous(), and let_next_start() only after it. So when a kernel
-//    begins, everything but the kernel right before it is complete;
+//  - every block calls wait_for_previous(), so that the end of a kernel also means the end of all
+//    before it. let_next_start() then may come at any time, best at once: what follows fetches its
+//    weights in the tail of what goes before;
 //  - what a kernel wrote is read by plain loads, never as read-only data (ld.global.nc, which a
 //    const __restrict__ pointer allows): those may be served from lines older than the wait;
 //  - without Launch::early, and on older devices, both calls do nothing.
@@ -42,7 +44,7 @@ struct LaunchShape {
 template <typename... Params, typename... Args>
 cudaError_t launch_kernel(void (*kernel)(Params...), const LaunchShape& shape, const Launch& launch,
                           Args&&... args) {
-  if (shape.shared_bytes > 48 * 1024) {
+  if (shape.shared_bytes > 32 * 1024) {  // the limit of 48 KB counts static memory too
     const cudaError_t error = cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
     if (error != cudaSuccess) return error;

@@ -28,6 +28,7 @@ template <typename T, int kGroups, bool kFused>
 __global__ void rms_norm_kernel(T* out, const T* x, T* residual, const float* __restrict__ weight,
                                 int32_t width, float eps) {
   __shared__ float scratch[kWarp];
+  let_next_start();
   const int64_t row = static_cast<int64_t>(blockIdx.x) * width;
   const int groups = width / 8;
   float4 scales[kGroups][2];
@@ -39,7 +40,6 @@ __global__ void rms_norm_kernel(T* out, const T* x, T* residual, const float* __
     scales[i][1] = reinterpret_cast<const float4*>(weight)[at * 2 + 1];
   }
   wait_for_previous();
-  let_next_start();
   Vec8<T> held[kGroups];
   float sum = 0.f;
 #pragma unroll

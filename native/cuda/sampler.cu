@@ -81,47 +81,81 @@ __device__ Edits edits_of(const SampleParams& p, int32_t slot, const SamplingRow
   return e;
 }
 
-// All parts. Applies the limits and draws; true in the one thread that holds `token`.
+// All parts. Applies the limits and draws; true in the one thread that holds `token`. `mine` is the
+// thread's best key.
 __device__ bool draw(Shared& s, int& turn, const Slice& slice, int32_t slice_floats, int32_t vocab,
-                     float max, const SamplingRow& row, int32_t& token) {
+                     uint64_t mine, float max, const SamplingRow& row, int32_t& token) {
+  constexpr int kQuickTopK = 700;    // so many thread bests hold hardly more entries than a list
+  constexpr int kQuickTokens = 256;  // that top_p is tried with first
   const bool limited = row.top_k > 0 && row.top_k < vocab;
   const bool filtered = limited || row.min_p > 0.f || row.top_p < 1.f || row.typical_p < 1.f;
   Filter f = {.max = max,
               .inverse_temperature = 1.f / row.temperature,
               .reach = filtered ? kReach : -minus_inf()};
-  if (row.min_p > 0.f)
-    f.reach = fminf(kReach, fmaxf(0.f, -logf(row.min_p)));  // mass at least min_p
+  // mass at least min_p
+  if (row.min_p > 0.f) f.reach = fminf(kReach, fmaxf(0.f, -logf(row.min_p)));
   const Kept kept = {slice, f};
+  const Own own = {f, mine};
   const ByLogit order;
   const int bits = word_bits(slice_floats);
   ListLimits limits = {0, row.top_p, row.typical_p, 0.};
+  Bound bound = {};
+  const auto up_to_bin = [&](const Entry& e) { return order.bin(e) <= bound.bin; };
 
   // When the candidates fit in a list, part 0 does the rest alone.
-  const auto list_draw = [&](int n) {
+  const auto list_draw = [&](int n, bool sorted) {
     if (part_rank() != 0) return false;
+    if (!sorted) sort_list(s, n);
     token = draw_from_list(s, n, f, limits, s.uniform);
     return threadIdx.x == 0;
   };
   if (limited) {
-    const Bound bound = locate<true>(s, kept, order, bits, 0., static_cast<double>(row.top_k), -1.);
+    const auto goal = static_cast<double>(row.top_k);
+    limits.top_k = row.top_k;
+    if (row.top_k <= kQuickTopK) {
+      bound = locate<Weigh::kCount>(s, own, order, bits, 0., goal);
+      if (bound.found != 0) {
+        const int n = gather(s, turn, kept, order, up_to_bin);
+        if (n <= kListMax) return list_draw(n, false);
+      } else {
+        parts_sync();
+      }
+    }
+    bound = locate<Weigh::kCount>(s, kept, order, bits, 0., goal);
     if (bound.found != 0 && bound.before + bound.inside <= kListMax) {
-      limits.top_k = row.top_k;
-      return list_draw(
-          gather(s, turn, kept, order, [&](const Entry& e) { return order.bin(e) <= bound.bin; }));
+      return list_draw(gather(s, turn, kept, order, up_to_bin), false);
     }
     if (bound.found != 0) {
-      f.least_key = last_key<true>(s, turn, kept, order, bits, bound);
+      f.least_key = last_key<Weigh::kCount>(s, turn, kept, order, bits, bound);
     } else {
       parts_sync();
     }
+    limits.top_k = 0;
   }
   if (row.top_p < 1.f) {
-    const Bound bound = locate<false>(s, kept, order, bits, 0., 0., static_cast<double>(row.top_p));
-    limits.total = bound.total;
-    const int n =
-        gather(s, turn, kept, order, [&](const Entry& e) { return order.bin(e) <= bound.bin; });
-    if (n <= kListMax) return list_draw(n);
-    f.least_key = last_key<false>(s, turn, kept, order, bits, bound);
+    float sum = 0.f;
+    kept([&](const Entry& e) { sum += mass_of(e.spread); });
+    limits.total = sum_of_parts(s, turn, static_cast<double>(sum));
+    const double goal = static_cast<double>(row.top_p) * limits.total;
+    bound = locate<Weigh::kCount>(s, own, order, bits, 0., kQuickTokens);
+    const bool all = bound.found == 0;
+    if (all) bound.bin = kBins - 1;
+    const int n = gather(s, turn, kept, order, up_to_bin);
+    if (n <= kListMax) {
+      bool enough = all;
+      if (part_rank() == 0) {
+        double upto[2];
+        sort_list(s, n);
+        enough = list_prefix(s, n, upto) >= goal || all;
+      }
+      if (show(s, turn, enough ? 1 : 0)[0] != 0) return list_draw(n, true);
+    }
+    bound = locate<Weigh::kMass>(s, kept, order, bits, 0., goal);
+    if (bound.found != 0) {
+      f.least_key = last_key<Weigh::kMass>(s, turn, kept, order, bits, bound);
+    } else {
+      parts_sync();
+    }
   }
   if (row.typical_p < 1.f) {
     float mass_sum = 0.f, moment_sum = 0.f;
@@ -133,11 +167,13 @@ __device__ bool draw(Shared& s, int& turn, const Slice& slice, int32_t slice_flo
     const double mass = sum_of_parts(s, turn, static_cast<double>(mass_sum));
     const double moment = sum_of_parts(s, turn, static_cast<double>(moment_sum));
     const ByTypical typical = {static_cast<float>(moment / mass)};
-    const Bound bound =
-        locate<false>(s, kept, typical, bits, 0., 0., static_cast<double>(row.typical_p));
-    const uint64_t least = last_key<false>(s, turn, kept, typical, bits, bound);
-    f.typical_mean = typical.mean;
-    f.least_typical = least;
+    bound = locate<Weigh::kFineMass>(s, kept, typical, bits, 0.,
+                                     static_cast<double>(row.typical_p) * mass);
+    if (bound.found != 0) {
+      const uint64_t least = last_key<Weigh::kFineMass>(s, turn, kept, typical, bits, bound);
+      f.typical_mean = typical.mean;
+      f.least_typical = least;
+    }
   }
   return draw_from_all(s, turn, slice, f, s.uniform, token);
 }
@@ -147,12 +183,12 @@ __global__ void __launch_bounds__(kThreads, 2)
     sample_kernel(const SampleParams p, int32_t slice_floats) {
   Shared& s = *reinterpret_cast<Shared*>(shared_memory);
   int turn = 0;
-  wait_for_previous();
   let_next_start();
+  wait_for_previous();
   const int32_t slot = p.samples[blockIdx.y].slot;
   const float* logits = p.logits + static_cast<int64_t>(blockIdx.y) * p.row_stride;
   const Slice slice = slice_of<kOnChip>(p.vocab, slice_floats, p.scratch);
-  uint64_t best = load_slice(slice, logits);
+  uint64_t mine = load_slice(slice, logits), best = 0;
   if (slot < 0) return;                             // all parts
   const SamplingRow& row = p.slots.sampling[slot];  // not in registers
   const Edits edits = edits_of(p, slot, row);
@@ -165,22 +201,22 @@ __global__ void __launch_bounds__(kThreads, 2)
   __syncthreads();
   float raw_max = 0.f;
   double raw_total = 0.;
-  if (wants || !edits.any()) best = max_of_parts(s, turn, best);
+  if (wants || !edits.any()) best = max_of_parts(s, turn, mine);
   if (wants) {
     raw_max = logit_of(best);
     raw_total = exp_total(s, turn, slice, raw_max);
-    write_top(s, turn, slice, raw_max, raw_total, min(min(row.top_logprobs, kMaxTop), p.vocab),
-              blockIdx.y, p.out);
+    write_top(s, turn, slice, mine, raw_max, raw_total,
+              min(min(row.top_logprobs, kMaxTop), p.vocab), blockIdx.y, p.out);
   }
   if (edits.any()) {
-    best = edit_slice(s, slice, edits);
-    best = max_of_parts(s, turn, best);
+    mine = edit_slice(s, slice, edits);
+    best = max_of_parts(s, turn, mine);
   }
   int32_t token = id_of(best);
   const float max = logit_of(best);
   bool holds = part_rank() == 0 && threadIdx.x == 0;
   const bool drawn = !greedy && max > minus_inf();
-  if (drawn) holds = draw(s, turn, slice, slice_floats, p.vocab, max, row, token);
+  if (drawn) holds = draw(s, turn, slice, slice_floats, p.vocab, mine, max, row, token);
   if (!wants) {
     if (holds) deliver(p, slot, edits.length, token, __int_as_float(0x7fc00000), 0, false);
     return;
@@ -204,19 +240,18 @@ __global__ void __launch_bounds__(kThreads, 2)
     score_kernel(const ScoreParams p, int32_t slice_floats) {
   Shared& s = *reinterpret_cast<Shared*>(shared_memory);
   int turn = 0;
-  wait_for_previous();
   let_next_start();
+  wait_for_previous();
   const int row = blockIdx.y;
   const int32_t target = p.targets[row];
   if (target < 0 || target >= p.vocab) return;  // all parts
   const float* logits = p.logits + static_cast<int64_t>(row) * p.row_stride;
   const Slice slice = slice_of<kOnChip>(p.vocab, slice_floats, p.scratch);
-  uint64_t best = load_slice(slice, logits);
+  const uint64_t mine = load_slice(slice, logits);
   __syncthreads();
-  best = max_of_parts(s, turn, best);
-  const float max = logit_of(best);
+  const float max = logit_of(max_of_parts(s, turn, mine));
   const double total = exp_total(s, turn, slice, max);
-  write_top(s, turn, slice, max, total, min(p.top, p.vocab), row, p.out);
+  write_top(s, turn, slice, mine, max, total, min(p.top, p.vocab), row, p.out);
   const float z = clean(__ldcg(logits + target));
   const int32_t rank = rank_of(s, turn, slice, logits, target, z);
   if (part_rank() == 0 && threadIdx.x == 0) {

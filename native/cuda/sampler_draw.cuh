@@ -32,11 +32,11 @@ struct ListLimits {
   double total;     // mass that top_p shares when top_k is off
 };
 
-// One part, which holds the n candidates in its list; n > 0. Returns the token to all its threads.
+// One part, which holds the n candidates in its list, sorted; n > 0. Returns the token to all its
+// threads.
 __device__ inline int32_t draw_from_list(Shared& s, int n, const Filter& f,
                                          const ListLimits& limits, double uniform) {
   double upto[2];
-  sort_list(s, n);
   if (limits.top_k > 0) n = min(n, limits.top_k);
   if (limits.top_p < 1.f) {
     const double held = list_prefix(s, n, upto);

@@ -19,17 +19,19 @@
 namespace inferd::cuda::sampler {
 namespace {
 
-#ifndef INFERD_GREEDY_UNROLL
-#define INFERD_GREEDY_UNROLL 4
+#ifndef INFERD_GREEDY_THREADS
+#define INFERD_GREEDY_THREADS 256
+#define INFERD_GREEDY_BLOCKS 6
 #endif
-constexpr int kUnroll = INFERD_GREEDY_UNROLL;
+constexpr int kUnroll = 4;
+constexpr int kGreedyThreads = INFERD_GREEDY_THREADS, kGreedyWarps = kGreedyThreads / kWarp;
 
-__global__ void __launch_bounds__(kThreads, kUnroll == 4 ? 3 : 2)
+__global__ void __launch_bounds__(kGreedyThreads, INFERD_GREEDY_BLOCKS)
     greedy_kernel(const SampleParams p, int32_t slice_floats) {
-  __shared__ uint64_t words[kWarps];
+  __shared__ uint64_t words[kGreedyWarps];
   __shared__ uint64_t board[kMaxParts];
-  wait_for_previous();
   let_next_start();
+  wait_for_previous();
   const int32_t slot = p.samples[blockIdx.y].slot;  // negative: padding, of all parts
   const int32_t begin = min(static_cast<int32_t>(part_rank()) * slice_floats, p.vocab);
   const int32_t count = min(slice_floats, p.vocab - begin);
@@ -37,16 +39,16 @@ __global__ void __launch_bounds__(kThreads, kUnroll == 4 ? 3 : 2)
   Best best;
   const auto take = [&](float z, int32_t id) { best.take(fmaxf(z, minus_inf()), id); };  // no NaN
   const int32_t wide = reinterpret_cast<uintptr_t>(from) % 16 == 0 ? count / 4 * 4 : 0;
-  for (int start = threadIdx.x * 4; start < wide; start += kThreads * 4 * kUnroll) {
+  for (int start = threadIdx.x * 4; start < wide; start += kGreedyThreads * 4 * kUnroll) {
     float4 v[kUnroll];
 #pragma unroll
     for (int j = 0; j < kUnroll; ++j) {
-      const int i = start + j * kThreads * 4;
+      const int i = start + j * kGreedyThreads * 4;
       if (i < wide) v[j] = __ldcg(reinterpret_cast<const float4*>(from + i));
     }
 #pragma unroll
     for (int j = 0; j < kUnroll; ++j) {
-      const int i = start + j * kThreads * 4;
+      const int i = start + j * kGreedyThreads * 4;
       if (i >= wide) break;
       take(v[j].x, begin + i);
       take(v[j].y, begin + i + 1);
@@ -54,7 +56,8 @@ __global__ void __launch_bounds__(kThreads, kUnroll == 4 ? 3 : 2)
       take(v[j].w, begin + i + 3);
     }
   }
-  for (int i = wide + threadIdx.x; i < count; i += kThreads) take(__ldcg(from + i), begin + i);
+  for (int i = wide + threadIdx.x; i < count; i += kGreedyThreads)
+    take(__ldcg(from + i), begin + i);
   best.z += 0.f;  // -0 and +0 are one value
   uint64_t key = best.key();
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
@@ -66,9 +69,9 @@ __global__ void __launch_bounds__(kThreads, kUnroll == 4 ? 3 : 2)
   if (lane == 0) words[warp] = key;
   __syncthreads();
   if (warp == 0) {
-    key = words[lane % kWarps];
+    key = words[lane % kGreedyWarps];
 #pragma unroll
-    for (int step = kWarps / 2; step > 0; step /= 2) {
+    for (int step = kGreedyWarps / 2; step > 0; step /= 2) {
       key = larger(key, __shfl_xor_sync(kFullWarp, key, step));
     }
     if (lane == 0) *of_part(&board[part_rank()], 0) = key;
@@ -95,7 +98,7 @@ cudaError_t greedy(const SampleParams& p, const Launch& launch) {
   return launch_kernel(
       greedy_kernel,
       {.grid = dim3(static_cast<unsigned>(layout.parts), static_cast<unsigned>(p.rows)),
-       .threads = kThreads,
+       .threads = kGreedyThreads,
        .cluster = layout.parts},
       launch, p, layout.slice);
 }

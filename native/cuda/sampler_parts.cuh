@@ -21,7 +21,6 @@ static_assert(kListMax == 2 * kThreads);
 struct Bound {
   double before;  // in better bins
   double inside;  // in this bin
-  double total;   // in all bins
   double goal;
   int32_t bin;
   int32_t found;  // 0: the bins hold less than the goal

@@ -16,18 +16,26 @@ __device__ inline float log_probability(float z, float max, double total) {
   return static_cast<float>(static_cast<double>(z) - log_total(max, total));
 }
 
-// Writes the `top` best entries of row `row`, ties by lower id.
-__device__ inline void write_top(Shared& s, int& turn, const Slice& slice, float max, double total,
-                                 int32_t top, int64_t row, const TokenOutputs& out) {
+// Writes the `top` best entries of row `row`, ties by lower id. `mine`: the thread's best key.
+__device__ inline void write_top(Shared& s, int& turn, const Slice& slice, uint64_t mine, float max,
+                                 double total, int32_t top, int64_t row, const TokenOutputs& out) {
   int n = 0;
   if (top > 0) {
     const Everything all = {slice, max};
+    const Filter none = {.max = max, .inverse_temperature = 1.f, .reach = -minus_inf()};
     const ByLogit order;
-    const Bound bound = locate<true>(s, all, order, 0, 0., static_cast<double>(top), -1.);
-    if (bound.before + bound.inside <= kListMax) {
-      n = gather(s, turn, all, order, [&](const Entry& e) { return order.bin(e) <= bound.bin; });
+    const auto goal = static_cast<double>(top);
+    Bound bound = locate<Weigh::kCount>(s, Own{none, mine}, order, 0, 0., goal);
+    const auto up_to_bin = [&](const Entry& e) { return order.bin(e) <= bound.bin; };
+    n = kListMax + 1;
+    if (bound.found != 0) {
+      n = gather(s, turn, all, order, up_to_bin);
     } else {
-      const uint64_t last = last_key<true>(s, turn, all, order, 0, bound);
+      parts_sync();
+    }
+    if (n > kListMax) {
+      bound = locate<Weigh::kCount>(s, all, order, 0, 0., goal);
+      const uint64_t last = last_key<Weigh::kCount>(s, turn, all, order, 0, bound);
       n = gather(s, turn, all, order, [&](const Entry& e) { return e.key() >= last; });
     }
   }

@@ -9,8 +9,10 @@
 //
 // What lies in that bin goes to a list in part 0, which is sorted. A bin with more entries than the
 // list holds is cut again by ranges of keys. Counts and masses are integers in the bins, so that
-// the order in which threads add them does not matter. Masses have up to 34 bits relative to the
-// heaviest entry that a bin can hold.
+// the order in which threads add them does not matter.
+//
+// For few entries it is enough to bin each thread's best one: a bin that k of them reach is reached
+// by k entries, and hardly more lie in front of it.
 #pragma once
 #include "sampler_row.cuh"
 
@@ -64,6 +66,19 @@ struct Kept {
   }
 };
 
+// Visits the best entry of each thread, when the filter keeps it.
+struct Own {
+  const Filter& f;
+  uint64_t key;  // 0: the thread has none
+
+  template <class Body>
+  __device__ void operator()(const Body& body) const {
+    const float z = logit_of(key);
+    const Entry e = {z, (f.max - z) * f.inverse_temperature, static_cast<uint32_t>(id_of(key))};
+    if (key != 0 && keeps(f, e)) body(e);
+  }
+};
+
 // Visits every entry, those at -inf too.
 struct Everything {
   const Slice& slice;
@@ -108,7 +123,11 @@ struct ByRange {
   __device__ int depth(int) const { return fixed_depth; }
 };
 
-// Masses in bins: mass * 2^exponent is at most 1, split into two words of `bits` bits.
+// What bins add up. Masses are scaled by 2^exponent, so that the heaviest entry that a bin can hold
+// is at most 1, and rounded to words of `bits` bits. One word finds the bin within some 4e-6 of the
+// mass, two are exact for f32.
+enum class Weigh { kCount, kMass, kFineMass };
+
 __device__ inline int exponent_of(int depth) { return depth * 1313 >> 16; }  // log2(e) / 72
 __device__ inline float power_of_two(int exponent) {
   return __uint_as_float(static_cast<uint32_t>(127 + exponent) << 23);
@@ -118,36 +137,41 @@ __device__ inline int word_bits(int32_t slice_padded) {
   return min(17, __clz(slice_padded | 1) - 1);
 }
 
-template <bool kCount, class Order>
+template <Weigh kWeigh, class Order>
 __device__ double bin_value(const Shared& s, const Order& order, int bin, int bits) {
-  if constexpr (kCount) {
+  if constexpr (kWeigh == Weigh::kCount) {
     return static_cast<double>(s.low()[bin]);
   } else {
-    const double words = static_cast<double>(s.high()[bin]) * power_of_two(bits) + s.low()[bin];
-    return words * power_of_two(-exponent_of(order.depth(bin)) - 2 * bits);
+    double words = static_cast<double>(s.high()[bin]);
+    if (kWeigh == Weigh::kFineMass) words += s.low()[bin] * power_of_two(-bits);
+    return words * power_of_two(-exponent_of(order.depth(bin)) - bits);
   }
 }
 
-// Fills the bins of all parts and finds where `base` plus the bins reaches the goal: `goal`, or
-// when `share` >= 0 that share of the total. Between two calls there must be a parts_sync().
-template <bool kCount, class Visit, class Order>
+// Fills the bins of all parts and finds where `base` plus the bins reaches the goal. Between two
+// calls there must be a parts_sync().
+template <Weigh kWeigh, class Visit, class Order>
 __device__ Bound locate(Shared& s, const Visit& visit, const Order& order, int bits, double base,
-                        double goal, double share) {
+                        double goal) {
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   for (int i = threadIdx.x; i < kBins; i += kThreads) {
-    s.low()[i] = 0;
-    if (!kCount) s.high()[i] = 0;
+    if (kWeigh != Weigh::kMass) s.low()[i] = 0;
+    if (kWeigh != Weigh::kCount) s.high()[i] = 0;
   }
   __syncthreads();
   visit([&](const Entry& e) {
     const int bin = order.bin(e);
     if (bin < 0) return;
-    if constexpr (kCount) {
+    if constexpr (kWeigh == Weigh::kCount) {
       atomicAdd(s.low() + bin, 1u);
+      return;
+    }
+    const float scale = power_of_two(bits);
+    const float most = power_of_two(exponent_of(order.depth(bin)));
+    const float x = fminf(mass_of(e.spread) * most, 1.f) * scale;
+    if constexpr (kWeigh == Weigh::kMass) {
+      atomicAdd(s.high() + bin, __float2uint_rn(x));
     } else {
-      const float scale = power_of_two(bits);
-      const float most = power_of_two(exponent_of(order.depth(bin)));
-      const float x = fminf(mass_of(e.spread) * most, 1.f) * scale;
       const float whole = floorf(x);
       atomicAdd(s.high() + bin, __float2uint_rz(whole));
       atomicAdd(s.low() + bin, __float2uint_rn((x - whole) * scale));
@@ -157,7 +181,7 @@ __device__ Bound locate(Shared& s, const Visit& visit, const Order& order, int b
 #pragma unroll
   for (int j = 0; j < kGroups / kWarps; ++j) {
     const int group = warp + j * kWarps;
-    double total = bin_value<kCount>(s, order, group * kWarp + lane, bits);
+    double total = bin_value<kWeigh>(s, order, group * kWarp + lane, bits);
 #pragma unroll
     for (int step = kWarp / 2; step > 0; step /= 2) {
       total += __shfl_xor_sync(kFullWarp, total, step);
@@ -184,9 +208,8 @@ __device__ Bound locate(Shared& s, const Visit& visit, const Order& order, int b
     const double after = warp_prefix(pair[0] + pair[1], total);
     double before = __shfl_up_sync(kFullWarp, after, 1);
     before = base + (lane == 0 ? 0. : before);
-    if (share >= 0) goal = share * (base + total);
     const unsigned reached = __ballot_sync(kFullWarp, base + after >= goal);
-    Bound b = {.before = 0, .inside = 0, .total = base + total, .goal = goal, .bin = 0, .found = 0};
+    Bound b = {.before = 0, .inside = 0, .goal = goal, .bin = 0, .found = 0};
     if (reached != 0) {
       const int at = __ffs(static_cast<int>(reached)) - 1;
       const bool first = before + pair[0] >= goal;
@@ -196,7 +219,7 @@ __device__ Bound locate(Shared& s, const Visit& visit, const Order& order, int b
       double value = 0, values[kMaxParts];
 #pragma unroll
       for (uint32_t r = 0; r < kMaxParts; ++r) {
-        values[r] = bin_value<kCount>(*of_part(&s, r < parts ? r : 0), order, bin, bits);
+        values[r] = bin_value<kWeigh>(*of_part(&s, r < parts ? r : 0), order, bin, bits);
       }
 #pragma unroll
       for (uint32_t r = 0; r < kMaxParts; ++r) {
@@ -322,11 +345,18 @@ __device__ inline int first_entry(Shared& s, int n, bool first, bool second) {
 }
 
 // The key of the last entry that belongs to the best that reach the bound's goal.
-template <bool kCount, class Visit, class Order>
+template <Weigh kWeigh, class Visit, class Order>
 __device__ uint64_t last_key(Shared& s, int& turn, const Visit& visit, const Order& order, int bits,
                              Bound bound) {
   const int bin = bound.bin, depth = order.depth(bin);
-  int n = gather(s, turn, visit, order, [&](const Entry& e) { return order.bin(e) == bin; });
+  float better = 0.f;
+  int n = gather(s, turn, visit, order, [&](const Entry& e) {
+    const int here = order.bin(e);
+    if (kWeigh == Weigh::kMass && here < bin) better += mass_of(e.spread);
+    return here == bin;
+  });
+  // One word only found the bin: this is exact.
+  if (kWeigh == Weigh::kMass) bound.before = sum_of_parts(s, turn, static_cast<double>(better));
   if (n > kListMax) {
     uint64_t highest = 0, inverse = 0;  // of the bin; the largest inverse is the lowest key
     visit([&](const Entry& e) {
@@ -340,7 +370,9 @@ __device__ uint64_t last_key(Shared& s, int& turn, const Visit& visit, const Ord
     while (n > kListMax) {  // each round narrows the range by 2^11; keys differ
       const int shift = max(0, 64 - __clzll(static_cast<long long>(highest - lowest)) - 11);
       const ByRange<Order> range = {order, highest, lowest, shift, depth};
-      bound = locate<kCount>(s, visit, range, bits, bound.before, bound.goal, -1.);
+      const Bound next = locate<kWeigh>(s, visit, range, bits, bound.before, bound.goal);
+      if (next.found == 0) return lowest;  // by rounding: all of them
+      bound = next;
       highest -= static_cast<uint64_t>(bound.bin) << shift;
       const uint64_t step = (uint64_t{1} << shift) - 1;
       lowest = highest - lowest > step ? highest - step : lowest;
@@ -354,7 +386,7 @@ __device__ uint64_t last_key(Shared& s, int& turn, const Visit& visit, const Ord
   if (part_rank() == 0) {
     sort_list(s, n);
     int at;
-    if constexpr (kCount) {
+    if constexpr (kWeigh == Weigh::kCount) {
       at = min(n, static_cast<int>(bound.goal - bound.before)) - 1;
     } else {
       double upto[2];

@@ -78,8 +78,8 @@ __device__ void apply_block_sets(const DeviceSlots& t, const BlockSet* sets, int
 
 __global__ void __launch_bounds__(kThreads)
     apply_slots_kernel(const DeviceSlots t, const int32_t* words, const int32_t* index) {
-  wait_for_previous();
   let_next_start();
+  wait_for_previous();
   const PlanHeader& header = *reinterpret_cast<const PlanHeader*>(words);
   if (blockIdx.x == 0) {
     apply_block_sets(t, reinterpret_cast<const BlockSet*>(words + index[1]), header.num_block_sets);
@@ -95,8 +95,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void gather_tokens_kernel(const DeviceSlots t, const GatherTokensParams p) {
-  wait_for_previous();
   let_next_start();
+  wait_for_previous();
   const int32_t i = blockIdx.x * kGatherThreads + threadIdx.x;
   if (i >= p.num_tokens) return;
   int32_t id = -1, position = -1, row = 0, slot = 0;

@@ -28,20 +28,14 @@
 namespace inferd::cuda {
 namespace {
 
-#ifndef INFERD_SMALL_GEMM_WARPS
-#define INFERD_SMALL_GEMM_WARPS 8
-#endif
-#ifndef INFERD_SMALL_GEMM_PIECES
-#define INFERD_SMALL_GEMM_PIECES 48
-#endif
-constexpr int kWarps = INFERD_SMALL_GEMM_WARPS, kThreads = kWarps * kWarp;
 constexpr int kTileRows = 16, kPiece = 128;  // columns of a piece
 constexpr int kChunks = 8;                   // 16-byte chunks a lane and piece: 4 of each row
 constexpr int kPitch = kTileRows + 1;
+constexpr int kStages = 2;  // more leave less L1 for x, and are slower
 
-template <int kStages, int kTokenTiles>
+template <int kWarps, int kTokenTiles>
 constexpr size_t shared_bytes() {
-  return static_cast<size_t>(kStages) * kThreads * kChunks * 16 +
+  return static_cast<size_t>(kStages) * kWarps * kWarp * kChunks * 16 +
          2 * kWarps * kTokenTiles * 8 * kPitch * sizeof(float);
 }
 
@@ -66,8 +60,10 @@ __device__ uint4 load_x(const void* p) {
   return v;
 }
 
-template <typename T, typename Y, int kStages, int kTokenTiles>
-__global__ void __launch_bounds__(kThreads, 1) small_gemm_kernel(const GemmArgs p) {
+template <typename T, typename Y, int kWarps, int kTokenTiles>
+__global__ void __launch_bounds__(kWarps* kWarp, 1) small_gemm_kernel(const GemmArgs p) {
+  constexpr int kThreads = kWarps * kWarp;
+  let_next_start();
   extern __shared__ uint4 shared[];
   uint4* queue = shared + threadIdx.x;  // chunk c of stage s at (s * kChunks + c) * kThreads
   float* sums = reinterpret_cast<float*>(shared + kStages * kChunks * kThreads);
@@ -88,11 +84,16 @@ __global__ void __launch_bounds__(kThreads, 1) small_gemm_kernel(const GemmArgs 
       const T* from8 = weights + static_cast<int64_t>(high ? row + 8 : 0) * p.k + at;
       uint4* to = queue + fetch_stage * kChunks * kThreads;
 #pragma unroll
-      for (int c = 0; c < 4; ++c) {
+      for (int i = 0; i < kChunks; ++i) {
+#ifdef INFERD_ORDER_LINES
+        const int c = (i & 1) | (i >> 1 & 2), second = i >> 1 & 1;
+#else
+        const int c = i >> 1, second = i & 1;
+#endif
         const bool inside = at + c * 32 < p.k;
-        stream16(to + 2 * c * kThreads, inside ? from + c * 32 : weights, low && inside, policy);
-        stream16(to + (2 * c + 1) * kThreads, inside ? from8 + c * 32 : weights, high && inside,
-                 policy);
+        const T* source = (second ? from8 : from) + c * 32;
+        stream16(to + (2 * c + second) * kThreads, inside ? source : weights,
+                 (second ? high : low) && inside, policy);
       }
       if (++fetch_piece == pieces) {
         fetch_piece = 0;
@@ -104,7 +105,6 @@ __global__ void __launch_bounds__(kThreads, 1) small_gemm_kernel(const GemmArgs 
   };
   for (int i = 0; i < kStages; ++i) fetch();
   wait_for_previous();
-  let_next_start();
 
   // x of the next piece is on its way while this one is multiplied.
   uint4 b[kTokenTiles][4], next[kTokenTiles][4];
@@ -168,16 +168,15 @@ __global__ void __launch_bounds__(kThreads, 1) small_gemm_kernel(const GemmArgs 
   }
 }
 
-template <typename T, typename Y, int kStages>
+template <typename T, typename Y, int kWarps>
 cudaError_t dispatch(const GemmArgs& p, int blocks, const Launch& launch) {
-  const LaunchShape shape = {.grid = dim3(static_cast<unsigned>(blocks)), .threads = kThreads};
-  LaunchShape sized = shape;
+  LaunchShape shape = {.grid = dim3(static_cast<unsigned>(blocks)), .threads = kWarps * kWarp};
   if (p.m <= 8) {
-    sized.shared_bytes = shared_bytes<kStages, 1>();
-    return launch_kernel(small_gemm_kernel<T, Y, kStages, 1>, sized, launch, p);
+    shape.shared_bytes = shared_bytes<kWarps, 1>();
+    return launch_kernel(small_gemm_kernel<T, Y, kWarps, 1>, shape, launch, p);
   }
-  sized.shared_bytes = shared_bytes<kStages, 2>();
-  return launch_kernel(small_gemm_kernel<T, Y, kStages, 2>, sized, launch, p);
+  shape.shared_bytes = shared_bytes<kWarps, 2>();
+  return launch_kernel(small_gemm_kernel<T, Y, kWarps, 2>, shape, launch, p);
 }
 
 template <typename T, typename Y>
@@ -193,11 +192,9 @@ cudaError_t dispatch(const GemmArgs& p, const Launch& launch) {
   if (error != cudaSuccess) return error;
   const int tiles = (p.n + kTileRows - 1) / kTileRows;
   const int blocks = tiles < multiprocessors ? tiles : multiprocessors;
-  constexpr int kMost = INFERD_SMALL_GEMM_PIECES / kWarps;
-  if (static_cast<size_t>(most_shared) >= shared_bytes<kMost, 2>()) {
-    return dispatch<T, Y, kMost>(p, blocks, launch);
-  }
-  return dispatch<T, Y, 16 / kWarps>(p, blocks, launch);
+  return static_cast<size_t>(most_shared) >= shared_bytes<16, 2>()
+             ? dispatch<T, Y, 16>(p, blocks, launch)
+             : dispatch<T, Y, 8>(p, blocks, launch);
 }
 
 template <typename T>

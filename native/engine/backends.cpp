@@ -30,7 +30,7 @@ std::unique_ptr<Backend> make_backend(const EngineOptions& options, DType weight
   for (const Entry& e : kBackends) {
     if (options.backend == e.name) return e.make(options, weights);
   }
-  throw Error(ErrorCode::kUnsupported, "There is no backend " + quoted(options.backend) + ".");
+  throw Error(ErrorCode::kUnsupported, "There is no backend " + in_quotes(options.backend) + ".");
 }
 
 }  // namespace inferd

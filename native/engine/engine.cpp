@@ -24,7 +24,7 @@ DType parse_dtype(const std::string& name, const char* option) {
   if (name == "f16") return DType::kF16;
   if (name == "bf16") return DType::kBF16;
   throw Error(ErrorCode::kUsage,
-              format("%s is %s; f32, f16 and bf16 are known.", option, quoted(name).c_str()));
+              format("%s is %s; f32, f16 and bf16 are known.", option, in_quotes(name).c_str()));
 }
 
 const char* dtype_name(DType t) {
@@ -47,11 +47,11 @@ void check_options(const EngineOptions& o) {
   check_option(o.sliding_window, 0, 1 << 24, "slidingWindow");
   for (const int32_t size : o.graph_sizes) check_option(size, 1, 65536, "graphSizes");
   if (o.quantization != "none" && o.quantization != "int8" && o.quantization != "int4") {
-    throw Error(ErrorCode::kUsage,
-                "quantization is " + quoted(o.quantization) + "; none, int8 and int4 are known.");
+    throw Error(ErrorCode::kUsage, "quantization is " + in_quotes(o.quantization) +
+                                       "; none, int8 and int4 are known.");
   }
   if (o.quantization != "none" && o.backend != "cpu") {
-    throw Error(ErrorCode::kUnsupported, "Quantized weights (" + quoted(o.quantization) +
+    throw Error(ErrorCode::kUnsupported, "Quantized weights (" + in_quotes(o.quantization) +
                                              ") are for the device \"cpu\" so far; use \"none\".");
   }
   if (o.rank != 0 || o.world_size != 1) {

@@ -110,7 +110,7 @@ ModelConfig read_common(const ConfigReader& r) {
   c.dtype = read_dtype(r);
   const std::string activation = r.string("hidden_act", "silu");
   if (activation != "silu" && activation != "swish")
-    r.unsupported("the activation " + quoted(activation) + " is not supported, only silu is");
+    r.unsupported("the activation " + in_quotes(activation) + " is not supported, only silu is");
   if (const Json* quantization = r.find("quantization_config"); quantization != nullptr) {
     r.unsupported("checkpoints that are already quantized (quantization_config) are not supported");
   }
@@ -142,7 +142,7 @@ std::vector<int32_t> chosen_windows(const ConfigReader& r, int32_t num_layers) {
     if (types != nullptr) {
       const std::string& type = types->array[i].string;
       if (type != "full_attention" && type != "sliding_attention")
-        r.unsupported("the layer type " + quoted(type) + " is not supported");
+        r.unsupported("the layer type " + in_quotes(type) + " is not supported");
       sliding = type == "sliding_attention";
     }
     if (sliding) windows[i] = all[i];

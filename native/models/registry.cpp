@@ -36,7 +36,7 @@ const Entry& find_model(const ConfigReader& reader) {
     if (name.empty() ? type == e.model_type : name == e.architecture) return e;
     known += (known.empty() ? "" : ", ") + std::string(e.architecture);
   }
-  reader.unsupported("the architecture " + quoted(name.empty() ? type : name) +
+  reader.unsupported("the architecture " + in_quotes(name.empty() ? type : name) +
                      " is not supported; inferd knows " + known);
 }
 

@@ -15,7 +15,7 @@ RopeConfig::Type read_type(const ConfigReader& r) {
   if (name == "linear") return RopeConfig::Type::kLinear;
   if (name == "llama3") return RopeConfig::Type::kLlama3;
   if (name == "longrope" || name == "su") return RopeConfig::Type::kLongRope;
-  r.unsupported("the rope type " + quoted(name) +
+  r.unsupported("the rope type " + in_quotes(name) +
                 " is not supported; default, linear, llama3 and longrope are");
 }
 

@@ -4,7 +4,8 @@
 //        test/gpu/sampler_test.cu native/cuda/sampler.cu native/cuda/sampler_greedy.cu
 //        native/cpu/sampler.cpp native/cpu/sampling_math.cpp native/cpu/kernels_reference.cpp
 //        -o sampler_test
-//   ./sampler_test [check|quick|bench]     quick: few rows, for compute-sanitizer
+//   ./sampler_test [check|quick|bench|greedy]     quick: few rows, for
+//   compute-sanitizer; greedy: times of plain greedy alone
 // A token that differs from the reference is a failure unless a limit or the draw was decided by
 // less than kSlack of the mass.
 #include <cstring>
@@ -376,7 +377,7 @@ void check_greedy_and_score(int32_t vocab, uint32_t seed, cudaStream_t stream) {
   }
 }
 
-void bench(cudaStream_t stream) {
+void bench(cudaStream_t stream, bool all) {
   constexpr int32_t kVocab = 128256;
   Device<uint8_t> big(size_t{2} << 30);
   big.fill(1);
@@ -404,6 +405,7 @@ void bench(cudaStream_t stream) {
       {"all with logprobs 20", 1, 0.9f, 0.9f, 50, true, true, 20, SampleHint::kAny}};
   std::printf("%-22s %10s %10s %10s %10s\n", "us", "1 row", "16 rows", "64 rows", "256 rows");
   for (const Kind& kind : kinds) {
+    if (!all && kind.hint != SampleHint::kPlainGreedy) continue;
     std::printf("%-22s", kind.name);
     for (int32_t count : {1, 16, 64, 256}) {
       std::vector<RowInput> rows;
@@ -451,7 +453,7 @@ int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "all";
   cudaStream_t stream;
   CHECK_CUDA(cudaStreamCreate(&stream));
-  if (what != "bench") {
+  if (what != "bench" && what != "greedy") {
     const int share = what == "quick" ? 8 : 1;
     Tally tally;
     uint32_t seed = 1;
@@ -474,6 +476,6 @@ int main(int argc, char** argv) {
         "%d tokens: %d differ from float64 within rounding, %d from the CPU sampler; %d failures\n",
         tally.tokens, tally.explained, tally.unlike_cpu, failures);
   }
-  if (what != "check" && what != "quick") bench(stream);
+  if (what != "check" && what != "quick") bench(stream, what != "greedy");
   return failures == 0 ? 0 : 1;
 }

@@ -28,10 +28,10 @@ export function privateEnv(): NodeJS.ProcessEnv & { readonly HOME: string } {
   return { HOME: home, XDG_RUNTIME_DIR: join(home, 'run'), ...(path === undefined ? {} : { PATH: path }) };
 }
 
-/** `sets`: "section.key=value", as for --set. */
+/** `sets`: "section.key=value", as for --set. On the CPU unless they say otherwise. */
 export async function startTestDaemon(sets: readonly string[] = []): Promise<TestDaemon> {
   const env = privateEnv();
-  const { config } = loadConfig({ sets: ['server.port=0', 'inference.threads=2', ...sets], env });
+  const { config } = loadConfig({ sets: ['server.port=0', 'inference.device=cpu', 'inference.threads=2', ...sets], env });
   const daemon = await startDaemon({ config, model: resolveModelFolder(config, env), log: silentLog, publish: true, signals: false, env });
   const { ws, http } = daemon.addresses;
   const control = await RpcSocket.open(ws);

@@ -10,12 +10,16 @@ export const isas: readonly string[] = addon.systemInfo().usableIsas;
 export interface Setup {
   readonly isa: string;
   readonly threads?: number;
+  readonly backend?: 'cpu' | 'cuda';
+  /** Type of activations on CUDA; bf16 when absent. */
+  readonly activation?: 'f16' | 'bf16';
 }
 
 type Arrays = OpCall['inputs'];
 
 export function runOp(setup: Setup, op: string, attrs: OpCall['attrs'], inputs: Arrays): Arrays {
-  return addon.runOp({ op, backend: 'cpu', isa: setup.isa, threads: setup.threads ?? 1, attrs, inputs });
+  const { isa, threads = 1, backend = 'cpu', activation } = setup;
+  return addon.runOp({ op, backend, isa, threads, attrs: activation === undefined ? attrs : { ...attrs, activation }, inputs });
 }
 
 /** A float output by name. */
