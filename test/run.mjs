@@ -17,7 +17,6 @@ if (files.length === 0) {
   process.stderr.write(`No test file has "${words.join('" or "')}" in its path.\n`);
   process.exit(64);
 }
-const { status } = spawnSync(process.execPath, ['--test', ...files], { stdio: 'inherit' });
 if (words.length === 0) {
   // Tests that need a CUDA device are never skipped silently. A file's calls of test() and it() count, loops as one.
   const gpu = readdirSync(join(here, 'gpu')).filter((file) => /_test\.cu$|\.test\.ts$/.test(file));
@@ -29,4 +28,5 @@ if (words.length === 0) {
     `Not run here: ${counted} GPU tests in ${gpu.length} files of test/gpu ("npm run test:gpu" on a machine with a GPU).\n`,
   );
 }
+const { status } = spawnSync(process.execPath, ['--test', ...files], { stdio: 'inherit' });
 process.exit(status ?? 1);
