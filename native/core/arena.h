@@ -18,7 +18,7 @@ namespace inferd {
 
 class Arena {
  public:
-  static constexpr int64_t kAlign = 64;  // a cache line, and the widest vector
+  static constexpr int64_t kAlign = 256;  // what cuBLASLt takes for granted; CPUs need 64
 
   // `base` null: measure only. Does not own the memory.
   explicit Arena(void* base) : base_(static_cast<std::byte*>(base)) {}

@@ -243,7 +243,8 @@ struct Consumer {
         if (thread == 0) barrier_arrive(&s.v_free[stage]);
         pack_probs();
       }
-      if (thread % kWarp == 0) barrier_arrive(&s.q_free[q]);  // each warp read the item
+      __syncwarp();  // every lane has read the item
+      if (thread % kWarp == 0) barrier_arrive(&s.q_free[q]);
       const int stage = at % kStages;
       barrier_wait(&s.v_full[stage], at / kStages & 1);
       clear_values(stage, turn, span);

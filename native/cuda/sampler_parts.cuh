@@ -26,7 +26,7 @@ struct Bound {
   int32_t found;  // 0: the bins hold less than the goal
 };
 
-struct Shared {
+struct alignas(16) Shared {
   uint64_t keys[kListMax];  // the list of candidates
   uint32_t bins[2 * kBins];
   float masses[kListMax];  // of the list
