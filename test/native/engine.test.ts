@@ -86,7 +86,8 @@ describe('the life of an engine', () => {
   });
 
   const refused: readonly (readonly [options: Record<string, unknown>, code: NativeError['code'], message: RegExp])[] = [
-    [{ backend: 'cuda' }, 'unsupported', /no CUDA backend/],
+    // What is missing depends on the machine: the library, the driver, or only this GPU.
+    [{ backend: 'cuda', deviceId: 63 }, 'unsupported', /no CUDA backend|No NVIDIA driver|GPU/],
     [{ backend: 'metal' }, 'unsupported', /no backend "metal"/],
     [{ isa: 'sse9' }, 'unsupported', /sse9/],
     [{ quantization: 'int2' }, 'usage', /quantization is "int2"; none, int8 and int4 are known/],
