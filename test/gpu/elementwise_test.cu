@@ -1,23 +1,20 @@
-// Norms, activations, rope and cache writes, embeddings, slot tables and block copies on a GPU:
-// correctness against float64 or exact host code, then times beside the machine's read bandwidth.
+// Norms, activations, rope and cache writes, and embeddings on a GPU: correctness against float64,
+// then times beside the machine's read bandwidth.
 //   nvcc -std=c++20 -O3 -Inative/cuda -Inative -gencode arch=compute_90a,code=sm_90a
-//        test/gpu/elementwise_test.cu native/cuda/{norm,activation,rope_kv,embedding,slots}.cu
-//        native/cuda/block_copy.cu -o elementwise_test
+//        test/gpu/elementwise_test.cu native/cuda/{norm,activation,rope_kv,embedding}.cu
+//        -o elementwise_test
 //   ./elementwise_test [check|bench]
 #include <cuda_fp8.h>
 
 #include <cstring>
-#include <map>
 #include <numeric>
 #include <random>
 
 #include "activation.h"
-#include "block_copy.h"
 #include "embedding.h"
 #include "gpu_test.cuh"
 #include "norm.h"
 #include "rope_kv.h"
-#include "slots.h"
 
 using namespace gpu_test;
 using namespace inferd;
@@ -270,214 +267,6 @@ void check_embedding(cudaStream_t stream) {
   expect(good, "embedding and gather_rows");
 }
 
-// Random plans on the device and on the host, compared after each.
-void check_slots(cudaStream_t stream) {
-  constexpr int32_t kSlots = 24, kLen = 2048, kBlocks = 700, kBias = 8, kMasked = 4;
-  struct Tables {
-    std::vector<int32_t> tokens, lengths, prompt_lens, blocks, bias_ids, num_bias, masked_ids,
-        num_masked;
-    std::vector<float> bias_values;
-    std::vector<SamplingRow> sampling;
-  } host;
-  host.tokens.resize(kSlots * kLen);
-  host.lengths.resize(kSlots);
-  host.prompt_lens.resize(kSlots);
-  host.blocks.resize(kSlots * kBlocks);
-  host.bias_ids.resize(kSlots * kBias);
-  host.bias_values.resize(kSlots * kBias);
-  host.num_bias.resize(kSlots);
-  host.masked_ids.resize(kSlots * kMasked);
-  host.num_masked.resize(kSlots);
-  host.sampling.resize(kSlots);
-  std::memset(host.sampling.data(), 0, sizeof(SamplingRow) * kSlots);
-  Device<int32_t> tokens(host.tokens), lengths(host.lengths), prompt_lens(host.prompt_lens),
-      blocks(host.blocks), bias_ids(host.bias_ids), num_bias(host.num_bias),
-      masked_ids(host.masked_ids), num_masked(host.num_masked);
-  Device<float> bias_values(host.bias_values);
-  Device<SamplingRow> sampling(host.sampling);
-  const DeviceSlots slots = {tokens.get(),      lengths.get(),  prompt_lens.get(),
-                             blocks.get(),      sampling.get(), bias_ids.get(),
-                             bias_values.get(), num_bias.get(), masked_ids.get(),
-                             num_masked.get(),  kSlots,         kLen,
-                             kBlocks,           kBias,          kMasked};
-  std::mt19937 random(5);
-  const auto pick = [&](int n) {
-    return static_cast<int32_t>(random() % static_cast<uint32_t>(n));
-  };
-  for (int round = 0; round < 60; ++round) {
-    std::vector<int32_t> words(16, 0);
-    words[3] = pick(3);
-    for (int i = 0; i < words[3]; ++i) words.push_back(i);
-    words[4] = round % 3 == 2 ? 0 : pick(12);
-    std::vector<int32_t> free_slots(kSlots);
-    std::iota(free_slots.begin(), free_slots.end(), 0);
-    std::shuffle(free_slots.begin(), free_slots.end(), random);
-    for (int i = 0; i < words[4]; ++i) {
-      NewSlotFixed fixed;
-      std::memset(&fixed, 0, sizeof(fixed));
-      fixed.slot = free_slots[static_cast<size_t>(i)];
-      fixed.fork_of = round % 3 == 1 && pick(2) == 0 ? pick(kSlots) : -1;
-      fixed.num_tokens = fixed.fork_of >= 0 ? 0 : pick(kLen);
-      fixed.prompt_len = pick(100);
-      fixed.num_bias = pick(kBias + 1);
-      fixed.num_masked = pick(kMasked + 1);
-      fixed.sampling.seed_lo = static_cast<uint32_t>(random());
-      fixed.sampling.sequence_index = pick(10);
-      fixed.sampling.top_p = 0.5f;
-      const auto* raw = reinterpret_cast<const int32_t*>(&fixed);
-      words.insert(words.end(), raw, raw + sizeof(fixed) / 4);
-      const int64_t s = fixed.slot;
-      if (fixed.fork_of >= 0) {
-        const int32_t length = host.lengths[static_cast<size_t>(fixed.fork_of)];
-        for (int32_t t = 0; t < length; ++t)
-          host.tokens[static_cast<size_t>(s * kLen + t)] =
-              host.tokens[static_cast<size_t>(fixed.fork_of * kLen + t)];
-        host.lengths[static_cast<size_t>(s)] = length;
-      } else {
-        host.lengths[static_cast<size_t>(s)] = fixed.num_tokens;
-      }
-      for (int32_t t = 0; t < fixed.num_tokens; ++t) {
-        words.push_back(pick(100000));
-        host.tokens[static_cast<size_t>(s * kLen + t)] = words.back();
-      }
-      for (int32_t b = 0; b < fixed.num_bias; ++b) {
-        const float bias = static_cast<float>(pick(100)) * 0.25f;
-        words.push_back(pick(5000));
-        host.bias_ids[static_cast<size_t>(s * kBias + b)] = words.back();
-        words.push_back(0);
-        std::memcpy(&words.back(), &bias, 4);
-        host.bias_values[static_cast<size_t>(s * kBias + b)] = bias;
-      }
-      for (int32_t m = 0; m < fixed.num_masked; ++m) {
-        words.push_back(pick(5000));
-        host.masked_ids[static_cast<size_t>(s * kMasked + m)] = words.back();
-      }
-      host.prompt_lens[static_cast<size_t>(s)] = fixed.prompt_len;
-      host.num_bias[static_cast<size_t>(s)] = fixed.num_bias;
-      host.num_masked[static_cast<size_t>(s)] = fixed.num_masked;
-      host.sampling[static_cast<size_t>(s)] = fixed.sampling;
-    }
-    words[5] = round % 4 == 3 ? 5000 : pick(40);
-    for (int i = 0; i < words[5]; ++i) {  // entries repeat: the later set holds
-      const int32_t slot = pick(kSlots), index = pick(round % 2 == 0 ? 5 : kBlocks),
-                    block = pick(1 << 20);
-      words.insert(words.end(), {slot, index, block});
-      host.blocks[static_cast<size_t>(slot) * kBlocks + index] = block;
-    }
-    std::vector<int32_t> index;
-    index_plan(words.data(), index);
-    Device<int32_t> device_words(words), device_index(index);
-    CHECK_CUDA(apply_slots(slots, device_words.get(), device_index.get(), Launch(stream, true)));
-    CHECK_CUDA(cudaStreamSynchronize(stream));
-    const bool same =
-        tokens.download() == host.tokens && lengths.download() == host.lengths &&
-        prompt_lens.download() == host.prompt_lens && blocks.download() == host.blocks &&
-        bias_ids.download() == host.bias_ids && bias_values.download() == host.bias_values &&
-        num_bias.download() == host.num_bias && masked_ids.download() == host.masked_ids &&
-        num_masked.download() == host.num_masked &&
-        std::memcmp(sampling.download().data(), host.sampling.data(),
-                    sizeof(SamplingRow) * kSlots) == 0;
-    expect(same, "apply_slots, plan " + std::to_string(round));
-  }
-  std::vector<PlanRow> rows;
-  std::vector<int32_t> offsets = {0};
-  for (int i = 0; i < 40; ++i) {
-    const int32_t count = i % 5 == 4 ? 0 : 1 + pick(i % 7 == 0 ? 300 : 3);
-    rows.push_back({pick(kSlots), pick(1000), count, 0});
-    offsets.push_back(offsets.back() + count);
-  }
-  const int32_t live = offsets.back(), padded = live + 77;
-  Device<PlanRow> device_rows(rows);
-  Device<int32_t> device_offsets(offsets), ids(padded), positions(padded), token_rows(padded),
-      token_slots(padded);
-  CHECK_CUDA(gather_tokens(slots,
-                           {device_rows.get(), device_offsets.get(), ids.get(), positions.get(),
-                            token_rows.get(), token_slots.get(), 40, padded},
-                           Launch(stream, true)));
-  CHECK_CUDA(cudaStreamSynchronize(stream));
-  const auto got_ids = ids.download(), got_positions = positions.download(),
-             got_rows = token_rows.download(), got_slots = token_slots.download();
-  bool good = true;
-  for (int r = 0; r < 40; ++r) {
-    for (int32_t i = 0; i < rows[r].count; ++i) {
-      const auto at = static_cast<size_t>(offsets[r] + i);
-      const int32_t p = rows[r].start + i;
-      good = good && got_rows[at] == r && got_slots[at] == rows[r].slot && got_positions[at] == p &&
-             got_ids[at] == host.tokens[static_cast<size_t>(rows[r].slot) * kLen + p];
-    }
-  }
-  for (auto at = static_cast<size_t>(live); at < static_cast<size_t>(padded); ++at) {
-    good = good && got_ids[at] == -1 && got_positions[at] == -1 && got_rows[at] == 0 &&
-           got_slots[at] == 0;
-  }
-  expect(good, "gather_tokens");
-}
-
-struct Pool {
-  Pool(int bases_, int blocks_, int64_t bytes_)
-      : num_bases(bases_),
-        blocks(blocks_),
-        bytes(bytes_),
-        memory(static_cast<size_t>(bases_) * blocks_ * bytes_),
-        bases(pointers()) {}
-  std::vector<void*> pointers() const {
-    std::vector<void*> out;
-    for (int i = 0; i < num_bases; ++i)
-      out.push_back(memory.get() + static_cast<int64_t>(i) * blocks * bytes);
-    return out;
-  }
-  BlockArrays arrays() const { return {bases.get(), num_bases, bytes}; }
-
-  int num_bases, blocks;
-  int64_t bytes;
-  Device<uint8_t> memory;
-  Device<void*> bases;
-};
-
-void check_blocks(cudaStream_t stream) {
-  for (int64_t bytes : {16, 1008, 32768}) {
-    Pool pool(6, 20, bytes);
-    std::vector<uint8_t> host(pool.memory.size());
-    for (size_t i = 0; i < host.size(); ++i) host[i] = static_cast<uint8_t>(i * 2654435761u >> 13);
-    pool.memory.upload(host);
-    const std::vector<BlockCopy> pairs = {{1, 2}, {2, 3}, {5, 1},
-                                          {7, 7}, {3, 9}, {0, 5}};  // chains
-    Device<BlockCopy> device_pairs(pairs);
-    CHECK_CUDA(copy_blocks(pool.arrays(), device_pairs.get(), static_cast<int32_t>(pairs.size()),
-                           Launch(stream, true)));
-    CHECK_CUDA(cudaStreamSynchronize(stream));
-    for (const BlockCopy& p : pairs) {
-      for (int b = 0; b < 6; ++b) {
-        std::memmove(&host[static_cast<size_t>((b * 20 + p.dst) * bytes)],
-                     &host[static_cast<size_t>((b * 20 + p.src) * bytes)],
-                     static_cast<size_t>(bytes));
-      }
-    }
-    expect(pool.memory.download() == host, "copy_blocks of " + std::to_string(bytes));
-
-    uint8_t* pinned = nullptr;
-    CHECK_CUDA(cudaMallocHost(&pinned, static_cast<size_t>(8 * 6 * bytes)));
-    const std::vector<BlockCopy> out = {{4, 7}, {19, 0}, {11, 3}}, in = {{7, 10}, {0, 12}, {3, 4}};
-    Device<BlockCopy> device_out(out), device_in(in);
-    CHECK_CUDA(swap_out(pool.arrays(), pinned, device_out.get(), 3, stream));
-    CHECK_CUDA(swap_in(pool.arrays(), pinned, device_in.get(), 3, stream));
-    CHECK_CUDA(cudaStreamSynchronize(stream));
-    bool good = true;
-    std::vector<uint8_t> want = host;
-    for (size_t i = 0; i < out.size(); ++i) {
-      for (int b = 0; b < 6; ++b) {
-        const uint8_t* from = &host[static_cast<size_t>((b * 20 + out[i].src) * bytes)];
-        good = good && std::memcmp(pinned + (out[i].dst * 6 + b) * bytes, from,
-                                   static_cast<size_t>(bytes)) == 0;
-        std::memcpy(&want[static_cast<size_t>((b * 20 + in[i].dst) * bytes)], from,
-                    static_cast<size_t>(bytes));
-      }
-    }
-    expect(good && pool.memory.download() == want, "swap of " + std::to_string(bytes));
-    cudaFreeHost(pinned);
-  }
-}
-
 template <typename T>
 void check_type(cudaStream_t stream) {
   for (int width : {8, 64, 192, 4096, 5120, 8200, 16384}) {
@@ -591,74 +380,6 @@ void bench(cudaStream_t stream) {
                        }),
          4.0 * 16384 * 4096);
   }
-  {
-    std::vector<int32_t> words(16, 0), index;
-    words[5] = 16;
-    for (int i = 0; i < 16; ++i) words.insert(words.end(), {i, 3, 7});
-    index_plan(words.data(), index);
-    Device<int32_t> device_words(words), device_index(index), blocks(256 * 64);
-    DeviceSlots slots = {};
-    slots.blocks = blocks.get();
-    slots.max_blocks = 64;
-    std::printf("apply_slots, 16 block sets %15.2f us\n", time_in_graph(stream, 40, 9, [&](int) {
-                  CHECK_CUDA(apply_slots(slots, device_words.get(), device_index.get(), stream));
-                }));
-  }
-  // Blocks of 16 tokens of Llama-3-8B in bf16: 64 arrays of 32 KB.
-  Pool pool(64, 256, 32768);
-  std::vector<BlockCopy> pairs;
-  for (int i = 0; i < 128; ++i) pairs.push_back({i * 2 % 256, 255 - i * 2 % 256});
-  Device<BlockCopy> device_pairs(pairs);
-  std::vector<BlockCopy> swaps;
-  for (int i = 0; i < 128; ++i) swaps.push_back({(i * 37) % 128, i});
-  Device<BlockCopy> device_swaps(swaps);
-  const double block_bytes = 64.0 * 32768;
-  line("copy 4 blocks, 64 arrays",
-       time_in_graph(
-           stream, 10, 9,
-           [&](int) { CHECK_CUDA(copy_blocks(pool.arrays(), device_pairs.get(), 4, stream)); }),
-       2 * 4 * block_bytes);
-  line("copy 128 blocks, 64 arrays",
-       time_in_graph(
-           stream, 3, 9,
-           [&](int) { CHECK_CUDA(copy_blocks(pool.arrays(), device_pairs.get(), 128, stream)); }),
-       2 * 128 * block_bytes);
-  uint8_t* pinned = nullptr;
-  CHECK_CUDA(cudaMallocHost(&pinned, static_cast<size_t>(128 * block_bytes)));
-  std::memset(pinned, 1, static_cast<size_t>(128 * block_bytes));
-  for (int n : {1, 16, 128}) {
-    char name[80];
-    std::snprintf(name, sizeof name, "swap out %d blocks", n);
-    line(name,
-         time_in_graph(stream, 2, 7,
-                       [&](int) {
-                         CHECK_CUDA(swap_out(pool.arrays(), pinned, device_swaps.get(), n, stream));
-                       }),
-         n * block_bytes);
-    std::snprintf(name, sizeof name, "swap in %d blocks", n);
-    line(name,
-         time_in_graph(stream, 2, 7,
-                       [&](int) {
-                         CHECK_CUDA(swap_in(pool.arrays(), pinned, device_swaps.get(), n, stream));
-                       }),
-         n * block_bytes);
-  }
-  const size_t all = static_cast<size_t>(128 * block_bytes);
-  line("memcpy out, one piece",
-       time_in_graph(stream, 2, 7,
-                     [&](int) {
-                       CHECK_CUDA(
-                           cudaMemcpyAsync(pinned, a.get(), all, cudaMemcpyDeviceToHost, stream));
-                     }),
-       128 * block_bytes);
-  line("memcpy in, one piece",
-       time_in_graph(stream, 2, 7,
-                     [&](int) {
-                       CHECK_CUDA(
-                           cudaMemcpyAsync(a.get(), pinned, all, cudaMemcpyHostToDevice, stream));
-                     }),
-       128 * block_bytes);
-  cudaFreeHost(pinned);
 }
 
 }  // namespace
@@ -670,8 +391,6 @@ int main(int argc, char** argv) {
   if (what != "bench") {
     check_type<__nv_bfloat16>(stream);
     check_type<__half>(stream);
-    check_slots(stream);
-    check_blocks(stream);
     std::printf("elementwise checks: %d failures\n", failures);
   }
   if (what != "check") bench(stream);
