@@ -230,6 +230,18 @@ class Backend {
   virtual void all_gather(Tensor out, const Tensor& part) { (void)out, (void)part; }
 
   // --- optional fused ops ---
+  // inout += x w^T (+ bias); `scratch` has the shape of inout.
+  virtual void linear_add(Tensor inout, Tensor scratch, const Tensor& x, const PackedWeight& w,
+                          const float* bias) {
+    linear(scratch, x, w, bias);
+    add(inout, scratch);
+  }
+  // out = silu(gate) * up, where x w^T (+ bias) = [gate | up]; `scratch` [n, 2d] may hold that.
+  virtual void linear_gated(Tensor out, Tensor scratch, const Tensor& x, const PackedWeight& w,
+                            const float* bias) {
+    linear(scratch, x, w, bias);
+    silu_mul(out, scratch);
+  }
   // inout += x; out = rms_norm(inout)
   virtual void add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const float* weight,
                             float eps) {

@@ -8,7 +8,9 @@ namespace inferd::cuda {
 
 enum class GemmOut { kHalf, kF32 };
 
-// y[m, n] = x[m, k] w[n, k]^T (+ bias) (+ y when `add_to_y`), accumulated in f32.
+// y[m, n] = x[m, k] w[n, k]^T (+ bias) (+ y when `add_to_y`), accumulated in f32. When `gated`, w is
+// [2 n, k] and y = silu(x w[0 .. n)^T) * (x w[n .. 2 n)^T), both factors plus their half of `bias`;
+// then y is of `type` and `add_to_y` is false.
 struct GemmArgs {
   Half type;  // of x and w
   GemmOut out;
@@ -17,9 +19,13 @@ struct GemmArgs {
   const void* w;  // [n, k] packed, 16-byte aligned
   void* y;        // of `type` or f32, row i at y + i * y_stride elements
   int64_t y_stride;
-  const void* bias;  // [n] of y's type, or null
+  const void* bias;  // [n], or [2 n] when gated, of y's type, or null
   bool add_to_y;
   int32_t m, n, k;
+  bool gated = false;
+  // Gated only: [m, 2 n] of `type`, packed, for ways that compute the product first; then out of
+  // use.
+  void* scratch = nullptr;
 };
 
 }  // namespace inferd::cuda

@@ -68,6 +68,14 @@ class Linear {
   void apply(Backend& backend, Tensor out, const Tensor& x) const {
     backend.linear(out, x, *weight_, bias_.data());
   }
+  // inout += y; `scratch` has the shape of inout.
+  void apply_add(Backend& backend, Tensor inout, Tensor scratch, const Tensor& x) const {
+    backend.linear_add(inout, scratch, x, *weight_, bias_.data());
+  }
+  // out [n, d] = silu(gate) * up, where y = [gate | up] is [n, 2d], as `scratch`.
+  void apply_gated(Backend& backend, Tensor out, Tensor scratch, const Tensor& x) const {
+    backend.linear_gated(out, scratch, x, *weight_, bias_.data());
+  }
 
  private:
   PackedWeight& weight(Backend& backend, int64_t cols, DType dtype);
