@@ -40,7 +40,11 @@ struct BackendInfo {
   bool host_memory;            // device pointers can be read by the host
   int32_t max_head_dim = 256;  // largest head_dim that rope_and_cache and attention take
   bool graphs = false;         // run_graph records and replays
+  int32_t ranks = 1;           // that all_reduce and all_gather meet
 };
+
+// Which op multiplies by a weight: what a backend tunes for.
+enum class LinearUse { kPlain, kAdd, kGated };
 
 // A linear weight in the backend's own layout (repacked for the instruction set or tensor cores).
 // Owned by the backend.
@@ -48,6 +52,7 @@ struct PackedWeight {
   int64_t rows = 0;  // output features
   int64_t cols = 0;  // input features
   DType dtype = DType::kF32;
+  LinearUse use = LinearUse::kPlain;  // set by its owner
   void* plain = nullptr;  // device memory of the whole weight where it is kept row-major
   virtual ~PackedWeight() = default;
 };

@@ -22,7 +22,7 @@ constexpr int kThreads = 256;
 template <Gate kGate>
 __device__ float gate_of(float x) {
   if constexpr (kGate == Gate::kSilu) {
-    return x / (1.f + __expf(-x));
+    return silu(x);
   } else {
     const float y = 0.7978845608f * (x + 0.044715f * x * x * x);
     return x - x / (1.f + __expf(2.f * y));

@@ -161,7 +161,7 @@ void CudaBackend::download(void* host, const void* device, size_t bytes) {
 
 PackedWeightPtr CudaBackend::make_weight(int64_t rows, int64_t cols, DType dtype) {
   PackedWeightPtr weight = new_weight(rows, cols, dtype);
-  weights_[{rows, cols}].push_back(weight->plain);
+  weights_.push_back(weight.get());
   refresh_free_bytes();
   return weight;
 }

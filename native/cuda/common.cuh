@@ -64,6 +64,8 @@ __device__ inline float fast_exp2(float x) {
   return y;
 }
 
+__device__ inline float silu(float x) { return x / (1.f + __expf(-x)); }
+
 __device__ inline float warp_sum(float x) {
 #pragma unroll
   for (int step = kWarp / 2; step > 0; step /= 2) x += __shfl_xor_sync(kFullWarp, x, step);

@@ -61,6 +61,10 @@ class CudaBackend final : public Backend {
   void rms_norm(Tensor out, const Tensor& x, const float* weight, float eps) override;
   void add(Tensor inout, const Tensor& x) override;
   void linear(Tensor out, const Tensor& x, const PackedWeight& w, const float* bias) override;
+  void linear_add(Tensor inout, Tensor scratch, const Tensor& x, const PackedWeight& w,
+                  const float* bias) override;
+  void linear_gated(Tensor out, Tensor scratch, const Tensor& x, const PackedWeight& w,
+                    const float* bias) override;
   void silu_mul(Tensor out, const Tensor& gate_up) override;
   void gather_rows(Tensor out, const Tensor& x, const int32_t* rows, int32_t n) override;
   void add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const float* weight,
@@ -105,6 +109,9 @@ class CudaBackend final : public Backend {
 
   StepSlot& slot_of(int done_slot);
   Launch launch() const { return {stream_.get(), major_ >= 9}; }
+  // `scratch`: for LinearUse::kGated.
+  void multiply(LinearUse use, const Tensor& out, const Tensor* scratch, const Tensor& x,
+                const PackedWeight& weight, const float* bias);
   const void* bias_of(const PackedWeight& weight, const float* bias, DType result);
   const int32_t* token_slots(const StepBatch& batch);
   void forget_batch();
@@ -129,8 +136,7 @@ class CudaBackend final : public Backend {
   StepSlot* current_ = nullptr;  // inside run_step
   GraphCache graphs_;
   std::unique_ptr<Gemm> gemm_;
-  // Weights made so far by [outputs, inputs], for tuning; the engine keeps them.
-  std::map<std::pair<int64_t, int64_t>, std::vector<const void*>> weights_;
+  std::vector<const PackedWeight*> weights_;  // made so far, for tuning; the engine keeps them
 
   RowPlan row_plan_;
   std::vector<PrefillTile> prefill_rows_;

@@ -8,9 +8,9 @@ namespace inferd::cuda {
 
 enum class GemmOut { kHalf, kF32 };
 
-// y[m, n] = x[m, k] w[n, k]^T (+ bias) (+ y when `add_to_y`), accumulated in f32. When `gated`, w is
-// [2 n, k] and y = silu(x w[0 .. n)^T) * (x w[n .. 2 n)^T), both factors plus their half of `bias`;
-// then y is of `type` and `add_to_y` is false.
+// y[m, n] = x[m, k] w[n, k]^T (+ bias) (+ y when `add_to_y`), accumulated in f32. When `gated`, w
+// is [2 n, k] and y = silu(x w[0 .. n)^T) * (x w[n .. 2 n)^T), both factors plus their half of
+// `bias`; then y is of `type` and `add_to_y` is false.
 struct GemmArgs {
   Half type;  // of x and w
   GemmOut out;

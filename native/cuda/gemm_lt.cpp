@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "activation.h"
-#include "small_gemm.h"
+#include "gemm_kernels.h"
 
 namespace inferd::cuda {
 namespace {
@@ -20,15 +20,25 @@ namespace {
 constexpr int kRounds = 5;  // medians of
 
 // What makes two calls the same problem for cuBLASLt.
-using Key = std::tuple<int32_t, int32_t, int32_t, Half, GemmOut, bool, bool>;
+using Key = std::tuple<int32_t, int32_t, int32_t, Half, GemmOut, bool, bool, bool>;
 
 Key key_of(const GemmArgs& p) {
-  return {gemm_row_step(p.m), p.n, p.k, p.type, p.out, p.bias != nullptr, p.add_to_y};
+  return {gemm_row_step(p.m), p.n, p.k, p.type, p.out, p.bias != nullptr, p.add_to_y, p.gated};
 }
 
-bool small_fits(const GemmArgs& p) {
-  return p.m <= kSmallGemmRows && p.k % 8 == 0 && p.x_stride % 8 == 0;
+// What cuBLASLt computes of `p`: all of it, or, gated, the product that the activation then reads.
+GemmArgs plain_part(const GemmArgs& p) {
+  GemmArgs plain = p;
+  if (!p.gated) return plain;
+  plain.gated = false;
+  plain.n = 2 * p.n;
+  plain.y = p.scratch;
+  plain.y_stride = plain.n;
+  return plain;
 }
+
+// Steps of up to this many rows are bound by memory and by what stands between two products.
+constexpr int32_t kPacedRows = 512;
 
 const char* text(cublasStatus_t status) {
   return status == CUBLAS_STATUS_SUCCESS ? nullptr : cublasLtGetStatusString(status);
@@ -101,13 +111,22 @@ int32_t gemm_row_step(int32_t m) {
 struct GemmLt::Impl {
   struct Entry {
     GemmChoice choice;
+    const GemmKernel* kernel = nullptr;
     cublasLtMatmulAlgo_t algorithm = {};
     bool has_algorithm = false;
+
+    void take_first_kernel(const GemmArgs& args) {
+      for (const GemmKernel& k : gemm_kernels()) {
+        if (k.variants(args) == 0) continue;
+        kernel = &k;
+        choice.kernel = k.name;
+        return;
+      }
+    }
   };
 
   cublasLtHandle_t handle = nullptr;
-  void* workspace = nullptr;
-  size_t workspace_bytes = 0;
+  GemmScratch scratch{};
   std::map<Key, Entry> entries;
 
   ~Impl() {
@@ -121,7 +140,7 @@ struct GemmLt::Impl {
     if (status == CUBLAS_STATUS_SUCCESS) {
       status = cublasLtMatmulPreferenceSetAttribute(&preference,
                                                     CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                    &workspace_bytes, sizeof(workspace_bytes));
+                                                    &scratch.bytes, sizeof(scratch.bytes));
     }
     found.resize(static_cast<size_t>(most));
     int count = 0;
@@ -135,22 +154,33 @@ struct GemmLt::Impl {
     return text(status);
   }
 
-  cublasStatus_t multiply(const GemmArgs& p, const void* w, Problem& problem,
+  // `plain` and `problem` are of plain_part(args).
+  cublasStatus_t multiply(const GemmArgs& plain, Problem& problem,
                           const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream) {
-    const float one = 1, beta = p.add_to_y ? 1 : 0;
-    return cublasLtMatmul(handle, &problem.matmul, &one, w, &problem.w, p.x, &problem.x, &beta, p.y,
-                          &problem.y, p.y, &problem.y, &algorithm, workspace, workspace_bytes,
-                          stream);
+    const float one = 1, beta = plain.add_to_y ? 1 : 0;
+    return cublasLtMatmul(handle, &problem.matmul, &one, plain.w, &problem.w, plain.x, &problem.x,
+                          &beta, plain.y, &problem.y, plain.y, &problem.y, &algorithm,
+                          scratch.memory, scratch.bytes, stream);
   }
 };
+
+// The activation after plain_part(args), where there is one.
+static const char* finish(const GemmArgs& args, const Launch& launch) {
+  if (!args.gated) return nullptr;
+  if (args.y_stride != args.n) return "a gated product needs packed rows";
+  return text(gated_mul(args.type, Gate::kSilu, args.y, args.scratch, args.m, args.n, launch));
+}
 
 GemmLt::GemmLt(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 GemmLt::~GemmLt() = default;
 
 const char* GemmLt::create(void* workspace, size_t workspace_bytes, std::unique_ptr<GemmLt>& out) {
   auto impl = std::make_unique<Impl>();
-  impl->workspace = workspace;
-  impl->workspace_bytes = workspace_bytes;
+  constexpr size_t kTicketBytes = kGemmTickets * sizeof(int32_t);
+  if (workspace_bytes < kTicketBytes) return "the workspace of products is too small";
+  impl->scratch = {static_cast<int32_t*>(workspace),
+                   static_cast<std::byte*>(workspace) + kTicketBytes,
+                   workspace_bytes - kTicketBytes};
   const char* error = text(cublasLtCreate(&impl->handle));
   if (error == nullptr) out.reset(new GemmLt(std::move(impl)));
   return error;
@@ -159,15 +189,18 @@ const char* GemmLt::create(void* workspace, size_t workspace_bytes, std::unique_
 const char* GemmLt::tune(const GemmArgs& args, std::span<const void* const> weights, int32_t most,
                          float budget_us, const Launch& launch) {
   if (weights.empty() || most < 1) return "tuning needs a weight and a candidate";
+  GemmArgs plain = plain_part(args);
   Problem problem;
   std::vector<cublasLtMatmulHeuristicResult_t> found;
-  const char* error = problem.describe(args);
+  const char* error = problem.describe(plain);
   if (error == nullptr) error = impl_->candidates(problem, most, found);
-  if (error != nullptr && !small_fits(args)) return error;
+  int32_t ours = 0;
+  for (const GemmKernel& kernel : gemm_kernels()) ours += kernel.variants(args);
+  if (error != nullptr && ours == 0) return error;
   Timer timer;
   if ((error = timer.create()) != nullptr) return error;
 
-  const bool paced = small_fits(args) && args.n >= 8;
+  const bool paced = args.m <= kPacedRows && args.n >= 8;
   // Median over kRounds of the mean of `repeat` calls; below 0 when the call is refused.
   size_t next = 0;
   const auto measure = [&](const auto& call, int repeat, int rounds) {
@@ -175,8 +208,8 @@ const char* GemmLt::tune(const GemmArgs& args, std::span<const void* const> weig
     for (int r = 0; r < rounds; ++r) {
       cudaEventRecord(timer.begin, launch.stream);
       for (int i = 0; i < repeat; ++i) {
-        // In a step a small kernel comes ahead of most linears, and the early start of the small
-        // GEMM is worth what it fetches beside that kernel.
+        // In a step a small kernel comes ahead of most linears, and the early start of a product
+        // is worth what it fetches beside that kernel.
         if (paced && add(args.type, args.y, args.y, 8, launch) != cudaSuccess) return -1.f;
         if (!call(weights[next++ % weights.size()])) return -1.f;
       }
@@ -187,9 +220,10 @@ const char* GemmLt::tune(const GemmArgs& args, std::span<const void* const> weig
     std::sort(times.begin(), times.begin() + rounds);
     return times[static_cast<size_t>(rounds / 2)] * 1000 / static_cast<float>(repeat);
   };
-  const float share = budget_us / static_cast<float>(found.size() + 1);
+  const float share = budget_us / static_cast<float>(static_cast<int32_t>(found.size()) + ours);
   Impl::Entry best;
-  const auto consider = [&](const auto& call, bool small, const cublasLtMatmulAlgo_t* algorithm) {
+  const auto consider = [&](const auto& call, const GemmKernel* kernel, int32_t variant,
+                            const cublasLtMatmulAlgo_t* algorithm) {
     if (measure(call, 1, 1) < 0) return;  // also loads the kernel
     const float once = measure(call, 2, 1);
     if (once < 0) return;
@@ -200,7 +234,9 @@ const char* GemmLt::tune(const GemmArgs& args, std::span<const void* const> weig
     if (algorithm != nullptr && best.choice.first_us == 0) best.choice.first_us = us;
     if (best.choice.us > 0 && us >= best.choice.us) return;
     best.choice.us = us;
-    best.choice.small = small;
+    best.kernel = kernel;
+    best.choice.kernel = kernel == nullptr ? nullptr : kernel->name;
+    best.choice.variant = variant;
     best.has_algorithm = algorithm != nullptr;
     if (algorithm != nullptr) best.algorithm = *algorithm;
   };
@@ -208,19 +244,23 @@ const char* GemmLt::tune(const GemmArgs& args, std::span<const void* const> weig
     if (candidate.state != CUBLAS_STATUS_SUCCESS) continue;
     consider(
         [&](const void* w) {
-          return impl_->multiply(args, w, problem, candidate.algo, launch.stream) ==
-                 CUBLAS_STATUS_SUCCESS;
+          plain.w = w;
+          return impl_->multiply(plain, problem, candidate.algo, launch.stream) ==
+                     CUBLAS_STATUS_SUCCESS &&
+                 finish(args, launch) == nullptr;
         },
-        false, &candidate.algo);
+        nullptr, 0, &candidate.algo);
   }
-  if (small_fits(args)) {
-    consider(
-        [&](const void* w) {
-          GemmArgs with = args;
-          with.w = w;
-          return small_gemm(with, launch) == cudaSuccess;
-        },
-        true, nullptr);
+  GemmArgs turn = args;
+  for (const GemmKernel& kernel : gemm_kernels()) {
+    for (int32_t v = 0; v < kernel.variants(args); ++v) {
+      consider(
+          [&](const void* w) {
+            turn.w = w;
+            return kernel.run(turn, v, impl_->scratch, launch) == cudaSuccess;
+          },
+          &kernel, v, nullptr);
+    }
   }
   if ((error = text(cudaGetLastError())) != nullptr) return error;
   if (best.choice.candidates == 0) return "no algorithm computed this shape";
@@ -230,19 +270,18 @@ const char* GemmLt::tune(const GemmArgs& args, std::span<const void* const> weig
 
 const char* GemmLt::run(const GemmArgs& args, const Launch& launch) {
   Impl::Entry& entry = impl_->entries[key_of(args)];
-  if (!entry.has_algorithm && !entry.choice.small) {
-    if (small_fits(args)) entry.choice.small = true;
-  }
-  if (entry.choice.small) return text(small_gemm(args, launch));
+  if (!entry.has_algorithm && entry.kernel == nullptr) entry.take_first_kernel(args);
+  // What a step of rows was measured with may refuse another stride.
+  if (entry.kernel != nullptr && entry.choice.variant < entry.kernel->variants(args))
+    return text(entry.kernel->run(args, entry.choice.variant, impl_->scratch, launch));
+  const GemmArgs plain = plain_part(args);
   Problem problem;
-  const char* error = problem.describe(args);
+  const char* error = problem.describe(plain);
   if (error != nullptr) return error;
   if (entry.has_algorithm) {
-    const cublasStatus_t status =
-        impl_->multiply(args, args.w, problem, entry.algorithm, launch.stream);
-    // An algorithm chosen for the full row step may refuse fewer rows or another stride.
+    const cublasStatus_t status = impl_->multiply(plain, problem, entry.algorithm, launch.stream);
     if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) {
-      return text(status);
+      return status == CUBLAS_STATUS_SUCCESS ? finish(args, launch) : text(status);
     }
   }
   std::vector<cublasLtMatmulHeuristicResult_t> found;
@@ -251,7 +290,8 @@ const char* GemmLt::run(const GemmArgs& args, const Launch& launch) {
     entry.algorithm = found[0].algo;
     entry.has_algorithm = true;
   }
-  return text(impl_->multiply(args, args.w, problem, found[0].algo, launch.stream));
+  error = text(impl_->multiply(plain, problem, found[0].algo, launch.stream));
+  return error == nullptr ? finish(args, launch) : error;
 }
 
 const GemmChoice* GemmLt::choice(const GemmArgs& args) const {

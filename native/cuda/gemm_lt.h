@@ -1,4 +1,4 @@
-// Linear layers of any size: cuBLASLt and the small GEMM, the faster of both for each shape.
+// Linear layers of any size: cuBLASLt and our own kernels, the fastest for each shape.
 //
 // One object a device, used by the executor thread alone. tune() measures at start and may wait for
 // the device; run() only enqueues and is safe under capture. No cuBLAS type is visible here, and
@@ -19,7 +19,8 @@ int32_t gemm_row_step(int32_t m);
 
 // How a shape is computed and what was measured for it.
 struct GemmChoice {
-  bool small = false;  // small_gemm, not cuBLASLt
+  const char* kernel = nullptr;  // one of ours; null: cuBLASLt
+  int32_t variant = 0;           // of `kernel`
   float us = 0;  // median, for few rows with a small kernel ahead; 0 when taken from the heuristic,
                  // not measured
   float first_us = 0;      // of the heuristic's first answer
@@ -30,21 +31,22 @@ struct GemmChoice {
 // failed.
 class GemmLt {
  public:
-  // `workspace`: device memory, 256-byte aligned, 32 MiB or more is best; owned by the caller and
-  // shared by all calls, which therefore belong to one stream.
+  // `workspace`: device memory, zeroed, 256-byte aligned, 32 MiB or more is best; owned by the
+  // caller and shared by all calls, which therefore belong to one stream.
   static const char* create(void* workspace, size_t workspace_bytes, std::unique_ptr<GemmLt>& out);
   ~GemmLt();
   GemmLt(const GemmLt&) = delete;
   GemmLt& operator=(const GemmLt&) = delete;
 
-  // Measures up to `most` of the heuristic's algorithms, and the small GEMM where it applies, for
-  // the shape of `args` and keeps the fastest for every call of that row step. `weights`: weights
-  // of that shape, used in turn so that L2 does not hold the next one. Overwrites y. Waits for the
-  // stream; spends about `budget_us` of device time.
+  // Measures up to `most` of the heuristic's algorithms, and the kernels of gemm_kernels.h that
+  // apply, for the shape of `args` and keeps the fastest for every call of that row step.
+  // `weights`: weights of that shape, used in turn so that L2 does not hold the next one.
+  // Overwrites y and scratch. Waits for the stream; spends about `budget_us` of device time.
   const char* tune(const GemmArgs& args, std::span<const void* const> weights, int32_t most,
                    float budget_us, const Launch& launch);
 
-  // Enqueues. An untuned shape takes the heuristic's first answer, or the small GEMM for few rows.
+  // Enqueues. An untuned shape takes the first kernel that computes it, else the heuristic's first
+  // answer.
   const char* run(const GemmArgs& args, const Launch& launch);
 
   // What run() would do for `args`; null when neither tuned nor run yet.

@@ -151,7 +151,24 @@ void CudaBackend::gather_rows(Tensor out, const Tensor& x, const int32_t* rows, 
 
 void CudaBackend::linear(Tensor out, const Tensor& x, const PackedWeight& weight,
                          const float* bias) {
-  if (x.cols() != weight.cols || out.cols() != weight.rows) {
+  multiply(LinearUse::kPlain, out, nullptr, x, weight, bias);
+}
+
+void CudaBackend::linear_add(Tensor inout, Tensor, const Tensor& x, const PackedWeight& weight,
+                             const float* bias) {
+  multiply(LinearUse::kAdd, inout, nullptr, x, weight, bias);
+}
+
+void CudaBackend::linear_gated(Tensor out, Tensor scratch, const Tensor& x,
+                               const PackedWeight& weight, const float* bias) {
+  multiply(LinearUse::kGated, out, &scratch, x, weight, bias);
+}
+
+void CudaBackend::multiply(LinearUse use, const Tensor& out, const Tensor* scratch, const Tensor& x,
+                           const PackedWeight& weight, const float* bias) {
+  const bool gated = use == LinearUse::kGated;
+  const int64_t outputs = gated ? weight.rows / 2 : weight.rows;
+  if (x.cols() != weight.cols || out.cols() != outputs) {
     throw Error(ErrorCode::kUsage,
                 format("linear of [%lld, %lld] got %lld inputs and %lld outputs",
                        static_cast<long long>(weight.rows), static_cast<long long>(weight.cols),
@@ -165,10 +182,12 @@ void CudaBackend::linear(Tensor out, const Tensor& x, const PackedWeight& weight
                       .y = out.data,
                       .y_stride = out.stride[0],
                       .bias = bias == nullptr ? nullptr : bias_of(weight, bias, out.dtype),
-                      .add_to_y = false,
+                      .add_to_y = use == LinearUse::kAdd,
                       .m = static_cast<int32_t>(x.rows()),
-                      .n = static_cast<int32_t>(weight.rows),
-                      .k = static_cast<int32_t>(weight.cols)};
+                      .n = static_cast<int32_t>(outputs),
+                      .k = static_cast<int32_t>(weight.cols),
+                      .gated = gated,
+                      .scratch = scratch == nullptr ? nullptr : scratch->data};
   gemm_->run(args, launch());
 }
 

@@ -1,4 +1,4 @@
-// 1. y = x w^T (+ bias) (+ y) for m <= 16 rows.
+// 1. y = x w^T (+ bias) (+ y) for m <= 16 rows; gated: y = silu(x w_gate^T) * (x w_up^T).
 // 2. x [m, k] and w [n, k] f16 or bf16, w packed, 16-byte aligned rows; y [m, n] of the same type
 //    or f32; bias [n] of y's type.
 // 3. One block a multiprocessor takes tiles of 16 rows of w in turn (32 for m > 8). Its 16 warps
@@ -13,6 +13,7 @@
 //    loads give, which a sum over k does not notice. The queues run on across tiles: while a block
 //    adds up its warps' sums for one tile, the weights of the next are on their way. They are full
 //    before the kernel waits for the one ahead of it.
+//    Gated, 8 of a tile's 16 rows are gate rows and 8 the up rows of the same outputs.
 // 4. Shared memory 128 KB ring and 17 KB sums (34 KB for m > 8); 8 warps and half of it where a
 //    block may have only 99 KB. Up to 128 registers. x comes through what is left of L1.
 // 5. f32 accumulation over k within a warp, then over warps in order; one rounding at the end.
@@ -77,7 +78,7 @@ __device__ uint4 load_x(const void* p) {
   return v;
 }
 
-template <typename T, typename Y, int kWarps, int kRowTiles, int kTokenTiles>
+template <typename T, typename Y, int kWarps, int kRowTiles, int kTokenTiles, bool kGated>
 __global__ void __launch_bounds__(kWarps* kWarp, 1) small_gemm_kernel(const GemmArgs p) {
   using S = Tile<kRowTiles, kTokenTiles>;
   constexpr int kThreads = kWarps * kWarp;
@@ -86,7 +87,8 @@ __global__ void __launch_bounds__(kWarps* kWarp, 1) small_gemm_kernel(const Gemm
   uint4* queue = shared + threadIdx.x;  // chunk c of stage s at (s * kChunks + c) * kThreads
   float* sums = reinterpret_cast<float*>(shared + kStages * kChunks * kThreads);
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
-  const int tiles = (p.n + S::kRows - 1) / S::kRows;
+  constexpr int kOutputs = kGated ? S::kRows / 2 : S::kRows;  // of a tile
+  const int tiles = (p.n + kOutputs - 1) / kOutputs;
   const int pieces = (p.k + kWarps * S::kPiece - 1) / (kWarps * S::kPiece);  // a warp and tile
   const T* weights = static_cast<const T*>(p.w);
   const T* x = static_cast<const T*>(p.x);
@@ -101,8 +103,9 @@ __global__ void __launch_bounds__(kWarps* kWarp, 1) small_gemm_kernel(const Gemm
       for (int step = 0; step < S::kSteps; ++step) {
 #pragma unroll
         for (int r = 0; r < S::kRowGroups; ++r) {
-          const int row = fetch_tile * S::kRows + r * 8 + g, column = at + step * 32;
-          const bool inside = row < p.n && column < p.k;
+          const int out = fetch_tile * kOutputs + (kGated ? r / 2 : r) * 8 + g;
+          const int row = kGated && r % 2 == 1 ? p.n + out : out, column = at + step * 32;
+          const bool inside = out < p.n && column < p.k;
           stream16(to + (step * S::kRowGroups + r) * kThreads,
                    inside ? weights + static_cast<int64_t>(row) * p.k + column : weights, inside,
                    policy);
@@ -173,17 +176,27 @@ __global__ void __launch_bounds__(kWarps* kWarp, 1) small_gemm_kernel(const Gemm
       }
     }
     __syncthreads();  // with two copies the other one is free: all have passed its sums
-    for (int i = threadIdx.x; i < S::kTokens * S::kRows; i += kThreads) {
-      const int token = i / S::kRows, row = i % S::kRows, out = tile * S::kRows + row;
+    for (int i = threadIdx.x; i < S::kTokens * kOutputs; i += kThreads) {
+      const int token = i / kOutputs, at = i % kOutputs, out = tile * kOutputs + at;
       if (token >= p.m || out >= p.n) continue;
-      const float* from = sums + (copy * kWarps * S::kTokens + token) * S::kPitch + row;
-      float sum = 0.f;
+      const auto total = [&](int row, int output) {
+        const float* from = sums + (copy * kWarps * S::kTokens + token) * S::kPitch + row;
+        float sum = 0.f;
 #pragma unroll
-      for (int w = 0; w < kWarps; ++w) sum += from[w * S::kTokens * S::kPitch];
+        for (int w = 0; w < kWarps; ++w) sum += from[w * S::kTokens * S::kPitch];
+        if (p.bias != nullptr) sum += to_float(static_cast<const Y*>(p.bias)[output]);
+        return sum;
+      };
       Y* y = static_cast<Y*>(p.y) + token * p.y_stride + out;
-      if (p.bias != nullptr) sum += to_float(static_cast<const Y*>(p.bias)[out]);
-      if (p.add_to_y) sum += to_float(*y);
-      *y = from_float<Y>(sum);
+      if constexpr (kGated) {
+        const int gate_row = at / 8 * 16 + at % 8;
+        const float gate = total(gate_row, out), up = total(gate_row + 8, p.n + out);
+        *y = from_float<Y>(silu(gate) * up);
+      } else {
+        float sum = total(at, out);
+        if (p.add_to_y) sum += to_float(*y);
+        *y = from_float<Y>(sum);
+      }
     }
     if constexpr (S::kCopies == 2) {
       copy ^= 1;
@@ -193,22 +206,31 @@ __global__ void __launch_bounds__(kWarps* kWarp, 1) small_gemm_kernel(const Gemm
   }
 }
 
-template <typename T, typename Y, int kWarps, int kRowTiles, int kTokenTiles>
-cudaError_t dispatch(const GemmArgs& p, int multiprocessors, const Launch& launch) {
+template <typename T, typename Y, int kWarps, int kRowTiles, int kTokenTiles, bool kGated>
+cudaError_t launch_tiles(const GemmArgs& p, int multiprocessors, const Launch& launch) {
   using S = Tile<kRowTiles, kTokenTiles>;
-  const int tiles = (p.n + S::kRows - 1) / S::kRows;
+  constexpr int kOutputs = kGated ? S::kRows / 2 : S::kRows;
+  const int tiles = (p.n + kOutputs - 1) / kOutputs;
   const int blocks = tiles < multiprocessors ? tiles : multiprocessors;
-  return launch_kernel(small_gemm_kernel<T, Y, kWarps, kRowTiles, kTokenTiles>,
+  return launch_kernel(small_gemm_kernel<T, Y, kWarps, kRowTiles, kTokenTiles, kGated>,
                        {.grid = dim3(static_cast<unsigned>(blocks)),
                         .threads = kWarps * kWarp,
                         .shared_bytes = S::shared_bytes(kWarps)},
                        launch, p);
 }
 
+template <typename T, typename Y, int kWarps, bool kGated>
+cudaError_t choose_tile(const GemmArgs& p, int multiprocessors, const Launch& launch) {
+  return p.m <= 8 ? launch_tiles<T, Y, kWarps, 1, 1, kGated>(p, multiprocessors, launch)
+                  : launch_tiles<T, Y, kWarps, 2, 2, kGated>(p, multiprocessors, launch);
+}
+
 template <typename T, typename Y, int kWarps>
 cudaError_t dispatch(const GemmArgs& p, int multiprocessors, const Launch& launch) {
-  return p.m <= 8 ? dispatch<T, Y, kWarps, 1, 1>(p, multiprocessors, launch)
-                  : dispatch<T, Y, kWarps, 2, 2>(p, multiprocessors, launch);
+  if constexpr (std::is_same_v<T, Y>) {
+    if (p.gated) return choose_tile<T, Y, kWarps, true>(p, multiprocessors, launch);
+  }
+  return choose_tile<T, Y, kWarps, false>(p, multiprocessors, launch);
 }
 
 template <typename T, typename Y>
@@ -236,7 +258,7 @@ cudaError_t dispatch_out(const GemmArgs& p, const Launch& launch) {
 
 cudaError_t small_gemm(const GemmArgs& p, const Launch& launch) {
   if (p.m < 1 || p.m > kSmallGemmRows || p.n < 1 || p.k < 8 || p.k % 8 != 0 ||
-      p.x_stride % 8 != 0) {
+      p.x_stride % 8 != 0 || (p.gated && (p.add_to_y || p.out == GemmOut::kF32))) {
     return cudaErrorInvalidValue;
   }
   return p.type == Half::kBF16 ? dispatch_out<__nv_bfloat16>(p, launch)

@@ -2,6 +2,9 @@
 // may have, with the model's own weights in turn, so that the second-level cache holds none.
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <tuple>
+#include <vector>
 
 #include "core/error.h"
 #include "cuda/cuda_backend.h"
@@ -34,40 +37,50 @@ constexpr int32_t kCandidates = 10, kCandidatesOfMany = 8;
 
 void CudaBackend::tune_products(const StepShape& shape) {
 #if INFERD_CUBLAS
-  int64_t widest_in = 0, widest_out = 0;
-  for (const auto& [size, weights] : weights_) {
-    widest_in = std::max(widest_in, size.second);
-    widest_out = std::max(widest_out, size.first == shape.vocab_size ? 0 : size.first);
+  // Weights of one size and use are one problem.
+  using Problem = std::tuple<int64_t, int64_t, LinearUse>;
+  std::map<Problem, std::vector<const void*>> problems;
+  int64_t widest_in = 0, widest_out = 0, gated_rows = 0;
+  for (const PackedWeight* w : weights_) {
+    problems[{w->rows, w->cols, w->use}].push_back(w->plain);
+    widest_in = std::max(widest_in, w->cols);
+    if (w->rows != shape.vocab_size) widest_out = std::max(widest_out, w->rows);
+    if (w->use == LinearUse::kGated) gated_rows = std::max(gated_rows, w->rows);
   }
   const int64_t rows = gemm_row_step(std::max(shape.max_tokens, 1));
   const int64_t logit_rows = gemm_row_step(std::max(shape.max_logit_rows, 1));
   const int64_t y_bytes = std::max(rows * widest_out * 2, logit_rows * shape.vocab_size * 4);
-  DeviceMemory x, y;
+  DeviceMemory x, y, scratch;
   try {
     x = allocate_device(static_cast<size_t>(rows * widest_in * 2));
     y = allocate_device(static_cast<size_t>(y_bytes));
+    scratch = allocate_device(static_cast<size_t>(std::max<int64_t>(rows * gated_rows * 2, 1)));
   } catch (const Error&) {
     return;  // a full GPU does without
   }
   check(fill_dummy_rows(x.get(), info_.activation, rows * widest_in, 1, stream_.get()), "tuning");
   const auto until = std::chrono::steady_clock::now() + kMostTime;
-  for (const auto& [size, weights] : weights_) {
-    const bool head = size.first == shape.vocab_size;
+  for (const auto& [problem, weights] : problems) {
+    const auto [weight_rows, cols, use] = problem;
+    const bool head = weight_rows == shape.vocab_size, gated = use == LinearUse::kGated;
     const int32_t most = head ? shape.max_logit_rows : shape.max_tokens;
+    const int64_t outputs = gated ? weight_rows / 2 : weight_rows;
     for (const int32_t m : row_steps(most)) {
       if (std::chrono::steady_clock::now() > until) return;
       const GemmArgs args{.type = half_,
                           .out = head ? GemmOut::kF32 : GemmOut::kHalf,
                           .x = x.get(),
-                          .x_stride = size.second,
+                          .x_stride = cols,
                           .w = weights[0],
                           .y = y.get(),
-                          .y_stride = size.first,
+                          .y_stride = outputs,
                           .bias = nullptr,
-                          .add_to_y = false,
+                          .add_to_y = use == LinearUse::kAdd,
                           .m = m,
-                          .n = static_cast<int32_t>(size.first),
-                          .k = static_cast<int32_t>(size.second)};
+                          .n = static_cast<int32_t>(outputs),
+                          .k = static_cast<int32_t>(cols),
+                          .gated = gated,
+                          .scratch = gated ? scratch.get() : nullptr};
       gemm_->tune(args, weights, m > kManyRows ? kCandidatesOfMany : kCandidates, kBudgetUs,
                   launch());
     }

@@ -91,26 +91,37 @@ void Decoder::describe(Layer& layer, int32_t index) {
 void Decoder::forward(const DecoderBuffers& b, const std::vector<KvLayer>& kv,
                       const SlotTables& slots, const StepBatch& batch) const {
   const int64_t tokens = batch.num_tokens;
-  const Tensor hidden = head_rows(b.hidden, tokens), normed = head_rows(b.normed, tokens),
-               delta = head_rows(b.delta, tokens);
+  const Tensor hidden = head_rows(b.hidden, tokens), normed = head_rows(b.normed, tokens);
   backend_.embed(hidden, embedding_.tensor(), batch.ids);
   backend_.rms_norm(normed, hidden, layers_[0]->input_norm.data(), config_.norm_eps);
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = *layers_[i];
     attention(layer, b, kv[i], config_.windows[i], slots, batch);
-    backend_.add_rms_norm(normed, hidden, delta, layer.post_norm.data(), config_.norm_eps);
+    backend_.rms_norm(normed, hidden, layer.post_norm.data(), config_.norm_eps);
     mlp(layer, b, tokens);
     const DeviceVector& next = i + 1 < layers_.size() ? layers_[i + 1]->input_norm : final_norm_;
-    backend_.add_rms_norm(normed, hidden, delta, next.data(), config_.norm_eps);
+    backend_.rms_norm(normed, hidden, next.data(), config_.norm_eps);
   }
 }
 
-// normed -> delta
+// hidden += linear(x), summed over the ranks.
+void Decoder::add_to_residual(const Linear& linear, const DecoderBuffers& b,
+                              const Tensor& x) const {
+  const Tensor hidden = head_rows(b.hidden, x.rows()), delta = head_rows(b.delta, x.rows());
+  if (backend_.info().ranks == 1) {
+    linear.apply_add(backend_, hidden, delta, x);
+    return;
+  }
+  linear.apply(backend_, delta, x);
+  backend_.all_reduce(delta);
+  backend_.add(hidden, delta);
+}
+
+// normed -> added to hidden
 void Decoder::attention(const Layer& layer, const DecoderBuffers& b, const KvLayer& kv,
                         int32_t window, const SlotTables& slots, const StepBatch& batch) const {
   const int64_t tokens = batch.num_tokens;
-  const Tensor qkv = head_rows(b.qkv, tokens), attended = head_rows(b.attended, tokens),
-               delta = head_rows(b.delta, tokens);
+  const Tensor qkv = head_rows(b.qkv, tokens), attended = head_rows(b.attended, tokens);
   layer.qkv.apply(backend_, qkv, head_rows(b.normed, tokens));
   backend_.rope_and_cache({.qkv = qkv,
                            .q_norm = layer.q_norm.data(),
@@ -128,18 +139,15 @@ void Decoder::attention(const Layer& layer, const DecoderBuffers& b, const KvLay
        .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim))),
        .window = window},
       slots, batch);
-  layer.output.apply(backend_, delta, attended);
-  backend_.all_reduce(delta);
+  add_to_residual(layer.output, b, attended);
 }
 
-// normed -> delta
+// normed -> added to hidden
 void Decoder::mlp(const Layer& layer, const DecoderBuffers& b, int64_t tokens) const {
-  const Tensor gate_up = head_rows(b.gate_up, tokens), activated = head_rows(b.activated, tokens),
-               delta = head_rows(b.delta, tokens);
-  layer.gate_up.apply(backend_, gate_up, head_rows(b.normed, tokens));
-  backend_.silu_mul(activated, gate_up);
-  layer.down.apply(backend_, delta, activated);
-  backend_.all_reduce(delta);
+  const Tensor activated = head_rows(b.activated, tokens);
+  layer.gate_up.apply_gated(backend_, activated, head_rows(b.gate_up, tokens),
+                            head_rows(b.normed, tokens));
+  add_to_residual(layer.down, b, activated);
 }
 
 Tensor Decoder::logits(const DecoderBuffers& b, const int32_t* rows, int32_t count) const {

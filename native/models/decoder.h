@@ -22,7 +22,7 @@ namespace inferd {
 struct DecoderBuffers {
   Tensor hidden;     // [max_tokens, hidden] the residual stream
   Tensor normed;     // [max_tokens, hidden] also the result of forward()
-  Tensor delta;      // [max_tokens, hidden] what a block adds to the residual
+  Tensor delta;      // [max_tokens, hidden] what a block adds to the residual, where that is apart
   Tensor qkv;        // [max_tokens, (heads + 2 kv_heads) * head_dim]
   Tensor attended;   // [max_tokens, heads * head_dim]
   Tensor gate_up;    // [max_tokens, 2 * intermediate]; shares memory with qkv and attended
@@ -58,12 +58,13 @@ class Decoder {
  private:
   struct Layer {
     DeviceVector input_norm, post_norm, q_norm, k_norm;
-    Linear qkv, output, gate_up, down;
+    Linear qkv, output{LinearUse::kAdd}, gate_up{LinearUse::kGated}, down{LinearUse::kAdd};
   };
   void describe(Layer& layer, int32_t index);
   void attention(const Layer& layer, const DecoderBuffers& b, const KvLayer& kv, int32_t window,
                  const SlotTables& slots, const StepBatch& batch) const;
   void mlp(const Layer& layer, const DecoderBuffers& b, int64_t tokens) const;
+  void add_to_residual(const Linear& linear, const DecoderBuffers& b, const Tensor& x) const;
 
   ModelConfig config_;
   Backend& backend_;

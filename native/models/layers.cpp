@@ -28,7 +28,10 @@ void DeviceVector::add(WeightList& list, const std::string& name, int64_t count,
 }
 
 PackedWeight& Linear::weight(Backend& backend, int64_t cols, DType dtype) {
-  if (weight_ == nullptr) weight_ = backend.make_weight(rows_, cols, dtype);
+  if (weight_ == nullptr) {
+    weight_ = backend.make_weight(rows_, cols, dtype);
+    weight_->use = use_;
+  }
   return *weight_;
 }
 

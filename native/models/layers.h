@@ -58,6 +58,8 @@ class DeviceVector {
 // were added (q, k, v; gate, up).
 class Linear {
  public:
+  explicit Linear(LinearUse use = LinearUse::kPlain) : use_(use) {}
+
   // A checkpoint tensor <name>.weight [rows, cols], and <name>.bias [rows] when `bias`.
   void add(WeightList& list, const std::string& name, int64_t rows, int64_t cols, bool bias);
   // The output head, kept as `dtype`; a tied one takes the rows of a table that is already in the
@@ -83,6 +85,7 @@ class Linear {
   PackedWeightPtr weight_;
   DeviceVector bias_;
   int64_t rows_ = 0;
+  LinearUse use_;
 };
 
 // The embedding table in the weights' dtype.

@@ -16,6 +16,7 @@ int main() {
     std::printf("read_gbs %.0f\n", read_ceiling(memory.get(), kBytes, stream));
   }
   Device<char> workspace(kWorkspace);
+  workspace.fill(0);
   Device<__nv_bfloat16> x(size_t{kSize} * kSize), w(x.size()), y(x.size());
   fill_noise<<<1024, 256, 0, stream>>>(x.get(), static_cast<int64_t>(x.size()), 1.f, 1);
   fill_noise<<<1024, 256, 0, stream>>>(w.get(), static_cast<int64_t>(w.size()), 1.f, 2);
