@@ -144,9 +144,13 @@ function limits(): { readGbs: number; gemmTflops: number } {
       '-o',
       program,
     ],
-    ...['test/gpu/limits.cu', 'native/cuda/small_gemm.cu', 'native/cuda/gemm_lt.cpp', 'native/cuda/gemm_kernels.cpp', 'native/cuda/activation.cu'].map((file) =>
-      join(root, file),
-    ),
+    ...[
+      'test/gpu/limits.cu',
+      'native/cuda/small_gemm.cu',
+      'native/cuda/gemm_lt.cpp',
+      'native/cuda/gemm_kernels.cpp',
+      'native/cuda/activation.cu',
+    ].map((file) => join(root, file)),
     ...[...library, `-Xlinker=-rpath,${folder}`],
   ]);
   const out = execFileSync(program, { encoding: 'utf8' });
