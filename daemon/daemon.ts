@@ -11,12 +11,13 @@
 
 import type { Server } from 'node:http';
 import type { StartProgress } from '../actors/client-types.js';
-import { type Failure, InferdError } from '../actors/messages/errors.js';
+import { InferdError } from '../actors/messages/errors.js';
 import type { Log } from '../actors/runtime/log.js';
 import type { ModelFolder } from '../config/model-folder.js';
 import { expandHome, inferdPaths } from '../config/paths.js';
 import type { Config } from '../config/schema.js';
 import { type Auth, createAuth } from './auth.js';
+import type { Ending } from './child.js';
 import { type EngineHandle, startEngine } from './engine.js';
 import { createFront, type Front } from './front.js';
 import { gateRules } from './gate.js';
@@ -53,7 +54,7 @@ export interface Daemon {
   /** What clients must show; `null` in mode none. */
   readonly token: string | null;
   readonly engine: EngineHandle;
-  /** Exit code of the process: 0 after a drain, 70 when the engine gave up or a stop had to be forced. */
+  /** Exit code of the process: 0 after a drain, 70 when the engine gave up or a stop had to be forced, 71 when a GPU error spoiled the process. */
   readonly stopped: Promise<number>;
   /** Drains and stops; resolves when all is gone. */
   stop(reason: string): Promise<void>;
@@ -133,7 +134,7 @@ class DaemonProcess implements Daemon {
       const engine = await opening;
       await Promise.race([engine.ready, this.stopped]);
       if (this.#stopping !== null) throw new Error('stopped early');
-      void engine.failed.then((failure) => this.#onEngineFailed(failure));
+      void engine.failed.then((ending) => this.#onEngineFailed(ending));
     } catch (error) {
       if (this.#stopping !== null) throw new StartError('The daemon was stopped before it was ready.', await this.stopped, error);
       await this.#end(EXIT.software, 'the start failed', false);
@@ -216,10 +217,10 @@ class DaemonProcess implements Daemon {
     return engine;
   }
 
-  #onEngineFailed(failure: Failure): void {
+  #onEngineFailed({ failure, fatal }: Ending): void {
     if (this.#stopping !== null) return;
     this.#log.error({ kind: failure.kind, reason: failure.message }, 'the engine gave up');
-    void this.#end(EXIT.software, 'the engine gave up', false);
+    void this.#end(fatal ? EXIT.device : EXIT.software, 'the engine gave up', false);
   }
 
   /** The one way down. The first caller decides code and manner; later ones wait for the same end. */
@@ -245,7 +246,7 @@ class DaemonProcess implements Daemon {
     for (const server of this.#servers()) server.closeAllConnections();
     if (this.#engine !== null) clean = (await bounded(this.#engine.stop(), ENGINE_STOP_MS)) && clean;
     if (!clean) this.#log.error({}, 'the engine did not stop in time');
-    this.#release(clean ? code : EXIT.software);
+    this.#release(clean || code !== EXIT.ok ? code : EXIT.software);
   }
 
   #servers(): readonly Server[] {

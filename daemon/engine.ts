@@ -18,6 +18,7 @@ import type { Log } from '../actors/runtime/log.js';
 import { createLink } from '../actors/runtime/mailbox.js';
 import type { ModelFolder } from '../config/model-folder.js';
 import type { Config } from '../config/schema.js';
+import type { Ending } from './child.js';
 import { createPools, type Pools } from './pools.js';
 import { Supervisor, type Unit } from './supervisor.js';
 import { type Topology, type TopologyExtras, topologyOf } from './topology.js';
@@ -39,8 +40,8 @@ export interface EngineHandle {
   stop(): Promise<void>;
   /** For tests: terminates a thread as a crash would. */
   killActor(kind: ActorKind, index: number): void;
-  /** Resolves with the reason when the engine gave up after it was ready (the process should then exit with 70). */
-  readonly failed: Promise<Failure>;
+  /** Resolves with the reason when the engine gave up after it was ready: the process should then exit. */
+  readonly failed: Promise<Ending>;
 }
 
 /** Starts the engine; returns at once. `extras` are for tests. */
@@ -57,7 +58,7 @@ const WATCH_EVERY_MS = 1000;
 class Engine implements EngineHandle {
   readonly client: Client;
   readonly ready: Promise<void>;
-  readonly failed: Promise<Failure>;
+  readonly failed: Promise<Ending>;
   readonly #config: Config;
   readonly #model: ModelFolder;
   readonly #hooks: EngineHooks;
@@ -69,7 +70,7 @@ class Engine implements EngineHandle {
   #stopping: Promise<void> | null = null;
   #onReady: () => void = () => {};
   #onNotReady: (error: InferdError) => void = () => {};
-  #onFailed: (failure: Failure) => void = () => {};
+  #onFailed: (ending: Ending) => void = () => {};
 
   constructor(config: Config, model: ModelFolder, hooks: EngineHooks) {
     this.#config = config;
@@ -111,7 +112,7 @@ class Engine implements EngineHandle {
       hooks: {
         onUp: (unit) => this.#onUp(unit),
         onDown: (unit) => this.#onDown(unit),
-        onFailed: (failure) => this.#giveUp(failure),
+        onFailed: (ending) => this.#giveUp(ending),
       },
     });
     this.#watch = setInterval(() => this.#endHanging(), WATCH_EVERY_MS).unref();
@@ -155,10 +156,10 @@ class Engine implements EngineHandle {
     this.#onNotReady(new InferdError(kind, message, data));
   }
 
-  #giveUp(failure: Failure): void {
+  #giveUp(ending: Ending): void {
     this.#setState('failed');
     this.client.close({ kind: 'engine_failure', data: { retriable: false } });
-    this.#onFailed(failure);
+    this.#onFailed(ending);
   }
 
   async #stop(): Promise<void> {

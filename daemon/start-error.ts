@@ -9,6 +9,8 @@ export const EXIT = {
   unavailable: 69,
   /** A bug, or an engine that could not be kept alive. */
   software: 70,
+  /** The device is spoiled for this process (a sticky GPU error); a fresh process may find it well. */
+  device: 71,
   /** A file or folder has the wrong owner, mode or kind. */
   noPermission: 77,
   config: 78,

@@ -34,7 +34,7 @@ export interface SupervisorHooks {
   /** The unit ended; what is left of it is being stopped. */
   onDown(unit: Unit, failure: Failure): void;
   /** No more restarts: everything is being stopped. Not called for a failure of the first start. */
-  onFailed(failure: Failure): void;
+  onFailed(ending: Ending): void;
 }
 
 export interface SupervisorOptions {
@@ -103,22 +103,22 @@ export class Supervisor {
     const { log, hooks } = this.#options;
     log.error({ unit: slot.unit.name, failure: ending.failure, fatal: ending.fatal }, 'an actor ended');
     hooks.onDown(slot.unit, ending.failure);
-    if (ending.fatal) return this.#fail(ending.failure);
+    if (ending.fatal) return this.#fail(ending);
     await life.stop();
-    await this.#restart(slot, ending.failure);
+    await this.#restart(slot, ending);
   }
 
   /** Tries until the unit is ready or the restarts are used up. */
-  async #restart(slot: Slot, cause: Failure): Promise<void> {
-    let failure = cause;
+  async #restart(slot: Slot, cause: Ending): Promise<void> {
+    let last = cause;
     while (!this.#ended) {
-      if (!this.#mayRestart()) return this.#fail(failure);
+      if (!this.#mayRestart()) return this.#fail(last);
       this.#options.log.warn({ unit: slot.unit.name, restarts: this.#restarted.length }, 'restarting');
       const ending = await this.#begin(slot);
       if (ending === null || this.#ended) return;
       this.#options.log.error({ unit: slot.unit.name, failure: ending.failure }, 'a restart failed');
-      if (ending.fatal) return this.#fail(ending.failure);
-      failure = ending.failure;
+      if (ending.fatal) return this.#fail(ending);
+      last = ending;
     }
   }
 
@@ -131,11 +131,11 @@ export class Supervisor {
     return this.#restarted.length <= max;
   }
 
-  #fail(failure: Failure): Promise<void> {
+  #fail(ending: Ending): Promise<void> {
     if (this.#ended) return Promise.resolve();
     this.#ended = true;
-    this.#options.log.error({ failure }, 'giving up');
-    this.#options.hooks.onFailed(failure);
+    this.#options.log.error({ failure: ending.failure, fatal: ending.fatal }, 'giving up');
+    this.#options.hooks.onFailed(ending);
     return this.stop();
   }
 }

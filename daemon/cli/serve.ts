@@ -59,5 +59,5 @@ async function run(input: VerbInput): Promise<ExitCode> {
   }
   const code = await daemon.stopped;
   event({ event: 'stopped', exit_code: code });
-  return code === 0 ? EXIT.ok : EXIT.internal;
+  return code === EXIT.ok || code === EXIT.device ? code : EXIT.internal;
 }

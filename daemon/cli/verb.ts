@@ -7,7 +7,17 @@
 import type { Readable, Writable } from 'node:stream';
 
 /** Exit codes: those of sysexits.h, and 130 for a Ctrl-C. */
-export const EXIT = { ok: 0, usage: 64, badData: 65, missing: 66, unavailable: 69, internal: 70, config: 78, interrupted: 130 } as const;
+export const EXIT = {
+  ok: 0,
+  usage: 64,
+  badData: 65,
+  missing: 66,
+  unavailable: 69,
+  internal: 70,
+  device: 71,
+  config: 78,
+  interrupted: 130,
+} as const;
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 
 /** A failure for the user: one plain sentence that says what to do. */

@@ -182,14 +182,18 @@ test('stopNow waits for no request', async () => {
   assert.equal(readDaemonFile(env), null);
 });
 
-test('an engine that gives up ends the daemon with 70', async () => {
-  const { daemon, engine, env } = await running();
-  const one = await client(daemon.addresses);
-  engine.giveUp('4 restarts in 60 s');
-  assert.equal(await daemon.stopped, 70);
-  await one.closed;
-  assert.equal(readDaemonFile(env), null);
-});
+for (const [what, fatal, code] of [
+  ['an engine that gives up ends the daemon with 70', false, 70],
+  ['a GPU error that spoils the process ends the daemon with 71', true, 71],
+] as const)
+  test(what, async () => {
+    const { daemon, engine, env } = await running();
+    const one = await client(daemon.addresses);
+    engine.giveUp('4 restarts in 60 s', fatal);
+    assert.equal(await daemon.stopped, code);
+    await one.closed;
+    assert.equal(readDaemonFile(env), null);
+  });
 
 test('a start that fails, or is stopped half-way, leaves lock and port free', async () => {
   const env = freshEnv();

@@ -223,7 +223,8 @@ test('a step that fails again and again uses the restarts up: requests end, the 
     kinds.every((kind) => kind === 'engine_failure'),
     kinds.join(),
   );
-  assert.equal((await engine.failed).kind, 'engine_failure');
+  const { failure, fatal } = await engine.failed;
+  assert.deepEqual([failure.kind, fatal], ['engine_failure', false]);
   assert.equal(states.at(-1), 'failed');
   assert.equal(states.filter((s) => s === 'restarting').length, 4);
   assert.equal((await ask(engine, [1]).answer).failure?.kind, 'engine_failure');
@@ -234,7 +235,7 @@ test('a fatal fault is not answered with a restart', async () => {
   await engine.ready;
   const { failure } = await ask(engine, [1, 2, 3]).answer;
   assert.equal(failure?.kind, 'engine_failure');
-  await engine.failed;
+  assert.equal((await engine.failed).fatal, true);
   assert.deepEqual(states, ['ready', 'restarting', 'failed']);
 });
 

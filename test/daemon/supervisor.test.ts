@@ -50,7 +50,7 @@ function rig(make: (events: string[]) => FakeUnit[], max = 3) {
     hooks: {
       onUp: (unit) => events.push(`up ${unit.name}`),
       onDown: (unit) => events.push(`down ${unit.name}`),
-      onFailed: (failure) => events.push(`failed ${failure.message}`),
+      onFailed: ({ failure }) => events.push(`failed ${failure.message}`),
     },
   });
   return { events, units, supervisor };

@@ -4,6 +4,7 @@ import type { SchedulerStats } from '../../actors/messages/calls.js';
 import { type Failure, InferdError } from '../../actors/messages/errors.js';
 import type { RequestId } from '../../actors/messages/ids.js';
 import type { ModelFolder } from '../../config/model-folder.js';
+import type { Ending } from '../../daemon/child.js';
 import type { EngineHandle, startEngine } from '../../daemon/engine.js';
 
 export const doubleModel: ModelFolder = {
@@ -30,7 +31,7 @@ export class EngineDouble {
   stops = 0;
   #nextId = 1;
   #ready: { resolve(): void; reject(error: Error): void } = { resolve() {}, reject() {} };
-  #fail: (failure: Failure) => void = () => {};
+  #fail: (ending: Ending) => void = () => {};
   #idle: (() => void)[] = [];
 
   readonly start: typeof startEngine = (_config, _model, hooks) => {
@@ -45,10 +46,10 @@ export class EngineDouble {
       };
     });
     hooks.onProgress?.({ phase: 'weights', done: 1, total: 2 });
-    const failed = new Promise<Failure>((resolve) => {
-      this.#fail = (failure) => {
+    const failed = new Promise<Ending>((resolve) => {
+      this.#fail = (ending) => {
         this.state = 'failed';
-        resolve(failure);
+        resolve(ending);
       };
     });
     const handle: EngineHandle = {
@@ -71,8 +72,8 @@ export class EngineDouble {
   failToStart(message: string): void {
     this.#ready.reject(new InferdError('engine_failure', message));
   }
-  giveUp(message: string): void {
-    this.#fail({ kind: 'engine_failure', message });
+  giveUp(message: string, fatal = false): void {
+    this.#fail({ failure: { kind: 'engine_failure', message }, fatal });
   }
 
   /** Every open request says "ok" and ends. */
