@@ -94,14 +94,14 @@ int32_t StepRunner::padded_rows(const ParsedPlan& plan) const {
   return size == graphs_.sizes.end() || *size > buffers_.max_logit_rows ? 0 : *size;
 }
 
-void StepRunner::stage(StagedStep& step) const {
+void StepRunner::stage(StagedStep& step, int32_t graph_rows) const {
   const ParsedPlan& plan = step.plan;
   StepInputs& in = step.inputs;
   std::copy(plan.rows.begin(), plan.rows.end(), in.rows);
   std::copy(plan.samples.begin(), plan.samples.end(), in.samples);
   std::copy(plan.row_offsets.begin(), plan.row_offsets.end(), in.row_offsets);
   int32_t* pick = std::copy(plan.sample_rows.begin(), plan.sample_rows.end(), in.picks);
-  step.padded_rows = padded_rows(plan);
+  step.padded_rows = graph_rows;
   for (auto i = static_cast<int32_t>(plan.rows.size()); i < step.padded_rows; ++i) {
     in.rows[i] = {.slot = 0, .start = 0, .count = 0, .flags = 0};
     in.samples[i] = {.row = i, .slot = -1};
@@ -141,14 +141,7 @@ void StepRunner::execute(StagedStep& step) {
   backend_.copy_in(buffers_.inputs.rows, step.inputs.rows, static_cast<size_t>(step.input_bytes));
   const StepBatch batch = make_batch(step);
   if (step.padded_rows > 0) {
-    // The key says all that the body depends on besides the contents of device memory.
-    const uint64_t key = static_cast<uint64_t>(step.padded_rows) << 2 |
-                         (batch.max_context == kShortContext ? 2u : 0u) |
-                         (batch.plain_greedy ? 1u : 0u);
-    backend_.run_graph(key, [&] {
-      forward(batch);
-      sample(batch);
-    });
+    run_decode_graph(step, batch);
   } else {
     forward(batch);
     score_prompts(step);
@@ -161,6 +154,43 @@ void StepRunner::execute(StagedStep& step) {
   };
   if (!plan.samples.empty()) bring_home(step.sampled, buffers_.sampled, plan.max_top > 0);
   if (!plan.prompts.empty()) bring_home(step.scored, buffers_.scored, true);
+}
+
+void StepRunner::run_decode_graph(const StagedStep& step, const StepBatch& batch) {
+  // The key says all that the body depends on besides the contents of device memory.
+  const uint64_t key = static_cast<uint64_t>(step.padded_rows) << 2 |
+                       (batch.max_context == kShortContext ? 2u : 0u) |
+                       (batch.plain_greedy ? 1u : 0u);
+  backend_.run_graph(key, [&] {
+    forward(batch);
+    sample(batch);
+  });
+}
+
+void StepRunner::record_graphs(StagedStep& step, std::chrono::steady_clock::time_point deadline) {
+  // What a daemon meets first comes first: greedy or not, short contexts, then long ones.
+  for (const int32_t context : {kShortContext, kShortContext + 1}) {
+    if (context > kShortContext && graphs_.max_context <= kShortContext) return;
+    for (const int32_t size : graphs_.sizes) {
+      for (const bool greedy : {true, false}) {
+        if (size > buffers_.max_logit_rows) continue;
+        if (std::chrono::steady_clock::now() > deadline) return;
+        step.plan = {};
+        step.plan.row_offsets = {0};
+        step.plan.pure_decode = true;
+        step.plan.plain_greedy = greedy;
+        step.plan.max_context = context;
+        stage(step, size);
+        backend_.run_step(0, [&] {
+          backend_.copy_in(buffers_.inputs.rows, step.inputs.rows,
+                           static_cast<size_t>(step.input_bytes));
+          run_decode_graph(step, make_batch(step));
+        });
+        while (!backend_.wait_step(0, 1'000'000)) {
+        }
+      }
+    }
+  }
 }
 
 StepBatch StepRunner::make_batch(const StagedStep& step) const {

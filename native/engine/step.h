@@ -91,13 +91,18 @@ class StepRunner {
 
   // Memory of a step that will be staged and run here.
   void prepare(StagedStep& step, const PlanLimits& limits) const;
+  // At start-up, with `step` free: runs a step without tokens for every graph, so that it is
+  // recorded, until `deadline`; the rest are recorded when they first come up.
+  void record_graphs(StagedStep& step, std::chrono::steady_clock::time_point deadline);
   // On the engine's thread: derives what the stream needs besides the plan.
-  void stage(StagedStep& step) const;
+  void stage(StagedStep& step) const { stage(step, padded_rows(step.plan)); }
   // On the stream. After a step failed, later ones fail too: the slot tables may lack its tokens.
   void run(StagedStep& step);
 
  private:
   int32_t padded_rows(const ParsedPlan& plan) const;
+  void stage(StagedStep& step, int32_t graph_rows) const;  // 0: not a graph's
+  void run_decode_graph(const StagedStep& step, const StepBatch& batch);
   void execute(StagedStep& step);
   StepBatch make_batch(const StagedStep& step) const;
   void forward(const StepBatch& batch) const;
