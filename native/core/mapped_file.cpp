@@ -32,6 +32,8 @@ MappedFile::MappedFile(const std::string& path) {
       throw Error(ErrorCode::kIo,
                   format("Cannot map %s: %s.", path.c_str(), std::strerror(reason)));
     data_ = static_cast<const std::byte*>(p);
+    // Weights are read once, front to back: the system may read far ahead. A refusal costs nothing.
+    ::madvise(p, static_cast<size_t>(size_), MADV_SEQUENTIAL);
   } else {
     ::close(fd);
   }

@@ -3,10 +3,34 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
+#include <vector>
 
 #include "core/error.h"
 
 namespace inferd::cuda {
+namespace {
+
+// Less is not worth starting a thread for.
+constexpr size_t kThreadBytes = 2 << 20;
+constexpr size_t kMaxThreads = 8;
+
+using Fill = std::function<void(void* to, size_t at, size_t count)>;
+
+// fill(to, at, count), shared out over threads in multiples of `unit`. `fill` does not throw.
+void fill_together(const Fill& fill, char* to, size_t at, size_t count, size_t unit) {
+  const size_t cores = std::max<size_t>(1, std::thread::hardware_concurrency() / 2);
+  const size_t threads = std::clamp<size_t>(count / kThreadBytes, 1, std::min(cores, kMaxThreads));
+  const size_t share = (count / threads + unit - 1) / unit * unit;
+  std::vector<std::jthread> others;
+  for (size_t begin = share; begin < count; begin += share) {
+    others.emplace_back(
+        [&, begin] { fill(to + begin, at + begin, std::min(share, count - begin)); });
+  }
+  fill(to, at, std::min(share, count));
+}
+
+}  // namespace
 
 void Uploader::copy(void* device, size_t bytes, size_t unit, cudaStream_t stream,
                     const std::function<void(void* to, size_t at, size_t count)>& fill) {
@@ -21,7 +45,7 @@ void Uploader::copy(void* device, size_t bytes, size_t unit, cudaStream_t stream
       check(cudaEventSynchronize(half.done.get()), "uploading");
     }
     const size_t count = std::min(piece, bytes - at);
-    fill(half.memory.get(), at, count);
+    fill_together(fill, static_cast<char*>(half.memory.get()), at, count, unit);
     check(cudaMemcpyAsync(static_cast<char*>(device) + at, half.memory.get(), count,
                           cudaMemcpyHostToDevice, stream),
           "uploading");

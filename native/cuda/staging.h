@@ -1,10 +1,11 @@
 // Page-locked memory between pageable host memory and the device.
 //
 // Uploader: start-up traffic (weights). Copies through two buffers, so that the host fills one
-// while the copy engine empties the other; returns when the source may be reused, and the stream
-// sees the data before anything enqueued later. StepStaging: what one step tells the device besides
-// its plan; taken anew from the start when the step of the same slot begins, which is after its
-// previous one was waited for.
+// while the copy engine empties the other; several threads fill a buffer, since one alone takes
+// pages of a mapped file at a few GB/s, less than a disk or the bus. Returns when the source may be
+// reused, and the stream sees the data before anything enqueued later. StepStaging: what one step
+// tells the device besides its plan; taken anew from the start when the step of the same slot
+// begins, which is after its previous one was waited for.
 //
 // Thread: the engine's.
 #pragma once
@@ -18,13 +19,14 @@ namespace inferd::cuda {
 class Uploader {
  public:
   // Enqueues the copy of `bytes` bytes. `fill(to, at, count)` writes bytes [at, at + count) of the
-  // source to page-locked memory; `unit` divides every `at` and `count` but the last.
+  // source to page-locked memory, from several threads at once; `unit` divides every `at` and
+  // `count` but the last.
   void copy(void* device, size_t bytes, size_t unit, cudaStream_t stream,
             const std::function<void(void* to, size_t at, size_t count)>& fill);
   void copy(void* device, const void* host, size_t bytes, cudaStream_t stream);
 
  private:
-  static constexpr size_t kBytes = 16 << 20;
+  static constexpr size_t kBytes = 32 << 20;
   struct Half {
     PinnedMemory memory;
     Event done;
