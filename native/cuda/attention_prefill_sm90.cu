@@ -40,22 +40,6 @@ namespace {
 
 #ifdef INFERD_HOPPER
 
-// Turns four lanes' pairs of columns into 16 neighbouring bytes a lane: word i of lane t goes to
-// word t of lane i (within a quad).
-__device__ inline void transpose_quad(uint32_t (&w)[4], int t) {
-  const bool odd = t & 1, high = t & 2;
-#pragma unroll
-  for (int i = 0; i < 4; i += 2) {  // swap w[i + 1] of even lanes with w[i] of odd ones
-    const uint32_t other = __shfl_xor_sync(kFullWarp, odd ? w[i] : w[i + 1], 1);
-    (odd ? w[i] : w[i + 1]) = other;
-  }
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const uint32_t other = __shfl_xor_sync(kFullWarp, high ? w[i] : w[i + 2], 2);
-    (high ? w[i] : w[i + 2]) = other;
-  }
-}
-
 template <typename T, int kHeadDim>
 struct Consumer {
   static constexpr int kPanels = PrefillShared<kHeadDim>::kPanels, kOut = kHeadDim / 2;

@@ -44,6 +44,22 @@ __device__ inline void ldmatrix4_transposed(uint32_t (&r)[4], const void* row) {
                : "memory");
 }
 
+// Turns four lanes' pairs of columns into 16 neighbouring bytes a lane: word i of lane t goes to
+// word t of lane i (within a quad).
+__device__ inline void transpose_quad(uint32_t (&w)[4], int t) {
+  const bool odd = t & 1, high = t & 2;
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {  // swap w[i + 1] of even lanes with w[i] of odd ones
+    const uint32_t other = __shfl_xor_sync(kFullWarp, odd ? w[i] : w[i + 1], 1);
+    (odd ? w[i] : w[i + 1]) = other;
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t other = __shfl_xor_sync(kFullWarp, high ? w[i] : w[i + 2], 2);
+    (high ? w[i] : w[i + 2]) = other;
+  }
+}
+
 // Copies 16 bytes to shared memory without passing registers or L1.
 __device__ inline void copy16_async(void* shared, const void* global) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_address(shared)),
