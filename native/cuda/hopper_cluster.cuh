@@ -1,5 +1,6 @@
-// Instructions of sm_90a for thread block clusters and wide products: barriers and copies that
-// reach the other blocks of a cluster, and wgmma of 256 columns. Beside hopper.cuh.
+// Instructions of sm_90a for thread block clusters, tensor stores and wide products: barriers and
+// copies that reach the other blocks of a cluster, copies out of shared memory, and wgmma of 256
+// columns. Beside hopper.cuh.
 #pragma once
 #include "hopper.cuh"
 
@@ -34,23 +35,67 @@ __device__ inline void barrier_arrive_at(uint64_t* barrier, uint32_t rank) {
       : "memory");
 }
 
+// --- what L2 does with lines that a copy touches: evict them last, first, or in turn ---
+__device__ inline uint64_t l2_last() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ inline uint64_t l2_first() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ inline uint64_t l2_normal() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
 // --- tensor copies ---
 __device__ inline void tensor_copy_2d(void* dst, const CUtensorMap* map, uint64_t* barrier, int x,
-                                      int y) {
+                                      int y, uint64_t policy) {
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%3, %4}], [%2];" ::"r"(shared_address(dst)),
-      "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y)
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(dst)),
+      "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "l"(policy)
       : "memory");
 }
 // One read for all blocks in `blocks` (a bit each): the box comes to the same place in each, and
 // counts at each one's own barrier.
 __device__ inline void tensor_copy_2d_all(void* dst, const CUtensorMap* map, uint64_t* barrier,
-                                          int x, int y, uint16_t blocks) {
+                                          int x, int y, uint16_t blocks, uint64_t policy) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(dst)),
-      "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "h"(blocks)
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5, %6;" ::"r"(
+          shared_address(dst)),
+      "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "h"(blocks), "l"(policy)
+      : "memory");
+}
+
+// --- tensor copies out of shared memory ---
+// What was written to `src` needs an async_proxy_fence() of its writers first; parts of the box
+// outside of the tensor are left out.
+__device__ inline void tensor_store_2d(const CUtensorMap* map, const void* src, int x, int y,
+                                       uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint "
+      "[%0, {%2, %3}], [%1], %4;" ::"l"(map),
+      "r"(shared_address(src)), "r"(x), "r"(y), "l"(policy)
+      : "memory");
+}
+__device__ inline void tensor_store_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Returns when this thread's stores have read their shared memory.
+__device__ inline void tensor_store_wait() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+// Four 8x8 matrices of 16-bit values; lane l gives the address of row l % 8 of matrix l / 8.
+__device__ inline void store_matrix4(void* row, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+      "r"(a), "r"(b), "r"(c), "r"(d)
       : "memory");
 }
 

@@ -11,8 +11,9 @@
 //
 //    The 256 columns of a gated tile are 128 gate rows and the same 128 up rows of w, so that a
 //    thread holds both factors of an output.
-// 4. 192 KB: 4 stages of 64 of k (6 for 128 x 128). 240 registers a consumer thread, 128 of them
-//    sums; 24 in the producer.
+// 4. 192 KB: 4 stages of 64 of k (6 for 128 x 128); 32 KB through which y leaves by tensor stores,
+//    which run under the next product. 240 registers a consumer thread, 128 of them sums, 64 y to
+//    be added; 24 in the producer.
 // 5. f32 sums, bias, gate and addition, rounded once to 16 bits: relative error below 2^-8 (bf16)
 //    and 2^-11 (f16). All variants give the same bits.
 // 6. Compute capability 9.0; n, k and strides multiples of 8. Else cudaErrorInvalidValue.
@@ -20,10 +21,13 @@
 //    m = 16384, each kernel by itself for half a second, in turn with cuBLASLt, TFLOP/s (of 989):
 //      6144 x 4096 652 (cuBLASLt 693), 4096 x 4096 adding 627 (661), 4096 x 14336 adding 663 (673),
 //      14336 x 4096 gated 671 (product alone 698, with gated_mul 662), 8192^3 658 (684)
-//    In bursts, before the limit is felt, 128x128 in turns reaches 700 .. 750.
+//    These are of 16-byte stores from registers. They cost 2.7 us a tile (the difference to
+//    cuBLASLt divided by tiles is the same for k of 4096 and 14336), probably because all SMs write
+//    at once. The tensor stores that replaced them, the earlier loads of y and the hints to L2
+//    (keep x of a band, pass y) are not measured yet. In bursts, before the limit is felt, 128x128
+//    in turns reaches 700 .. 750.
 // 8. Warp specialisation and turns as in CUTLASS's cooperative and ping-pong kernels; gated tiles
-// of
-//    two halves as in TensorRT-LLM's gemm_swiglu.
+//    of two halves as in TensorRT-LLM's gemm_swiglu.
 // 9. Tried, H200, m = 16384, TFLOP/s of 6144x4096 / 4096x4096 adding / gated / 4096x14336 adding:
 //      128x256, cluster of 2, bands of 2048 rows       652 / 627 / 671 / 663
 //      bands of 4096 rows: 27 % more device memory     642 / 617 / 656 / 656
@@ -32,8 +36,10 @@
 //      128x128 in turns, cluster of 2                  638 / 614 / 647 / 616
 //      the same, bands of 4096 rows (7 stages alike)   596 / 576 / 602 / 586
 //      64x256 in turns, cluster of 2, bands of 4096    594 / 573 / 604 / 587
-//    clusters of 4, where an SM in 33 stays idle, and 128x128 without turns: 5 .. 10 % less
-//    (bursts). stores that pass by L2 (st.cs): no change. Arriving at a cluster's barriers with
+//    Device memory read, 4096 rows, gated, bands of 2048 / 4096: 948 / 1204 MB, of which x and w
+//    are 268: L2 keeps nothing of x from column to column; a GB costs 77 us of 1378, a GB of L2 22.
+//    Clusters of 4, where an SM in 33 stays idle, and 128x128 without turns: 5 .. 10 % less
+//    (bursts). Stores that pass by L2 (st.cs): no change. Arriving at a cluster's barriers with
 //    .release.cluster, a fence of all memory: 530 instead of 680.
 #include "large_gemm.h"
 #include "large_gemm_tile.cuh"
@@ -55,8 +61,8 @@ __device__ inline float2 unpack2(uint32_t pair) {
 
 __device__ inline float silu(float x) { return __fdividef(x, 1.f + __expf(-x)); }
 
-// A consumer's lane holds, of each 8 columns of a row, the pair 2 t; after the transposition within
-// its quad it holds 8 neighbours of every 32.
+// A consumer's lane 4 g + t holds rows g and g + 8 of its warp's 16 and, of every 8 columns, the
+// pair 2 t. Results are finished in pieces of 32 columns.
 template <typename T, typename Shape, bool kGated>
 struct GemmConsumer {
   static constexpr int kRowBlocks = Shape::kRowBlocks, kStages = Shape::kStages;
@@ -68,13 +74,15 @@ struct GemmConsumer {
   const int group, thread, t;  // which consumer; thread of it; lane % 4
   float sums[kRowBlocks][kSums];
   uint4 old[kRowBlocks][kPieces][2];
+  uint64_t y_policy;
 
   __device__ GemmConsumer(const LargeGemmArgs& args, GemmShared<Shape>& shared)
       : p(args),
         s(shared),
         group(__shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / 128 - 1, 0)),
         thread(threadIdx.x % 128),
-        t(threadIdx.x % 4) {}
+        t(threadIdx.x % 4),
+        y_policy(p.pass_y ? l2_first() : l2_normal()) {}
 
   // Tells every block of the cluster, since each writes to this stage of all.
   __device__ void release(int stage) {
@@ -122,7 +130,7 @@ struct GemmConsumer {
     }
   }
 
-  // y as it was, in the order of store(). Under way while the last of the product is.
+  // y as it was: 8 neighbours of every 32 columns. Under way while the last of the product is.
   __device__ void load(int r, int32_t row0, int32_t column0) {
     const int32_t row = first_row(r, row0);
 #pragma unroll
@@ -138,57 +146,81 @@ struct GemmConsumer {
     }
   }
 
-  __device__ void store(int r, int32_t row0, int32_t column0) {
+  // The results of piece c, as pairs of columns: w[h][i] is of row g + 8 h, columns 8 i + 2 t.
+  __device__ void finish(int r, int c, int32_t column0, uint32_t (&w)[2][4]) {
     const float(&d)[kSums] = sums[r];
-    const int32_t row = first_row(r, row0);
     const bool add = !kGated && p.add_to_y;
+    float2 bias[kGated ? 2 : 1][4] = {};
+    if (p.bias != nullptr) {
 #pragma unroll
-    for (int c = 0; c < kPieces; ++c) {
-      float2 bias[kGated ? 2 : 1][4] = {};
-      if (p.bias != nullptr) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int32_t column = column0 + c * 32 + i * 8 + t * 2;
-          if (column < p.n) {
-            const T* from = static_cast<const T*>(p.bias) + column;
-            bias[0][i] = {to_float(from[0]), to_float(from[1])};
-            if constexpr (kGated) bias[1][i] = {to_float(from[p.n]), to_float(from[p.n + 1])};
-          }
+      for (int i = 0; i < 4; ++i) {
+        const int32_t column = column0 + c * 32 + i * 8 + t * 2;
+        if (column < p.n) {
+          const T* from = static_cast<const T*>(p.bias) + column;
+          bias[0][i] = {to_float(from[0]), to_float(from[1])};
+          if constexpr (kGated) bias[1][i] = {to_float(from[p.n]), to_float(from[p.n + 1])};
         }
       }
+    }
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        uint32_t w[4];
-        if (add) {
-          const uint4& from = old[r][c][h];
-          w[0] = from.x, w[1] = from.y, w[2] = from.z, w[3] = from.w;
-          transpose_quad(w, t);
-        }
+    for (int h = 0; h < 2; ++h) {
+      if (add) {
+        const uint4& from = old[r][c][h];
+        w[h][0] = from.x, w[h][1] = from.y, w[h][2] = from.z, w[h][3] = from.w;
+        transpose_quad(w[h], t);
+      }
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int at = (c * 4 + i) * 4 + h * 2;
-          float2 v = {d[at] + bias[0][i].x, d[at + 1] + bias[0][i].y};
-          if constexpr (kGated) {
-            v.x = silu(v.x) * (d[at + kSums / 2] + bias[1][i].x);
-            v.y = silu(v.y) * (d[at + 1 + kSums / 2] + bias[1][i].y);
-          } else if (add) {
-            const float2 before = unpack2<T>(w[i]);
-            v.x += before.x;
-            v.y += before.y;
-          }
-          w[i] = pack2<T>(v.x, v.y);
+      for (int i = 0; i < 4; ++i) {
+        const int at = (c * 4 + i) * 4 + h * 2;
+        float2 v = {d[at] + bias[0][i].x, d[at + 1] + bias[0][i].y};
+        if constexpr (kGated) {
+          v.x = silu(v.x) * (d[at + kSums / 2] + bias[1][i].x);
+          v.y = silu(v.y) * (d[at + 1 + kSums / 2] + bias[1][i].y);
+        } else if (add) {
+          const float2 before = unpack2<T>(w[h][i]);
+          v.x += before.x;
+          v.y += before.y;
         }
-        transpose_quad(w, t);
-        const int32_t column = column0 + c * 32 + t * 8;
-        if (row + h * 8 < p.m && column < p.n) {
-          *reinterpret_cast<uint4*>(row_of_y(row + h * 8) + column) = {w[0], w[1], w[2], w[3]};
-        }
+        w[h][i] = pack2<T>(v.x, v.y);
       }
     }
   }
 
-  __device__ void run() {
-    constexpr int kAhead = 8;  // steps before a tile's last in which its y is fetched
+  // A warp's rows leave by themselves, while the next product begins.
+  __device__ void store(int r, int32_t row0, int32_t column0, const CUtensorMap* y_map) {
+    constexpr int kPerPanel = kPanelColumns / 32, kRound = kPieces < 4 ? kPieces : 4;
+    const int lane = thread % kWarp, warp = thread / kWarp;
+    uint8_t(&to)[2][kPanelBytes] = s.y[group * 4 + warp];
+    const int32_t row = row0 + r * 64 + warp * kPanelRows;
+#pragma unroll
+    for (int first = 0; first < kPieces; first += kRound) {
+      if (lane == 0) tensor_store_wait();
+      __syncwarp();
+#pragma unroll
+      for (int c = 0; c < kRound; ++c) {
+        uint32_t w[2][4];
+        finish(r, first + c, column0, w);
+        uint8_t* const line = to[c / kPerPanel] + lane % 16 * 128;
+        const int chunk = c % kPerPanel * 4 + lane / 16;
+        store_matrix4(line + (chunk ^ lane % 8) * 16, w[0][0], w[1][0], w[0][1], w[1][1]);
+        store_matrix4(line + ((chunk + 2) ^ lane % 8) * 16, w[0][2], w[1][2], w[0][3], w[1][3]);
+      }
+      async_proxy_fence();
+      __syncwarp();
+      if (lane == 0 && row < p.m) {
+#pragma unroll
+        for (int i = 0; i < kRound / kPerPanel; ++i) {
+          const int32_t column = column0 + first * 32 + i * kPanelColumns;
+          if (column < p.n) tensor_store_2d(y_map, to[i], column, row, y_policy);
+        }
+        tensor_store_commit();
+      }
+    }
+  }
+
+  __device__ void run(const CUtensorMap* y_map) {
+    // Steps before a tile's end in which its y is brought to L2, and to registers.
+    constexpr int kFetch = 12, kLoad = 4;
     const int32_t rank = Shape::kCluster > 1 ? static_cast<int32_t>(cluster_rank()) : 0;
     const int32_t clusters = static_cast<int32_t>(gridDim.x) / Shape::kCluster;
     const int32_t tiles = p.rows * p.columns;
@@ -217,19 +249,22 @@ struct GemmConsumer {
           wgmma_wait<1>();
           release((at - 1) % kStages);
         }
-        if (p.add_to_y && step == max(p.k_steps - kAhead, 0)) prefetch_y(row0, column0);
-      }
-      if (!kGated && p.add_to_y) {
+        if (!kGated && p.add_to_y) {
+          if (step == max(p.k_steps - kFetch, 0)) prefetch_y(row0, column0);
+          if (step == max(p.k_steps - kLoad, 0)) {
 #pragma unroll
-        for (int r = 0; r < kRowBlocks; ++r) load(r, row0, column0);
+            for (int r = 0; r < kRowBlocks; ++r) load(r, row0, column0);
+          }
+        }
       }
       wgmma_wait<0>();
       release((at - 1) % kStages);
 #pragma unroll
       for (int r = 0; r < kRowBlocks; ++r) hold(sums[r]);
 #pragma unroll
-      for (int r = 0; r < kRowBlocks; ++r) store(r, row0, column0);
+      for (int r = 0; r < kRowBlocks; ++r) store(r, row0, column0, y_map);
     }
+    tensor_store_wait();
   }
 };
 
@@ -239,7 +274,8 @@ template <typename T, typename Shape, bool kGated>
 __global__ void __launch_bounds__(kGemmThreads, 1)
     large_gemm_kernel(const __grid_constant__ LargeGemmArgs p,
                       const __grid_constant__ CUtensorMap x_map,
-                      const __grid_constant__ CUtensorMap w_map) {
+                      const __grid_constant__ CUtensorMap w_map,
+                      const __grid_constant__ CUtensorMap y_map) {
 #ifdef INFERD_HOPPER
   extern __shared__ uint8_t raw[];
   // The launcher adds 1 KB for the alignment, which is the same in all blocks of a cluster.
@@ -267,7 +303,7 @@ __global__ void __launch_bounds__(kGemmThreads, 1)
   } else {
     take_registers<240>();
     wait_for_previous();
-    GemmConsumer<T, Shape, kGated>(p, s).run();
+    GemmConsumer<T, Shape, kGated>(p, s).run(&y_map);
   }
   // A block may not end while another of its cluster arrives at its barriers.
   if constexpr (Shape::kCluster > 1) cluster_sync();
@@ -275,14 +311,14 @@ __global__ void __launch_bounds__(kGemmThreads, 1)
 }
 
 template <typename T, typename Shape, bool kGated>
-cudaError_t launch_shape(const GemmArgs& args, const Launch& launch) {
+cudaError_t launch_shape(const GemmArgs& args, bool hints, const Launch& launch) {
   constexpr size_t kBytes = sizeof(GemmShared<Shape>) + kAtomBytes;
   static_assert(Shape::kCluster <= 2, "pairs of blocks fill every multiprocessor, more may not");
   static_assert(kBytes <= 227 * 1024);
   constexpr int kOutColumns = kGated ? Shape::kColumns / 2 : Shape::kColumns;
   constexpr int kClusterRows = Shape::kRows * Shape::kCluster;
   const uint64_t k = args.k;
-  CUtensorMap x_map, w_map;
+  CUtensorMap x_map, w_map, y_map;
   cudaError_t status =
       encode_tensor_map(args.type,
                         {.base = args.x,
@@ -300,21 +336,33 @@ cudaError_t launch_shape(const GemmArgs& args, const Launch& launch) {
                               .box = {kDepth, Shape::kBoxRows}},
                              w_map);
   if (status != cudaSuccess) return status;
+  status =
+      encode_tensor_map(args.type,
+                        {.base = args.y,
+                         .rank = 2,
+                         .dims = {static_cast<uint64_t>(args.n), static_cast<uint64_t>(args.m)},
+                         .stride_bytes = {static_cast<uint64_t>(args.y_stride) * 2},
+                         .box = {kPanelColumns, kPanelRows}},
+                        y_map);
+  if (status != cudaSuccess) return status;
   int device, sms;
   status = cudaGetDevice(&device);
   if (status != cudaSuccess) return status;
   status = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
   if (status != cudaSuccess) return status;
-  const LargeGemmArgs p = {.y = args.y,
-                           .bias = args.bias,
-                           .y_stride = args.y_stride,
-                           .m = args.m,
-                           .n = args.n,
-                           .k_steps = (args.k + kDepth - 1) / kDepth,
-                           .rows = (args.m + kClusterRows - 1) / kClusterRows,
-                           .columns = (args.n + kOutColumns - 1) / kOutColumns,
-                           .band = kBandRows / kClusterRows,
-                           .add_to_y = args.add_to_y};
+  const LargeGemmArgs p = {
+      .y = args.y,
+      .bias = args.bias,
+      .y_stride = args.y_stride,
+      .m = args.m,
+      .n = args.n,
+      .k_steps = (args.k + kDepth - 1) / kDepth,
+      .rows = (args.m + kClusterRows - 1) / kClusterRows,
+      .columns = (args.n + kOutColumns - 1) / kOutColumns,
+      .band = kBandRows / kClusterRows,
+      .add_to_y = args.add_to_y,
+      .keep_x = hints && kBandRows * k * 2 <= kKeptBytes,
+      .pass_y = hints && static_cast<int64_t>(args.m) * args.n * 2 > kKeptBytes};
   int32_t clusters = sms / Shape::kCluster;
   if (p.rows * p.columns < clusters) clusters = p.rows * p.columns;
   return launch_kernel(large_gemm_kernel<T, Shape, kGated>,
@@ -322,28 +370,30 @@ cudaError_t launch_shape(const GemmArgs& args, const Launch& launch) {
                         .threads = kGemmThreads,
                         .shared_bytes = kBytes,
                         .cluster = Shape::kCluster},
-                       launch, p, x_map, w_map);
+                       launch, p, x_map, w_map, y_map);
 }
 
 template <typename Shape>
-cudaError_t launch_any(const GemmArgs& args, const Launch& launch) {
+cudaError_t launch_any(const GemmArgs& args, bool hints, const Launch& launch) {
   if (args.type == Half::kBF16) {
-    return args.gated ? launch_shape<__nv_bfloat16, Shape, true>(args, launch)
-                      : launch_shape<__nv_bfloat16, Shape, false>(args, launch);
+    return args.gated ? launch_shape<__nv_bfloat16, Shape, true>(args, hints, launch)
+                      : launch_shape<__nv_bfloat16, Shape, false>(args, hints, launch);
   }
-  return args.gated ? launch_shape<__half, Shape, true>(args, launch)
-                    : launch_shape<__half, Shape, false>(args, launch);
+  return args.gated ? launch_shape<__half, Shape, true>(args, hints, launch)
+                    : launch_shape<__half, Shape, false>(args, hints, launch);
 }
 
 struct Variant {
   const char* name;
-  cudaError_t (*launch)(const GemmArgs&, const Launch&);
+  cudaError_t (*launch)(const GemmArgs&, bool hints, const Launch&);
+  bool hints;  // to L2
 };
 
 constexpr Variant kVariants[] = {
-    {"128x256, cluster of 2", launch_any<GemmShape<1, 256, 4, 2, false>>},
-    {"128x256", launch_any<GemmShape<1, 256, 4, 1, false>>},
-    {"128x128 in turns, cluster of 2", launch_any<GemmShape<2, 128, 6, 2, true>>},
+    {"128x256, cluster of 2", launch_any<GemmShape<1, 256, 4, 2, false>>, false},
+    {"128x256, cluster of 2, hints", launch_any<GemmShape<1, 256, 4, 2, false>>, true},
+    {"128x256", launch_any<GemmShape<1, 256, 4, 1, false>>, false},
+    {"128x128 in turns, cluster of 2", launch_any<GemmShape<2, 128, 6, 2, true>>, false},
 };
 constexpr int32_t kNumVariants = sizeof(kVariants) / sizeof(kVariants[0]);
 
@@ -370,7 +420,7 @@ cudaError_t large_gemm(const GemmArgs& args, int32_t variant, const Launch& laun
   if (!large_gemm_takes(args) || variant < 0 || variant >= kNumVariants) {
     return cudaErrorInvalidValue;
   }
-  return kVariants[variant].launch(args, launch);
+  return kVariants[variant].launch(args, kVariants[variant].hints, launch);
 }
 
 }  // namespace inferd::cuda

@@ -6,10 +6,13 @@
 
 namespace inferd::cuda {
 
-constexpr int kGemmThreads = 384;  // a producer warpgroup and two consumers
-constexpr int kDepth = 64;         // of k a stage: 128 bytes, the width of the swizzle
-constexpr int kBandRows = 2048;    // of y, visited together
+constexpr int kGemmThreads = 384;     // a producer warpgroup and two consumers
+constexpr int kDepth = 64;            // of k a stage: 128 bytes, the width of the swizzle
+constexpr int kBandRows = 2048;       // of y, visited together
+constexpr int kKeptBytes = 20 << 20;  // what L2 can be asked to keep
 constexpr int kRowBytes = kDepth * 2, kAtomBytes = 1024;
+// y leaves through shared memory, a warp's 16 rows by 128 columns at a time, in two panels.
+constexpr int kPanelColumns = 64, kPanelRows = 16, kPanelBytes = kPanelRows * 128;
 
 // A consumer computes 64 * kRowBlocksV rows by kColumnsV columns of w. Both work on one tile, its
 // upper and its lower half, or, with kTurnsV, on a tile each. The kClusterV blocks of a cluster
@@ -29,6 +32,7 @@ template <typename Shape>
 struct alignas(1024) GemmShared {
   uint8_t x[Shape::kStages][Shape::kXBytes];  // 128-byte swizzle
   uint8_t w[Shape::kStages][Shape::kWBytes];
+  uint8_t y[8][2][kPanelBytes];  // of each consumer warp
   uint64_t full[Shape::kStages], free[Shape::kStages];
   uint64_t turn[2];  // of a consumer to multiply, with kTurns
 };
@@ -41,6 +45,7 @@ struct LargeGemmArgs {
   int32_t rows, columns;  // tiles of a cluster along m and n
   int32_t band;           // rows of them visited together
   bool add_to_y;
+  bool keep_x, pass_y;  // hints to L2: x of a band is read again, y is not
 };
 
 #ifdef INFERD_HOPPER
@@ -68,6 +73,7 @@ __device__ void produce(const LargeGemmArgs& p, GemmShared<Shape>& s, const CUte
   const int32_t rank = kCluster > 1 ? static_cast<int32_t>(cluster_rank()) : 0;
   const int32_t clusters = static_cast<int32_t>(gridDim.x) / kCluster;
   const int32_t tiles = p.rows * p.columns;
+  const uint64_t x_policy = p.keep_x ? l2_last() : l2_normal(), w_policy = l2_normal();
   const auto fetch_w = [&](int stage, const TilePlace& tile, int32_t step) {
     barrier_expect(&s.full[stage], Shape::kXBytes + Shape::kWBytes);
 #pragma unroll
@@ -78,15 +84,16 @@ __device__ void produce(const LargeGemmArgs& p, GemmShared<Shape>& s, const CUte
                                  : tile.column * Shape::kColumns + box * kBoxRows;
       uint8_t* const to = s.w[stage] + box * kBoxRows * kRowBytes;
       if constexpr (kCluster > 1) {
-        tensor_copy_2d_all(to, w_map, &s.full[stage], step * kDepth, row, (1 << kCluster) - 1);
+        tensor_copy_2d_all(to, w_map, &s.full[stage], step * kDepth, row, (1 << kCluster) - 1,
+                           w_policy);
       } else {
-        tensor_copy_2d(to, w_map, &s.full[stage], step * kDepth, row);
+        tensor_copy_2d(to, w_map, &s.full[stage], step * kDepth, row, w_policy);
       }
     }
   };
   const auto fetch_x = [&](int stage, const TilePlace& tile, int32_t step) {
     tensor_copy_2d(s.x[stage], x_map, &s.full[stage], step * kDepth,
-                   (tile.row * kCluster + rank) * Shape::kRows);
+                   (tile.row * kCluster + rank) * Shape::kRows, x_policy);
   };
 
   int32_t index = static_cast<int32_t>(blockIdx.x) / kCluster;
