@@ -64,7 +64,7 @@ __device__ inline float fast_exp2(float x) {
   return y;
 }
 
-__device__ inline float silu(float x) { return x / (1.f + __expf(-x)); }
+__device__ inline float silu(float x) { return __fdividef(x, 1.f + __expf(-x)); }
 
 __device__ inline float warp_sum(float x) {
 #pragma unroll

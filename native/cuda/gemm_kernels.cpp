@@ -1,6 +1,7 @@
 // See gemm_kernels.h.
 #include "gemm_kernels.h"
 
+#include "large_gemm.h"
 #include "small_gemm.h"
 
 namespace inferd::cuda {
@@ -13,9 +14,21 @@ cudaError_t run_small(const GemmArgs& p, int32_t, const GemmScratch&, const Laun
   return small_gemm(p, launch);
 }
 
+// Fewer rows leave most multiprocessors without a tile.
+constexpr int32_t kLargeRows = 512;
+
+int32_t large_variants(const GemmArgs& p) {
+  return p.m >= kLargeRows && large_gemm_takes(p) ? large_gemm_variants(p) : 0;
+}
+cudaError_t run_large(const GemmArgs& p, int32_t variant, const GemmScratch&,
+                      const Launch& launch) {
+  return large_gemm(p, variant, launch);
+}
+
 // The first that takes a product computes it where nothing was measured.
 constexpr GemmKernel kKernels[] = {
     {"small", small_variants, run_small},
+    {"large", large_variants, run_large},
 };
 
 }  // namespace

@@ -59,8 +59,6 @@ __device__ inline float2 unpack2(uint32_t pair) {
   }
 }
 
-__device__ inline float silu(float x) { return __fdividef(x, 1.f + __expf(-x)); }
-
 // A consumer's lane 4 g + t holds rows g and g + 8 of its warp's 16 and, of every 8 columns, the
 // pair 2 t. Results are finished in pieces of 32 columns.
 template <typename T, typename Shape, bool kGated>
