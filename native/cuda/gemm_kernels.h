@@ -25,6 +25,7 @@ struct GemmKernel {
   // Enqueues variant 0 <= v < variants(args). Neither allocates nor waits.
   cudaError_t (*run)(const GemmArgs& args, int32_t variant, const GemmScratch& scratch,
                      const Launch& launch);
+  int32_t unmeasured_rows;  // of products that it computes where nothing was measured
 };
 
 std::span<const GemmKernel> gemm_kernels();

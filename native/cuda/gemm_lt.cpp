@@ -17,7 +17,8 @@
 namespace inferd::cuda {
 namespace {
 
-constexpr int kRounds = 5;  // medians of
+constexpr size_t kRounds = 5;  // medians of
+constexpr size_t kFinalists = 4;
 
 // What makes two calls the same problem for cuBLASLt.
 using Key = std::tuple<int32_t, int32_t, int32_t, Half, GemmOut, bool, bool, bool>;
@@ -83,6 +84,14 @@ struct Problem {
   }
 };
 
+// One way to compute a shape.
+struct Way {
+  const GemmKernel* kernel = nullptr;  // ours; null: cuBLASLt's `algorithm`
+  int32_t variant = 0;
+  cublasLtMatmulAlgo_t algorithm = {};
+  float us = 0;
+};
+
 // Time of events; destroyed with the scope.
 struct Timer {
   cudaEvent_t begin = nullptr, end = nullptr;
@@ -117,7 +126,7 @@ struct GemmLt::Impl {
 
     void take_first_kernel(const GemmArgs& args) {
       for (const GemmKernel& k : gemm_kernels()) {
-        if (k.variants(args) == 0) continue;
+        if (args.m > k.unmeasured_rows || k.variants(args) == 0) continue;
         kernel = &k;
         choice.kernel = k.name;
         return;
@@ -133,8 +142,10 @@ struct GemmLt::Impl {
     if (handle != nullptr) cublasLtDestroy(handle);
   }
 
-  const char* candidates(Problem& problem, int32_t most,
+  // Describes `plain` and asks for ways to compute it.
+  const char* candidates(const GemmArgs& plain, Problem& problem, int32_t most,
                          std::vector<cublasLtMatmulHeuristicResult_t>& found) {
+    if (const char* error = problem.describe(plain)) return error;
     cublasLtMatmulPreferenceOpaque_t preference;
     cublasStatus_t status = cublasLtMatmulPreferenceInit(&preference);
     if (status == CUBLAS_STATUS_SUCCESS) {
@@ -189,83 +200,81 @@ const char* GemmLt::create(void* workspace, size_t workspace_bytes, std::unique_
 const char* GemmLt::tune(const GemmArgs& args, std::span<const void* const> weights, int32_t most,
                          float budget_us, const Launch& launch) {
   if (weights.empty() || most < 1) return "tuning needs a weight and a candidate";
-  GemmArgs plain = plain_part(args);
+  GemmArgs plain = plain_part(args), turn = args;
   Problem problem;
   std::vector<cublasLtMatmulHeuristicResult_t> found;
-  const char* error = problem.describe(plain);
-  if (error == nullptr) error = impl_->candidates(problem, most, found);
-  int32_t ours = 0;
-  for (const GemmKernel& kernel : gemm_kernels()) ours += kernel.variants(args);
-  if (error != nullptr && ours == 0) return error;
-  Timer timer;
-  if ((error = timer.create()) != nullptr) return error;
-
-  const bool paced = args.m <= kPacedRows && args.n >= 8;
-  // Median over kRounds of the mean of `repeat` calls; below 0 when the call is refused.
-  size_t next = 0;
-  const auto measure = [&](const auto& call, int repeat, int rounds) {
-    std::array<float, kRounds> times = {};
-    for (int r = 0; r < rounds; ++r) {
-      cudaEventRecord(timer.begin, launch.stream);
-      for (int i = 0; i < repeat; ++i) {
-        // In a step a small kernel comes ahead of most linears, and the early start of a product
-        // is worth what it fetches beside that kernel.
-        if (paced && add(args.type, args.y, args.y, 8, launch) != cudaSuccess) return -1.f;
-        if (!call(weights[next++ % weights.size()])) return -1.f;
-      }
-      cudaEventRecord(timer.end, launch.stream);
-      if (cudaEventSynchronize(timer.end) != cudaSuccess) return -1.f;
-      cudaEventElapsedTime(&times[static_cast<size_t>(r)], timer.begin, timer.end);
-    }
-    std::sort(times.begin(), times.begin() + rounds);
-    return times[static_cast<size_t>(rounds / 2)] * 1000 / static_cast<float>(repeat);
-  };
-  const float share = budget_us / static_cast<float>(static_cast<int32_t>(found.size()) + ours);
-  Impl::Entry best;
-  const auto consider = [&](const auto& call, const GemmKernel* kernel, int32_t variant,
-                            const cublasLtMatmulAlgo_t* algorithm) {
-    if (measure(call, 1, 1) < 0) return;  // also loads the kernel
-    const float once = measure(call, 2, 1);
-    if (once < 0) return;
-    const int repeat = std::clamp(static_cast<int>(share / (kRounds * once)), 1, 40);
-    const float us = measure(call, repeat, kRounds);
-    if (us < 0) return;
-    ++best.choice.candidates;
-    if (algorithm != nullptr && best.choice.first_us == 0) best.choice.first_us = us;
-    if (best.choice.us > 0 && us >= best.choice.us) return;
-    best.choice.us = us;
-    best.kernel = kernel;
-    best.choice.kernel = kernel == nullptr ? nullptr : kernel->name;
-    best.choice.variant = variant;
-    best.has_algorithm = algorithm != nullptr;
-    if (algorithm != nullptr) best.algorithm = *algorithm;
-  };
-  for (const auto& candidate : found) {
-    if (candidate.state != CUBLAS_STATUS_SUCCESS) continue;
-    consider(
-        [&](const void* w) {
-          plain.w = w;
-          return impl_->multiply(plain, problem, candidate.algo, launch.stream) ==
-                     CUBLAS_STATUS_SUCCESS &&
-                 finish(args, launch) == nullptr;
-        },
-        nullptr, 0, &candidate.algo);
+  const char* const refused = impl_->candidates(plain, problem, most, found);
+  std::vector<Way> ways;
+  for (const auto& f : found) {
+    if (f.state == CUBLAS_STATUS_SUCCESS) ways.push_back({.algorithm = f.algo});
   }
-  GemmArgs turn = args;
   for (const GemmKernel& kernel : gemm_kernels()) {
-    for (int32_t v = 0; v < kernel.variants(args); ++v) {
-      consider(
-          [&](const void* w) {
-            turn.w = w;
-            return kernel.run(turn, v, impl_->scratch, launch) == cudaSuccess;
-          },
-          &kernel, v, nullptr);
-    }
+    for (int32_t v = 0; v < kernel.variants(args); ++v)
+      ways.push_back({.kernel = &kernel, .variant = v});
   }
-  if ((error = text(cudaGetLastError())) != nullptr) return error;
-  if (best.choice.candidates == 0) return "no algorithm computed this shape";
-  impl_->entries[key_of(args)] = best;
-  return nullptr;
+  if (ways.empty()) return refused != nullptr ? refused : "no algorithm computes this shape";
+  Timer timer;
+  if (const char* error = timer.create()) return error;
+
+  const auto call = [&](const Way& way, const void* w) {
+    plain.w = turn.w = w;
+    if (way.kernel != nullptr)
+      return way.kernel->run(turn, way.variant, impl_->scratch, launch) == cudaSuccess;
+    return impl_->multiply(plain, problem, way.algorithm, launch.stream) == CUBLAS_STATUS_SUCCESS &&
+           finish(args, launch) == nullptr;
+  };
+  const bool paced = args.m <= kPacedRows && args.n >= 8;
+  size_t next = 0;
+  // Mean microseconds of `repeat` calls; below 0 when one is refused.
+  const auto measure = [&](const Way& way, int repeat) {
+    cudaEventRecord(timer.begin, launch.stream);
+    for (int i = 0; i < repeat; ++i) {
+      // In a step a small kernel comes ahead of most linears, and the early start of a product is
+      // worth what it fetches beside that kernel.
+      if (paced && add(args.type, args.y, args.y, 8, launch) != cudaSuccess) return -1.f;
+      if (!call(way, weights[next++ % weights.size()])) return -1.f;
+    }
+    cudaEventRecord(timer.end, launch.stream);
+    float ms = -1;
+    if (cudaEventSynchronize(timer.end) != cudaSuccess) return -1.f;
+    cudaEventElapsedTime(&ms, timer.begin, timer.end);
+    return ms * 1000 / static_cast<float>(repeat);
+  };
+
+  // A look at all, then the best in turns, since a card slows down while it is measured.
+  for (Way& way : ways) {
+    way.us = measure(way, 1);  // also loads the kernel
+    if (way.us >= 0) way.us = measure(way, 2);
+  }
+  const float first_us = found.empty() ? 0 : std::max(ways[0].us, 0.f);
+  std::erase_if(ways, [](const Way& way) { return way.us < 0; });
+  if (const char* error = text(cudaGetLastError())) return error;
+  if (ways.empty()) return "no algorithm computed this shape";
+  const auto candidates = static_cast<int32_t>(ways.size());
+  const auto faster = [](const Way& a, const Way& b) { return a.us < b.us; };
+  std::sort(ways.begin(), ways.end(), faster);
+  if (ways.size() > kFinalists) ways.resize(kFinalists);
+  const float each = budget_us / static_cast<float>(kRounds * ways.size());
+  std::vector<std::array<float, kRounds>> times(ways.size());
+  for (size_t round = 0; round < kRounds; ++round) {
+    for (size_t i = 0; i < ways.size(); ++i)
+      times[i][round] = measure(ways[i], std::clamp(static_cast<int>(each / ways[i].us), 1, 40));
+  }
+  for (size_t i = 0; i < ways.size(); ++i) {
+    std::sort(times[i].begin(), times[i].end());
+    ways[i].us = times[i][kRounds / 2];
+  }
+  const Way& best = *std::min_element(ways.begin(), ways.end(), faster);
+  impl_->entries[key_of(args)] = {
+      .choice = {.kernel = best.kernel == nullptr ? nullptr : best.kernel->name,
+                 .variant = best.variant,
+                 .us = best.us,
+                 .first_us = first_us,
+                 .candidates = candidates},
+      .kernel = best.kernel,
+      .algorithm = best.algorithm,
+      .has_algorithm = best.kernel == nullptr};
+  return text(cudaGetLastError());
 }
 
 const char* GemmLt::run(const GemmArgs& args, const Launch& launch) {
@@ -276,21 +285,20 @@ const char* GemmLt::run(const GemmArgs& args, const Launch& launch) {
     return text(entry.kernel->run(args, entry.choice.variant, impl_->scratch, launch));
   const GemmArgs plain = plain_part(args);
   Problem problem;
-  const char* error = problem.describe(plain);
-  if (error != nullptr) return error;
   if (entry.has_algorithm) {
+    if (const char* error = problem.describe(plain)) return error;
     const cublasStatus_t status = impl_->multiply(plain, problem, entry.algorithm, launch.stream);
     if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) {
       return status == CUBLAS_STATUS_SUCCESS ? finish(args, launch) : text(status);
     }
   }
   std::vector<cublasLtMatmulHeuristicResult_t> found;
-  if ((error = impl_->candidates(problem, 1, found)) != nullptr) return error;
+  if (const char* error = impl_->candidates(plain, problem, 1, found)) return error;
   if (!entry.has_algorithm) {
     entry.algorithm = found[0].algo;
     entry.has_algorithm = true;
   }
-  error = text(impl_->multiply(plain, problem, found[0].algo, launch.stream));
+  const char* error = text(impl_->multiply(plain, problem, found[0].algo, launch.stream));
   return error == nullptr ? finish(args, launch) : error;
 }
 
