@@ -7,7 +7,7 @@
  * native/build/inferd_cuda.so. INFERD_CUDA=0 leaves it out, INFERD_CUDA=1 makes its absence an error; otherwise a CUDA build that fails
  * is told and the CPU engine is kept. INFERD_CUDA_ARCHS names the architectures ("80,89,90a", or "all"); by default those of the GPUs
  * in this machine, or all when there is none. INFERD_CUBLAS_INCLUDE names the folder of cublasLt.h when it lies neither in the
- * toolkit nor in the Python packages of nvidia-cublas. Nothing is downloaded: the Node headers come from
+ * toolkit nor in the Python packages of nvidia-cublas, INFERD_CUPTI_INCLUDE likewise that of cupti.h. Nothing is downloaded: the Node headers come from
  * the packages node-api-headers and node-addon-api. When no source changed since the last good build it returns at once, without
  * starting CMake. Several invocations at a time are safe: a lock file serialises them, and the finished library is moved into place
  * whole, so that a running process never loads half of one.
@@ -117,7 +117,7 @@ function cudaSettings(options) {
       fail('INFERD_CUDA=1 asks for the CUDA backend, but nvcc was not found; install the CUDA toolkit.', EXIT_UNAVAILABLE);
     return null;
   }
-  return { nvcc, archs: cudaArchitectures(), cublas: cublasInclude() };
+  return { nvcc, archs: cudaArchitectures(), cublas: cublasInclude(), cupti: cuptiInclude() };
 }
 
 /** A toolkit alone (a build server, a container) does not pay minutes for a library that nothing here can run. */
@@ -136,15 +136,27 @@ function cudaArchitectures() {
 
 /** The folder of cublasLt.h, or "". */
 function cublasInclude() {
+  return headerFolder('cublasLt.h', process.env['INFERD_CUBLAS_INCLUDE'], 'cublas');
+}
+
+/** The folder of cupti.h, or "". */
+function cuptiInclude() {
+  const extras = join(process.env['CUDA_HOME'] ?? '/usr/local/cuda', 'extras', 'CUPTI', 'include');
+  return headerFolder('cupti.h', process.env['INFERD_CUPTI_INCLUDE'], 'cuda_cupti', extras);
+}
+
+/** The folder of a header: the one asked for, the toolkit, the system, or the Python package of that name; "" when it is in none. */
+function headerFolder(header, asked, packageName, ...more) {
   const home = process.env['CUDA_HOME'] ?? '/usr/local/cuda';
   const packages = (works('python3', '-c', 'import sys; print("\\n".join(sys.path))') ?? '').split('\n').filter((path) => path !== '');
   return (
     [
-      process.env['INFERD_CUBLAS_INCLUDE'] ?? '',
+      asked ?? '',
       join(home, 'include'),
+      ...more,
       '/usr/include',
-      ...packages.flatMap((path) => [join(path, 'nvidia', 'cu13', 'include'), join(path, 'nvidia', 'cublas', 'include')]),
-    ].find((folder) => folder !== '' && existsSync(join(folder, 'cublasLt.h'))) ?? ''
+      ...packages.flatMap((path) => [join(path, 'nvidia', 'cu13', 'include'), join(path, 'nvidia', packageName, 'include')]),
+    ].find((folder) => folder !== '' && existsSync(join(folder, header))) ?? ''
   );
 }
 
@@ -226,7 +238,7 @@ async function main() {
   const buildDir = join(nativeDir, 'build', options.sanitize);
   const target = join(buildDir, 'inferd.node');
   const stamp = join(buildDir, '.fingerprint');
-  const environment = ['CXX', 'INFERD_CUDA', 'INFERD_CUDA_ARCHS', 'INFERD_CUBLAS_INCLUDE', 'CUDA_HOME'];
+  const environment = ['CXX', 'INFERD_CUDA', 'INFERD_CUDA_ARCHS', 'INFERD_CUBLAS_INCLUDE', 'INFERD_CUPTI_INCLUDE', 'CUDA_HOME'];
   const buildArguments = [`sanitize=${options.sanitize}`, ...environment.map((name) => `${name}=${process.env[name] ?? ''}`)];
   const current = () => existsSync(target) && existsSync(stamp) && readFileSync(stamp, 'utf8') === fingerprint(buildArguments);
   if (current()) return;
@@ -254,7 +266,7 @@ async function main() {
   const withCuda =
     cuda === null
       ? ['-DINFERD_CUDA_ARCHS=']
-      : [`-DCMAKE_CUDA_COMPILER=${cuda.nvcc}`, `-DINFERD_CUDA_ARCHS=${cuda.archs}`, `-DINFERD_CUBLAS_INCLUDE=${cuda.cublas}`];
+      : [`-DCMAKE_CUDA_COMPILER=${cuda.nvcc}`, `-DINFERD_CUDA_ARCHS=${cuda.archs}`, `-DINFERD_CUBLAS_INCLUDE=${cuda.cublas}`, `-DINFERD_CUPTI_INCLUDE=${cuda.cupti}`];
   const build = (name) => run('cmake', ['--build', cmakeDir, '--target', name, '--parallel', String(availableParallelism())], options);
   let cudaProblem = '';
   let done = await run('cmake', [...configure, ...withCuda], options);

@@ -44,6 +44,41 @@ std::span<std::byte> read_bytes(const Napi::Value& v, const char* what) {
   return {reinterpret_cast<std::byte*>(array.Data()), array.ByteLength()};
 }
 
+// DeviceTrace of native/index.ts.
+Napi::Object trace_object(Napi::Env env, const Trace& trace) {
+  const std::vector<TraceEvent>& events = trace.events();
+  const size_t n = events.size();
+  auto start_us = Napi::Float64Array::New(env, n);
+  auto duration_us = Napi::Float64Array::New(env, n);
+  auto value = Napi::Float64Array::New(env, n);
+  auto name = Napi::Int32Array::New(env, n);
+  auto lane = Napi::Int32Array::New(env, n);
+  auto kind = Napi::Uint8Array::New(env, n);
+  for (size_t i = 0; i < n; ++i) {
+    const TraceEvent& e = events[i];
+    start_us.Data()[i] = static_cast<double>(e.start_ns) / 1e3;
+    duration_us.Data()[i] = static_cast<double>(e.end_ns - e.start_ns) / 1e3;
+    value.Data()[i] = static_cast<double>(e.value);
+    name.Data()[i] = e.name;
+    lane.Data()[i] = e.lane;
+    kind.Data()[i] = static_cast<uint8_t>(e.kind);
+  }
+  auto names = Napi::Array::New(env, trace.names().size());
+  for (uint32_t i = 0; i < names.Length(); ++i) names[i] = trace.names()[i];
+  Napi::Object out = Napi::Object::New(env);
+  out.Set("source", trace.source);
+  out.Set("note", trace.note);
+  out.Set("dropped", static_cast<double>(trace.dropped()));
+  out.Set("names", names);
+  out.Set("kind", kind);
+  out.Set("name", name);
+  out.Set("lane", lane);
+  out.Set("value", value);
+  out.Set("startUs", start_us);
+  out.Set("durationUs", duration_us);
+  return out;
+}
+
 }  // namespace
 
 Napi::Function EngineWrap::define(Napi::Env env) {
@@ -56,6 +91,9 @@ Napi::Function EngineWrap::define(Napi::Env env) {
                          InstanceMethod<&EngineWrap::wait>("wait"),
                          InstanceMethod<&EngineWrap::pending>("pending"),
                          InstanceMethod<&EngineWrap::last_error>("lastError"),
+                         InstanceMethod<&EngineWrap::profile_start>("profileStart"),
+                         InstanceMethod<&EngineWrap::profile_stop>("profileStop"),
+                         InstanceMethod<&EngineWrap::profile_clock>("profileClock"),
                          InstanceMethod<&EngineWrap::close>("close"),
                      });
 }
@@ -135,6 +173,21 @@ Napi::Value EngineWrap::pending(const Napi::CallbackInfo& info) {
 
 Napi::Value EngineWrap::last_error(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&] { return Napi::String::New(info.Env(), open().last_error()); });
+}
+
+Napi::Value EngineWrap::profile_start(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&] {
+    open().start_trace(read_integer(info[0], "maxEvents"));
+    return info.Env().Undefined();
+  });
+}
+
+Napi::Value EngineWrap::profile_stop(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&] { return trace_object(info.Env(), *open().stop_trace()); });
+}
+
+Napi::Value EngineWrap::profile_clock(const Napi::CallbackInfo& info) {
+  return Napi::Number::New(info.Env(), static_cast<double>(trace_ns()) / 1e3);
 }
 
 Napi::Value EngineWrap::close(const Napi::CallbackInfo& info) {

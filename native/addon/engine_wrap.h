@@ -27,6 +27,9 @@ class EngineWrap final : public Napi::ObjectWrap<EngineWrap> {
   Napi::Value wait(const Napi::CallbackInfo& info);
   Napi::Value pending(const Napi::CallbackInfo& info);
   Napi::Value last_error(const Napi::CallbackInfo& info);
+  Napi::Value profile_start(const Napi::CallbackInfo& info);
+  Napi::Value profile_stop(const Napi::CallbackInfo& info);
+  Napi::Value profile_clock(const Napi::CallbackInfo& info);
   Napi::Value close(const Napi::CallbackInfo& info);
 
   Engine& open() const;  // throws Error(kClosed) after close()

@@ -29,6 +29,7 @@
 #include "core/sampling_row.h"
 #include "core/step_plan.h"
 #include "core/tensor.h"  // DType, Tensor (non-owning view: data, dtype, shape <= 4, strides in elements)
+#include "core/trace.h"
 
 namespace inferd {
 
@@ -198,6 +199,17 @@ class Backend {
   virtual void run_graph(uint64_t key, const std::function<void()>& body) {
     (void)key;
     body();
+  }
+
+  // --- recordings ---
+  // From here until stop_trace adds what the device does to `trace`. Both wait for running steps.
+  virtual void start_trace(Trace& trace) { (void)trace; }
+  virtual void stop_trace() {}
+  // When the device ran the step waited for last in this slot, where that is not when the host ran
+  // `step`. False: not known.
+  virtual bool step_window(int done_slot, int64_t& start_ns, int64_t& end_ns) {
+    (void)done_slot, (void)start_ns, (void)end_ns;
+    return true;
   }
 
   // --- plan ---

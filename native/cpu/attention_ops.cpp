@@ -52,6 +52,7 @@ const float* CpuBackend::rope_table(const RopeTable& rope, const StepBatch& batc
 }
 
 void CpuBackend::rope_and_cache(const QkvArgs& args, const SlotTables& t, const StepBatch& batch) {
+  const TraceScope scope(trace_, "rope_and_cache");
   const KvLayer& kv = args.kv;
   check_head_dim(kv.head_dim);
   const int32_t half = args.rope.rotary_dim / 2;
@@ -89,6 +90,7 @@ void CpuBackend::rope_and_cache(const QkvArgs& args, const SlotTables& t, const 
 // A task = up to kMaxQueries queries: some consecutive tokens of a row times the query heads of one
 // kv head.
 void CpuBackend::attention(const AttentionArgs& args, const SlotTables& t, const StepBatch& batch) {
+  const TraceScope scope(trace_, "attention");
   const KvLayer& kv = args.kv;
   check_head_dim(kv.head_dim);
   const int32_t group = args.heads / kv.kv_heads;

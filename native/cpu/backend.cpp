@@ -116,4 +116,13 @@ bool CpuBackend::wait_step(int done_slot, int64_t timeout_us) {
   return stream_.wait(done_slot, timeout_us);
 }
 
+void CpuBackend::start_trace(Trace& trace) {
+  trace.source = "ops";
+  stream_.call([&] { trace_ = &trace; });
+}
+
+void CpuBackend::stop_trace() {
+  stream_.call([&] { trace_ = nullptr; });
+}
+
 }  // namespace inferd::cpu

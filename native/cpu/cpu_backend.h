@@ -40,6 +40,8 @@ class CpuBackend final : public Backend {
 
   void run_step(int done_slot, std::function<void()> step) override;
   bool wait_step(int done_slot, int64_t timeout_us) override;
+  void start_trace(Trace& trace) override;
+  void stop_trace() override;
 
   void apply_slots(const SlotTables& t, const int32_t* plan_words) override;
   void copy_blocks(std::span<const KvLayer> layers, const BlockCopy* pairs, int32_t n) override;
@@ -99,6 +101,7 @@ class CpuBackend final : public Backend {
   std::vector<int64_t> task_offsets_;            // attention tasks before each row
   std::vector<SamplerScratch> sampler_scratch_;  // one a thread
   Buffer attention_scratch_;                     // AttentionScratch, one a thread
+  Trace* trace_ = nullptr;                       // while recording; stream thread only
   uint64_t step_ = 1;  // counts steps and token gathers; stream thread only
 
   Stream stream_;  // last: its thread ends before the rest dies

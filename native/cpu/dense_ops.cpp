@@ -21,6 +21,7 @@ float* row_of(const Tensor& t, int64_t row) { return t.as<float>() + row * t.str
 }  // namespace
 
 void CpuBackend::embed(Tensor out, const Tensor& table, const int32_t* ids) {
+  const TraceScope scope(trace_, "embed");
   const int64_t cols = table.cols(), bytes = dtype_bytes(table.dtype);
   const auto convert = kernels_.to_f32[static_cast<size_t>(table.dtype)];
   const char* rows = table.as<const char>();
@@ -31,6 +32,7 @@ void CpuBackend::embed(Tensor out, const Tensor& table, const int32_t* ids) {
 }
 
 void CpuBackend::rms_norm(Tensor out, const Tensor& x, const float* weight, float eps) {
+  const TraceScope scope(trace_, "rms_norm");
   over_rows(x.rows(), 2 * x.cols(), [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i)
       kernels_.rms_norm(row_of(out, i), row_of(x, i), weight, x.cols(), eps);
@@ -38,6 +40,7 @@ void CpuBackend::rms_norm(Tensor out, const Tensor& x, const float* weight, floa
 }
 
 void CpuBackend::add(Tensor inout, const Tensor& x) {
+  const TraceScope scope(trace_, "add");
   over_rows(x.rows(), x.cols(), [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) kernels_.add(row_of(inout, i), row_of(x, i), x.cols());
   });
@@ -45,6 +48,7 @@ void CpuBackend::add(Tensor inout, const Tensor& x) {
 
 void CpuBackend::add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const float* weight,
                               float eps) {
+  const TraceScope scope(trace_, "add_rms_norm");
   over_rows(x.rows(), 3 * x.cols(), [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       kernels_.add(row_of(inout, i), row_of(x, i), x.cols());
@@ -54,6 +58,7 @@ void CpuBackend::add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const f
 }
 
 void CpuBackend::silu_mul(Tensor out, const Tensor& gate_up) {
+  const TraceScope scope(trace_, "silu_mul");
   const int64_t cols = gate_up.cols() / 2;
   over_rows(out.rows(), 8 * cols, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
@@ -64,6 +69,7 @@ void CpuBackend::silu_mul(Tensor out, const Tensor& gate_up) {
 }
 
 void CpuBackend::gather_rows(Tensor out, const Tensor& x, const int32_t* rows, int32_t n) {
+  const TraceScope scope(trace_, "gather_rows");
   const auto bytes = static_cast<size_t>(x.cols()) * sizeof(float);
   for (int32_t i = 0; i < n; ++i) std::memcpy(row_of(out, i), row_of(x, rows[i]), bytes);
 }
@@ -104,6 +110,7 @@ const float* CpuBackend::pack_codes(const Tensor& x, int64_t first_row, int64_t 
 
 void CpuBackend::linear(Tensor out, const Tensor& x, const PackedWeight& weight,
                         const float* bias) {
+  const TraceScope scope(trace_, "linear");
   const auto& w = static_cast<const CpuWeight&>(weight);
   if (x.cols() != w.cols || out.cols() != w.rows) {
     throw Error(ErrorCode::kUsage,

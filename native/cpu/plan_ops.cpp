@@ -40,6 +40,7 @@ const int32_t* apply_new_slot(const SlotTables& t, const int32_t* words) {
 }  // namespace
 
 void CpuBackend::apply_slots(const SlotTables& t, const int32_t* plan_words) {
+  const TraceScope scope(trace_, "apply_slots");
   PlanHeader header;
   std::memcpy(&header, plan_words, sizeof(header));
   // A freed slot keeps its contents until it is taken again, so that a new slot of this plan may
@@ -52,6 +53,7 @@ void CpuBackend::apply_slots(const SlotTables& t, const int32_t* plan_words) {
 }
 
 void CpuBackend::copy_blocks(std::span<const KvLayer> layers, const BlockCopy* pairs, int32_t n) {
+  const TraceScope scope(trace_, "copy_blocks");
   for (const KvLayer& kv : layers) {
     const int64_t bytes =
         int64_t{kv.kv_heads} * kv.block_size * kv.head_dim * dtype_bytes(kv.dtype);
@@ -67,6 +69,7 @@ void CpuBackend::copy_blocks(std::span<const KvLayer> layers, const BlockCopy* p
 }
 
 void CpuBackend::gather_tokens(const SlotTables& t, const StepBatch& batch) {
+  const TraceScope scope(trace_, "gather_tokens");
   ++step_;  // positions change, so the rotation table of this step is no longer good
   for (int32_t r = 0; r < batch.num_rows; ++r) {
     const PlanRow& row = batch.host_rows[r];

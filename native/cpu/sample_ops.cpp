@@ -25,6 +25,7 @@ void write_result(const SampleOutputs& out, int64_t i, const SampleResult& r) {
 // independent.
 void CpuBackend::sample(const Tensor& logits, const SlotTables& t, const StepBatch& batch,
                         const SampleOutputs& out) {
+  const TraceScope scope(trace_, "sample");
   if (logits.rows() < batch.num_samples)
     throw Error(ErrorCode::kUsage, "sample needs one row of logits for each sample");
   pool_.parallel_for(batch.num_samples, 1, [&](int64_t begin, int64_t end, int worker) {
@@ -54,6 +55,7 @@ void CpuBackend::sample(const Tensor& logits, const SlotTables& t, const StepBat
 
 void CpuBackend::score(const Tensor& logits, const int32_t* targets, int32_t top,
                        const SampleOutputs& out) {
+  const TraceScope scope(trace_, "score");
   pool_.parallel_for(logits.rows(), 1, [&](int64_t begin, int64_t end, int worker) {
     for (int64_t i = begin; i < end; ++i) {
       const float* row = logits.as<const float>() + i * logits.stride[0];

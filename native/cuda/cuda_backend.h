@@ -16,6 +16,7 @@
 #include "cuda/attention_decode.h"
 #include "cuda/attention_prefill.h"
 #include "cuda/backend.h"
+#include "cuda/event_clock.h"
 #include "cuda/gemm.h"
 #include "cuda/graphs.h"
 #include "cuda/half_type.h"
@@ -51,6 +52,9 @@ class CudaBackend final : public Backend {
   void run_step(int done_slot, std::function<void()> step) override;
   bool wait_step(int done_slot, int64_t timeout_us) override;
   int64_t step_device_us(int done_slot) override;
+  void start_trace(Trace& trace) override;
+  void stop_trace() override;
+  bool step_window(int done_slot, int64_t& start_ns, int64_t& end_ns) override;
   void run_graph(uint64_t key, const std::function<void()>& body) override;
 
   void apply_slots(const SlotTables& t, const int32_t* plan_words) override;
@@ -84,6 +88,8 @@ class CudaBackend final : public Backend {
     bool pending = false;
     std::exception_ptr error;  // what the step function threw
     float device_ms = 0;
+    int64_t submitted_ns = 0;  // while recording, else 0
+    EventClock::Window window{};
     StepStaging staging;
   };
   // How the rows of the batch in hand go to the attention kernels. Device pointers; made once a
@@ -133,7 +139,9 @@ class CudaBackend final : public Backend {
   std::map<void*, PinnedMemory> host_allocations_;
   Uploader uploader_;
   std::array<StepSlot, 2> slots_;
-  StepSlot* current_ = nullptr;  // inside run_step
+  StepSlot* current_ = nullptr;              // inside run_step
+  std::unique_ptr<EventClock> event_clock_;  // while recording
+  Trace* cupti_trace_ = nullptr;             // where CUPTI's records go
   GraphCache graphs_;
   std::unique_ptr<Gemm> gemm_;
   std::vector<const PackedWeight*> weights_;  // made so far, for tuning; the engine keeps them

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "cuda/cuda_backend.h"
+#include "cuda/cupti.h"
 
 namespace inferd::cuda {
 namespace {
@@ -37,6 +38,7 @@ void CudaBackend::run_step(int done_slot, std::function<void()> step) {
   slot.pending = true;
   slot.error = nullptr;
   slot.staging.restart();
+  slot.submitted_ns = event_clock_ == nullptr ? 0 : trace_ns();
   current_ = &slot;
   forget_batch();
   try {
@@ -75,11 +77,42 @@ bool CudaBackend::wait_step(int done_slot, int64_t timeout_us) {
   if (slot.error) std::rethrow_exception(std::exchange(slot.error, nullptr));
   check(status, "a step");
   check(cudaEventElapsedTime(&slot.device_ms, slot.begin.get(), slot.end.get()), "timing a step");
+  if (event_clock_ != nullptr && slot.submitted_ns > 0)
+    slot.window = event_clock_->place(slot.begin, slot.end, slot.submitted_ns, trace_ns());
   return true;
 }
 
 int64_t CudaBackend::step_device_us(int done_slot) {
   return static_cast<int64_t>(slot_of(done_slot).device_ms * 1000.0f);
+}
+
+void CudaBackend::start_trace(Trace& trace) {
+  event_clock_ = std::make_unique<EventClock>(stream_.get());
+#if INFERD_CUPTI
+  trace.note = start_cupti(device_, trace);
+#else
+  trace.note =
+      "This build has no CUPTI, whose headers were missing; install it and run \"npm run build\".";
+#endif
+  if (trace.note.empty()) cupti_trace_ = &trace;
+  trace.source = trace.note.empty() ? "cupti" : "events";
+}
+
+void CudaBackend::stop_trace() {
+  cudaStreamSynchronize(stream_.get());  // a failed step is told by wait_step
+  event_clock_.reset();
+#if INFERD_CUPTI
+  if (cupti_trace_ != nullptr) stop_cupti(device_, *cupti_trace_);
+#endif
+  cupti_trace_ = nullptr;
+}
+
+bool CudaBackend::step_window(int done_slot, int64_t& start_ns, int64_t& end_ns) {
+  const StepSlot& slot = slot_of(done_slot);
+  if (event_clock_ == nullptr || slot.submitted_ns == 0) return false;
+  start_ns = slot.window.start_ns;
+  end_ns = slot.window.end_ns;
+  return true;
 }
 
 void CudaBackend::run_graph(uint64_t key, const std::function<void()>& body) {

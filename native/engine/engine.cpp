@@ -148,6 +148,7 @@ void Engine::fit_dtypes() {
 }
 
 Engine::~Engine() {
+  if (trace_ != nullptr) backend_->stop_trace();
   // The stream may still read what the members hold.
   while (pending_ > 0) {
     const size_t oldest =
@@ -292,6 +293,7 @@ int64_t Engine::wait(std::span<std::byte> result, int64_t timeout_ms) {
       last_error_ = e.what();
     }
     prepared_ = true;
+    if (trace_ != nullptr && fault == StepFault::kNone) trace_step(static_cast<int32_t>(oldest));
     result_.prepare(steps_[oldest], fault, config_.vocab_size,
                     backend_->step_device_us(static_cast<int>(oldest)));
   }
@@ -304,6 +306,33 @@ int64_t Engine::wait(std::span<std::byte> result, int64_t timeout_ms) {
   prepared_ = false;
   --pending_;
   return bytes;
+}
+
+void Engine::start_trace(int64_t max_events) {
+  if (trace_ != nullptr) throw Error(ErrorCode::kUsage, "A recording is running already.");
+  check_option(max_events, 1, 1 << 28, "maxEvents");
+  auto trace = std::make_unique<Trace>(max_events);
+  backend_->start_trace(*trace);
+  trace_ = std::move(trace);
+}
+
+std::unique_ptr<Trace> Engine::stop_trace() {
+  if (trace_ == nullptr) throw Error(ErrorCode::kUsage, "No recording is running.");
+  backend_->stop_trace();
+  trace_->sort();
+  return std::move(trace_);
+}
+
+void Engine::trace_step(int32_t slot) {
+  const StagedStep& step = steps_[static_cast<size_t>(slot)];
+  TraceEvent event{.start_ns = trace_ns(step.started),
+                   .end_ns = trace_ns(step.finished),
+                   .value = step.plan.header.step,
+                   .name = trace_->name("step"),
+                   .lane = 0,
+                   .kind = TraceKind::kStep};
+  if (!backend_->step_window(slot, event.start_ns, event.end_ns)) return;
+  if (event.start_ns >= trace_->started_ns()) trace_->add(event);  // else it ran before
 }
 
 }  // namespace inferd

@@ -44,6 +44,10 @@ class Engine {
   // too small throws kUsage with the size needed and leaves the step to be waited for again.
   int64_t wait(std::span<std::byte> result, int64_t timeout_ms);
   int32_t pending() const { return pending_; }
+  // Records what the device does, at most `max_events` events, until stop_trace. Both wait for
+  // running steps; throw Error(kUsage) when a recording runs, or none.
+  void start_trace(int64_t max_events);
+  std::unique_ptr<Trace> stop_trace();
   // What the last failed step said, or "". Never holds tokens.
   const std::string& last_error() const { return last_error_; }
 
@@ -53,6 +57,7 @@ class Engine {
   void fit_dtypes();
   void allocate_step_memory();
   int64_t block_bytes() const;
+  void trace_step(int32_t slot);
 
   EngineOptions options_;
   ModelConfig config_;
@@ -80,6 +85,7 @@ class Engine {
   bool prepared_ = false;  // the oldest step is finished and result_ holds its answer
   ResultWriter result_;
   std::string last_error_;
+  std::unique_ptr<Trace> trace_;  // while recording
 };
 
 }  // namespace inferd
