@@ -13,6 +13,7 @@ const sectionDocs: Readonly<Record<SectionName, string>> = {
   validation: 'Limits of a request.',
   server: 'Where the daemon listens, and limits of a connection.',
   auth: 'Who may connect.',
+  profile: 'Recordings of what the engine does.',
   log: 'What is logged.',
 };
 

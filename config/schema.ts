@@ -168,6 +168,14 @@ export const schema = {
     allowed_origins: texts([], 'Browser origins (scheme://host:port) that may connect.'),
     trusted_keys: texts([], 'Public keys of clients for auth.mode = "ed25519".'),
   },
+  profile: {
+    directory: text(maybeText(null), 'Folder that profiles are written to; "profiles" in the state folder when not set.'),
+    at_start: bool(false, 'Record from the moment the engine is ready.'),
+    max_seconds: float(300, [1, 86_400], 'A recording ends by itself after this, and is written.', { unit: 's' }),
+    max_events: int(1_000_000, [1000, 50_000_000], 'Events that each actor and each device has room for; more are counted and left out.', {
+      unit: 'events',
+    }),
+  },
   log: {
     level: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], 'info', 'Least severe level that is logged.'),
     pretty: oneOf(['auto', 'always', 'never'], 'auto', 'Readable lines instead of JSON; auto does so on a terminal.'),

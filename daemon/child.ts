@@ -2,8 +2,9 @@
  * One actor as the main thread sees it: its thread, its control port, and how it ended. Used by the units that the supervisor restarts.
  */
 import { MessageChannel, type MessagePort, receiveMessageOnPort, type Transferable } from 'node:worker_threads';
+import { Calls } from '../actors/client-calls.js';
 import type { Capacity, FromActor, LogLevel, Progress, ToActor } from '../actors/messages/control.js';
-import type { Failure } from '../actors/messages/errors.js';
+import { type Failure, InferdError } from '../actors/messages/errors.js';
 import { type Doorbell, ring } from '../actors/runtime/doorbell.js';
 import type { ActorStart } from '../actors/runtime/entry.js';
 import { unreachable } from '../actors/runtime/invariant.js';
@@ -44,7 +45,9 @@ export class Child {
   readonly #port: MessagePort;
   readonly #bell: Doorbell | null;
   readonly #thread: Thread;
+  readonly #calls = new Calls();
   #fault: Ending | null = null;
+  #over = false;
   #onReady: (capacity: Capacity | null) => void = () => {};
 
   constructor(options: ChildOptions, start: ChildStart) {
@@ -66,6 +69,12 @@ export class Child {
   send(message: ToActor, transfer: readonly Transferable[] = []): void {
     this.#port.postMessage(message, transfer);
     if (this.#bell !== null) ring(this.#bell);
+  }
+
+  /** Sends a call and waits for its answer. @throws InferdError with the actor's failure, at the deadline, and when the actor is over */
+  ask(make: (call: number) => ToActor, deadlineMs: number): Promise<unknown> {
+    if (this.#over) return Promise.reject(new InferdError('engine_failure', `The ${this.name} is over`));
+    return this.#calls.ask(this.name, deadlineMs, (call) => this.send(make(call)));
   }
 
   /** Asks it to stop, and terminates it when it has not within `limitMs`. Resolves when it is over. */
@@ -94,6 +103,9 @@ export class Child {
       case 'fault':
         this.#fault = { failure: message.failure, fatal: message.fatal };
         return;
+      case 'reply':
+        this.#calls.answer(message);
+        return;
       case 'log':
         this.#log[message.level](message.fields, message.message);
         return;
@@ -108,6 +120,8 @@ export class Child {
       this.#on(last.message as FromActor); // proof: the actor's Control holds the other end
     }
     this.#port.close();
+    this.#over = true;
+    this.#calls.fail(null, { kind: 'engine_failure', message: `The ${this.name} ended before it answered` });
     if (this.#fault !== null) return this.#fault;
     if (error !== null) this.#log.error({ actor: this.name, ...errorFields(error) }, 'an actor threw or was terminated');
     const message = error === null ? `The ${this.name} was stopped` : `The ${this.name} ended: ${error.message}`;

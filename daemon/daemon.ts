@@ -3,13 +3,15 @@
  * runs on the main thread.
  *
  *   start   token -> one-instance lock -> engine (loads in its own threads) -> listeners -> daemon.json -> ready
- *   stop    refuse new work -> `$/shutdown` -> running requests finish, or end at drain_timeout_s -> sockets close (1001) -> engine -> lock
+ *   stop    refuse new work -> `$/shutdown` -> running requests finish, or end at drain_timeout_s -> sockets close (1001) -> the profile
+ *           being recorded is written -> engine -> lock
  *
  * The listeners open before the model is loaded, so that health probes and clients get an answer meanwhile.
  * Invariants: `stopped` resolves exactly once, and then nothing of this daemon holds a port, a lock or a file.
  */
 
 import type { Server } from 'node:http';
+import { join, resolve } from 'node:path';
 import type { StartProgress } from '../actors/client-types.js';
 import { InferdError } from '../actors/messages/errors.js';
 import type { Log } from '../actors/runtime/log.js';
@@ -26,6 +28,7 @@ import { acquireInstance, type Instance, prepareRuntimeDir } from './instance.js
 import { type Listeners, openListeners } from './listen.js';
 import type { DaemonLog } from './log.js';
 import { createNotifier, type Notifier } from './notify.js';
+import { checkProfileFolder, EngineProfiler } from './profile/profiler.js';
 import { type Live, reload } from './reload.js';
 import { installSignals } from './signals.js';
 import { EXIT, StartError } from './start-error.js';
@@ -67,6 +70,8 @@ const CLOSE_MS = 3000;
 /** The engine ends its requests at the deadline itself; this is for one that hangs. */
 const DRAIN_GRACE_MS = 2000;
 const ENGINE_STOP_MS = 10_000;
+/** A profile of many millions of events is written within this. */
+const PROFILE_MS = 60_000;
 
 /**
  * Starts a daemon; resolves when the model can serve.
@@ -88,6 +93,7 @@ class DaemonProcess implements Daemon {
   #auth: Auth | null = null;
   #instance: Instance | null = null;
   #engine: EngineHandle | null = null;
+  #profiler: EngineProfiler | null = null;
   #front: Front | null = null;
   #listeners: Listeners | null = null;
   /** Settles, never rejects, when nothing more will be opened; a stop that comes earlier waits for it. */
@@ -134,6 +140,7 @@ class DaemonProcess implements Daemon {
       const engine = await opening;
       await Promise.race([engine.ready, this.stopped]);
       if (this.#stopping !== null) throw new Error('stopped early');
+      if (this.#options.config.profile.at_start) await this.#profiler?.start();
       void engine.failed.then((ending) => this.#onEngineFailed(ending));
     } catch (error) {
       if (this.#stopping !== null) throw new StartError('The daemon was stopped before it was ready.', await this.stopped, error);
@@ -172,6 +179,7 @@ class DaemonProcess implements Daemon {
     else if (config.auth.mode === 'token' && givenTokenFile === null) prepareRuntimeDir(runtimeDir);
     const auth = createAuth(config, tokenFile);
     this.#auth = auth;
+    if (config.profile.at_start) checkProfileFolder(this.#profileFolder(), config.inference.device_ids.length);
 
     const engine = (this.#options.startEngine ?? startEngine)(config, model, {
       log: this.#log,
@@ -188,10 +196,13 @@ class DaemonProcess implements Daemon {
     engine.ready.catch(() => {});
     this.#engine = engine;
 
+    const profiler = this.#createProfiler(engine);
+    this.#profiler = profiler;
     const front = createFront({
       config,
       model,
       engine: engine.client,
+      profiler,
       auth,
       log: this.#log,
       version: packageVersion(),
@@ -215,6 +226,25 @@ class DaemonProcess implements Daemon {
     });
     this.#log.info({ address: ws, unixSocket }, 'listening; the model is loading');
     return engine;
+  }
+
+  #profileFolder(): string {
+    const { directory } = this.#options.config.profile;
+    return directory === null ? join(inferdPaths(this.#env).stateDir, 'profiles') : resolve(expandHome(directory, this.#env));
+  }
+
+  #createProfiler(engine: EngineHandle): EngineProfiler {
+    const { max_seconds, max_events } = this.#options.config.profile;
+    return new EngineProfiler({
+      directory: this.#profileFolder(),
+      maxSeconds: max_seconds,
+      maxEvents: max_events,
+      version: packageVersion(),
+      log: this.#log,
+      recorders: () => engine.recorders(),
+      state: () => engine.client.state(),
+      model: () => engine.client.model(),
+    });
   }
 
   #onEngineFailed({ failure, fatal }: Ending): void {
@@ -244,6 +274,7 @@ class DaemonProcess implements Daemon {
     await this.#front?.sockets.closeAll(CLOSE_MS);
     await bounded(Promise.all(closed), CLOSE_MS);
     for (const server of this.#servers()) server.closeAllConnections();
+    if (this.#profiler !== null && !(await bounded(this.#profiler.close(), PROFILE_MS))) this.#log.error({}, 'the profile took too long');
     if (this.#engine !== null) clean = (await bounded(this.#engine.stop(), ENGINE_STOP_MS)) && clean;
     if (!clean) this.#log.error({}, 'the engine did not stop in time');
     this.#release(clean || code !== EXIT.ok ? code : EXIT.software);

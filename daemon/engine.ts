@@ -20,9 +20,10 @@ import type { ModelFolder } from '../config/model-folder.js';
 import type { Config } from '../config/schema.js';
 import type { Ending } from './child.js';
 import { createPools, type Pools } from './pools.js';
+import type { Recorder } from './profile/profiler.js';
 import { Supervisor, type Unit } from './supervisor.js';
 import { type Topology, type TopologyExtras, topologyOf } from './topology.js';
-import { EngineUnit, TokenizerUnit } from './units.js';
+import { type EnginePort, EngineUnit, TokenizerUnit } from './units.js';
 
 export interface EngineHooks {
   readonly log: Log;
@@ -38,6 +39,8 @@ export interface EngineHandle {
   drain(deadlineMs: number): Promise<void>;
   /** Ends what is left and stops all actors. Idempotent. */
   stop(): Promise<void>;
+  /** Scheduler and executors of the running engine, for the profiler; empty while there is none. */
+  recorders(): readonly Recorder[];
   /** For tests: terminates a thread as a crash would. */
   killActor(kind: ActorKind, index: number): void;
   /** Resolves with the reason when the engine gave up after it was ready: the process should then exit. */
@@ -133,6 +136,16 @@ class Engine implements EngineHandle {
   stop(): Promise<void> {
     this.#stopping ??= this.#stop();
     return this.#stopping;
+  }
+
+  recorders(): readonly Recorder[] {
+    const port = this.#group?.port ?? null;
+    if (port === null) return [];
+    const ask = (child: EnginePort['scheduler']): Recorder['ask'] => child.ask.bind(child);
+    return [
+      { kind: 'scheduler', rank: 0, ask: ask(port.scheduler) },
+      ...port.executors.map((child, rank): Recorder => ({ kind: 'executor', rank, ask: ask(child) })),
+    ];
   }
 
   killActor(kind: ActorKind, index: number): void {

@@ -8,6 +8,7 @@ import type { Log } from '../actors/runtime/log.js';
 import type { ModelFolder } from '../config/model-folder.js';
 import type { Config } from '../config/schema.js';
 import { RpcConnection } from '../rpc/connection.js';
+import type { Profiler } from '../rpc/schemas/profile.js';
 import { createRpcServer } from '../rpc/server.js';
 import type { Auth } from './auth.js';
 import type { GateRules } from './gate.js';
@@ -19,6 +20,7 @@ export interface FrontDeps {
   readonly config: Config;
   readonly model: ModelFolder;
   readonly engine: EngineClient;
+  readonly profiler: Profiler;
   readonly auth: Auth;
   readonly log: Log;
   readonly version: string;
@@ -46,7 +48,16 @@ const SPARE_CONNECTIONS = 64;
 
 export function createFront(deps: FrontDeps): Front {
   const { config, engine, log, version } = deps;
-  const rpc = createRpcServer({ engine, config, model: deps.model, version, log, startedAt: deps.startedAt, onDrain: deps.onDrain });
+  const rpc = createRpcServer({
+    engine,
+    profiler: deps.profiler,
+    config,
+    model: deps.model,
+    version,
+    log,
+    startedAt: deps.startedAt,
+    onDrain: deps.onDrain,
+  });
   const sockets = createSockets({
     config: config.server,
     log,

@@ -28,7 +28,7 @@ export type RouteTable = ReadonlyMap<string, Route>;
 export interface RouteDeps {
   readonly engine: Pick<EngineClient, 'healthy' | 'state'>;
   /** JSON-RPC over HTTP, and the description of its methods. */
-  readonly rpc: Pick<RpcServer, 'handlePost' | 'openrpc'>;
+  readonly rpc: Pick<RpcServer, 'handlePost' | 'handleCall' | 'openrpc'>;
   readonly version: string;
   readonly maxBodyBytes: number;
   /** Show the page at `/`. */
@@ -55,6 +55,8 @@ export function createRoutes(deps: RouteDeps): RouteTable {
     ],
     ['/ready', { open: true, GET: (_, response) => status(response, state() === 'ready', 'ready', state()) }],
     ['/version', { open: true, GET: (_, response) => sendJson(response, 200, { name: 'inferd', version: deps.version, protocol: 1 }) }],
+    ['/start_profile', { POST: (request, response, peer) => answerCall(deps, 'profile.start', request, response, peer) }],
+    ['/stop_profile', { POST: (request, response, peer) => answerCall(deps, 'profile.stop', request, response, peer) }],
     ['/openrpc.json', { GET: (_, response) => sendJson(response, 200, deps.rpc.openrpc()) }],
   ]);
 }
@@ -76,19 +78,40 @@ async function answerPost(deps: RouteDeps, request: IncomingMessage, response: S
     sendErrorAndClose(request, response, { status: 415, message: 'A compressed body is not accepted.' });
     return;
   }
-  let body: Uint8Array;
-  try {
-    body = await readBody(request, response, deps.maxBodyBytes);
-  } catch (error) {
-    if (!(error instanceof BodyError)) return;
-    sendErrorAndClose(request, response, error);
-    return;
-  }
-  const gone = new AbortController();
-  // Before the answer was sent this means that the client has left; its calls are then cancelled. Afterwards nobody listens.
-  response.once('close', () => gone.abort());
-  const reply = await deps.rpc.handlePost(body, { admin: !peer.browser, signal: gone.signal });
+  const body = await wholeBody(deps, request, response);
+  if (body === null) return;
+  const reply = await deps.rpc.handlePost(body, { admin: !peer.browser, signal: untilGone(response) });
   send(response, reply.status, 'application/json', reply.body);
+}
+
+/** A method without params behind a path of its own. Benchmarks send a body of theirs along, which says nothing to us. */
+async function answerCall(
+  deps: RouteDeps,
+  method: Parameters<RpcServer['handleCall']>[0],
+  request: IncomingMessage,
+  response: ServerResponse,
+  peer: Peer,
+): Promise<void> {
+  if ((await wholeBody(deps, request, response)) === null) return;
+  const reply = await deps.rpc.handleCall(method, { admin: !peer.browser, signal: untilGone(response) });
+  send(response, reply.status, 'application/json', reply.body);
+}
+
+/** The body, or null when it was refused or the client has left. */
+async function wholeBody(deps: RouteDeps, request: IncomingMessage, response: ServerResponse): Promise<Uint8Array | null> {
+  try {
+    return await readBody(request, response, deps.maxBodyBytes);
+  } catch (error) {
+    if (error instanceof BodyError) sendErrorAndClose(request, response, error);
+    return null;
+  }
+}
+
+/** Fires when the client leaves before it was answered; its calls are then cancelled. Afterwards nobody listens. */
+function untilGone(response: ServerResponse): AbortSignal {
+  const gone = new AbortController();
+  response.once('close', () => gone.abort());
+  return gone.signal;
 }
 
 function howToConnect(version: string): string {
@@ -103,6 +126,7 @@ function howToConnect(version: string): string {
     'GET /health        200 while the engine makes progress',
     'GET /ready         200 while requests are taken',
     'GET /version       version of this daemon',
+    'POST /start_profile, /stop_profile  record a timeline for Perfetto',
     '',
   ].join('\n');
 }

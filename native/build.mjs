@@ -266,7 +266,12 @@ async function main() {
   const withCuda =
     cuda === null
       ? ['-DINFERD_CUDA_ARCHS=']
-      : [`-DCMAKE_CUDA_COMPILER=${cuda.nvcc}`, `-DINFERD_CUDA_ARCHS=${cuda.archs}`, `-DINFERD_CUBLAS_INCLUDE=${cuda.cublas}`, `-DINFERD_CUPTI_INCLUDE=${cuda.cupti}`];
+      : [
+          `-DCMAKE_CUDA_COMPILER=${cuda.nvcc}`,
+          `-DINFERD_CUDA_ARCHS=${cuda.archs}`,
+          `-DINFERD_CUBLAS_INCLUDE=${cuda.cublas}`,
+          `-DINFERD_CUPTI_INCLUDE=${cuda.cupti}`,
+        ];
   const build = (name) => run('cmake', ['--build', cmakeDir, '--target', name, '--parallel', String(availableParallelism())], options);
   let cudaProblem = '';
   let done = await run('cmake', [...configure, ...withCuda], options);

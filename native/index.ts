@@ -80,8 +80,42 @@ export interface NativeEngine {
   lastError?(): string;
   /** Steps submitted and not yet returned by wait. */
   pending(): number;
+  /**
+   * Records what the device does from here on, in room for `maxEvents`; waits for running steps. Test doubles may lack all three.
+   * @throws NativeError when a recording runs already
+   */
+  profileStart?(maxEvents: number): void;
+  /** Ends the recording, after waiting for running steps. @throws NativeError when there is none */
+  profileStop?(): DeviceTrace;
+  /** The clock of DeviceTrace now, microseconds. */
+  profileClock?(): number;
   /** Waits for running steps and frees everything; later calls throw. */
   close(): void;
+}
+
+/** Kinds of events of a DeviceTrace; mirror of TraceKind in native/core/trace.h. */
+export const TRACE_KIND = { step: 0, op: 1, kernel: 2, copy: 3 } as const;
+
+/** What a device did: columns of events in order of start, outer ones before those inside them. */
+export interface DeviceTrace {
+  /** How it was seen: the ops of the CPU backend; kernels and copies, through CUPTI; CUDA events around each step, and no more. */
+  readonly source: 'ops' | 'cupti' | 'events';
+  /** One sentence why not better, or on how good the times are; or "". */
+  readonly note: string;
+  /** Events that found no room or had no times. */
+  readonly dropped: number;
+  readonly names: readonly string[];
+  /** A number of TRACE_KIND. */
+  readonly kind: Uint8Array<ArrayBuffer>;
+  /** Index into `names`. */
+  readonly name: Int32Array<ArrayBuffer>;
+  /** Stream of the device; 0 for steps and ops. */
+  readonly lane: Int32Array<ArrayBuffer>;
+  /** Number of a step, bytes of a copy. */
+  readonly value: Float64Array<ArrayBuffer>;
+  /** Of profileClock. */
+  readonly startUs: Float64Array<ArrayBuffer>;
+  readonly durationUs: Float64Array<ArrayBuffer>;
 }
 
 /** Thrown by every call of the addon; `fatal` means the process cannot go on (sticky device error). */

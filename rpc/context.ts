@@ -8,11 +8,13 @@ import type { ModelFolder } from '../config/model-folder.js';
 import type { Config } from '../config/schema.js';
 import type { CallTable } from './calls.js';
 import type { Id } from './message.js';
+import type { Profiler } from './schemas/profile.js';
 import type { Session } from './session.js';
 
 /** Everything rpc needs from outside; made once by the daemon. */
 export interface RpcDeps {
   readonly engine: EngineClient;
+  readonly profiler: Profiler;
   readonly config: Config;
   readonly model: ModelFolder;
   readonly version: string;

@@ -6,14 +6,14 @@
  * One per daemon, main thread. Invariant: a member with an id gets exactly one response, a member without never gets one.
  */
 import { type JSONRPCRequest, type JSONRPCResponse, JSONRPCServer } from 'json-rpc-2.0';
-import { InferdError } from '../actors/messages/errors.js';
+import { errorTable, type Failure, InferdError } from '../actors/messages/errors.js';
 import type { RequestId } from '../actors/messages/ids.js';
 import { CallTable } from './calls.js';
 import type { CallContext, LiveRequest, RpcDeps } from './context.js';
 import { decodeMessage } from './decode.js';
 import { errorResponse, type Id, type Member, type Message, maxBatchMembers, type Response } from './message.js';
 import type { Method } from './method.js';
-import { createMethods } from './methods/index.js';
+import { createMethods, type MethodName } from './methods/index.js';
 import { openrpcDocument } from './openrpc.js';
 import type { Session } from './session.js';
 
@@ -83,6 +83,23 @@ export class RpcServer {
     }
   }
 
+  /** One method by an HTTP route of its own: its result, or an error in OpenAI's shape with the status of the table. Never rejects. */
+  async handleCall(name: MethodName, options: PostOptions = {}): Promise<{ status: number; body: string }> {
+    const calls = new CallTable(1);
+    const caller = { calls, session: null, admin: options.admin ?? this.deps.config.auth.mode === 'none' };
+    try {
+      const method = this.#methods.get(name);
+      if (method === undefined) throw new InferdError('method_not_found');
+      return {
+        status: 200,
+        body: JSON.stringify(await this.#run(method, {}, this.#context(undefined, options.signal ?? never, caller, false))),
+      };
+    } catch (error) {
+      if (!(error instanceof InferdError)) this.#logUnexpected(name, error);
+      return httpError(error instanceof InferdError ? error.failure : { kind: 'internal' });
+    }
+  }
+
   /** From now on new work is refused, on every connection and over HTTP; what runs goes on. */
   shutdown(): void {
     this.#draining = true;
@@ -135,6 +152,14 @@ export class RpcServer {
     const frames = error instanceof Error ? error.stack?.split('\n').filter((line) => line.startsWith('    at ')) : undefined;
     this.deps.log.error({ where, name: error instanceof Error ? error.name : typeof error, stack: frames?.join('\n') }, 'a method failed');
   }
+}
+
+function httpError({ kind, message }: Failure): { status: number; body: string } {
+  const known = errorTable[kind];
+  return {
+    status: known.status,
+    body: JSON.stringify({ error: { message: message ?? known.message, type: known.type, param: null, code: kind } }),
+  };
 }
 
 /** `extra`: methods besides the daemon's own. */

@@ -10,13 +10,17 @@
  * A failed step or native error is reported as a fault and ends the actor: slots, blocks and step order are shared state of the group.
  */
 import { type EngineOptions, loadAddon, type NativeEngine } from '../../native/index.js';
+import type { ToActor } from '../messages/control.js';
 import { engineFault, type Failure, InferdError } from '../messages/errors.js';
+import { SPAN } from '../messages/profile.js';
 import { PLAN, RESULT } from '../messages/step.js';
 import { type Control, MAX_PARK_MS, runParked } from '../runtime/actor.js';
 import { nowMs } from '../runtime/clock.js';
 import { type Doorbell, listen, park } from '../runtime/doorbell.js';
 import { errorFields } from '../runtime/log.js';
 import { type RingMemory, RingReader, RingWriter } from '../runtime/ring.js';
+import type { SpanRecorder } from '../runtime/spans.js';
+import { ExecutorRecorder } from './recorder.js';
 import { type KvSettings, startEngine } from './startup.js';
 import { planTokens, StepClock } from './step-clock.js';
 
@@ -71,8 +75,11 @@ class ExecutorLoop {
   readonly #results: RingWriter;
   readonly #result: Uint8Array;
   readonly #clock = new StepClock();
+  readonly #recorder: ExecutorRecorder;
+  readonly #spans: SpanRecorder;
   /** Header of the last plan submitted, for the log of a fault. */
   readonly #lastPlan = new Uint8Array(PLAN.headerWords * 4);
+  readonly #lastHeader = new Int32Array(this.#lastPlan.buffer);
   /** Tokens of the steps in flight, oldest first; at most MAX_IN_FLIGHT. */
   readonly #inFlight: number[] = [];
   /** When the oldest step in flight began to run, as far as can be known here. */
@@ -85,51 +92,82 @@ class ExecutorLoop {
     this.#plans = new RingReader(start.plans, start.options.rank, start.schedulerBell);
     this.#results = new RingWriter(start.results, [start.schedulerBell]);
     this.#result = new Uint8Array(start.results.maxEntryBytes);
+    this.#recorder = new ExecutorRecorder(engine, control, (error) => faultOf(error).failure);
+    this.#spans = this.#recorder.spans;
   }
 
   /** What was going on, as log fields: numbers only. */
   describe(): Record<string, unknown> {
-    const header = new Int32Array(this.#lastPlan.buffer);
     const { step, epoch, numNewSlots, numRows, numSamples, numTokens, words } = PLAN;
     const fields = { step, epoch, numNewSlots, numRows, numSamples, numTokens, words };
-    const plan = Object.fromEntries(Object.entries(fields).map(([name, word]) => [name, header[word]]));
+    const plan = Object.fromEntries(Object.entries(fields).map(([name, word]) => [name, this.#lastHeader[word]]));
     return { lastPlan: plan, inFlight: this.#inFlight.length };
   }
 
   /** Returns how long the loop may sleep. */
   turn(): number {
     const heard = listen(this.#start.bell);
-    this.#control.poll();
+    this.#control.poll((message) => this.#onControl(message));
     if (!this.#results.resume()) return MAX_PARK_MS; // the scheduler rings when it has read some
     this.#submitPlans();
     if (this.#inFlight.length === 0) return MAX_PARK_MS;
     if (this.#collect(0)) return 0;
     if (this.#inFlight.length < MAX_IN_FLIGHT) {
       const sleepMs = this.#beganMs + SLEEP_SHARE * this.#clock.predictMs(this.#inFlight[0] ?? 0) - nowMs();
-      if (sleepMs > MIN_SLEEP_MS && park(this.#start.bell, heard, Math.min(sleepMs, MAX_PARK_MS))) return 0;
+      if (sleepMs > MIN_SLEEP_MS && this.#sleep(heard, Math.min(sleepMs, MAX_PARK_MS))) return 0;
       this.#collect(OPEN_SLICE_MS);
     } else this.#collect(FULL_SLICE_MS);
     return 0;
   }
 
+  /** True when the doorbell rang before `timeoutMs`. */
+  #sleep(heard: number, timeoutMs: number): boolean {
+    const began = this.#spans.begin();
+    const rang = park(this.#start.bell, heard, timeoutMs);
+    this.#spans.end(SPAN.sleep, began, this.#oldestStep);
+    return rang;
+  }
+
+  #onControl(message: ToActor): void {
+    if (message.k === 'record' || message.k === 'handover') this.#recorder.onCall(message);
+  }
+
+  get #lastStep(): number {
+    return this.#lastHeader[PLAN.step] ?? 0;
+  }
+
+  /** Of the steps in flight; plans are numbered without gaps. */
+  get #oldestStep(): number {
+    return this.#lastStep - this.#inFlight.length + 1;
+  }
+
   #submitPlans(): void {
     while (this.#inFlight.length < MAX_IN_FLIGHT) {
+      const reading = this.#spans.begin();
       const plan = this.#plans.read();
       if (plan === null) return;
       this.#lastPlan.set(plan.subarray(0, this.#lastPlan.byteLength));
+      this.#spans.end(SPAN.readPlan, reading, this.#lastStep, plan.byteLength);
+      const submitting = this.#spans.begin();
       this.#engine.submit(plan);
+      this.#spans.end(SPAN.submit, submitting, this.#lastStep, this.#lastHeader[PLAN.numRows], this.#lastHeader[PLAN.numTokens]);
       if (this.#inFlight.push(planTokens(plan)) === 1) this.#beganMs = nowMs();
     }
   }
 
   /** Waits at most `timeoutMs` for the oldest step. True when it was done. @throws StepFailed */
   #collect(timeoutMs: number): boolean {
+    const step = this.#oldestStep;
+    const waiting = this.#spans.begin();
     const bytes = this.#engine.wait(this.#result, timeoutMs);
+    this.#spans.end(SPAN.wait, waiting, step, bytes === 0 ? 0 : 1);
     if (bytes === 0) return false;
     const now = nowMs();
     this.#clock.record(this.#inFlight.shift() ?? 0, now - this.#beganMs);
     this.#beganMs = now;
+    const writing = this.#spans.begin();
     if (this.#start.options.rank === 0) this.#results.write(this.#result.subarray(0, bytes));
+    this.#spans.end(SPAN.writeResult, writing, step, bytes);
     const code = new Int32Array(this.#result.buffer, 0, RESULT.headerWords)[RESULT.errorCode] ?? 0;
     if (code !== engineFault.none) throw new StepFailed(code);
     return true;

@@ -3,6 +3,7 @@
  * memory, and therefore go by structured clone; everything else between threads is msgpack.
  */
 import type { MessagePort } from 'node:worker_threads';
+import type { CallReply } from './calls.js';
 import type { Failure } from './errors.js';
 
 /** One end of a two-way link between two actors (runtime/mailbox.ts). Posting it transfers `port`. */
@@ -32,7 +33,15 @@ export type ToActor =
   /** scheduler: that tokenizer died; forget its link and its requests. */
   | { readonly k: 'detach'; readonly owner: number }
   /** tokenizer: a scheduler is there now, in place of the one before. */
-  | { readonly k: 'connect'; readonly link: LinkEnd };
+  | { readonly k: 'connect'; readonly link: LinkEnd }
+  | ProfileCall;
+
+/** Calls to the scheduler and the executors, answered by a reply on the control port. */
+export type ProfileCall =
+  /** Record what you do from now on. */
+  | { readonly k: 'record'; readonly call: number; readonly maxEvents: number }
+  /** Stop recording and answer with what was recorded. */
+  | { readonly k: 'handover'; readonly call: number };
 
 /** What an executor found out while starting; goes into the scheduler's options and into ServedModel. */
 export interface Capacity {
@@ -63,4 +72,5 @@ export type FromActor =
   | { readonly k: 'ready'; readonly capacity: Capacity | null }
   | { readonly k: 'progress'; readonly progress: Progress }
   | { readonly k: 'fault'; readonly failure: Failure /** The process cannot go on (sticky device error). */; readonly fatal: boolean }
+  | CallReply
   | LogLine;

@@ -32,6 +32,14 @@ export const errorTable = {
   rate_limited: { code: -32010, status: 429, type: 'rate_limit_error', retriable: true, message: 'Too many requests at once' },
   unsupported: { code: -32011, status: 501, type: 'invalid_request_error', retriable: false, message: 'This feature is not supported' },
   engine_failure: { code: -32012, status: 500, type: 'server_error', retriable: true, message: 'The engine failed' },
+  /** LSP's RequestFailed: a good request that the state of things does not allow now. */
+  request_failed: {
+    code: -32803,
+    status: 409,
+    type: 'invalid_request_error',
+    retriable: false,
+    message: 'The request cannot be done now',
+  },
   cancelled: { code: -32800, status: 499, type: 'cancelled', retriable: true, message: 'Request cancelled' },
 } as const;
 

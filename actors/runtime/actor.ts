@@ -5,6 +5,7 @@
  */
 import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
 import type { Capacity, FromActor, LogLevel, Progress, ToActor } from '../messages/control.js';
+import type { Failure } from '../messages/errors.js';
 import { type Doorbell, listen, park } from './doorbell.js';
 import { type Log, threadLog } from './log.js';
 
@@ -33,6 +34,16 @@ export class Control {
     this.#send({ k: 'fault', ...fault });
   }
 
+  /** Answers a call. `transfer`: buffers of `value` that this thread gives away. */
+  answer(call: number, value: unknown, transfer: readonly ArrayBuffer[] = []): void {
+    this.#send({ k: 'reply', call, ok: true, value }, transfer);
+  }
+
+  /** Answers a call with why it cannot be done. */
+  refuse(call: number, failure: Failure): void {
+    this.#send({ k: 'reply', call, ok: false, failure });
+  }
+
   /** For loops: handles what has arrived. `stop` is remembered; everything else goes to `handle`. */
   poll(handle?: (message: ToActor) => void): void {
     for (;;) {
@@ -58,8 +69,8 @@ export class Control {
     this.#port.close();
   }
 
-  #send(message: FromActor): void {
-    this.#port.postMessage(message);
+  #send(message: FromActor, transfer: readonly ArrayBuffer[] = []): void {
+    this.#port.postMessage(message, transfer);
   }
 }
 

@@ -10,8 +10,9 @@ import type { CallReply, SchedulerCall } from '../messages/calls.js';
 import type { LinkEnd, ToActor } from '../messages/control.js';
 import { engineFault } from '../messages/errors.js';
 import type { RequestId } from '../messages/ids.js';
+import { NO_STEP, SPAN } from '../messages/profile.js';
 import type { Abort, Admit, Flow, Notices, Refused, Stopped, Tokens } from '../messages/requests.js';
-import { RESULT } from '../messages/step.js';
+import { PLAN, RESULT } from '../messages/step.js';
 import { type Control, MAX_PARK_MS, runParked } from '../runtime/actor.js';
 import { nowMs } from '../runtime/clock.js';
 import { type Counters, SCHEDULER_COUNTER } from '../runtime/counters.js';
@@ -19,6 +20,7 @@ import type { Doorbell } from '../runtime/doorbell.js';
 import { unreachable } from '../runtime/invariant.js';
 import { ParkedLink } from '../runtime/mailbox.js';
 import { type RingMemory, RingReader, RingWriter } from '../runtime/ring.js';
+import { buffersOf, SpanRecorder } from '../runtime/spans.js';
 import type { SchedulerOptions } from './options.js';
 import { Scheduler } from './scheduler.js';
 
@@ -68,6 +70,11 @@ class SchedulerLoop {
   readonly #published: number[] = [];
   /** Requests that were paused before they were admitted; at most as many as may be unfinished. */
   readonly #pausedEarly = new Set<RequestId>();
+  readonly #spans = new SpanRecorder();
+  /** Messages handled in this turn. */
+  #handled = 0;
+  /** Nothing could be planned while nothing was in flight: the next step comes after a pause that is not ours. */
+  #idle = true;
   #faulted = false;
   #steps = 0;
   #meanStepMs = 0;
@@ -85,10 +92,13 @@ class SchedulerLoop {
   /** Returns how long the loop may sleep. */
   turn(): number {
     const now = nowMs();
+    const began = this.#spans.begin();
+    this.#handled = 0;
     this.#control.poll((message) => this.#onControl(message));
     if (this.#control.stopping) return 0;
     let more = this.#front.drain((message) => this.#onFront(message));
     for (const [owner, link] of this.#tokenizers) more = link.drain((message) => this.#onTokenizer(owner, message)) || more;
+    this.#spans.end(SPAN.drain, began, NO_STEP, this.#handled);
     this.#applyResults(now);
     const behind = this.#publishPlans(now);
     this.#sendOutputs();
@@ -106,6 +116,7 @@ class SchedulerLoop {
 
   #applyResults(now: number): void {
     for (let result = this.#results.read(); result !== null; result = this.#results.read()) {
+      const began = this.#spans.begin();
       const header = new Int32Array(result.buffer, result.byteOffset, RESULT.headerWords);
       // The executor reports the fault to the supervisor, which ends this group; until then nothing more may be planned.
       if (header[RESULT.errorCode] !== engineFault.none) this.#faulted = true;
@@ -113,6 +124,7 @@ class SchedulerLoop {
       const stepMs = now - (this.#published.shift() ?? now);
       this.#meanStepMs = this.#steps === 0 ? stepMs : this.#meanStepMs * 0.9 + stepMs * 0.1;
       this.#steps++;
+      this.#spans.end(SPAN.apply, began, header[RESULT.step] ?? NO_STEP, header[RESULT.numSamples]);
     }
   }
 
@@ -121,12 +133,27 @@ class SchedulerLoop {
     if (!this.#plans.resume() || this.#faulted) return false;
     for (const link of this.#tokenizers.values()) if (link.full) return true;
     while (!this.#plans.busy && this.#scheduler.stepsInFlight < this.#start.options.maxStepsInFlight) {
+      const began = this.#spans.begin();
       const plan = this.#scheduler.schedule(now);
-      if (plan === null) break;
+      if (plan === null) {
+        if (this.#scheduler.stepsInFlight === 0) this.#idle = true;
+        break;
+      }
       this.#published.push(now);
-      this.#plans.write(plan);
+      if (this.#spans.on) this.#writeRecorded(plan, began);
+      else this.#plans.write(plan);
+      this.#idle = false;
     }
     return false;
+  }
+
+  #writeRecorded(plan: Uint8Array, began: number): void {
+    const header = new Int32Array(plan.buffer, plan.byteOffset, PLAN.headerWords);
+    const step = header[PLAN.step] ?? NO_STEP;
+    this.#spans.end(SPAN.plan, began, step, header[PLAN.numRows], header[PLAN.numTokens], this.#idle ? 1 : 0);
+    const writing = this.#spans.begin();
+    this.#plans.write(plan);
+    this.#spans.end(SPAN.writePlan, writing, step, plan.byteLength);
   }
 
   #sendOutputs(): void {
@@ -141,7 +168,9 @@ class SchedulerLoop {
 
   #publishCounters(now: number): void {
     const { counters } = this.#start;
-    const { requests } = this.#scheduler.stats();
+    const { requests, kv } = this.#scheduler.stats();
+    this.#spans.count(SPAN.requests, requests.running, requests.waiting);
+    this.#spans.count(SPAN.kv, kv.used_blocks);
     counters[SCHEDULER_COUNTER.steps] = this.#steps;
     counters[SCHEDULER_COUNTER.running] = requests.running;
     counters[SCHEDULER_COUNTER.waiting] = requests.waiting;
@@ -158,6 +187,7 @@ class SchedulerLoop {
 
   #onTokenizer(owner: number, message: FromTokenizer): void {
     const now = nowMs();
+    this.#handled++;
     switch (message.k) {
       case 'admit':
         this.#scheduler.admit(message, owner, now);
@@ -176,6 +206,7 @@ class SchedulerLoop {
   }
 
   #onFront(message: FromFront): void {
+    this.#handled++;
     switch (message.k) {
       case 'flow':
         this.#setPaused(message);
@@ -213,6 +244,15 @@ class SchedulerLoop {
         this.#tokenizers.delete(message.owner);
         this.#scheduler.dropOwner(message.owner);
         return;
+      case 'record':
+        this.#spans.start(message.maxEvents);
+        this.#control.answer(message.call, null);
+        return;
+      case 'handover': {
+        const recording = this.#spans.stop();
+        this.#control.answer(message.call, recording, buffersOf(recording));
+        return;
+      }
       case 'stop':
       case 'connect':
         return; // stop is the Control's; connect is for tokenizers

@@ -66,7 +66,7 @@ export function report(error: unknown, io: Io, verbose: boolean): ExitCode {
 }
 
 /** Failures of an engine that another configuration would not have. */
-const settingFailures: ReadonlySet<string> = new Set(['unsupported', 'invalid_params', 'out_of_memory']);
+const settingFailures: ReadonlySet<string> = new Set(['unsupported', 'invalid_params', 'out_of_memory', 'request_failed']);
 
 /** The error's own code when it is one of ours; an engine that refuses its settings and wrong permissions (77) count as configuration. */
 function exitCode({ exitCode: code, cause }: { readonly exitCode: number; readonly cause?: unknown }): ExitCode {

@@ -2,6 +2,7 @@
  * `inferd serve`: the daemon in the foreground. Says one line with the addresses when it is ready and one line how to talk to it; with
  * --json, one JSON object a line for start-up, readiness and the end. Signals are the daemon's own business (signals.ts).
  */
+import { resolve } from 'node:path';
 import type { StartProgress } from '../../actors/client-types.js';
 import { resolveModelFolder } from '../../config/model-folder.js';
 import { packageVersion } from '../version.js';
@@ -16,7 +17,11 @@ export const serve: Verb = {
     'Without --config it reads the config.toml in the user configuration folder if there is one, else the built-in demo profile ' +
     '(embedded demo model, CPU). Ctrl-C or SIGTERM drains: running requests finish, within server.drain_timeout_s; a second one ' +
     'stops at once. SIGHUP reads the configuration again.',
-  options: [...configOptions, { flags: '--json', doc: 'print start-up and progress as JSON, one object a line' }],
+  options: [
+    ...configOptions,
+    { flags: '--profile <dir>', doc: 'record a profile from the start and write it to this folder', kind: 'text' },
+    { flags: '--json', doc: 'print start-up and progress as JSON, one object a line' },
+  ],
   examples: ['inferd serve', 'inferd serve --config my.toml', 'inferd serve --set server.port=9000 --set scheduler.max_num_sequences=16'],
   run,
 };
@@ -24,7 +29,8 @@ export const serve: Verb = {
 async function run(input: VerbInput): Promise<ExitCode> {
   const { io } = input;
   const json = input.flag('json');
-  const loaded = effectiveConfig(input);
+  const read = () => effectiveConfig(input, profileSets(input.text('profile')));
+  const loaded = read();
   printWarnings(input, loaded);
   const model = resolveModelFolder(loaded.config, io.env);
   const [{ startDaemon }, { createLog }] = await Promise.all([import('../daemon.js'), import('../log.js')]);
@@ -43,7 +49,7 @@ async function run(input: VerbInput): Promise<ExitCode> {
     log,
     publish: true,
     env: io.env,
-    reload: () => effectiveConfig(input).config,
+    reload: () => read().config,
     onProgress: (progress: StartProgress) => {
       bar?.update(progress);
       event({ event: 'progress', phase: progress.phase, done: progress.done, total: progress.total });
@@ -60,4 +66,9 @@ async function run(input: VerbInput): Promise<ExitCode> {
   const code = await daemon.stopped;
   event({ event: 'stopped', exit_code: code });
   return code === EXIT.ok || code === EXIT.device ? code : EXIT.internal;
+}
+
+/** --profile as options. */
+function profileSets(directory: string | undefined): readonly string[] {
+  return directory === undefined ? [] : [`profile.directory=${JSON.stringify(resolve(directory))}`, 'profile.at_start=true'];
 }

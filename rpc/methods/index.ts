@@ -8,6 +8,7 @@ import { daemonDrainMethod, daemonInfoMethod, discoverMethod, pingMethod } from 
 import { cancelRequestMethod, creditMethod } from './flow.js';
 import { initializeMethod } from './initialize.js';
 import { modelsGetMethod, modelsListMethod } from './models.js';
+import { profileStartMethod, profileStopMethod } from './profile.js';
 import { requestsCancelMethod, requestsListMethod } from './requests.js';
 import { statsGetMethod, statsSubscribeMethod, statsUnsubscribeMethod } from './stats.js';
 import { detokenizeMethod, tokenizeMethod } from './tokenize.js';
@@ -29,6 +30,8 @@ export function createMethods(deps: RpcDeps, document: () => object) {
     'stats.get': statsGetMethod(deps),
     'stats.subscribe': statsSubscribeMethod(deps),
     'stats.unsubscribe': statsUnsubscribeMethod(),
+    'profile.start': profileStartMethod(deps),
+    'profile.stop': profileStopMethod(deps),
     'daemon.info': daemonInfoMethod(deps),
     'daemon.drain': daemonDrainMethod(deps),
     ping: pingMethod(),

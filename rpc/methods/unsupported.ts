@@ -22,7 +22,6 @@ const any = z.looseObject({});
 export function unsupportedMethods() {
   const models = 'The served model is chosen when the daemon starts; set inference.model_name and restart it.';
   const adapters = 'LoRA adapters are not supported yet.';
-  const profile = 'The profiler is not supported yet.';
   return {
     'embeddings.create': unsupported('embeddings.create', 'Embeddings are not supported yet.', any),
     'models.pull': unsupported('models.pull', 'Models cannot be downloaded through the daemon yet.', any),
@@ -31,7 +30,5 @@ export function unsupportedMethods() {
     'adapters.load': unsupported('adapters.load', adapters, any),
     'adapters.unload': unsupported('adapters.unload', adapters, any),
     'adapters.list': unsupported('adapters.list', adapters, any),
-    'profile.start': unsupported('profile.start', profile, any),
-    'profile.stop': unsupported('profile.stop', profile, any),
   };
 }

@@ -61,6 +61,7 @@ export class EngineDouble {
         this.stops++;
         this.state = 'stopped';
       },
+      recorders: () => [],
       killActor() {},
     };
     return handle;

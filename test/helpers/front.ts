@@ -96,6 +96,10 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
         posts.push(Buffer.from(body).toString());
         return posts[posts.length - 1] === '"note"' ? { status: 204, body: null } : { status: 200, body: '{"jsonrpc":"2.0"}' };
       },
+      handleCall: async (name) => {
+        posts.push(name);
+        return { status: 200, body: '{}' };
+      },
       openrpc: () => ({ openrpc: '1.3.2' }),
     },
     version: '0.0.0',

@@ -1,4 +1,5 @@
 /** A server with a fake engine, and connections whose frames can be read. For all tests of rpc. */
+import { InferdError } from '../../actors/messages/errors.js';
 import { silentLog } from '../../actors/runtime/log.js';
 import type { ModelFolder } from '../../config/model-folder.js';
 import { type Config, schema } from '../../config/schema.js';
@@ -73,13 +74,18 @@ export interface SetupOptions {
   readonly config?: Overrides;
   readonly extra?: readonly Method[];
   readonly log?: RpcDeps['log'];
+  readonly profiler?: RpcDeps['profiler'];
 }
+
+const refuse = () => Promise.reject(new InferdError('request_failed', 'No profile is being recorded'));
+const noProfiler: RpcDeps['profiler'] = { start: refuse, stop: refuse };
 
 export function setup(options: SetupOptions = {}): Setup {
   const engine = new FakeEngine({ auto: options.auto ?? true });
   const drains = { count: 0 };
   const deps: RpcDeps = {
     engine,
+    profiler: options.profiler ?? noProfiler,
     config: testConfig(options.config),
     model: testModel,
     version: '0.0.0-test',

@@ -1,0 +1,32 @@
+/** profile.start and profile.stop: a timeline of scheduler, executors and devices, as files for Perfetto. */
+import type { RpcDeps } from '../context.js';
+import { defineMethod } from '../method.js';
+import { emptyParams } from '../schemas/common.js';
+import { profileStartedSchema, profileStoppedSchema } from '../schemas/profile.js';
+
+export function profileStartMethod({ profiler }: RpcDeps) {
+  return defineMethod({
+    name: 'profile.start',
+    summary: 'Records what scheduler, executors and devices do, until profile.stop or profile.max_seconds.',
+    params: emptyParams,
+    result: profileStartedSchema,
+    http: { verb: 'POST', path: '/start_profile' },
+    acts: true,
+    admin: true,
+    work: true,
+    handler: () => profiler.start(),
+  });
+}
+
+export function profileStopMethod({ profiler }: RpcDeps) {
+  return defineMethod({
+    name: 'profile.stop',
+    summary: 'Ends the recording and writes its files; answers where they are and how idle the devices were.',
+    params: emptyParams,
+    result: profileStoppedSchema,
+    http: { verb: 'POST', path: '/stop_profile' },
+    acts: true,
+    admin: true,
+    handler: () => profiler.stop(),
+  });
+}
