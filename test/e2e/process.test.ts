@@ -2,13 +2,16 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { daemonFilePath, readDaemonFile } from '../../config/paths.js';
 import { privateEnv } from '../helpers/daemon.js';
 import { eventually } from '../helpers/eventually.js';
+import { checkTrace, readTrace, spans } from '../helpers/profile.js';
 import { RpcSocket } from '../helpers/rpc-socket.js';
+import { tempFolder } from '../helpers/temp-folder.js';
 
 const cli = fileURLToPath(new URL('../../daemon/cli/main.js', import.meta.url));
 
@@ -20,9 +23,9 @@ interface Running {
   stderr(): string;
 }
 
-function launch(env: NodeJS.ProcessEnv, sets: readonly string[] = []) {
+function launch(env: NodeJS.ProcessEnv, sets: readonly string[] = [], flags: readonly string[] = []) {
   const options = ['server.port=0', 'inference.threads=2', ...sets].flatMap((set) => ['--set', set]);
-  const child = spawn(process.execPath, [cli, 'serve', '--json', ...options], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(process.execPath, [cli, 'serve', '--json', ...flags, ...options], { env, stdio: ['ignore', 'pipe', 'pipe'] });
   let stdout = '';
   let stderr = '';
   child.stdout.on('data', (part) => {
@@ -35,8 +38,8 @@ function launch(env: NodeJS.ProcessEnv, sets: readonly string[] = []) {
   return { child, exit, stdout: () => stdout, stderr: () => stderr };
 }
 
-async function serve(env: NodeJS.ProcessEnv, sets?: readonly string[]): Promise<Running> {
-  const { child, exit, stdout, stderr } = launch(env, sets);
+async function serve(env: NodeJS.ProcessEnv, sets?: readonly string[], flags?: readonly string[]): Promise<Running> {
+  const { child, exit, stdout, stderr } = launch(env, sets, flags);
   await eventually('the daemon is ready', () => {
     assert.equal(child.exitCode, null, `the daemon ended early: ${stderr()}`);
     return stdout().includes('"event":"ready"');
@@ -83,6 +86,29 @@ test('a request that outlives the drain ends with -32009; a second signal does n
   hasty.child.kill('SIGTERM');
   assert.deepEqual(await hasty.exit, [143, null]);
   assert.equal(existsSync(daemonFilePath(env)), false);
+});
+
+test('serve --profile records from the start, and SIGTERM in the middle of a request does not lose the file', async () => {
+  const env = privateEnv();
+  const folder = tempFolder();
+  const daemon = await serve(env, ['server.drain_timeout_s=0.3'], ['--profile', folder]);
+  const socket = await RpcSocket.open(daemon.ws);
+  const id = socket.send('chat.completions.create', endless);
+  await socket.event(id, 'delta');
+  daemon.child.kill('SIGTERM');
+  assert.deepEqual(await daemon.exit, [0, null]);
+  const files = readdirSync(join(folder, 'rank_0'));
+  assert.equal(files.length, 1, daemon.stderr());
+  const trace = readTrace(join(folder, 'rank_0', files[0] ?? ''));
+  checkTrace(trace);
+  assert.ok(spans(trace, 'decode step').length > 0 && spans(trace, 'prompt step').length > 0);
+  assert.equal(trace.otherData['ended_by'], 'the daemon stops');
+});
+
+test('serve --profile with a folder that cannot be written ends with 78 and says so', async () => {
+  const { exit, stderr } = launch(privateEnv(), [], ['--profile', '/dev/null/profiles']);
+  assert.deepEqual(await exit, [78, null]);
+  assert.match(stderr(), /Profiles cannot be written to \/dev\/null\/profiles\/rank_0 \(ENOTDIR\); change profile\.directory/);
 });
 
 test('a second daemon is refused with 69; after SIGKILL the next one takes over what was left', async () => {
