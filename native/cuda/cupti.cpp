@@ -132,9 +132,10 @@ struct Session {
   std::mutex records;  // the rest; never held during a call of CUPTI that may call back
   std::array<Recording, kMaxDevices> devices;
   int32_t running = 0;
+  bool registered = false;
   // By the symbol that CUPTI keeps for each kernel.
   std::map<const char*, std::string> kernel_names;
-  std::vector<uint8_t*> spare_buffers;  // kept for good: a few, of kBufferBytes
+  std::vector<uint8_t*> spare_buffers;  // of kBufferBytes, while a recording runs
 };
 
 Session& session() {
@@ -156,53 +157,49 @@ const char* copy_name(uint8_t kind) {
   }
 }
 
+// What a record says, whatever its kind.
+struct Activity {
+  TraceKind kind;
+  uint32_t device, stream;
+  uint64_t start, end, bytes;
+  std::string_view name;
+};
+
 // Times stay those of CUPTI until stop_cupti.
-void put(const Session& s, uint32_t device, uint64_t start, uint64_t end, TraceEvent event,
-         std::string_view name) {
-  Trace* const trace = device < kMaxDevices ? s.devices[device].trace : nullptr;
+void put(const Session& s, const Activity& a) {
+  Trace* const trace = a.device < kMaxDevices ? s.devices[a.device].trace : nullptr;
   if (trace == nullptr) return;
-  if (start == 0 || end < start) return trace->drop(1);  // CUPTI could not time it
-  event.start_ns = static_cast<int64_t>(start);
-  event.end_ns = static_cast<int64_t>(end);
-  event.name = trace->name(name);
-  trace->add(event);
+  if (a.start == 0 || a.end < a.start) return trace->drop(1);  // CUPTI could not time it
+  trace->add({.start_ns = static_cast<int64_t>(a.start),
+              .end_ns = static_cast<int64_t>(a.end),
+              .value = static_cast<int64_t>(a.bytes),
+              .name = trace->name(a.name),
+              .lane = static_cast<int32_t>(a.stream),
+              .kind = a.kind});
 }
 
+const std::string& kernel_name(Session& s, const char* symbol) {
+  const auto known = s.kernel_names.find(symbol);
+  if (known != s.kernel_names.end()) return known->second;
+  return s.kernel_names.emplace(symbol, readable(symbol)).first->second;
+}
+
+// The records are read by versions of their layouts that newer libraries only add to.
 void read_record(Session& s, const CUpti_Activity* record) {
   switch (record->kind) {
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
-      const auto* k = reinterpret_cast<const CUpti_ActivityKernel9*>(record);
-      const char* symbol = k->name == nullptr ? "kernel" : k->name;
-      auto known = s.kernel_names.find(symbol);
-      if (known == s.kernel_names.end())
-        known = s.kernel_names.emplace(symbol, readable(symbol)).first;
-      const TraceEvent event{.start_ns = 0,
-                             .end_ns = 0,
-                             .value = 0,
-                             .name = 0,
-                             .lane = static_cast<int32_t>(k->streamId),
-                             .kind = TraceKind::kKernel};
-      return put(s, k->deviceId, k->start, k->end, event, known->second);
+      const auto& k = *reinterpret_cast<const CUpti_ActivityKernel9*>(record);
+      const std::string& name = kernel_name(s, k.name == nullptr ? "kernel" : k.name);
+      return put(s, {TraceKind::kKernel, k.deviceId, k.streamId, k.start, k.end, 0, name});
     }
     case CUPTI_ACTIVITY_KIND_MEMCPY: {
-      const auto* m = reinterpret_cast<const CUpti_ActivityMemcpy5*>(record);
-      const TraceEvent event{.start_ns = 0,
-                             .end_ns = 0,
-                             .value = static_cast<int64_t>(m->bytes),
-                             .name = 0,
-                             .lane = static_cast<int32_t>(m->streamId),
-                             .kind = TraceKind::kCopy};
-      return put(s, m->deviceId, m->start, m->end, event, copy_name(m->copyKind));
+      const auto& m = *reinterpret_cast<const CUpti_ActivityMemcpy5*>(record);
+      return put(s, {TraceKind::kCopy, m.deviceId, m.streamId, m.start, m.end, m.bytes,
+                     copy_name(m.copyKind)});
     }
     case CUPTI_ACTIVITY_KIND_MEMSET: {
-      const auto* m = reinterpret_cast<const CUpti_ActivityMemset4*>(record);
-      const TraceEvent event{.start_ns = 0,
-                             .end_ns = 0,
-                             .value = static_cast<int64_t>(m->bytes),
-                             .name = 0,
-                             .lane = static_cast<int32_t>(m->streamId),
-                             .kind = TraceKind::kCopy};
-      return put(s, m->deviceId, m->start, m->end, event, "fill");
+      const auto& m = *reinterpret_cast<const CUpti_ActivityMemset4*>(record);
+      return put(s, {TraceKind::kCopy, m.deviceId, m.streamId, m.start, m.end, m.bytes, "fill"});
     }
     default:
       return;
@@ -242,9 +239,11 @@ std::string failed(const char* what, CUptiResult status) {
 }
 
 // Of the first recording. Returns "" or why not; nothing is enabled then.
-std::string enable_all() {
-  CUptiResult status = library().register_callbacks(give_buffer, take_buffer);
+std::string enable_all(Session& s) {
+  CUptiResult status = CUPTI_SUCCESS;
+  if (!s.registered) status = library().register_callbacks(give_buffer, take_buffer);
   if (status != CUPTI_SUCCESS) return failed("cuptiActivityRegisterCallbacks", status);
+  s.registered = true;
   for (const CUpti_ActivityKind kind : kKinds) {
     status = library().enable(kind);
     if (status == CUPTI_SUCCESS) continue;
@@ -262,7 +261,7 @@ std::string start_cupti(int32_t device, Trace& trace) {
   Session& s = session();
   const std::lock_guard control(s.control);
   if (s.running == 0) {
-    const std::string problem = enable_all();
+    const std::string problem = enable_all(s);
     if (!problem.empty()) return problem;
   }
   const Moment began = now();
@@ -284,8 +283,12 @@ void stop_cupti(int32_t device, Trace& trace) {
     recording = {};
     --s.running;
   }
-  if (s.running == 0)
+  if (s.running == 0) {
     for (const CUpti_ActivityKind kind : kKinds) library().disable(kind);
+    const std::lock_guard lock(s.records);
+    for (uint8_t* buffer : s.spare_buffers) std::free(buffer);
+    s.spare_buffers.clear();
+  }
 
   const Moment ended = now();
   const int64_t offset = began.steady_ns - began.cupti_ns;

@@ -99,7 +99,7 @@ void CudaBackend::start_trace(Trace& trace) {
 }
 
 void CudaBackend::stop_trace() {
-  cudaStreamSynchronize(stream_.get());  // a failed step is told by wait_step
+  cudaDeviceSynchronize();  // all streams; a failed step is told by wait_step
   event_clock_.reset();
 #if INFERD_CUPTI
   if (cupti_trace_ != nullptr) stop_cupti(device_, *cupti_trace_);

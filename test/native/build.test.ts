@@ -26,7 +26,7 @@ const built = join(native, 'build', 'inferd.node');
 
 /** The variables that a build is made from, as they are here. */
 function buildSettings(): NodeJS.ProcessEnv {
-  const names = ['CXX', 'INFERD_CUDA', 'INFERD_CUDA_ARCHS', 'INFERD_CUBLAS_INCLUDE', 'CUDA_HOME'];
+  const names = ['CXX', 'INFERD_CUDA', 'INFERD_CUDA_ARCHS', 'INFERD_CUBLAS_INCLUDE', 'INFERD_CUPTI_INCLUDE', 'CUDA_HOME'];
   return Object.fromEntries(names.flatMap((name) => (process.env[name] === undefined ? [] : [[name, process.env[name]]])));
 }
 
