@@ -55,6 +55,8 @@ export interface NativeModelInfo {
   /** Free memory of the device now, bytes. */
   readonly freeBytes: number;
   readonly totalBytes: number;
+  /** Free memory of the machine now, bytes; on the CPU the same as freeBytes. */
+  readonly hostFreeBytes: number;
   /** For example "cpu avx512 x2". */
   readonly backend: string;
 }
@@ -70,8 +72,11 @@ export interface NativeEngine {
   load(maxBytes: number): LoadProgress;
   /** After loading. */
   info(): NativeModelInfo;
-  /** Once, after loading. @throws NativeError with the arithmetic when it does not fit. */
-  allocateKv(numBlocks: number): void;
+  /**
+   * Once, after loading: blocks of the device, and of the host for swapping (none when absent). @throws NativeError with the arithmetic
+   * when they do not fit.
+   */
+  allocateKv(numBlocks: number, numSwapBlocks?: number): void;
   /** Checks and copies the plan (layout: actors/messages/step.ts) and starts it after the ones before it. Does not keep `plan`. */
   submit(plan: Uint8Array): void;
   /** Blocks until the oldest step is done and writes its result body. Returns its bytes, or 0 after `timeoutMs`. */

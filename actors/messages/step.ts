@@ -5,11 +5,14 @@
  * state of every slot. Plans run strictly in the order of submission, so a block or slot freed by plan N may be used again by
  * plan N+1 while N is still running. All integers are int32; floats are stored as their IEEE-754 bits.
  *
- *   plan   = header | freed | newSlots | blockSets | copies | rows | samples      applied in this order
+ * Swaps run beside the rows of their own plan and are done before the next one begins. So the rows of a plan keep off the blocks
+ * that it swaps in, and of those that it swaps out they write only what its blockSets name (executors copy these first).
+ *
+ *   plan   = header | freed | newSlots | blockSets | swapOuts | copies | swapIns | rows | samples      applied in this order
  *   result = header | samples | promptLogprobs | tops | logits
  */
 
-export const LAYOUT_VERSION = 1;
+export const LAYOUT_VERSION = 2;
 
 /** Word offsets in the plan header. */
 export const PLAN = {
@@ -26,6 +29,8 @@ export const PLAN = {
   numTokens: 9,
   /** Length of the whole body in words. */
   words: 10,
+  numSwapOuts: 11,
+  numSwapIns: 12,
   headerWords: 16,
 } as const;
 
@@ -74,7 +79,10 @@ export const SAMPLING_ROW = {
 
 /** (slot, index in the block table, block). */
 export const BLOCK_SET = { slot: 0, index: 1, block: 2, words: 3 } as const;
-/** (source, destination) block; copied in every layer before any row of the step runs. */
+/**
+ * (source, destination) block, in every layer. Copies are within the device and done before any row of the step runs; swapOuts go
+ * from a block of the device to one of the host, swapIns the other way.
+ */
 export const COPY = { src: 0, dst: 1, words: 2 } as const;
 /** A row computes tokens history[start .. start+count) of a slot and writes their KV. */
 export const ROW = { slot: 0, start: 1, count: 2, flags: 3, words: 4 } as const;

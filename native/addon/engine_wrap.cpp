@@ -140,6 +140,7 @@ Napi::Value EngineWrap::model_info(const Napi::CallbackInfo& info) {
     number("stepBytes", m.step_bytes);
     number("freeBytes", m.free_bytes);
     number("totalBytes", m.total_bytes);
+    number("hostFreeBytes", m.host_free_bytes);
     out.Set("backend", m.backend);
     return out;
   });
@@ -147,7 +148,8 @@ Napi::Value EngineWrap::model_info(const Napi::CallbackInfo& info) {
 
 Napi::Value EngineWrap::allocate_kv(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&] {
-    open().allocate_kv(read_integer(info[0], "numBlocks"));
+    const int64_t swap = info[1].IsUndefined() ? 0 : read_integer(info[1], "numSwapBlocks");
+    open().allocate_kv(read_integer(info[0], "numBlocks"), swap);
     return info.Env().Undefined();
   });
 }

@@ -38,6 +38,8 @@ Napi::Value layout(const Napi::CallbackInfo& info) {
                               {"numSamples", WORD(PlanHeader, num_samples)},
                               {"numTokens", WORD(PlanHeader, num_tokens)},
                               {"words", WORD(PlanHeader, words)},
+                              {"numSwapOuts", WORD(PlanHeader, num_swap_outs)},
+                              {"numSwapIns", WORD(PlanHeader, num_swap_ins)},
                               {"headerWords", sizeof(PlanHeader) / 4}}));
   out.Set("NEW_SLOT", table(env, {{"slot", WORD(NewSlotFixed, slot)},
                                   {"forkOf", WORD(NewSlotFixed, fork_of)},

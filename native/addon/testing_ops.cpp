@@ -21,8 +21,16 @@
 // gather_rows: rows cols count | x ids[count] -> out[count, cols]
 //
 // copy_blocks: num_blocks kv_heads block_size head_dim kv_dtype count | k v pairs[2 count] -> k v
+//
+// swap_blocks: num_blocks kv_heads block_size head_dim kv_dtype count swap_blocks urgent
+//              | k v outs[2 count] ins[2 count] -> k v
+//   Swaps out to a host pool of swap_blocks blocks, the first `urgent` pairs before the rest, and
+//   then in.
 #include "addon/testing_ops.h"
 
+#include <cstring>
+
+#include "core/device_buffer.h"
 #include "core/error.h"
 #include "core/quant.h"
 
@@ -135,17 +143,42 @@ Napi::Object run_gather_rows(OpTestCall& c) {
   return c.run([&] { c.backend().gather_rows(out, x, ids, count); });
 }
 
-Napi::Object run_copy_blocks(OpTestCall& c) {
-  const int32_t blocks = c.size("num_blocks"), heads = c.size("kv_heads"), count = c.size("count");
+// The inputs k and v, which are outputs too.
+KvLayer cache(OpTestCall& c) {
+  const int32_t blocks = c.size("num_blocks"), heads = c.size("kv_heads");
   const int32_t block_size = c.size("block_size"), head_dim = c.size("head_dim");
   const DType dtype = c.dtype("kv_dtype");
   const int64_t width = int64_t{heads} * block_size * head_dim;
   const Tensor k = c.matrix("k", dtype, blocks, width), v = c.matrix("v", dtype, blocks, width);
-  const auto* pairs = reinterpret_cast<const BlockCopy*>(c.host_ints("pairs", 2 * int64_t{count}));
-  const KvLayer kv{k.data, v.data, dtype, blocks, block_size, heads, head_dim};
   c.output("k", k);
   c.output("v", v);
+  return {k.data, v.data, dtype, blocks, block_size, heads, head_dim};
+}
+
+Napi::Object run_copy_blocks(OpTestCall& c) {
+  const int32_t count = c.size("count");
+  const KvLayer kv = cache(c);
+  const auto* pairs = reinterpret_cast<const BlockCopy*>(c.host_ints("pairs", 2 * int64_t{count}));
   return c.run([&] { c.backend().copy_blocks({&kv, 1}, pairs, count); });
+}
+
+Napi::Object run_swap_blocks(OpTestCall& c) {
+  const int32_t count = c.size("count"), urgent = c.size("urgent");
+  const KvLayer kv = cache(c);
+  const int64_t bytes = int64_t{kv.kv_heads} * kv.block_size * kv.head_dim * dtype_bytes(kv.dtype);
+  SwapPool pool{.arrays = {{kv.k, bytes}, {kv.v, bytes}}, .num_blocks = c.size("swap_blocks")};
+  const HostBuffer host(c.backend(), pool.num_blocks * pool.block_bytes());
+  const HostBuffer pairs(c.backend(), 2 * count * int64_t{sizeof(BlockCopy)});
+  pool.host = host.as<void>();
+  BlockCopy *outs = pairs.as<BlockCopy>(), *ins = outs + count;
+  const size_t pair_bytes = static_cast<size_t>(count) * sizeof(BlockCopy);
+  std::memcpy(outs, c.host_ints("outs", 2 * int64_t{count}), pair_bytes);
+  std::memcpy(ins, c.host_ints("ins", 2 * int64_t{count}), pair_bytes);
+  c.backend().reserve_swap(pool);
+  return c.run([&] {
+    c.backend().swap_out(pool, outs, count, urgent);
+    c.backend().swap_in(pool, ins, count);
+  });
 }
 
 constexpr OpTest kTests[] = {
@@ -158,6 +191,7 @@ constexpr OpTest kTests[] = {
     {"silu_mul", run_silu_mul},
     {"gather_rows", run_gather_rows},
     {"copy_blocks", run_copy_blocks},
+    {"swap_blocks", run_swap_blocks},
 };
 
 }  // namespace

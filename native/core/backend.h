@@ -28,6 +28,7 @@
 #include "core/error.h"
 #include "core/sampling_row.h"
 #include "core/step_plan.h"
+#include "core/swap_pool.h"
 #include "core/tensor.h"  // DType, Tensor (non-owning view: data, dtype, shape <= 4, strides in elements)
 #include "core/trace.h"
 
@@ -168,6 +169,8 @@ class Backend {
   // Error(kOutOfMemory).
   virtual void* allocate_host(size_t bytes);
   virtual void release_host(void* p);
+  // Once, before the first step that swaps.
+  virtual void reserve_swap(const SwapPool& pool) { (void)pool; }
   // Once, before the first step of an engine: allocates what steps of this shape need besides the
   // engine's own memory. Returns the bytes.
   virtual int64_t reserve_steps(const StepShape& shape) {
@@ -218,6 +221,13 @@ class Backend {
   virtual void apply_slots(const SlotTables& t, const int32_t* plan_words) = 0;
   // In the order of `pairs`, in the caches of all `layers`.
   virtual void copy_blocks(std::span<const KvLayer> layers, const BlockCopy* pairs, int32_t n) = 0;
+  // Device blocks `src` to host blocks `dst`, and host blocks `src` to device blocks `dst`. They
+  // run after the steps before this one and before those after it; of this step, the ops that
+  // follow may run beside them, so they keep off these device blocks. Only the first `urgent` pairs
+  // of swap_out have been read before any op that follows. `pairs` come from allocate_host and live
+  // until the step is done. The bodies here are for host memory.
+  virtual void swap_out(const SwapPool& pool, const BlockCopy* pairs, int32_t n, int32_t urgent);
+  virtual void swap_in(const SwapPool& pool, const BlockCopy* pairs, int32_t n);
   // Fills ids, positions, token_rows of the batch from the slot tables.
   virtual void gather_tokens(const SlotTables& t, const StepBatch& batch) = 0;
 
@@ -275,5 +285,28 @@ inline void* Backend::allocate_host(size_t bytes) {
   return std::memset(p, 0, rounded);
 }
 inline void Backend::release_host(void* p) { std::free(p); }
+
+inline void Backend::swap_out(const SwapPool& pool, const BlockCopy* pairs, int32_t n,
+                              int32_t urgent) {
+  (void)urgent;
+  char* host = static_cast<char*>(pool.host);
+  for (const BlockArray& a : pool.arrays) {
+    const char* device = static_cast<const char*>(a.base);
+    const auto bytes = static_cast<size_t>(a.block_bytes);
+    for (const BlockCopy& c : std::span(pairs, static_cast<size_t>(n)))
+      std::memcpy(host + c.dst * a.block_bytes, device + c.src * a.block_bytes, bytes);
+    host += pool.num_blocks * a.block_bytes;
+  }
+}
+inline void Backend::swap_in(const SwapPool& pool, const BlockCopy* pairs, int32_t n) {
+  const char* host = static_cast<const char*>(pool.host);
+  for (const BlockArray& a : pool.arrays) {
+    char* device = static_cast<char*>(a.base);
+    const auto bytes = static_cast<size_t>(a.block_bytes);
+    for (const BlockCopy& c : std::span(pairs, static_cast<size_t>(n)))
+      std::memcpy(device + c.dst * a.block_bytes, host + c.src * a.block_bytes, bytes);
+    host += pool.num_blocks * a.block_bytes;
+  }
+}
 
 }  // namespace inferd

@@ -8,7 +8,7 @@
 
 namespace inferd {
 
-constexpr int32_t kLayoutVersion = 1;
+constexpr int32_t kLayoutVersion = 2;
 
 struct PlanHeader {
   int32_t layout_version;
@@ -22,7 +22,9 @@ struct PlanHeader {
   int32_t num_samples;
   int32_t num_tokens;
   int32_t words;
-  int32_t reserved[5];
+  int32_t num_swap_outs;
+  int32_t num_swap_ins;
+  int32_t reserved[3];
 };
 static_assert(sizeof(PlanHeader) == 16 * 4);
 
@@ -40,7 +42,7 @@ static_assert(sizeof(NewSlotFixed) == 30 * 4);
 struct BlockSet {
   int32_t slot, index, block;
 };
-struct BlockCopy {
+struct BlockCopy {  // within the device, or between the device and the host
   int32_t src, dst;
 };
 struct PlanRow {

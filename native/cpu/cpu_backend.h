@@ -33,6 +33,9 @@ class CpuBackend final : public Backend {
 
   void* allocate(size_t bytes) override;
   void release(void* p) override;
+  // Pages of swap space, which may be large, are taken as they are used.
+  void* allocate_host(size_t bytes) override { return allocate(bytes); }
+  void release_host(void* p) override { release(p); }
   void upload(void* device, const void* host, size_t bytes) override;
   void download(void* host, const void* device, size_t bytes) override;
   PackedWeightPtr make_weight(int64_t rows, int64_t cols, DType dtype) override;

@@ -186,6 +186,11 @@ void* CudaBackend::allocate_host(size_t bytes) {
 
 void CudaBackend::release_host(void* p) { host_allocations_.erase(p); }
 
+void CudaBackend::reserve_swap(const SwapPool& pool) {
+  swapper_ = std::make_unique<BlockSwapper>(pool);
+  refresh_free_bytes();
+}
+
 int64_t CudaBackend::reserve_steps(const StepShape& s) {
   const int64_t before = info_.free_bytes;
   const int32_t tile_tokens = prefill_tile_tokens(s.heads, s.kv_heads);

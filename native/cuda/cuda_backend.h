@@ -16,6 +16,7 @@
 #include "cuda/attention_decode.h"
 #include "cuda/attention_prefill.h"
 #include "cuda/backend.h"
+#include "cuda/block_swapper.h"
 #include "cuda/event_clock.h"
 #include "cuda/gemm.h"
 #include "cuda/graphs.h"
@@ -45,6 +46,7 @@ class CudaBackend final : public Backend {
   bool fill_dummy(const Tensor& rows, uint64_t counter) override;
   void* allocate_host(size_t bytes) override;
   void release_host(void* p) override;
+  void reserve_swap(const SwapPool& pool) override;
   int64_t reserve_steps(const StepShape& shape) override;
 
   void copy_in(void* device, const void* host, size_t bytes) override;
@@ -59,6 +61,8 @@ class CudaBackend final : public Backend {
 
   void apply_slots(const SlotTables& t, const int32_t* plan_words) override;
   void copy_blocks(std::span<const KvLayer> layers, const BlockCopy* pairs, int32_t n) override;
+  void swap_out(const SwapPool& pool, const BlockCopy* pairs, int32_t n, int32_t urgent) override;
+  void swap_in(const SwapPool& pool, const BlockCopy* pairs, int32_t n) override;
   void gather_tokens(const SlotTables& t, const StepBatch& batch) override;
 
   void embed(Tensor out, const Tensor& table, const int32_t* ids) override;
@@ -138,6 +142,7 @@ class CudaBackend final : public Backend {
   std::map<void*, DeviceMemory> allocations_;
   std::map<void*, PinnedMemory> host_allocations_;
   Uploader uploader_;
+  std::unique_ptr<BlockSwapper> swapper_;  // null: there is no swap space
   std::array<StepSlot, 2> slots_;
   StepSlot* current_ = nullptr;              // inside run_step
   std::unique_ptr<EventClock> event_clock_;  // while recording

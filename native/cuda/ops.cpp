@@ -96,6 +96,14 @@ void CudaBackend::copy_blocks(std::span<const KvLayer> layers, const BlockCopy* 
       "copy_blocks");
 }
 
+void CudaBackend::swap_out(const SwapPool&, const BlockCopy* pairs, int32_t n, int32_t urgent) {
+  swapper_->out(pairs, n, urgent, stream_.get());
+}
+
+void CudaBackend::swap_in(const SwapPool&, const BlockCopy* pairs, int32_t n) {
+  swapper_->in(pairs, n, stream_.get());
+}
+
 void CudaBackend::gather_tokens(const SlotTables& t, const StepBatch& batch) {
   forget_batch();
   auto* slots = static_cast<int32_t*>(

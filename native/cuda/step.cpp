@@ -48,10 +48,11 @@ void CudaBackend::run_step(int done_slot, std::function<void()> step) {
     slot.error = std::current_exception();
   }
   current_ = nullptr;
-  const cudaError_t recorded = cudaEventRecord(slot.end.get(), stream_.get());
-  if (recorded == cudaSuccess || slot.error) return;
+  cudaError_t ended = swapper_ == nullptr ? cudaSuccess : swapper_->join(stream_.get());
+  if (ended == cudaSuccess) ended = cudaEventRecord(slot.end.get(), stream_.get());
+  if (ended == cudaSuccess || slot.error) return;
   try {
-    check(recorded, "ending a step");
+    check(ended, "ending a step");
   } catch (...) {
     slot.error = std::current_exception();
   }

@@ -119,6 +119,7 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
              .max_blocks = (options.max_model_len + options.block_size - 1) / options.block_size,
              .block_size = options.block_size,
              .num_blocks = 0,
+             .num_swap_blocks = 0,
              .max_batch_tokens = options.max_batch_tokens,
              .vocab_size = static_cast<int32_t>(config_.vocab_size)};
   Arena measure(nullptr);
@@ -185,7 +186,8 @@ void Engine::allocate_step_memory() {
                                              .block_size = options_.block_size,
                                              .vocab_size = config_.vocab_size});
   step_bytes_ += own + slots_->bytes();
-  runner_ = std::make_unique<StepRunner>(backend, *decoder_, *slots_, kv_, buffers_, graphs_);
+  runner_ =
+      std::make_unique<StepRunner>(backend, *decoder_, *slots_, kv_, swap_, buffers_, graphs_);
   for (StagedStep& s : steps_) runner_->prepare(s, limits_);
 }
 
@@ -196,8 +198,7 @@ int64_t Engine::block_bytes() const {
 
 ModelInfo Engine::info() const {
   const BackendInfo& backend = backend_->info();
-  const HostMemory host =
-      backend.host_memory ? host_memory() : HostMemory{backend.total_bytes, backend.free_bytes};
+  const HostMemory host = host_memory();
   return {.architecture = config_.architecture,
           .vocab_size = config_.vocab_size,
           .num_layers = config_.num_layers,
@@ -209,28 +210,41 @@ ModelInfo Engine::info() const {
           .kv_dtype = dtype_name(kv_dtype_),
           .block_bytes = block_bytes(),
           .step_bytes = step_bytes_,
-          .free_bytes = host.free_bytes,
-          .total_bytes = host.total_bytes,
+          .free_bytes = backend.host_memory ? host.free_bytes : backend.free_bytes,
+          .total_bytes = backend.host_memory ? host.total_bytes : backend.total_bytes,
+          .host_free_bytes = host.free_bytes,
           .backend = backend.name};
 }
 
-void Engine::allocate_kv(int64_t num_blocks) {
+// Where the cache lies in host memory, the swap space comes on top of it.
+void Engine::check_kv_fits(int64_t num_blocks, int64_t num_swap_blocks) const {
+  const bool same_memory = backend_->info().host_memory;
+  const auto gib = [](double bytes) { return bytes / (1 << 30); };
+  const auto check_fits = [&](int64_t blocks, const char* what, int64_t free) {
+    if (blocks <= free / block_bytes()) return;
+    throw Error(ErrorCode::kOutOfMemory,
+                format("%lld %s of %lld bytes (%d layers x 2 x %d heads x %d dims x %d tokens x "
+                       "%s) need %.2f GiB, and %.2f GiB are free.",
+                       static_cast<long long>(blocks), what, static_cast<long long>(block_bytes()),
+                       config_.num_layers, config_.num_kv_heads, config_.head_dim,
+                       options_.block_size, dtype_name(kv_dtype_),
+                       gib(static_cast<double>(blocks) * static_cast<double>(block_bytes())),
+                       gib(static_cast<double>(free))));
+  };
+  check_fits(num_blocks, "KV blocks", info().free_bytes);
+  if (num_swap_blocks == 0) return;
+  const int64_t host_blocks = num_swap_blocks + (same_memory ? num_blocks : 0);
+  check_fits(host_blocks, same_memory ? "KV and swap blocks" : "swap blocks in host memory",
+             host_memory().free_bytes);
+}
+
+void Engine::allocate_kv(int64_t num_blocks, int64_t num_swap_blocks) {
   if (runner_ == nullptr)
     throw Error(ErrorCode::kUsage, "allocateKv comes after the weights are loaded.");
   if (checker_ != nullptr) throw Error(ErrorCode::kUsage, "allocateKv may be called once.");
   check_option(num_blocks, 1, INT32_MAX / options_.block_size, "numBlocks");
-  const int64_t free = info().free_bytes;
-  if (num_blocks > free / block_bytes()) {
-    throw Error(
-        ErrorCode::kOutOfMemory,
-        format("%lld KV blocks of %lld bytes (%d layers x 2 x %d heads x %d dims x %d tokens x %s) "
-               "need %.2f GiB, and %.2f GiB are free.",
-               static_cast<long long>(num_blocks), static_cast<long long>(block_bytes()),
-               config_.num_layers, config_.num_kv_heads, config_.head_dim, options_.block_size,
-               dtype_name(kv_dtype_),
-               static_cast<double>(num_blocks) * static_cast<double>(block_bytes()) / (1 << 30),
-               static_cast<double>(free) / (1 << 30)));
-  }
+  check_option(num_swap_blocks, 0, INT32_MAX / options_.block_size, "numSwapBlocks");
+  check_kv_fits(num_blocks, num_swap_blocks);
   const int64_t half = num_blocks * block_bytes() / (2 * config_.num_layers);
   std::vector<DeviceBuffer> memory;
   std::vector<KvLayer> layers;
@@ -247,9 +261,25 @@ void Engine::allocate_kv(int64_t num_blocks) {
   }
   kv_memory_ = std::move(memory);
   kv_ = std::move(layers);
+  if (num_swap_blocks > 0) allocate_swap(num_swap_blocks);
   limits_.num_blocks = static_cast<int32_t>(num_blocks);
+  limits_.num_swap_blocks = static_cast<int32_t>(num_swap_blocks);
   checker_ = std::make_unique<PlanChecker>(limits_);
   runner_->record_graphs(steps_[0], std::chrono::steady_clock::now() + kGraphTime);
+}
+
+void Engine::allocate_swap(int64_t num_swap_blocks) {
+  const int64_t half = block_bytes() / (2 * config_.num_layers);
+  SwapPool pool;
+  for (const KvLayer& layer : kv_)
+    for (void* base : {layer.k, layer.v})
+      pool.arrays.push_back({.base = base, .block_bytes = half});
+  swap_memory_ = HostBuffer(*backend_, num_swap_blocks * pool.block_bytes());
+  pool.host = swap_memory_.as<void>();
+  pool.num_blocks = static_cast<int32_t>(num_swap_blocks);
+  backend_->reserve_swap(pool);
+  swap_ = std::move(pool);
+  for (StagedStep& s : steps_) runner_->prepare_swaps(s);
 }
 
 void Engine::submit(std::span<const std::byte> plan) {

@@ -35,9 +35,9 @@ class Engine {
   // Loads about `max_bytes` more. After the last piece the step memory is allocated.
   LoadProgress load(int64_t max_bytes);
   ModelInfo info() const;
-  // Once, after loading. Throws Error(kOutOfMemory) with the arithmetic when the device has less
-  // free memory.
-  void allocate_kv(int64_t num_blocks);
+  // Once, after loading: blocks of the device, and of the host for swapping. Throws
+  // Error(kOutOfMemory) with the arithmetic when one of them has less free memory.
+  void allocate_kv(int64_t num_blocks, int64_t num_swap_blocks);
   // `plan` may be unaligned; it is copied.
   void submit(std::span<const std::byte> plan);
   // Bytes written to `result`, or 0 when the oldest step is not done after timeout_ms. A `result`
@@ -58,6 +58,8 @@ class Engine {
   void allocate_step_memory();
   int64_t block_bytes() const;
   void trace_step(int32_t slot);
+  void check_kv_fits(int64_t num_blocks, int64_t num_swap_blocks) const;
+  void allocate_swap(int64_t num_swap_blocks);
 
   EngineOptions options_;
   ModelConfig config_;
@@ -77,6 +79,8 @@ class Engine {
   StepBuffers buffers_{};
   std::vector<DeviceBuffer> kv_memory_;
   std::vector<KvLayer> kv_;
+  HostBuffer swap_memory_;
+  SwapPool swap_;
   std::unique_ptr<PlanChecker> checker_;
   std::unique_ptr<StepRunner> runner_;
   std::array<StagedStep, kMaxInFlight> steps_;

@@ -46,6 +46,7 @@ struct ModelInfo {
   int64_t vocab_size, num_layers, hidden_size, max_positions, parameters, weight_bytes;
   std::string dtype, kv_dtype;
   int64_t block_bytes, step_bytes, free_bytes, total_bytes;
+  int64_t host_free_bytes;  // of the machine, also where the device has memory of its own
   std::string backend;
 };
 

@@ -113,9 +113,12 @@ void PlanChecker::accept(std::span<const int32_t> words, ParsedPlan& plan) {
   check_range(int64_t{h.num_rows}, 0, limits_.max_slots, "the number of rows");
   check_range(int64_t{h.num_samples}, 0, limits_.max_slots, "the number of samples");
   check_range(int64_t{h.num_copies}, 0, limits_.num_blocks, "the number of copies");
+  check_range(int64_t{h.num_swap_outs}, 0, limits_.num_swap_blocks, "the number of swaps out");
+  check_range(int64_t{h.num_swap_ins}, 0, limits_.num_swap_blocks, "the number of swaps in");
   read_freed(at, h);
   read_new_slots(at, h);
-  read_blocks(at, plan);
+  read_block_sets(at, plan);
+  read_copies(at, plan);
   read_rows(at, plan);
   read_samples(at, plan);
   if (!at.at_end()) bad("words follow its last section");
@@ -186,8 +189,9 @@ void PlanChecker::check_new_slot(const NewSlotFixed& n, std::span<const int32_t>
   }
 }
 
-void PlanChecker::read_blocks(Cursor& at, ParsedPlan& plan) {
-  for (const BlockSet& b : at.take<BlockSet>(plan.header.num_block_sets, "blockSets")) {
+void PlanChecker::read_block_sets(Cursor& at, ParsedPlan& plan) {
+  plan.block_sets = at.take<BlockSet>(plan.header.num_block_sets, "blockSets");
+  for (const BlockSet& b : plan.block_sets) {
     Slot& s = live_slot(b.slot, "a block set");
     check_range(int64_t{b.block}, 0, limits_.num_blocks - 1, "a block");
     check_range(int64_t{b.index}, 0, limits_.max_blocks - 1, "an index in a block table");
@@ -196,10 +200,24 @@ void PlanChecker::read_blocks(Cursor& at, ParsedPlan& plan) {
           s.num_blocks);
     s.num_blocks = std::max(s.num_blocks, b.index + 1);
   }
+}
+
+void PlanChecker::read_copies(Cursor& at, ParsedPlan& plan) {
+  const int32_t device = limits_.num_blocks, host = limits_.num_swap_blocks;
+  plan.swap_outs = at.take<BlockCopy>(plan.header.num_swap_outs, "swapOuts");
+  for (const BlockCopy& c : plan.swap_outs) {
+    check_range(int64_t{c.src}, 0, device - 1, "the source of a swap out");
+    check_range(int64_t{c.dst}, 0, host - 1, "the destination of a swap out");
+  }
   plan.copies = at.take<BlockCopy>(plan.header.num_copies, "copies");
   for (const BlockCopy& c : plan.copies) {
-    check_range(int64_t{c.src}, 0, limits_.num_blocks - 1, "the source of a copy");
-    check_range(int64_t{c.dst}, 0, limits_.num_blocks - 1, "the destination of a copy");
+    check_range(int64_t{c.src}, 0, device - 1, "the source of a copy");
+    check_range(int64_t{c.dst}, 0, device - 1, "the destination of a copy");
+  }
+  plan.swap_ins = at.take<BlockCopy>(plan.header.num_swap_ins, "swapIns");
+  for (const BlockCopy& c : plan.swap_ins) {
+    check_range(int64_t{c.src}, 0, host - 1, "the source of a swap in");
+    check_range(int64_t{c.dst}, 0, device - 1, "the destination of a swap in");
   }
 }
 

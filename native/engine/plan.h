@@ -20,7 +20,8 @@ struct PlanLimits {
   int32_t max_len;     // tokens of a history
   int32_t max_blocks;  // blocks of a slot's table
   int32_t block_size;
-  int32_t num_blocks;  // of the KV pool
+  int32_t num_blocks;       // of the KV pool
+  int32_t num_swap_blocks;  // of the host
   int32_t max_batch_tokens;
   int32_t vocab_size;
 };
@@ -42,7 +43,10 @@ struct LogitRow {
 // Sections of an accepted plan; the spans point into the checked words.
 struct ParsedPlan {
   PlanHeader header{};
+  std::span<const BlockSet> block_sets;
+  std::span<const BlockCopy> swap_outs;  // device to host
   std::span<const BlockCopy> copies;
+  std::span<const BlockCopy> swap_ins;  // host to device
   std::span<const PlanRow> rows;
   std::span<const PlanSample> samples;
   std::vector<int32_t> row_offsets;  // [rows + 1] first batch row of each plan row
@@ -89,7 +93,8 @@ class PlanChecker {
   void read_new_slots(Cursor& at, const PlanHeader& h);
   void check_new_slot(const NewSlotFixed& n, std::span<const int32_t> tokens,
                       std::span<const int32_t> bias, std::span<const int32_t> masked);
-  void read_blocks(Cursor& at, ParsedPlan& plan);
+  void read_block_sets(Cursor& at, ParsedPlan& plan);
+  void read_copies(Cursor& at, ParsedPlan& plan);
   void read_rows(Cursor& at, ParsedPlan& plan);
   void read_samples(Cursor& at, ParsedPlan& plan);
   void commit(ParsedPlan& plan);

@@ -87,6 +87,28 @@ void StepRunner::prepare(StagedStep& step, const PlanLimits& limits) const {
   carve();
 }
 
+void StepRunner::prepare_swaps(StagedStep& step) const {
+  step.swap_memory =
+      HostBuffer(backend_, swap_.num_blocks * static_cast<int64_t>(sizeof(BlockCopy)));
+}
+
+// A block that is swapped out and given to another sequence at once must be read before this step
+// writes to it; the others only before the next step does.
+void StepRunner::stage_swaps(StagedStep& step) {
+  const ParsedPlan& plan = step.plan;
+  step.urgent_swaps = 0;
+  if (plan.swap_outs.empty()) return;
+  given_.clear();
+  for (const BlockSet& b : plan.block_sets) given_.push_back(b.block);
+  std::sort(given_.begin(), given_.end());
+  auto* first = step.swap_memory.as<BlockCopy>();
+  auto* end = std::copy(plan.swap_outs.begin(), plan.swap_outs.end(), first);
+  auto* rest = std::stable_partition(first, end, [this](const BlockCopy& c) {
+    return std::binary_search(given_.begin(), given_.end(), c.src);
+  });
+  step.urgent_swaps = static_cast<int32_t>(rest - first);
+}
+
 int32_t StepRunner::padded_rows(const ParsedPlan& plan) const {
   const auto rows = static_cast<int32_t>(plan.rows.size());
   if (!plan.pure_decode || rows == 0) return 0;
@@ -94,8 +116,9 @@ int32_t StepRunner::padded_rows(const ParsedPlan& plan) const {
   return size == graphs_.sizes.end() || *size > buffers_.max_logit_rows ? 0 : *size;
 }
 
-void StepRunner::stage(StagedStep& step, int32_t graph_rows) const {
+void StepRunner::stage(StagedStep& step, int32_t graph_rows) {
   const ParsedPlan& plan = step.plan;
+  stage_swaps(step);
   StepInputs& in = step.inputs;
   std::copy(plan.rows.begin(), plan.rows.end(), in.rows);
   std::copy(plan.samples.begin(), plan.samples.end(), in.samples);
@@ -132,11 +155,23 @@ void StepRunner::run(StagedStep& step) {
   step.finished = std::chrono::steady_clock::now();
 }
 
+void StepRunner::move_blocks(const StagedStep& step) const {
+  const ParsedPlan& plan = step.plan;
+  const auto count = [](std::span<const BlockCopy> pairs) {
+    return static_cast<int32_t>(pairs.size());
+  };
+  if (!plan.swap_outs.empty()) {
+    backend_.swap_out(swap_, step.swap_memory.as<const BlockCopy>(), count(plan.swap_outs),
+                      step.urgent_swaps);
+  }
+  if (!plan.copies.empty()) backend_.copy_blocks(kv_, plan.copies.data(), count(plan.copies));
+  if (!plan.swap_ins.empty()) backend_.swap_in(swap_, plan.swap_ins.data(), count(plan.swap_ins));
+}
+
 void StepRunner::execute(StagedStep& step) {
   const ParsedPlan& plan = step.plan;
   backend_.apply_slots(slots_.tables(), step.words.as<const int32_t>());
-  if (!plan.copies.empty())
-    backend_.copy_blocks(kv_, plan.copies.data(), static_cast<int32_t>(plan.copies.size()));
+  move_blocks(step);
   if (plan.rows.empty()) return;
   backend_.copy_in(buffers_.inputs.rows, step.inputs.rows, static_cast<size_t>(step.input_bytes));
   const StepBatch batch = make_batch(step);

@@ -1,7 +1,8 @@
 // One step: what the plan asks, on its way through the device, and what comes back.
 //
 //   submit:  words -> PlanChecker -> StagedStep (host copy, one of two)                 engine's
-//   thread run:     slots, copies, gather tokens, forward, prompt logprobs, raw logits, sample
+//   thread run:     slots, block moves, gather tokens, forward, prompt logprobs, raw logits,
+//                   sample
 //   backend's stream wait:    StagedStep -> result body engine's thread
 //
 // A StagedStep belongs to the stream between submit and wait; two of them alternate, so at most two
@@ -46,8 +47,10 @@ struct StagedStep {
   HostBuffer words;  // the plan, as long as the stream may read it
   ParsedPlan plan;
   HostBuffer input_memory, output_memory;
-  StepInputs inputs{};      // host
-  int64_t input_bytes = 0;  // used
+  HostBuffer swap_memory;    // [num_swap_blocks] the plan's swaps out, urgent ones first
+  int32_t urgent_swaps = 0;  // of blocks that the plan gives to a table
+  StepInputs inputs{};       // host
+  int64_t input_bytes = 0;   // used
   int32_t num_picks = 0;
   int32_t padded_rows = 0;    // > 0: a graph of this many rows runs the step
   std::vector<float> logits;  // [logit_rows, vocab] raw logits; empty outside tests
@@ -81,27 +84,33 @@ struct GraphPlan {
 class StepRunner {
  public:
   StepRunner(Backend& backend, const Decoder& decoder, const Slots& slots,
-             const std::vector<KvLayer>& kv, const StepBuffers& buffers, GraphPlan graphs)
+             const std::vector<KvLayer>& kv, const SwapPool& swap, const StepBuffers& buffers,
+             GraphPlan graphs)
       : backend_(backend),
         decoder_(decoder),
         slots_(slots),
         kv_(kv),
+        swap_(swap),
         buffers_(buffers),
         graphs_(std::move(graphs)) {}
 
   // Memory of a step that will be staged and run here.
   void prepare(StagedStep& step, const PlanLimits& limits) const;
+  // The same for swaps, once the swap pool is there.
+  void prepare_swaps(StagedStep& step) const;
   // At start-up, with `step` free: runs a step without tokens for every graph, so that it is
   // recorded, until `deadline`; the rest are recorded when they first come up.
   void record_graphs(StagedStep& step, std::chrono::steady_clock::time_point deadline);
   // On the engine's thread: derives what the stream needs besides the plan.
-  void stage(StagedStep& step) const { stage(step, padded_rows(step.plan)); }
+  void stage(StagedStep& step) { stage(step, padded_rows(step.plan)); }
   // On the stream. After a step failed, later ones fail too: the slot tables may lack its tokens.
   void run(StagedStep& step);
 
  private:
   int32_t padded_rows(const ParsedPlan& plan) const;
-  void stage(StagedStep& step, int32_t graph_rows) const;  // 0: not a graph's
+  void stage(StagedStep& step, int32_t graph_rows);  // 0: not a graph's
+  void stage_swaps(StagedStep& step);
+  void move_blocks(const StagedStep& step) const;
   void run_decode_graph(const StagedStep& step, const StepBatch& batch);
   void execute(StagedStep& step);
   StepBatch make_batch(const StagedStep& step) const;
@@ -114,7 +123,9 @@ class StepRunner {
   const Decoder& decoder_;
   const Slots& slots_;
   const std::vector<KvLayer>& kv_;
+  const SwapPool& swap_;
   StepBuffers buffers_;
+  std::vector<int32_t> given_;  // blocks of the plan in hand, sorted; engine's thread
   GraphPlan graphs_;
   std::atomic<bool> failed_{false};
 };

@@ -24,6 +24,7 @@ for (const pack of packs) {
             'chunks of 7': { slot: 1, firstBlock: 16, chunk: 7 },
             'half from the blocks of slot 0': { slot: 2, firstBlock: 16, cachedBlocks: Math.floor(n / 2 / 16) },
             'two steps in flight': { slot: 3, firstBlock: 16, runAhead: true },
+            'swapped out and in': { slot: 4, firstBlock: 16, swapAt: 9 },
           };
           for (const [name, way] of Object.entries(ways)) {
             const run = generate(engine, golden.ids, 32, 16, way);
@@ -35,6 +36,9 @@ for (const pack of packs) {
             const gap = Math.abs((run.logprobs[same] ?? Number.NaN) - (golden.greedyLogprobs[same] ?? Number.NaN));
             assert.ok(gap <= closeLogprob[type], `${name}: token ${same} differs by ${gap}`);
           }
+          const whole = generate(engine, golden.ids, 32, 16, { slot: 5 });
+          const swapped = generate(engine, golden.ids, 32, 16, { slot: 6, swapAt: 9 });
+          assert.deepEqual([swapped.tokens, swapped.logprobs], [whole.tokens, whole.logprobs], 'a swap changes no bit');
           engine.close();
         });
       }

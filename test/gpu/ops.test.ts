@@ -196,6 +196,28 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
       const want = runOp({ isa: 'reference' }, 'copy_blocks', attrs, inputs);
       for (const name of ['k', 'v']) assert.deepEqual(floats(got, name), floats(want, name));
     });
+
+    it('swapped blocks come back whole, whatever went first', () => {
+      const random = randomSource(14);
+      const numBlocks = 40;
+      for (const [kv_heads, block_size, head_dim] of [
+        [1, 1, 64],
+        [8, 16, 128],
+      ] as const) {
+        const count = 17;
+        const width = kv_heads * block_size * head_dim;
+        const outs = Int32Array.from({ length: 2 * count }, (_, i) => (i % 2 === 0 ? (i * 7) % numBlocks : (i * 5) % count));
+        const hosts = outs.filter((_, i) => i % 2 === 1);
+        const ins = Int32Array.from({ length: 2 * count }, (_, i) => (i % 2 === 0 ? (hosts[i / 2] ?? 0) : (i * 3) % numBlocks));
+        const inputs = { k: rounded(random, numBlocks * width), v: rounded(random, numBlocks * width), outs, ins };
+        for (const urgent of [0, 5, count]) {
+          const attrs = { num_blocks: numBlocks, kv_heads, block_size, head_dim, kv_dtype: type, count, swap_blocks: count, urgent };
+          const got = runOp(setup, 'swap_blocks', attrs, inputs);
+          const want = runOp({ isa: 'reference' }, 'swap_blocks', attrs, inputs);
+          for (const name of ['k', 'v']) assert.deepEqual(floats(got, name), floats(want, name));
+        }
+      }
+    });
   });
 }
 

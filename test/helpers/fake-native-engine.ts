@@ -73,6 +73,7 @@ class FakeNativeEngine implements NativeEngine {
       stepBytes: MIB,
       freeBytes: 1024 * MIB,
       totalBytes: 2048 * MIB,
+      hostFreeBytes: 1024 * MIB,
       backend: 'fake',
     };
   }

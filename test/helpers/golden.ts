@@ -31,8 +31,8 @@ export function readGolden(pack: string): Golden {
 }
 
 export function openPack(pack: string, options: Partial<EngineOptions> = {}): NativeEngine {
-  const blockSize = options.blockSize ?? 16;
-  return openEngine(join(fixture('golden'), pack), options, Math.ceil(512 / blockSize));
+  const numBlocks = Math.ceil(512 / (options.blockSize ?? 16));
+  return openEngine(join(fixture('golden'), pack), options, numBlocks, numBlocks);
 }
 
 export interface Run {
@@ -50,6 +50,43 @@ export interface Way {
   readonly cachedBlocks?: number;
   /** Submit step N + 1 before the answer of step N is read. */
   readonly runAhead?: boolean;
+  /** After so many tokens the sequence is swapped to the host, another one takes half of its blocks, and it comes back. */
+  readonly swapAt?: number;
+}
+
+interface Swapped {
+  readonly slot: number;
+  /** Its block table. */
+  readonly blocks: readonly number[];
+  readonly history: readonly number[];
+  readonly promptLen: number;
+}
+
+/** Both ways in two steps that are in flight together; the blocks come back in another order. */
+function swapThereAndBack(engine: NativeEngine, { slot, blocks, history, promptLen }: Swapped, blockSize: number): void {
+  const host = blocks.map((_, i) => (i + 3) % blocks.length);
+  const taken = blocks.slice(0, Math.ceil(blocks.length / 2));
+  const other = { slot: 7, tokens: history.map((id) => (id * 7 + 1) % 100).slice(0, taken.length * blockSize) };
+  const table = (of: number, list: readonly number[]) => list.map((block, index) => ({ slot: of, index, block }));
+  const back = [...blocks].reverse();
+  engine.submit(
+    buildPlan({
+      freed: [slot],
+      newSlots: [other],
+      blockSets: table(other.slot, taken),
+      swapOuts: blocks.map((src, i) => ({ src, dst: host[i] ?? -1 })),
+      rows: [{ slot: other.slot, start: 0, count: other.tokens.length }],
+    }),
+  );
+  engine.submit(
+    buildPlan({
+      freed: [other.slot],
+      newSlots: [{ slot, tokens: history, promptLen, sampling: { topLogprobs: 0 } }],
+      blockSets: table(slot, back),
+      swapIns: back.map((dst, i) => ({ src: host[i] ?? -1, dst })),
+    }),
+  );
+  for (let i = 0; i < 2; i++) assert.equal(answer(engine).errorCode, 0);
 }
 
 function collect(run: Run, a: StepAnswer): void {
@@ -63,7 +100,7 @@ function collect(run: Run, a: StepAnswer): void {
 
 /** Prefills the prompt in one of the ways, then decodes greedily. */
 export function generate(engine: NativeEngine, ids: readonly number[], count: number, blockSize: number, way: Way = {}): Run {
-  const { slot = 0, firstBlock = 0, chunk = ids.length, cachedBlocks = 0, runAhead = false } = way;
+  const { slot = 0, firstBlock = 0, chunk = ids.length, cachedBlocks = 0, runAhead = false, swapAt = -1 } = way;
   const run: Run = { logits: new Map(), tokens: [], logprobs: [] };
   const sets = [
     ...blockSets(slot, 0, cachedBlocks),
@@ -78,6 +115,10 @@ export function generate(engine: NativeEngine, ids: readonly number[], count: nu
   engine.submit(buildPlan({ rows: [{ slot, start: at, count: ids.length - at, flags: ROW_FLAG.rawLogits }], samples }));
   for (let i = 1; i < count; i++) {
     if (!runAhead) collect(run, answer(engine));
+    if (i === swapAt) {
+      const blocks = sets.map(({ block }) => block);
+      swapThereAndBack(engine, { slot, blocks, history: [...ids, ...run.tokens], promptLen: ids.length }, blockSize);
+    }
     engine.submit(buildPlan({ step: i, rows: [{ slot, start: ids.length + i - 1, count: 1 }], samples }));
     if (runAhead) collect(run, answer(engine));
   }

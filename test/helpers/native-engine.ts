@@ -28,11 +28,11 @@ export function engineOptions(modelPath: string, options: Partial<EngineOptions>
   };
 }
 
-/** A loaded engine with `numBlocks` KV blocks. The caller closes it. */
-export function openEngine(modelPath: string, options: Partial<EngineOptions> = {}, numBlocks = 64): NativeEngine {
+/** A loaded engine with `numBlocks` KV blocks, and `numSwapBlocks` of the host. The caller closes it. */
+export function openEngine(modelPath: string, options: Partial<EngineOptions> = {}, numBlocks = 64, numSwapBlocks = 0): NativeEngine {
   const engine = loadAddon().createEngine(engineOptions(modelPath, options));
   while (!engine.load(1 << 20).done);
-  engine.allocateKv(numBlocks);
+  engine.allocateKv(numBlocks, numSwapBlocks);
   return engine;
 }
 

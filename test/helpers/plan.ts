@@ -38,7 +38,9 @@ export interface PlanSpec {
   readonly freed?: readonly number[];
   readonly newSlots?: readonly NewSlotSpec[];
   readonly blockSets?: readonly { slot: number; index: number; block: number }[];
+  readonly swapOuts?: readonly { src: number; dst: number }[];
   readonly copies?: readonly { src: number; dst: number }[];
+  readonly swapIns?: readonly { src: number; dst: number }[];
   readonly rows?: readonly { slot: number; start: number; count: number; flags?: number }[];
   readonly samples?: readonly { row: number; slot: number }[];
 }
@@ -93,7 +95,9 @@ export function buildPlan(spec: PlanSpec, patch?: (words: number[]) => void): Ui
     return out;
   };
   for (const b of spec.blockSets ?? []) words.push(...columns(BLOCK_SET, b, ['slot', 'index', 'block']));
-  for (const c of spec.copies ?? []) words.push(...columns(COPY, c, ['src', 'dst']));
+  for (const pairs of [spec.swapOuts, spec.copies, spec.swapIns]) {
+    for (const c of pairs ?? []) words.push(...columns(COPY, c, ['src', 'dst']));
+  }
   for (const r of rows) words.push(...columns(ROW, { flags: 0, ...r }, ['slot', 'start', 'count', 'flags']));
   for (const s of spec.samples ?? []) words.push(...columns(SAMPLE, s, ['row', 'slot']));
 
@@ -104,6 +108,8 @@ export function buildPlan(spec: PlanSpec, patch?: (words: number[]) => void): Ui
   words[PLAN.numNewSlots] = spec.newSlots?.length ?? 0;
   words[PLAN.numBlockSets] = spec.blockSets?.length ?? 0;
   words[PLAN.numCopies] = spec.copies?.length ?? 0;
+  words[PLAN.numSwapOuts] = spec.swapOuts?.length ?? 0;
+  words[PLAN.numSwapIns] = spec.swapIns?.length ?? 0;
   words[PLAN.numRows] = rows.length;
   words[PLAN.numSamples] = spec.samples?.length ?? 0;
   words[PLAN.numTokens] = rows.reduce((sum, r) => sum + r.count, 0);

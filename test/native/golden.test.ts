@@ -45,13 +45,14 @@ for (const pack of packs) {
       });
     }
 
-    test('chunks of 7, cached blocks, blocks of 1 token and run-ahead change no bit', () => {
+    test('chunks of 7, cached blocks, blocks of 1 token, swaps and run-ahead change no bit', () => {
       const engine = openPack(pack);
       const whole = generate(engine, golden.ids, 32, 16);
       const ways: Record<string, Way> = {
         'chunks of 7': { slot: 1, firstBlock: 16, chunk: 7 },
         'half from the blocks of slot 0': { slot: 2, firstBlock: 16, cachedBlocks: Math.floor(n / 2 / 16) },
         'two steps in flight': { slot: 3, firstBlock: 16, runAhead: true },
+        'swapped out and in': { slot: 4, firstBlock: 16, swapAt: 9 },
       };
       for (const [name, way] of Object.entries(ways)) same(generate(engine, golden.ids, 32, 16, way), whole, name);
       engine.close();

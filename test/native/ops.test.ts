@@ -31,7 +31,7 @@ it('the op table names every op', () => {
   const names = new Set(loadAddon().opNames());
   for (const op of ['embed', 'rms_norm', 'add_rms_norm', 'linear', 'rope_and_cache', 'attention', 'silu_mul', 'add'])
     assert.ok(names.has(op), op);
-  for (const op of ['gather_rows', 'copy_blocks', 'sample', 'score', 'apply_slots']) assert.ok(names.has(op), op);
+  for (const op of ['gather_rows', 'copy_blocks', 'swap_blocks', 'sample', 'score', 'apply_slots']) assert.ok(names.has(op), op);
 });
 
 it('a call of the op table with a wrong size or name is refused with one sentence', () => {
@@ -152,6 +152,23 @@ for (const isa of isas) {
           want.copyWithin(3 * width, 0, width);
           want.copyWithin(4 * width, 3 * width, 4 * width);
           want.copyWithin(0, width, 2 * width);
+          assert.deepEqual(floats(moved, name), want);
+        }
+      }
+    });
+
+    it('swap_blocks takes blocks to the host and brings them back elsewhere', () => {
+      const random = randomSource(8);
+      const width = 2 * 4 * 8;
+      const attrs = { num_blocks: 5, kv_heads: 2, block_size: 4, head_dim: 8, count: 2, swap_blocks: 3, urgent: 1 };
+      for (const dtype of floatTypes) {
+        const [k, v] = [roundAll(dtype, randomFloats(random, 5 * width)), roundAll(dtype, randomFloats(random, 5 * width))];
+        const swaps = { outs: Int32Array.of(4, 0, 1, 2), ins: Int32Array.of(2, 4, 0, 3) };
+        const moved = runOp({ isa }, 'swap_blocks', { ...attrs, kv_dtype: dtype }, { k, v, ...swaps });
+        for (const [name, before] of Object.entries({ k, v })) {
+          const want = before.slice();
+          want.copyWithin(3 * width, 4 * width, 5 * width);
+          want.copyWithin(4 * width, width, 2 * width);
           assert.deepEqual(floats(moved, name), want);
         }
       }

@@ -9,7 +9,8 @@ import { buildPlan, type PlanSpec, readResult } from '../helpers/plan.js';
 
 const vocab = 320;
 const prompt = Array.from({ length: 40 }, (_, i) => (i * 37) % vocab);
-const open = (): NativeEngine => openEngine(fixture('golden', 'llama3.1-gqa'), { maxSlots: 4, maxBatchTokens: 64, maxModelLen: 100 }, 20);
+const open = (): NativeEngine =>
+  openEngine(fixture('golden', 'llama3.1-gqa'), { maxSlots: 4, maxBatchTokens: 64, maxModelLen: 100 }, 20, 6);
 
 describe('a malformed plan', () => {
   let engine: NativeEngine;
@@ -26,7 +27,7 @@ describe('a malformed plan', () => {
     words[PLAN[word]] = value;
   };
   const cases: readonly (readonly [name: string, spec: PlanSpec, message: RegExp, patch?: (words: number[]) => void])[] = [
-    ['of another layout version', {}, /layout version is 2/, header('layoutVersion', 2)],
+    ['of another layout version', {}, /layout version is 1/, header('layoutVersion', 1)],
     ['that is longer than it says', {}, /says 16 words and has 17/, (w) => w.push(0)],
     ['that is shorter than it says', {}, /says 20 words/, header('words', 20)],
     [
@@ -80,6 +81,13 @@ describe('a malformed plan', () => {
     ['with a hole in a block table', { blockSets: [{ slot: 0, index: 5, block: 1 }] }, /gets index 5 after 3 blocks/],
     ['with a block set of an empty slot', { blockSets: [{ slot: 1, index: 0, block: 1 }] }, /block set names slot 1/],
     ['with a copy from outside', { copies: [{ src: 20, dst: 0 }] }, /source of a copy is 20/],
+    ['with more swaps out than host blocks', {}, /number of swaps out is 7/, header('numSwapOuts', 7)],
+    ['with a negative number of swaps in', {}, /number of swaps in is -1/, header('numSwapIns', -1)],
+    ['with more swaps in than words', {}, /section swapIns with 6/, header('numSwapIns', 6)],
+    ['with a swap out from outside', { swapOuts: [{ src: 20, dst: 0 }] }, /source of a swap out is 20/],
+    ['with a swap out to outside', { swapOuts: [{ src: 0, dst: 6 }] }, /destination of a swap out is 6/],
+    ['with a swap in from outside', { swapIns: [{ src: -1, dst: 0 }] }, /source of a swap in is -1/],
+    ['with a swap in to outside', { swapIns: [{ src: 0, dst: 20 }] }, /destination of a swap in is 20/],
     ['with a copy to outside', { copies: [{ src: 0, dst: -1 }] }, /destination of a copy is -1/],
     ['with a row of an empty slot', row(0, 1, 3), /row names slot 3/],
     ['with a row of no tokens', row(0, 0), /count of a row is 0/],
@@ -147,7 +155,9 @@ describe('a malformed plan', () => {
     const good = buildPlan({
       newSlots: [{ slot: 1, tokens: prompt.slice(0, 9), sampling: { promptLogprobs: 3 }, bias: [[3, 1]], masked: [4] }],
       blockSets: blockSets(1, 4, 3),
+      swapOuts: [{ src: 5, dst: 2 }],
       copies: [{ src: 4, dst: 8 }],
+      swapIns: [{ src: 3, dst: 9 }],
       rows: [
         { slot: 1, start: 0, count: 9, flags: ROW_FLAG.promptLogprobs },
         { slot: 0, start: 3, count: 20 },

@@ -20,7 +20,7 @@ export function createEngine(options: EngineOptions): NativeEngine {
   return {
     load: (maxBytes) => engine.load(maxBytes),
     info: () => engine.info(),
-    allocateKv: (numBlocks) => engine.allocateKv(numBlocks),
+    allocateKv: (numBlocks, numSwapBlocks) => engine.allocateKv(numBlocks, numSwapBlocks),
     submit(plan) {
       if (asked() && Math.random() < 0.5) throw Object.assign(new Error('a fault of the soak'), { code: 'device', fatal: false });
       engine.submit(plan);
