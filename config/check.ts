@@ -121,6 +121,13 @@ function swapRules({ cache, scheduler }: Config): Finding[] {
         'scheduler.preemption_mode = "swap" needs swap space; set cache.swap_space_fraction (for example 0.1) or cache.swap_space_bytes',
       ),
     );
+  if (scheduler.preemption_mode === 'recompute' && !none)
+    findings.push(
+      warning(
+        [bytes === null ? 'cache.swap_space_fraction' : 'cache.swap_space_bytes', 'scheduler.preemption_mode'],
+        'swap space has no effect while scheduler.preemption_mode = "recompute"; set it to "auto" or "swap"',
+      ),
+    );
   if (fraction !== null && bytes !== null)
     findings.push(
       warning(
@@ -202,14 +209,5 @@ function notYetBuilt(config: Config): Finding[] {
   const say = (key: string, message: string) => findings.push(warning([key], message));
   if (config.inference.flush_storage)
     say('inference.flush_storage', 'inference.flush_storage has no effect in this version, which does not download models');
-  if (config.scheduler.preemption_mode === 'swap' || config.cache.swap_space_bytes !== null || config.cache.swap_space_fraction !== null)
-    say(
-      config.scheduler.preemption_mode === 'swap'
-        ? 'scheduler.preemption_mode'
-        : config.cache.swap_space_bytes === null
-          ? 'cache.swap_space_fraction'
-          : 'cache.swap_space_bytes',
-      'swap space has no effect in this version; a preempted request is computed again',
-    );
   return findings;
 }

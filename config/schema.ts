@@ -137,7 +137,11 @@ export const schema = {
     delay_factor: float(0, [0, 100], 'Wait this many times the last prompt step before the next prompts are admitted.'),
     enable_chunked_prefill: bool(true, 'Split long prompts over steps and mix them with decoding.'),
     policy: oneOf(['fcfs', 'priority'], 'fcfs', 'Order of waiting requests.'),
-    preemption_mode: oneOf(['auto', 'recompute', 'swap'], 'auto', 'What happens to a request that must give up its KV blocks.'),
+    preemption_mode: oneOf(
+      ['auto', 'recompute', 'swap'],
+      'auto',
+      'What becomes of the KV of a request that must give way: swap keeps it on the host while there is room, auto does where that costs less.',
+    ),
     max_queue: int(1024, [0, 2 ** 20], 'Requests that may wait; one more is refused.', { unit: 'requests' }),
     queue_timeout_s: float(120, [0.01, 86_400], 'A request that waits longer is refused.', { unit: 's' }),
   },

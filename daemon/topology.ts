@@ -45,7 +45,7 @@ export interface Topology {
   readonly executors: readonly EngineOptions[];
   readonly kv: KvSettings;
   /** What is known before the executors have reported their capacity. */
-  readonly scheduler: Omit<SchedulerOptions, 'numBlocks' | 'epoch'>;
+  readonly scheduler: Omit<SchedulerOptions, 'numBlocks' | 'numSwapBlocks' | 'swapCostTokens' | 'epoch'>;
   readonly plans: RingSpec;
   readonly results: RingSpec;
   readonly maxUnfinished: number;
@@ -73,7 +73,13 @@ export function topologyOf(config: Config, model: ModelFolder, extras: TopologyE
     restarts: { max: 3, windowMs: 60_000 },
     tokenizers,
     executors,
-    kv: { utilization: config.cache.gpu_memory_utilization, numBlocksOverride: config.cache.num_gpu_blocks_override },
+    kv: {
+      utilization: config.cache.gpu_memory_utilization,
+      numBlocksOverride: config.cache.num_gpu_blocks_override,
+      preemptionMode: config.scheduler.preemption_mode,
+      swapBytes: config.cache.swap_space_bytes,
+      swapFraction: config.cache.swap_space_fraction,
+    },
     scheduler: schedulerOptions(config, model),
     ...rings(config, model),
     maxUnfinished: config.scheduler.max_queue + config.scheduler.max_num_sequences,
@@ -172,7 +178,7 @@ const TOP_ENTRIES = 20;
 function rings(config: Config, model: ModelFolder): { plans: RingSpec; results: RingSpec } {
   const slots = config.scheduler.max_num_sequences;
   const batch = config.scheduler.max_num_batched_tokens;
-  const planWords = planWordsLimit({ ...schedulerOptions(config, model), numBlocks: Number.MAX_SAFE_INTEGER, epoch: 0 }, SLOT_LIST_WORDS);
+  const planWords = planWordsLimit({ ...schedulerOptions(config, model), numBlocks: Number.MAX_SAFE_INTEGER }, SLOT_LIST_WORDS);
   const top = TOP_ENTRIES * RESULT_TOP.words;
   const resultWords = RESULT.headerWords + slots * (RESULT_SAMPLE.words + top) + batch * (RESULT_PROMPT.words + top);
   const usualPlanBytes = 4 * (batch + slots * 128);

@@ -9,6 +9,7 @@ import { createDoorbell, type Doorbell } from '../actors/runtime/doorbell.js';
 import { invariant } from '../actors/runtime/invariant.js';
 import { createLink } from '../actors/runtime/mailbox.js';
 import { createRing } from '../actors/runtime/ring.js';
+import { swapCostTokens } from '../actors/scheduler/preemption.js';
 import { Child, type ChildOptions, type ChildStart, type Ending } from './child.js';
 import type { Life, Unit } from './supervisor.js';
 import type { Topology } from './topology.js';
@@ -93,7 +94,13 @@ export class EngineUnit implements Unit {
       const capacity = smallest(started.map((s) => s.capacity));
       const [front, theirs] = createLink(null, schedulerBell);
       const start = {
-        options: { ...options, numBlocks: capacity.numBlocks, epoch },
+        options: {
+          ...options,
+          numBlocks: capacity.numBlocks,
+          numSwapBlocks: capacity.numSwapBlocks,
+          swapCostTokens: swapCostTokens(capacity.blockBytes, capacity.parameters, executors[0]?.backend ?? 'cpu'),
+          epoch,
+        },
         bell: schedulerBell,
         front: theirs,
         plans,
@@ -112,7 +119,7 @@ function smallest(capacities: readonly (Capacity | null)[]): Capacity {
   const all = capacities.filter((c) => c !== null).sort((a, b) => a.numBlocks - b.numBlocks);
   const [first] = all;
   invariant(first !== undefined && all.length === capacities.length, 'an executor reported no capacity');
-  return first;
+  return { ...first, numSwapBlocks: Math.min(...all.map((c) => c.numSwapBlocks)) };
 }
 
 interface Spawned {

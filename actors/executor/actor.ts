@@ -98,8 +98,8 @@ class ExecutorLoop {
 
   /** What was going on, as log fields: numbers only. */
   describe(): Record<string, unknown> {
-    const { step, epoch, numNewSlots, numRows, numSamples, numTokens, words } = PLAN;
-    const fields = { step, epoch, numNewSlots, numRows, numSamples, numTokens, words };
+    const { step, epoch, numNewSlots, numSwapOuts, numSwapIns, numRows, numSamples, numTokens, words } = PLAN;
+    const fields = { step, epoch, numNewSlots, numSwapOuts, numSwapIns, numRows, numSamples, numTokens, words };
     const plan = Object.fromEntries(Object.entries(fields).map(([name, word]) => [name, this.#lastHeader[word]]));
     return { lastPlan: plan, inFlight: this.#inFlight.length };
   }

@@ -1,5 +1,5 @@
 /**
- * How many KV blocks an executor allocates. Pure arithmetic on what the engine reports after loading; the error texts show it, because
+ * How many KV blocks an executor allocates, on the device and on the host for swapping. Pure arithmetic on what the engine reports after loading; the error texts show it, because
  * "not enough memory" without the numbers helps nobody.
  */
 import { InferdError } from '../messages/errors.js';
@@ -49,6 +49,51 @@ function computed(input: CapacityInput, perSequence: number): { count: number; s
     `${mib(freeBytes)} free of ${mib(totalBytes)}, ${input.backend === 'cuda' ? 'after' : 'less'} ${mib(stepBytes)} for steps, at gpu_memory_utilization = ${utilization}, ` +
     `${(blockBytes / 1024).toFixed(1)} KiB a block`;
   return { count, source };
+}
+
+export interface SwapInput {
+  /** scheduler.preemption_mode = "swap": at least one block is expected. */
+  readonly wanted: boolean;
+  /** cache.swap_space_bytes and cache.swap_space_fraction; the bytes win. */
+  readonly bytes: number | null;
+  readonly fraction: number | null;
+  /** Ranks that share the host. */
+  readonly numRanks: number;
+  /** Of the host, before the KV cache is allocated. */
+  readonly hostFreeBytes: number;
+  readonly blockBytes: number;
+  readonly blockSize: number;
+  readonly maxSlots: number;
+  readonly maxModelLen: number;
+}
+
+/** Of the free host memory; more would starve everything else on the machine. */
+export const LARGEST_SWAP_SHARE = 0.7;
+
+/**
+ * Blocks of the host for swapped KV; never more than all slots can use.
+ * @throws InferdError when the space is too large for the machine, or is wanted and holds no block.
+ */
+export function swapBlocks(input: SwapInput): number {
+  const { bytes: given, fraction, hostFreeBytes, blockBytes, numRanks } = input;
+  const bytes = given ?? Math.floor((fraction ?? 0) * hostFreeBytes);
+  const source = given === null ? `cache.swap_space_fraction = ${fraction} of ${mib(hostFreeBytes)}` : `cache.swap_space_bytes = ${given}`;
+  if (bytes > LARGEST_SWAP_SHARE * hostFreeBytes) {
+    throw new InferdError(
+      'out_of_memory',
+      `The swap space would take ${mib(bytes)} (${source}), more than ${LARGEST_SWAP_SHARE} of the ${mib(hostFreeBytes)} of host memory ` +
+        `that are free; set cache.swap_space_bytes to at most ${Math.floor(LARGEST_SWAP_SHARE * hostFreeBytes)}.`,
+    );
+  }
+  const count = Math.floor(bytes / numRanks / blockBytes);
+  if (count === 0 && input.wanted) {
+    throw new InferdError(
+      'out_of_memory',
+      `The swap space of ${bytes} bytes (${source}) holds no KV block of ${blockBytes} bytes; raise it, or set ` +
+        'scheduler.preemption_mode to "auto" or "recompute".',
+    );
+  }
+  return Math.min(count, input.maxSlots * Math.ceil(input.maxModelLen / input.blockSize));
 }
 
 const mib = (bytes: number): string => `${Math.round(bytes / 2 ** 20)} MiB`;

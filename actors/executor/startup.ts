@@ -2,19 +2,26 @@
  * Brings one engine up: create, load in chunks, size and allocate the KV cache. Runs in the executor's thread before its loop; between
  * chunks it looks for a stop request, so that a daemon that is told to stop while loading does so within one chunk.
  */
-import type { EngineOptions, NativeEngine } from '../../native/index.js';
+import type { EngineOptions, NativeEngine, NativeModelInfo } from '../../native/index.js';
 import type { Capacity } from '../messages/control.js';
 import type { Control } from '../runtime/actor.js';
-import { kvBlocks } from './capacity.js';
+import { kvBlocks, swapBlocks } from './capacity.js';
 
 /** Weights read between two looks at the control port. */
 const CHUNK_BYTES = 64 * 2 ** 20;
+/** Swap space beyond this share of the free host memory is worth a warning. */
+const MUCH_SWAP_SHARE = 0.4;
 
 export interface KvSettings {
   /** cache.gpu_memory_utilization. */
   readonly utilization: number;
   /** cache.num_gpu_blocks_override. */
   readonly numBlocksOverride: number | null;
+  /** scheduler.preemption_mode; "recompute" takes no swap space. */
+  readonly preemptionMode: 'auto' | 'recompute' | 'swap';
+  /** cache.swap_space_bytes and cache.swap_space_fraction. */
+  readonly swapBytes: number | null;
+  readonly swapFraction: number | null;
 }
 
 export interface StartedEngine {
@@ -55,9 +62,11 @@ function load(engine: NativeEngine, control: Control): boolean {
 
 function allocate(engine: NativeEngine, options: EngineOptions, kv: KvSettings, control: Control): Capacity {
   const info = engine.info();
+  const numSwapBlocks = hostBlocks(info, options, kv, control);
   const numBlocks = kvBlocks({
     backend: options.backend,
-    freeBytes: info.freeBytes,
+    // Where the cache lies in host memory, the swap space is taken from the same.
+    freeBytes: info.freeBytes - (options.backend === 'cpu' ? numSwapBlocks * info.blockBytes : 0),
     totalBytes: info.totalBytes,
     stepBytes: info.stepBytes,
     blockBytes: info.blockBytes,
@@ -68,11 +77,12 @@ function allocate(engine: NativeEngine, options: EngineOptions, kv: KvSettings, 
     override: kv.numBlocksOverride,
   });
   control.progress({ phase: 'kv', done: 0, total: numBlocks });
-  engine.allocateKv(numBlocks);
+  engine.allocateKv(numBlocks, numSwapBlocks);
   control.progress({ phase: 'kv', done: numBlocks, total: numBlocks });
   return {
     numBlocks,
     blockBytes: info.blockBytes,
+    numSwapBlocks,
     architecture: info.architecture,
     dtype: info.dtype,
     kvDtype: info.kvDtype,
@@ -81,4 +91,24 @@ function allocate(engine: NativeEngine, options: EngineOptions, kv: KvSettings, 
     parameters: info.parameters,
     backend: info.backend,
   };
+}
+
+function hostBlocks(info: NativeModelInfo, options: EngineOptions, kv: KvSettings, control: Control): number {
+  if (kv.preemptionMode === 'recompute') return 0;
+  const count = swapBlocks({
+    wanted: kv.preemptionMode === 'swap',
+    bytes: kv.swapBytes,
+    fraction: kv.swapFraction,
+    numRanks: options.worldSize,
+    hostFreeBytes: info.hostFreeBytes,
+    blockBytes: info.blockBytes,
+    blockSize: options.blockSize,
+    maxSlots: options.maxSlots,
+    maxModelLen: options.maxModelLen,
+  });
+  const swapBytes = count * info.blockBytes;
+  const { hostFreeBytes } = info;
+  if (swapBytes > MUCH_SWAP_SHARE * hostFreeBytes)
+    control.log.warn({ swapBytes, hostFreeBytes }, `the swap space takes more than ${MUCH_SWAP_SHARE} of the free host memory`);
+  return count;
 }

@@ -23,6 +23,7 @@ export interface SchedulerStats {
   readonly requests: {
     readonly running: number;
     readonly waiting: number;
+    /** Not running, with the KV of a sequence on the host. */
     readonly swapped: number;
     readonly finished_total: number;
     readonly aborted_total: number;
@@ -36,6 +37,7 @@ export interface SchedulerStats {
     /** Free but still holding reusable content. */
     readonly cached_blocks: number;
     readonly free_blocks: number;
+    /** Blocks of the host for swapped requests. */
     readonly swap_total: number;
     readonly swap_used: number;
   };

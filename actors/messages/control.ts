@@ -47,6 +47,8 @@ export type ProfileCall =
 export interface Capacity {
   readonly numBlocks: number;
   readonly blockBytes: number;
+  /** Blocks of the host for swapping. */
+  readonly numSwapBlocks: number;
   readonly architecture: string;
   readonly dtype: string;
   readonly kvDtype: string;

@@ -16,15 +16,20 @@
  */
 import { BrokenInvariant } from '../runtime/invariant.js';
 import { BlockPool } from './block-pool.js';
+import type { SchedulerOptions } from './options.js';
 import { PrefixCache, ROOT } from './prefix-cache.js';
 import type { Sequence } from './request.js';
+import { type OwnPart, SwapSpace } from './swap-space.js';
 
 /** What `makeWritable` did. */
 export const WRITABLE = { noBlock: -1, already: 0, appended: 1, copied: 2 } as const;
 
+type KvCacheOptions = Pick<SchedulerOptions, 'blockSize' | 'numBlocks' | 'numSwapBlocks' | 'enablePrefixCaching'>;
+
 export class KvCache {
   readonly blockSize: number;
   readonly pool: BlockPool;
+  readonly swap: SwapSpace;
   /** Blocks released so far: while it stands still, what did not fit still does not. */
   releases = 0;
   /** Source of the last `copied`; its destination is the sequence's last block. */
@@ -33,10 +38,11 @@ export class KvCache {
   /** Blocks of the last `match`, [numHits]. */
   private hits: Int32Array;
 
-  constructor(blockSize: number, numBlocks: number, prefixCaching: boolean) {
+  constructor({ blockSize, numBlocks, numSwapBlocks, enablePrefixCaching }: KvCacheOptions) {
     this.blockSize = blockSize;
     this.pool = new BlockPool(numBlocks);
-    this.prefix = prefixCaching ? new PrefixCache(numBlocks, blockSize) : null;
+    this.swap = new SwapSpace(numSwapBlocks);
+    this.prefix = enablePrefixCaching ? new PrefixCache(numBlocks, blockSize) : null;
     this.hits = new Int32Array(numBlocks);
   }
 
@@ -127,6 +133,24 @@ export class KvCache {
     }
   }
 
+  /**
+   * What would be lost of a running sequence if it gave way now, apart from the last of its known tokens, which has to be computed
+   * again for its logits anyway. Leading blocks are left out while others hold them and the prefix cache finds them. So is a shared
+   * block that is not full: its other holders may write to it while it is read.
+   */
+  ownPart(sequence: Sequence): OwnPart {
+    const { pool, prefix, blockSize } = this;
+    const { blocks } = sequence;
+    let numTokens = Math.min(sequence.numComputed, sequence.numKnown - 1);
+    const full = Math.floor(numTokens / blockSize);
+    if (full * blockSize < numTokens && pool.refCount(blocks[full]!) > 1) numTokens = full * blockSize; // computed tokens have blocks
+    const end = Math.ceil(numTokens / blockSize);
+    let first = 0;
+    // first < end <= numBlocks
+    while (first < end && prefix !== null && pool.refCount(blocks[first]!) > 1 && prefix.holds(blocks[first]!)) first++;
+    return { first, end, numTokens };
+  }
+
   /** Gives back all blocks; published ones keep their content until they are needed. */
   release(sequence: Sequence): void {
     for (let i = sequence.numBlocks - 1; i >= 0; i--) {
@@ -137,9 +161,13 @@ export class KvCache {
     sequence.numBlocks = 0;
   }
 
-  /** @throws BrokenInvariant unless the reference counts are exactly those of `holders`' tables and every block has one place. */
-  checkIntegrity(holders: Iterable<Sequence>): void {
+  /**
+   * @throws BrokenInvariant unless the reference counts are exactly those of the tables of `holders`, every block has one place, and
+   * the swap space is that of `waiting`.
+   */
+  checkIntegrity(holders: Iterable<Sequence>, waiting: Iterable<Sequence>): void {
     this.pool.checkIntegrity();
+    this.swap.checkIntegrity(waiting);
     this.prefix?.checkIntegrity();
     const counted = new Int32Array(this.pool.size);
     for (const sequence of holders) {

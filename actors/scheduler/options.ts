@@ -2,12 +2,17 @@
  * Settings of the scheduler, all known once the executors have reported their capacity. Plain data, built by the scheduler actor
  * from Config and the executors' Ready; tests build it by hand.
  */
+import type { PreemptionMode } from './preemption.js';
 
 export interface SchedulerOptions {
   /** Tokens in one KV block. */
   readonly blockSize: number;
   /** KV blocks of the pool. */
   readonly numBlocks: number;
+  /** Blocks of the host for swapped KV; 0 = everything that is preempted is computed again. */
+  readonly numSwapBlocks: number;
+  /** What swapping a block out and in costs, in tokens of prefill; see preemption.ts. */
+  readonly swapCostTokens: number;
   /** Slots of the executors: sequences that run at the same time (`scheduler.max_num_sequences`). */
   readonly maxSlots: number;
   /** Token budget of one step (`scheduler.max_num_batched_tokens`). */
@@ -20,8 +25,7 @@ export interface SchedulerOptions {
   /** Hold new prompts until the oldest has waited this many times the last prompt step; 0 = never. */
   readonly delayFactor: number;
   readonly policy: 'fcfs' | 'priority';
-  /** Accepted for every value; sequences are preempted by recompute. */
-  readonly preemptionMode: 'auto' | 'recompute' | 'swap';
+  readonly preemptionMode: PreemptionMode;
   /** Requests that may wait besides those that free slots will take at once. */
   readonly maxQueue: number;
   readonly queueTimeoutMs: number;

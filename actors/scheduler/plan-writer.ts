@@ -42,7 +42,9 @@ export class PlanWriter {
   private readonly newSlots = new Words(1024);
   private numNewSlots = 0;
   private readonly blockSets: Words;
+  private readonly swapOuts = new Words(64);
   private readonly copies: Words;
+  private readonly swapIns = new Words(64);
   private readonly rows: Words;
   private readonly samples: Words;
   private body = new Int32Array(1024);
@@ -56,9 +58,9 @@ export class PlanWriter {
     this.samples = new Words(maxSlots * SAMPLE.words);
   }
 
-  /** Words of new slots and block tables so far; see `planWordsLimit`. */
+  /** Words of new slots, block tables and swaps in so far; see `planWordsLimit`. */
   get admissionWords(): number {
-    return this.newSlots.length + this.blockSets.length;
+    return this.newSlots.length + this.blockSets.length + this.swapIns.length;
   }
 
   begin(step: number): void {
@@ -69,7 +71,9 @@ export class PlanWriter {
     this.numNewSlots = 0;
     this.newSlots.length = 0;
     this.blockSets.length = 0;
+    this.swapOuts.length = 0;
     this.copies.length = 0;
+    this.swapIns.length = 0;
     this.rows.length = 0;
     this.samples.length = 0;
   }
@@ -112,9 +116,17 @@ export class PlanWriter {
   }
 
   copy(source: number, destination: number): void {
-    const at = this.copies.extend(COPY.words);
-    this.copies.data[at + COPY.src] = source;
-    this.copies.data[at + COPY.dst] = destination;
+    addCopy(this.copies, source, destination);
+  }
+
+  /** From a block of the device to one of the host. */
+  swapOut(source: number, destination: number): void {
+    addCopy(this.swapOuts, source, destination);
+  }
+
+  /** From a block of the host to one of the device, for rows of the next plan. */
+  swapIn(source: number, destination: number): void {
+    addCopy(this.swapIns, source, destination);
   }
 
   row(slot: number, start: number, count: number, flags: number): void {
@@ -138,12 +150,13 @@ export class PlanWriter {
 
   /** True when no section but the freed slots holds anything. */
   get empty(): boolean {
-    return this.numRows + this.admissionWords + this.copies.length === 0;
+    return this.numRows + this.admissionWords + this.copies.length + this.swapOuts.length === 0;
   }
 
   /** Joins the sections. The returned bytes are a view, valid until the next `finish`. */
   finish(): Uint8Array {
-    const sections = [this.freed, this.newSlots, this.blockSets, this.copies, this.rows, this.samples];
+    const { freed, newSlots, blockSets, swapOuts, copies, swapIns, rows, samples } = this;
+    const sections = [freed, newSlots, blockSets, swapOuts, copies, swapIns, rows, samples];
     let words: number = PLAN.headerWords;
     for (const section of sections) words += section.length;
     if (words > this.body.length) this.body = new Int32Array(words * 2);
@@ -152,10 +165,12 @@ export class PlanWriter {
     body[PLAN.layoutVersion] = LAYOUT_VERSION;
     body[PLAN.step] = this.step;
     body[PLAN.epoch] = this.epoch;
-    body[PLAN.numFreed] = this.freed.length;
+    body[PLAN.numFreed] = freed.length;
     body[PLAN.numNewSlots] = this.numNewSlots;
-    body[PLAN.numBlockSets] = this.blockSets.length / BLOCK_SET.words;
-    body[PLAN.numCopies] = this.copies.length / COPY.words;
+    body[PLAN.numBlockSets] = blockSets.length / BLOCK_SET.words;
+    body[PLAN.numSwapOuts] = swapOuts.length / COPY.words;
+    body[PLAN.numCopies] = copies.length / COPY.words;
+    body[PLAN.numSwapIns] = swapIns.length / COPY.words;
     body[PLAN.numRows] = this.numRows;
     body[PLAN.numSamples] = this.numSamples;
     body[PLAN.numTokens] = this.numTokens;
@@ -166,21 +181,30 @@ export class PlanWriter {
       at += section.length;
     }
     invariant(at === words, 'the sections of a plan do not fill it');
-    this.freed.length = 0;
+    freed.length = 0;
     return new Uint8Array(body.buffer, 0, words * 4);
   }
 }
 
-/** Admissions stop once a plan has this many words of new slots and block tables; the first one always goes. 1 MiB. */
+function addCopy(section: Words, source: number, destination: number): void {
+  const at = section.extend(COPY.words);
+  section.data[at + COPY.src] = source;
+  section.data[at + COPY.dst] = destination;
+}
+
+/** Admissions stop once a plan has this many words of new slots, block tables and swaps in; the first one always goes. 1 MiB. */
 export const ADMISSION_WORDS = 2 ** 18;
 
+type PlanLimits = Pick<SchedulerOptions, 'maxSlots' | 'maxModelLen' | 'blockSize' | 'numBlocks'>;
+
 /**
- * Words that no plan exceeds, for sizing the ring: the admissions up to ADMISSION_WORDS and the one that passes it, the forks of
- * every slot, and one row, block, copy and sample a slot. `extraWords`: logit bias and masked ids of one slot, at most.
+ * Words that no plan exceeds, for sizing the ring: the admissions up to ADMISSION_WORDS and the one that passes it, the forks or the
+ * swap out of every slot, and one row, block, copy and sample a slot. `extraWords`: logit bias and masked ids of one slot, at most.
  */
-export function planWordsLimit(options: SchedulerOptions, extraWords: number): number {
+export function planWordsLimit(options: PlanLimits, extraWords: number): number {
   const { maxSlots, maxModelLen, blockSize, numBlocks } = options;
-  const table = Math.min(Math.ceil(maxModelLen / blockSize), numBlocks) * BLOCK_SET.words;
+  const blocks = Math.min(Math.ceil(maxModelLen / blockSize), numBlocks);
+  const table = blocks * (BLOCK_SET.words + COPY.words);
   const slot = NEW_SLOT.fixedWords + extraWords;
   const perSlot = 1 + slot + table + BLOCK_SET.words + COPY.words + ROW.words + SAMPLE.words;
   return PLAN.headerWords + ADMISSION_WORDS + slot + maxModelLen + table + maxSlots * perSlot;

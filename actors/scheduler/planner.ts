@@ -9,6 +9,10 @@
  *   3. waiting sequences in order; the first that does not fit ends the step.
  * Without it (Atoma's default mode) prompts run whole: a step is prefills when one can be admitted, else decodes.
  *
+ * What gives way is computed again or swapped to the host (preemption.ts). A swapped sequence waits in the same order as the others;
+ * when its turn comes it takes a slot and blocks, and the swap in runs beside this step, so that its first row is in the next one.
+ * Nothing comes in in a step in which something had to go.
+ *
  * No sequence is ever preempted for a younger one, so the oldest always gets on. Slots are bounded by the token budget, so in 1.
  * nobody is left out. A row planned before the token it feeds is known starts at that token's position: executors take it from
  * their own history.
@@ -18,6 +22,7 @@ import { invariant } from '../runtime/invariant.js';
 import { WRITABLE } from './kv-cache.js';
 import { type SchedulerOptions, watermarkBlocks } from './options.js';
 import { ADMISSION_WORDS, PlanWriter } from './plan-writer.js';
+import { prefersSwap } from './preemption.js';
 import type { Sequence } from './request.js';
 import { Roster } from './roster.js';
 import type { StatsCounters } from './stats.js';
@@ -34,6 +39,8 @@ export class Planner {
   /** Tokens this step may still take. */
   private budget = 0;
   private nowMs = 0;
+  /** Something gave way in this step. */
+  private preempting = false;
   /** Head of the queue that did not fit, and `kv.releases` at that time: not tried again before a block was released. */
   private blocked: Sequence | null = null;
   private blockedAt = 0;
@@ -51,20 +58,23 @@ export class Planner {
     this.record = record;
     this.nowMs = nowMs;
     this.budget = this.options.maxBatchTokens;
+    this.preempting = false;
     record.begin(step, nowMs);
     this.writer.begin(step);
     if (this.options.enableChunkedPrefill) {
       this.planDecodes();
       this.planPrefills();
-      this.admit();
+      this.admit({ prompts: true, swapped: true });
     } else {
       this.planPrefills();
-      this.admit();
-      if (this.writer.numRows === 0) this.planDecodes();
+      this.admit({ prompts: true, swapped: false });
+      if (this.writer.numRows === 0) {
+        this.planDecodes();
+        this.admit({ prompts: false, swapped: true });
+      }
     }
-    if (this.writer.numRows > 0) return this.writer.finish();
-    invariant(this.writer.empty, 'a plan without rows changes something');
-    return null;
+    // Without a row, a plan may still swap.
+    return this.writer.empty ? null : this.writer.finish();
   }
 
   /** When the delay factor lets the queue in; 0 when it does not hold anything back. */
@@ -105,10 +115,22 @@ export class Planner {
       }
       const victim = roster.running.items.at(-1);
       invariant(victim !== undefined, 'a running sequence is not listed');
-      roster.preempt(victim);
-      this.stats.preempted++;
+      this.preempt(victim);
       if (victim === sequence) return false;
     }
+  }
+
+  private preempt(victim: Sequence): void {
+    const { roster, writer, stats } = this;
+    const { preemptionMode, swapCostTokens, blockSize } = this.options;
+    const part = roster.kv.ownPart(victim);
+    const numTokens = part.numTokens - part.first * blockSize;
+    // Log-probabilities of a prompt come only from computing it.
+    const swaps = !reportsPrompt(victim) && prefersSwap(preemptionMode, numTokens, part.end - part.first, swapCostTokens);
+    if (swaps) roster.kv.swap.save(victim, part, (device, host) => writer.swapOut(device, host));
+    roster.preempt(victim);
+    stats.preempted++;
+    this.preempting = true;
   }
 
   /** Rows of running sequences that lack more than one token; their blocks were taken at admission. */
@@ -120,23 +142,25 @@ export class Planner {
     }
   }
 
-  /** Starts waiting sequences in order until one does not fit. Those of paused requests are passed over. */
-  private admit(): void {
+  /** Starts waiting sequences of these kinds in order until one does not fit. Those of paused requests are passed over. */
+  private admit(kinds: { readonly prompts: boolean; readonly swapped: boolean }): void {
     const { items } = this.roster.waiting;
     if (items.length === 0) return;
     if (this.options.delayFactor > 0 && this.nowMs <= this.admissionMs()) return;
     for (let i = 0; i < items.length && this.budget > 0; ) {
       const sequence = items[i]!; // i < length
       if (sequence.request.paused) i++;
-      else if (!this.start(sequence)) return;
+      else if (!(sequence.saved === null ? kinds.prompts : kinds.swapped) || !this.start(sequence)) return;
     }
   }
 
-  /** Starts a waiting sequence if slots, blocks and budget allow, with its first row. */
+  /** Starts a waiting sequence if slots, blocks and budget allow, with its first row unless it was swapped. */
   private start(sequence: Sequence): boolean {
     const { roster, writer } = this;
     const { kv } = roster;
     const { request } = sequence;
+    const swapped = sequence.saved !== null;
+    if (swapped && this.preempting) return false;
     const alone = roster.running.size === 0;
     if (request.slotsNeeded > roster.slotsLeft || writer.admissionWords > ADMISSION_WORDS) return false;
     if (!alone && this.blocked === sequence && this.blockedAt === kv.releases) return false;
@@ -145,7 +169,7 @@ export class Planner {
     const cached = numHits * kv.blockSize;
     // Without chunks a prompt waits for a step that takes it whole. Only what was preempted or resumed can have outgrown a step;
     // it is computed again over several.
-    if (!this.options.enableChunkedPrefill && sequence.numKnown - cached > this.budget && writer.numRows > 0) return false;
+    if (!this.options.enableChunkedPrefill && !swapped && sequence.numKnown - cached > this.budget && writer.numRows > 0) return false;
     // A resumed sequence keeps one block free: what just gave way does not come back for the blocks it left.
     const spare = alone ? 0 : request.started ? 1 : watermarkBlocks(kv.pool.size) + (request.bestOf > 1 ? request.bestOf : 0);
     if (!kv.admit(sequence, numHits, spare)) {
@@ -160,9 +184,10 @@ export class Planner {
       this.stats.promptTokens += request.promptLen;
       this.stats.prefixHitTokens += cached;
     }
+    kv.swap.restore(sequence, numHits, (host, device) => writer.swapIn(host, device));
     roster.start(sequence);
     writer.newSlot(sequence, -1);
-    this.planRow(sequence, Math.min(sequence.remaining, this.budget));
+    if (!swapped) this.planRow(sequence, Math.min(sequence.remaining, this.budget));
     return true;
   }
 

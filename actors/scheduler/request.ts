@@ -20,6 +20,7 @@ import type { RequestId } from '../messages/ids.js';
 import type { Admit } from '../messages/requests.js';
 import { SAMPLING_ROW } from '../messages/step.js';
 import { rankOf } from './queue.js';
+import type { SavedKv } from './swap-space.js';
 
 export const WAITING = 0;
 export const RUNNING = 1;
@@ -159,6 +160,8 @@ export class Sequence {
   /** Leading blocks that were published or came from the prefix cache, and the serial of the prefix they make. */
   numPublished = 0;
   prefixSerial = 0;
+  /** Its KV on the host, while it waits after a preemption by swapping. */
+  saved: SavedKv | null = null;
   cumulativeLogprob: number;
 
   constructor(request: Request, index: number, prompt: Int32Array, generated: Int32Array, cumulativeLogprob: number) {

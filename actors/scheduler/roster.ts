@@ -28,7 +28,7 @@ export class Roster {
   private readonly onSlotFreed: (slot: number) => void;
 
   constructor(options: SchedulerOptions, onSlotFreed: (slot: number) => void) {
-    this.kv = new KvCache(options.blockSize, options.numBlocks, options.enablePrefixCaching);
+    this.kv = new KvCache(options);
     this.numSlots = maxRunning(options);
     for (let slot = this.numSlots - 1; slot >= 0; slot--) this.freeSlots.push(slot);
     this.onSlotFreed = onSlotFreed;
@@ -78,7 +78,7 @@ export class Roster {
     return siblings;
   }
 
-  /** A running sequence gives up slot and blocks at once and waits; what it has generated is kept and computed again later. */
+  /** A running sequence gives up slot and blocks at once and waits; what it has generated is kept, and computed again unless saved. */
   preempt(sequence: Sequence): void {
     this.leave(sequence);
     sequence.state = WAITING;
@@ -93,6 +93,7 @@ export class Roster {
     } else {
       invariant(this.waiting.remove(sequence), 'a sequence ends that is nowhere');
       if (!request.started) this.numUnstarted--;
+      this.kv.swap.discard(sequence);
       sequence.reset();
     }
     sequence.state = FINISHED;
@@ -112,6 +113,7 @@ export class Roster {
     for (const sequence of this.running.items) {
       const { request } = sequence;
       invariant(sequence.state === RUNNING && !slots.has(sequence.slot), 'two sequences have one slot');
+      invariant(sequence.saved === null, 'a running sequence has a copy on the host');
       slots.add(sequence.slot);
       reserved += request.slotsNeeded - 1;
       invariant(
@@ -129,7 +131,7 @@ export class Roster {
       invariant(this.waiting.indexOf(sequence) !== -1, 'the waiting sequences are out of order');
     }
     this.checkCounts();
-    this.kv.checkIntegrity(this.running.items);
+    this.kv.checkIntegrity(this.running.items, this.waiting.items);
   }
 
   private checkCounts(): void {

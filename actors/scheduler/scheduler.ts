@@ -3,7 +3,7 @@
  * actor.ts feeds it messages and results and sends away its plans and outputs. Every method is synchronous and bounded.
  *
  *   admit --> waiting --(planner)--> running --(results)--> finished          abort, stopped, timeout: from any state
- *                ^------ preempted ------'
+ *                ^------ preempted ------'      its KV computed again, or swapped to the host and back
  *
  * Up to two plans are unanswered. Each has a record of the sequences it named; a result that comes for a sequence which has moved on
  * (finished, aborted, preempted) is dropped. Blocks and slots are given back at once: executors run plans in order, so the plan that
@@ -160,14 +160,8 @@ export class Scheduler {
 
   /** A snapshot of counters; cheap. */
   stats(): SchedulerStats {
-    const { roster } = this;
-    const running = roster.numRunning;
-    return this.counters.snapshot({
-      running,
-      waiting: roster.requests.size - running,
-      pool: roster.kv.pool,
-      blockSize: this.options.blockSize,
-    });
+    const { requests, numRunning, kv } = this.roster;
+    return this.counters.snapshot({ requests: requests.size, running: numRunning, kv });
   }
 
   /** True while a request is unfinished or a step is in flight. */

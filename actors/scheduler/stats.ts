@@ -2,7 +2,7 @@
  * Counters of the scheduler, and percentiles over the last steps. Runs in the scheduler thread; cheap enough to be read every turn.
  */
 import type { SchedulerStats } from '../messages/calls.js';
-import type { BlockPool } from './block-pool.js';
+import type { KvCache } from './kv-cache.js';
 
 /** Exact percentiles of the last `capacity` values: a ring in order of arrival beside the same values in order of size. */
 export class RecentValues {
@@ -70,30 +70,27 @@ export class StatsCounters {
   }
 
   /** total = used + cached + free: held by live requests, free with content worth keeping, free without. */
-  snapshot(now: {
-    readonly running: number;
-    readonly waiting: number;
-    readonly pool: BlockPool;
-    readonly blockSize: number;
-  }): SchedulerStats {
-    const { pool } = now;
+  snapshot(now: { readonly requests: number; readonly running: number; readonly kv: KvCache }): SchedulerStats {
+    const { requests, running } = now;
+    const { pool, swap, blockSize } = now.kv;
+    const swapped = swap.numRequests;
     return {
       requests: {
-        running: now.running,
-        waiting: now.waiting,
-        swapped: 0,
+        running,
+        waiting: requests - running - swapped,
+        swapped,
         finished_total: this.finished,
         aborted_total: this.aborted,
         preempted_total: this.preempted,
       },
       kv: {
-        block_size: now.blockSize,
+        block_size: blockSize,
         total_blocks: pool.size,
         used_blocks: pool.size - pool.numFree,
         cached_blocks: pool.numCached,
         free_blocks: pool.numFree - pool.numCached,
-        swap_total: 0,
-        swap_used: 0,
+        swap_total: swap.size,
+        swap_used: swap.used,
       },
       tokens: { prompt_total: this.promptTokens, generated_total: this.generatedTokens, prefix_hit_total: this.prefixHitTokens },
       step: { count: this.steps, p50_ms: this.execMs.percentile(0.5), p99_ms: this.execMs.percentile(0.99) },

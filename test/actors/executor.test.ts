@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { MessageChannel } from 'node:worker_threads';
-import { type CapacityInput, kvBlocks } from '../../actors/executor/capacity.js';
-import { startEngine } from '../../actors/executor/startup.js';
+import { type CapacityInput, kvBlocks, type SwapInput, swapBlocks } from '../../actors/executor/capacity.js';
+import { type KvSettings, startEngine } from '../../actors/executor/startup.js';
 import { StepClock } from '../../actors/executor/step-clock.js';
 import { Control } from '../../actors/runtime/actor.js';
 import type { EngineOptions, NativeEngine } from '../../native/index.js';
@@ -48,6 +48,37 @@ test('a cache that cannot hold one longest sequence is refused with the arithmet
   assert.throws(() => kvBlocks({ ...host, freeBytes: 50 * MIB }), { name: 'InferdError', message: /would have 0 blocks/ });
 });
 
+const swap: SwapInput = {
+  wanted: true,
+  bytes: null,
+  fraction: 0.1,
+  numRanks: 1,
+  hostFreeBytes: 1000 * MIB,
+  blockBytes: MIB,
+  blockSize: 16,
+  maxSlots: 64,
+  maxModelLen: 1600,
+};
+
+test('swap space is a share of the free host memory, or the bytes that are given, shared by all ranks', () => {
+  assert.equal(swapBlocks(swap), 100);
+  assert.equal(swapBlocks({ ...swap, bytes: 20 * MIB + 5 }), 20);
+  assert.equal(swapBlocks({ ...swap, numRanks: 4 }), 25);
+  assert.equal(swapBlocks({ ...swap, maxSlots: 1, maxModelLen: 160 }), 10, 'never more than all slots can use');
+  assert.equal(swapBlocks({ ...swap, fraction: null, wanted: false }), 0);
+});
+
+test('swap space that starves the host, or that is wanted and holds no block, is refused with the arithmetic', () => {
+  assert.equal(swapBlocks({ ...swap, bytes: 700 * MIB }), 700);
+  assert.throws(
+    () => swapBlocks({ ...swap, bytes: 701 * MIB }),
+    /would take 701 MiB \(cache\.swap_space_bytes = 735051776\), more than 0\.7 of the 1000 MiB .* at most 734003200/,
+  );
+  const little = { ...swap, bytes: 1000 };
+  assert.throws(() => swapBlocks(little), /1000 bytes \(cache\.swap_space_bytes = 1000\) holds no KV block of 1048576 bytes/);
+  assert.equal(swapBlocks({ ...little, wanted: false }), 0);
+});
+
 test('the guess for a step is the shorter of the last two of its size', () => {
   const clock = new StepClock();
   assert.equal(clock.predictMs(1), 0);
@@ -81,6 +112,8 @@ const options: EngineOptions = {
   isa: 'auto',
 };
 
+const kv: KvSettings = { utilization: 0.5, numBlocksOverride: null, preemptionMode: 'auto', swapBytes: null, swapFraction: null };
+
 function withControl<T>(use: (control: Control, tell: (message: object) => void) => T): T {
   const { port1, port2 } = new MessageChannel();
   try {
@@ -92,9 +125,24 @@ function withControl<T>(use: (control: Control, tell: (message: object) => void)
 
 test('an engine is loaded in chunks, sized and given its KV cache', () => {
   withControl((control) => {
-    const started = startEngine(createEngine, options, { utilization: 0.5, numBlocksOverride: null }, control);
+    const started = startEngine(createEngine, options, kv, control);
     assert.equal(started?.capacity.numBlocks, 4 * 16);
     assert.equal(started?.capacity.kvDtype, 'f32');
+  });
+});
+
+test('swap space is taken before the KV cache where both lie in host memory, and not at all for recompute', () => {
+  withControl((control) => {
+    const capacity = (preemptionMode: KvSettings['preemptionMode'], backend: EngineOptions['backend']) => {
+      const settings = { ...kv, preemptionMode, swapFraction: 0.5, utilization: 0.9 };
+      const big: EngineOptions = { ...options, backend, maxSlots: 4096, maxModelLen: 16_384 };
+      const started = startEngine(createEngine, big, settings, control);
+      return [started?.capacity.numSwapBlocks, started?.capacity.numBlocks];
+    };
+    // 1024 MiB are free, 1 MiB is for steps, a block has 1 KiB.
+    assert.deepEqual(capacity('swap', 'cpu'), [512 * 1024, Math.floor(0.9 * 511 * 1024)]);
+    assert.deepEqual(capacity('swap', 'cuda'), [512 * 1024, Math.floor(0.9 * 2048 * 1024) - 1024 * 1024]);
+    assert.deepEqual(capacity('recompute', 'cpu'), [0, Math.floor(0.9 * 1023 * 1024)]);
   });
 });
 
@@ -114,7 +162,7 @@ test('a stop request between two chunks ends the loading and closes the engine',
       };
       return engine;
     };
-    assert.equal(startEngine(create, options, { utilization: 0.5, numBlocksOverride: null }, control), null);
+    assert.equal(startEngine(create, options, kv, control), null);
     assert.equal(chunks, 1);
     assert.ok(closed);
   });
@@ -130,8 +178,8 @@ test('an engine whose KV cache does not fit is closed again', () => {
       };
       return engine;
     };
-    const kv = { utilization: 0.5, numBlocksOverride: 15 };
-    assert.throws(() => startEngine(create, options, kv, control), /one sequence of max_model_len = 256 tokens needs 16/);
+    const small: KvSettings = { ...kv, numBlocksOverride: 15 };
+    assert.throws(() => startEngine(create, options, small, control), /one sequence of max_model_len = 256 tokens needs 16/);
     assert.ok(closed);
   });
 });

@@ -198,9 +198,8 @@ max_total_tokens = 8192
     assert.equal(config.scheduler.enable_chunked_prefill, false);
     assert.equal(config.validation.max_total_tokens, 8192);
     assert.equal(config.cache.swap_space_fraction, 0.1);
-    assert.equal(warnings.length, 2);
+    assert.equal(warnings.length, 1);
     assert.match(warnings[0] ?? '', /^a\.toml:\d+: scheduler\.block_size is ignored: the block size is cache\.block_size; remove the key$/);
-    assert.match(warnings[1] ?? '', /swap space has no effect in this version/);
   }
 });
 

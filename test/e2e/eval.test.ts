@@ -1,6 +1,7 @@
 /**
  * The evaluation set through the daemon: every answer is the one that another implementation (float32, greedy) gave, token by token,
- * alone and in a crowd, with and without the prefix cache, and in a pool so small that requests are preempted.
+ * alone and in a crowd, with and without the prefix cache, and in a pool so small that requests are preempted, by recompute and by
+ * swapping.
  */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -27,6 +28,9 @@ const cases = readFileSync(join(packageRoot(), 'test', 'fixtures', 'eval', 'demo
   .split('\n')
   .map((line) => JSON.parse(line) as Case);
 
+const small = ['cache.num_gpu_blocks_override=72', 'scheduler.max_model_len=1024', 'scheduler.max_num_batched_tokens=64'];
+const swap = ['scheduler.preemption_mode=swap', 'cache.swap_space_bytes=268435456'];
+
 const settings = [
   { name: 'alone, prefix cache on', inFlight: 1, sets: [], preempts: false },
   { name: 'alone, prefix cache off', inFlight: 1, sets: ['cache.enable_prefix_caching=false'], preempts: false },
@@ -35,12 +39,20 @@ const settings = [
   {
     name: '32 in flight in a pool that is too small for them',
     inFlight: 32,
-    sets: ['cache.num_gpu_blocks_override=72', 'scheduler.max_model_len=1024', 'scheduler.max_num_batched_tokens=64'],
+    sets: small,
     preempts: true,
+  },
+  { name: '32 in flight in a pool that is too small, swapped', inFlight: 32, sets: [...small, ...swap], preempts: true, swaps: true },
+  {
+    name: '32 in flight in a pool that is too small, swapped, prefix cache off',
+    inFlight: 32,
+    sets: [...small, ...swap, 'cache.enable_prefix_caching=false'],
+    preempts: true,
+    swaps: true,
   },
 ];
 
-for (const { name, inFlight, sets, preempts } of settings) {
+for (const { name, inFlight, sets, preempts, swaps = false } of settings) {
   test(`all ${cases.length} cases are answered token by token as the reference does: ${name}`, async () => {
     const at = await startTestDaemon(sets);
     try {
@@ -62,7 +74,8 @@ for (const { name, inFlight, sets, preempts } of settings) {
           exact.set(c.task, [right + (text === c.want ? 1 : 0), all + 1]);
         }
       };
-      await Promise.all(Array.from({ length: inFlight }, worker));
+      const swapped = await at.mostSwapped(Promise.all(Array.from({ length: inFlight }, worker)));
+      assert.equal(swapped > 0, swaps, `${swapped} requests were swapped at a time`);
       assert.deepEqual(wrong, []);
       for (const [task, [right, all]] of exact) if (task !== 'story') assert.equal(right, all, `${task} is exact in every case`);
       const stats = await at.untilFreed();

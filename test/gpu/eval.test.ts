@@ -1,6 +1,6 @@
 /**
  * The evaluation set through a daemon on CUDA, in bf16, alone and in a crowd, with graphs and without, and in a pool so small that
- * requests are preempted. The wanted answers were computed in float32, so a few may differ where 16 bits decide otherwise; the model
+ * requests are preempted, by recompute and by swapping. The wanted answers were computed in float32, so a few may differ where 16 bits decide otherwise; the model
  * answers nearly all tasks by a wide margin.
  */
 import assert from 'node:assert/strict';
@@ -28,19 +28,25 @@ const cases = readFileSync(join(packageRoot(), 'test', 'fixtures', 'eval', 'demo
 /** Share of answers that must be those of the float32 reference. */
 const leastSame = 0.97;
 
+const small = ['cache.num_gpu_blocks_override=72', 'scheduler.max_model_len=1024', 'scheduler.max_num_batched_tokens=64'];
+const swap = ['scheduler.preemption_mode=swap', 'cache.swap_space_bytes=268435456'];
+
 const settings = [
   { name: 'alone', inFlight: 1, sets: [] },
   { name: '32 in flight', inFlight: 32, sets: [] },
   { name: '32 in flight, no graphs', inFlight: 32, sets: ['inference.enforce_eager=true'] },
   { name: '32 in flight, f16, prefix cache off', inFlight: 32, sets: ['inference.dtype=f16', 'cache.enable_prefix_caching=false'] },
+  { name: '32 in flight in a pool that is too small for them', inFlight: 32, sets: small },
+  { name: '32 in flight in a pool that is too small, swapped', inFlight: 32, sets: [...small, ...swap], swaps: true },
   {
-    name: '32 in flight in a pool that is too small for them',
+    name: '32 in flight in a pool that is too small, swapped, no graphs, prefix cache off',
     inFlight: 32,
-    sets: ['cache.num_gpu_blocks_override=72', 'scheduler.max_model_len=1024', 'scheduler.max_num_batched_tokens=64'],
+    sets: [...small, ...swap, 'inference.enforce_eager=true', 'cache.enable_prefix_caching=false'],
+    swaps: true,
   },
 ];
 
-for (const { name, inFlight, sets } of settings) {
+for (const { name, inFlight, sets, swaps = false } of settings) {
   test(`at least ${100 * leastSame} % of ${cases.length} cases are answered as in float32: ${name}`, async (t) => {
     const at = await startTestDaemon(['inference.device=cuda', ...sets]);
     try {
@@ -56,8 +62,11 @@ for (const { name, inFlight, sets } of settings) {
           if (text !== c.got) other.push(`${c.task}: ${JSON.stringify(text)} instead of ${JSON.stringify(c.got)}`);
         }
       };
-      await Promise.all(Array.from({ length: inFlight }, worker));
+      const swapped = await at.mostSwapped(Promise.all(Array.from({ length: inFlight }, worker)));
+      assert.equal(swapped > 0, swaps, `${swapped} requests were swapped at a time`);
       await client.close();
+      const { requests } = await at.untilFreed();
+      t.diagnostic(`preempted ${requests?.preempted_total} times, at most ${swapped} requests swapped at a time`);
       t.diagnostic(`${cases.length - other.length} of ${cases.length} answers are the same`);
       for (const line of other.slice(0, 5)) t.diagnostic(line);
       assert.ok(other.length <= (1 - leastSame) * cases.length, `${other.length} of ${cases.length} answers differ`);

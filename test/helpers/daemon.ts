@@ -16,8 +16,10 @@ export interface TestDaemon {
   /** A new connection. */
   open(protocols?: string | string[]): Promise<RpcSocket>;
   stats(): Promise<Answer>;
-  /** Resolves with the statistics when no request holds a KV block any more. @throws when that takes too long. */
+  /** Resolves with the statistics when no request holds a KV block any more, of the device or the host. @throws when that takes too long. */
   untilFreed(): Promise<Answer>;
+  /** Looks at the statistics while `work` runs; resolves with the most requests that were swapped at a time. */
+  mostSwapped(work: Promise<unknown>): Promise<number>;
   close(): Promise<void>;
 }
 
@@ -46,10 +48,29 @@ export async function startTestDaemon(sets: readonly string[] = []): Promise<Tes
     async untilFreed() {
       for (let i = 0; i < 400; i++) {
         const now = await stats();
-        if (now.kv?.used_blocks === 0 && now.requests?.running === 0 && now.requests.waiting === 0) return now;
+        const { kv, requests: r } = now;
+        if (kv?.used_blocks === 0 && kv.swap_used === 0 && r?.running === 0 && r.waiting === 0 && r.swapped === 0) return now;
         await new Promise((resolve) => setTimeout(resolve, 10));
       }
       throw new Error(`blocks are still held: ${JSON.stringify(await stats())}`);
+    },
+    async mostSwapped(work) {
+      let most = 0;
+      let done = false;
+      const watch = async (): Promise<void> => {
+        while (!done) {
+          most = Math.max(most, (await stats()).requests?.swapped ?? 0);
+          await new Promise((resolve) => setTimeout(resolve, 5));
+        }
+      };
+      const watching = watch();
+      try {
+        await work;
+      } finally {
+        done = true;
+        await watching;
+      }
+      return most;
     },
     async close() {
       await control.close();

@@ -5,7 +5,9 @@
  * token is a hash of all KV values up to the row's end, read the same way, plus the sampling row. So a wrong block, a missing copy,
  * a stale prefix or a row that was skipped changes the answer. `referenceAnswer` computes the same function from the tokens alone.
  *
- * A plan runs at once on `submit`; its result waits until `takeResult`, which is how two steps get in flight.
+ * A plan runs at once on `submit`; its result waits until `takeResult`, which is how two steps get in flight. Swaps run as late as
+ * they may: what is swapped in holds nothing while the rows run, and what is swapped out is read after them, unless the plan's block
+ * sets name it.
  */
 import assert from 'node:assert/strict';
 import {
@@ -26,6 +28,7 @@ import {
 
 export interface FakeExecutorOptions {
   readonly numBlocks: number;
+  readonly numSwapBlocks: number;
   readonly blockSize: number;
   readonly maxSlots: number;
   readonly maxBatchTokens: number;
@@ -56,7 +59,9 @@ export interface PlanSummary {
   readonly step: number;
   readonly freed: readonly number[];
   readonly newSlots: readonly { readonly slot: number; readonly forkOf: number; readonly tokens: readonly number[] }[];
+  readonly swapOuts: readonly (readonly [number, number])[];
   readonly copies: readonly (readonly [number, number])[];
+  readonly swapIns: readonly (readonly [number, number])[];
   readonly rows: readonly { readonly slot: number; readonly start: number; readonly count: number }[];
   readonly samples: readonly number[];
   readonly numTokens: number;
@@ -69,12 +74,15 @@ export class FakeExecutor {
   private readonly slots = new Map<number, SlotState>();
   /** KV value of each position of each block. */
   private readonly kv: Int32Array;
+  /** The same of the host. */
+  private readonly host: Int32Array;
   private readonly results: Uint8Array[] = [];
   private nextStep = 1;
 
   constructor(options: FakeExecutorOptions) {
     this.options = options;
     this.kv = new Int32Array(options.numBlocks * options.blockSize);
+    this.host = new Int32Array(options.numSwapBlocks * options.blockSize);
   }
 
   /** Results not taken yet. */
@@ -97,8 +105,15 @@ export class FakeExecutor {
     const reader = new PlanReader(words);
     const freed = this.applyFreed(reader);
     const newSlots = this.applyNewSlots(reader);
-    this.applyBlockSets(reader);
+    const given = this.applyBlockSets(reader);
+    const { numBlocks, numSwapBlocks } = this.options;
+    const swapOuts = this.readSwaps(reader, at(words, PLAN.numSwapOuts), [numBlocks, numSwapBlocks]);
+    const urgent = swapOuts.filter(([source]) => given.has(source));
+    this.move(this.kv, this.host, urgent);
     const copies = this.applyCopies(reader);
+    const swapIns = this.readSwaps(reader, at(words, PLAN.numSwapIns), [numSwapBlocks, numBlocks]);
+    assert.ok(swapOuts.length === 0 || swapIns.length === 0, 'a plan does not swap both ways');
+    for (const [, block] of swapIns) this.kv.fill(-1, block * this.options.blockSize, (block + 1) * this.options.blockSize);
     const rows = this.readRows(reader);
     const samples: { row: number; slot: number }[] = [];
     for (let i = 0; i < at(words, PLAN.numSamples); i++) {
@@ -106,18 +121,28 @@ export class FakeExecutor {
       samples.push({ row: at(words, base + SAMPLE.row), slot: at(words, base + SAMPLE.slot) });
     }
     assert.equal(reader.position, words.length, 'the sections fill the plan');
-    assert.ok(rows.length > 0, 'a plan has rows');
+    assert.ok(rows.length + newSlots.length + swapOuts.length > 0, 'a plan does something');
     this.checkTables(rows);
+    const beside = new Set(swapOuts.filter((pair) => !urgent.includes(pair)).map(([source]) => source));
+    for (const block of this.written(rows)) assert.ok(!beside.has(block), `block ${block} is written while it is swapped out`);
     this.last = {
       step: at(words, PLAN.step),
       freed,
       newSlots,
+      swapOuts,
       copies,
+      swapIns,
       rows,
       samples: samples.map((s) => s.slot),
       numTokens: at(words, PLAN.numTokens),
     };
     this.run(at(words, PLAN.step), rows, samples);
+    this.move(
+      this.kv,
+      this.host,
+      swapOuts.filter((pair) => !urgent.includes(pair)),
+    );
+    this.move(this.host, this.kv, swapIns);
   }
 
   private applyFreed(reader: PlanReader): number[] {
@@ -154,8 +179,10 @@ export class FakeExecutor {
     return made;
   }
 
-  private applyBlockSets(reader: PlanReader): void {
+  /** Returns the blocks that tables got. */
+  private applyBlockSets(reader: PlanReader): Set<number> {
     const { words } = reader;
+    const given = new Set<number>();
     for (let i = 0; i < at(words, PLAN.numBlockSets); i++) {
       const base = reader.take(BLOCK_SET.words);
       const { table } = this.slot(at(words, base + BLOCK_SET.slot));
@@ -164,7 +191,27 @@ export class FakeExecutor {
       assert.ok(index >= 0 && index <= table.length, 'block tables have no holes');
       assert.ok(block >= 0 && block < this.options.numBlocks, 'blocks stay in range');
       table[index] = block;
+      given.add(block);
     }
+    return given;
+  }
+
+  /** (source, destination) pairs within these numbers of blocks; no destination twice. */
+  private readSwaps(reader: PlanReader, count: number, [sources, destinations]: readonly [number, number]): [number, number][] {
+    const pairs = Array.from({ length: count }, (): [number, number] => {
+      const base = reader.take(COPY.words);
+      return [at(reader.words, base + COPY.src), at(reader.words, base + COPY.dst)];
+    });
+    for (const [source, destination] of pairs) {
+      assert.ok(source >= 0 && source < sources && destination >= 0 && destination < destinations, 'swapped blocks stay in range');
+    }
+    assert.equal(new Set(pairs.map(([, destination]) => destination)).size, count, 'no block is swapped to twice');
+    return pairs;
+  }
+
+  private move(from: Int32Array, to: Int32Array, pairs: readonly (readonly [number, number])[]): void {
+    const size = this.options.blockSize;
+    for (const [source, destination] of pairs) to.set(from.subarray(source * size, (source + 1) * size), destination * size);
   }
 
   private applyCopies(reader: PlanReader): (readonly [number, number])[] {
@@ -208,6 +255,13 @@ export class FakeExecutor {
     assert.equal(numTokens, words[PLAN.numTokens]);
     assert.ok(numTokens <= this.options.maxBatchTokens, 'the token budget is kept');
     return rows;
+  }
+
+  private written(rows: readonly { slot: number; start: number; count: number }[]): number[] {
+    const size = this.options.blockSize;
+    return rows.flatMap(({ slot, start, count }) => {
+      return this.slot(slot).table.slice(Math.floor(start / size), Math.ceil((start + count) / size));
+    });
   }
 
   /** No two slots may write one block, and nobody may write a block that another slot's table has. */

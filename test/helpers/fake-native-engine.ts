@@ -41,6 +41,7 @@ class FakeNativeEngine implements NativeEngine {
   readonly #options: EngineOptions;
   readonly #sleepWord = new Int32Array(new SharedArrayBuffer(4));
   #numBlocks = 0;
+  #numSwapBlocks = 0;
   #loaded = 0;
   #executor: FakeExecutor | null = null;
   /** When each step in flight ends. */
@@ -78,15 +79,17 @@ class FakeNativeEngine implements NativeEngine {
     };
   }
 
-  allocateKv(numBlocks: number): void {
+  allocateKv(numBlocks: number, numSwapBlocks = 0): void {
     this.#numBlocks = numBlocks;
+    this.#numSwapBlocks = numSwapBlocks;
   }
 
   submit(plan: Uint8Array): void {
     const { blockSize, maxSlots, maxBatchTokens } = this.#options;
     const epoch = new Int32Array(plan.slice().buffer)[PLAN.epoch] ?? 0;
     const vocabSize = number('vocab', 1000);
-    this.#executor ??= new FakeExecutor({ numBlocks: this.#numBlocks, blockSize, maxSlots, maxBatchTokens, vocabSize, epoch });
+    const blocks = { numBlocks: this.#numBlocks, numSwapBlocks: this.#numSwapBlocks, blockSize };
+    this.#executor ??= new FakeExecutor({ ...blocks, maxSlots, maxBatchTokens, vocabSize, epoch });
     if (this.#executor.pending >= 2) throw new BrokenInvariant('three steps in flight');
     this.#executor.submit(plan);
     this.#dueMs.push(Math.max(performance.now(), this.#dueMs.at(-1) ?? 0) + number('stepMs', 0));

@@ -20,8 +20,8 @@ export interface Reply {
 export interface Answer {
   readonly choices?: readonly Choice[];
   readonly usage?: { readonly prompt_tokens: number; readonly completion_tokens: number; readonly total_tokens: number };
-  readonly kv?: { readonly used_blocks: number; readonly free_blocks: number; readonly total_blocks: number };
-  readonly requests?: { readonly running: number; readonly waiting: number; readonly preempted_total: number };
+  readonly kv?: Readonly<Record<'used_blocks' | 'free_blocks' | 'total_blocks' | 'swap_used' | 'swap_total', number>>;
+  readonly requests?: Readonly<Record<'running' | 'waiting' | 'swapped' | 'preempted_total', number>>;
   readonly [key: string]: unknown;
 }
 

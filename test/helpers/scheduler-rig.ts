@@ -15,6 +15,8 @@ export const EOS = 7;
 export const defaultOptions: SchedulerOptions = {
   blockSize: 4,
   numBlocks: 64,
+  numSwapBlocks: 0,
+  swapCostTokens: 1,
   maxSlots: 8,
   maxBatchTokens: 32,
   maxModelLen: 128,
@@ -221,7 +223,7 @@ export class Rig {
     const { kv, requests } = this.scheduler.stats();
     assert.equal(kv.used_blocks, 0);
     assert.equal(kv.cached_blocks + kv.free_blocks, kv.total_blocks);
-    assert.deepEqual([requests.running, requests.waiting], [0, 0]);
+    assert.deepEqual([requests.running, requests.waiting, requests.swapped, kv.swap_used], [0, 0, 0, 0]);
   }
 
   private collect(): void {

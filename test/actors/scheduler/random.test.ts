@@ -34,6 +34,8 @@ const asks: fc.Arbitrary<Ask> = fc.record({
 const settings: fc.Arbitrary<Partial<SchedulerOptions>> = fc.record({
   blockSize: fc.constantFrom(1, 2, 4),
   numBlocks: fc.integer({ min: 12, max: 60 }),
+  numSwapBlocks: fc.constantFrom(0, 3, 30, 200),
+  preemptionMode: fc.constantFrom('auto' as const, 'swap' as const, 'swap' as const, 'recompute' as const),
   maxSlots: fc.integer({ min: 1, max: 6 }),
   maxBatchTokens: fc.integer({ min: 3, max: 40 }),
   enableChunkedPrefill: fc.boolean(),
@@ -119,33 +121,67 @@ function checkOutcomes(rig: Rig, stopped: ReadonlySet<string>): void {
   }
 }
 
+/** What a set of histories exercised. */
+interface Tally {
+  preemptions: number;
+  hits: number;
+  copies: number;
+  /** Plans that swap. */
+  swapsOut: number;
+  swapsIn: number;
+}
+
+/** Plays a history to its end and checks everything about it. */
+function play(options: Partial<SchedulerOptions>, history: readonly Operation[], tally: Tally): void {
+  const rig = new Rig(options);
+  const stopped = new Set<string>();
+  for (const operation of history) {
+    rig.now += 1;
+    perform(rig, operation, stopped);
+    rig.scheduler.checkIntegrity();
+  }
+  for (const id of rig.entries.keys()) rig.scheduler.setPaused(id as RequestId, false);
+  rig.run();
+  checkOutcomes(rig, stopped);
+  rig.assertIdle();
+  const { requests, tokens } = rig.scheduler.stats();
+  const outcomes = [...rig.entries.values()].filter((e) => e.refused === null).length;
+  assert.equal(requests.finished_total + requests.aborted_total, outcomes);
+  tally.preemptions += requests.preempted_total;
+  tally.hits += tokens.prefix_hit_total;
+  for (const plan of rig.plans) {
+    tally.copies += plan.copies.length;
+    tally.swapsOut += plan.swapOuts.length > 0 ? 1 : 0;
+    tally.swapsIn += plan.swapIns.length > 0 ? 1 : 0;
+  }
+}
+
+const noTally = (): Tally => ({ preemptions: 0, hits: 0, copies: 0, swapsOut: 0, swapsIn: 0 });
+
 test('in any history every request gets one outcome a sequence and the tokens it would get alone', () => {
-  let preemptions = 0;
-  let hits = 0;
-  let copies = 0;
+  const tally = noTally();
   fc.assert(
-    fc.property(settings, fc.array(operations, { minLength: 10, maxLength: 120 }), (options, history) => {
-      const rig = new Rig(options);
-      const stopped = new Set<string>();
-      for (const operation of history) {
-        rig.now += 1;
-        perform(rig, operation, stopped);
-        rig.scheduler.checkIntegrity();
-      }
-      for (const id of rig.entries.keys()) rig.scheduler.setPaused(id as RequestId, false);
-      rig.run();
-      checkOutcomes(rig, stopped);
-      rig.assertIdle();
-      const { requests, tokens } = rig.scheduler.stats();
-      const outcomes = [...rig.entries.values()].filter((e) => e.refused === null).length;
-      assert.equal(requests.finished_total + requests.aborted_total, outcomes);
-      preemptions += requests.preempted_total;
-      hits += tokens.prefix_hit_total;
-      copies += rig.plans.reduce((sum, p) => sum + p.copies.length, 0);
-    }),
+    fc.property(settings, fc.array(operations, { minLength: 10, maxLength: 120 }), (options, history) => play(options, history, tally)),
     { numRuns: 400 },
   );
-  assert.ok(preemptions > 50 && hits > 50 && copies > 50, `the histories exercise the rules: ${preemptions}, ${hits}, ${copies}`);
+  const { preemptions, hits, copies } = tally;
+  assert.ok(preemptions > 50 && hits > 50 && copies > 50, `the histories exercise the rules: ${JSON.stringify(tally)}`);
+});
+
+test('so in histories in which blocks are short and what gives way is swapped', () => {
+  const tally = noTally();
+  const short = fc
+    .record({ numBlocks: fc.integer({ min: 22, max: 40 }), maxSlots: fc.integer({ min: 4, max: 8 }), blockSize: fc.constantFrom(1, 2) })
+    .chain((pool) => settings.map((other) => ({ ...other, ...pool, maxBatchTokens: 10 + (other.maxBatchTokens ?? 0) })))
+    .filter(({ preemptionMode }) => preemptionMode !== 'recompute');
+  // Answers that grow at the same time are what a pool runs out by.
+  const growing = operations.map((o): Operation => (o.op === 'admit' ? { ...o, ask: { ...o.ask, maxTokens: 14, ignoreEos: true } } : o));
+  fc.assert(
+    fc.property(short, fc.array(growing, { minLength: 40, maxLength: 160 }), (options, history) => play(options, history, tally)),
+    { numRuns: 250 },
+  );
+  const { preemptions, swapsOut, swapsIn } = tally;
+  assert.ok(swapsOut > 100 && swapsIn > 100 && preemptions > swapsOut, `the histories exercise the rules: ${JSON.stringify(tally)}`);
 });
 
 test('two steps in flight give the tokens of one step in flight', () => {
