@@ -11,7 +11,7 @@
  *
  * What gives way is computed again or swapped to the host (preemption.ts). A swapped sequence waits in the same order as the others;
  * when its turn comes it takes a slot and blocks, and the swap in runs beside this step, so that its first row is in the next one.
- * Nothing comes in in a step in which something had to go.
+ * Nothing swapped comes in in a step in which something gave way.
  *
  * No sequence is ever preempted for a younger one, so the oldest always gets on. Slots are bounded by the token budget, so in 1.
  * nobody is left out. A row planned before the token it feeds is known starts at that token's position: executors take it from
