@@ -1,33 +1,59 @@
 // See gemm_kernels.h.
 #include "gemm_kernels.h"
 
+#include <cstring>
+
 #include "large_gemm.h"
 #include "small_gemm.h"
+#include "stream_gemm.h"
 
 namespace inferd::cuda {
 namespace {
 
-int32_t small_variants(const GemmArgs& p) {
-  return p.m <= kSmallGemmRows && p.k % 8 == 0 && p.x_stride % 8 == 0 ? 1 : 0;
+size_t one_variant(const GemmArgs&, std::span<GemmVariant, kGemmVariants>) { return 1; }
+
+bool small_takes(const GemmArgs& p) {
+  return p.m <= kSmallGemmRows && p.k % 8 == 0 && p.x_stride % 8 == 0;
 }
-cudaError_t run_small(const GemmArgs& p, int32_t, const GemmScratch&, const Launch& launch) {
+cudaError_t run_small(const GemmArgs& p, const GemmVariant&, const GemmScratch&,
+                      const Launch& launch) {
   return small_gemm(p, launch);
 }
 
-// The step of 1024 rows of gemm_row_step(), whole: its products run as 1024 rows were measured.
-// At 512 cuBLASLt was faster for every weight: too many multiprocessors have no tile.
+// Where it was faster than cuBLASLt inside a layer: gated, while the weights are what counts.
+constexpr int32_t kStreamRows = 128;
+
+bool stream_takes(const GemmArgs& p) {
+  return p.gated && p.m > kSmallGemmRows && p.m <= kStreamRows && stream_gemm_takes(p);
+}
+size_t stream_variants(const GemmArgs& p, std::span<GemmVariant, kGemmVariants> out) {
+  static_assert(sizeof(StreamGemmCut) <= sizeof(GemmVariant) && kStreamGemmCuts <= kGemmVariants);
+  std::array<StreamGemmCut, kStreamGemmCuts> cuts;
+  const int32_t count = stream_gemm_cuts(p, cuts);
+  for (size_t i = 0; i < static_cast<size_t>(count); ++i)
+    std::memcpy(out[i].data(), &cuts[i], sizeof(StreamGemmCut));
+  return static_cast<size_t>(count);
+}
+cudaError_t run_stream(const GemmArgs& p, const GemmVariant& variant, const GemmScratch&,
+                       const Launch& launch) {
+  StreamGemmCut cut;
+  std::memcpy(&cut, variant.data(), sizeof(cut));
+  return stream_gemm(p, cut, launch);
+}
+
+// Fewer rows leave many multiprocessors without a tile. The row step of 1024 begins here.
 constexpr int32_t kLargeRows = 769;
 
-int32_t large_variants(const GemmArgs& p) {
-  return p.m >= kLargeRows && large_gemm_takes(p) ? 1 : 0;
-}
-cudaError_t run_large(const GemmArgs& p, int32_t, const GemmScratch&, const Launch& launch) {
+bool large_takes(const GemmArgs& p) { return p.m >= kLargeRows && large_gemm_takes(p); }
+cudaError_t run_large(const GemmArgs& p, const GemmVariant&, const GemmScratch&,
+                      const Launch& launch) {
   return large_gemm(p, launch);
 }
 
 constexpr GemmKernel kKernels[] = {
-    {"small", small_variants, run_small, kSmallGemmRows},
-    {"large", large_variants, run_large, 0},
+    {"small", small_takes, one_variant, run_small, kSmallGemmRows},
+    {"stream", stream_takes, stream_variants, run_stream, 0},
+    {"large", large_takes, one_variant, run_large, 0},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Our own products as the tuner sees them: a list of kernels, each with a few variants to measure
 // beside cuBLASLt. A new kernel is one line in gemm_kernels.cpp.
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -18,12 +19,17 @@ struct GemmScratch {
 };
 constexpr int32_t kGemmTickets = 4096;
 
+// One way of a kernel to compute a shape, in the kernel's own words. It also serves fewer rows.
+using GemmVariant = std::array<int32_t, 8>;
+constexpr size_t kGemmVariants = 6;
+
 struct GemmKernel {
   const char* name;
-  // How many ways it has to compute `args`; 0 when it cannot.
-  int32_t (*variants)(const GemmArgs& args);
-  // Enqueues variant 0 <= v < variants(args). Neither allocates nor waits.
-  cudaError_t (*run)(const GemmArgs& args, int32_t variant, const GemmScratch& scratch,
+  bool (*takes)(const GemmArgs& args);
+  // Writes ways to compute `args`, which it takes, and returns how many. At start-up only.
+  size_t (*variants)(const GemmArgs& args, std::span<GemmVariant, kGemmVariants> out);
+  // Enqueues. Neither allocates nor waits.
+  cudaError_t (*run)(const GemmArgs& args, const GemmVariant& variant, const GemmScratch& scratch,
                      const Launch& launch);
   int32_t unmeasured_rows;  // of products that it computes where nothing was measured
 };

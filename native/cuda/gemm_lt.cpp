@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "activation.h"
-#include "gemm_kernels.h"
 
 namespace inferd::cuda {
 namespace {
@@ -87,7 +86,7 @@ struct Problem {
 // One way to compute a shape.
 struct Way {
   const GemmKernel* kernel = nullptr;  // ours; null: cuBLASLt's `algorithm`
-  int32_t variant = 0;
+  GemmVariant variant{};
   cublasLtMatmulAlgo_t algorithm = {};
   float us = 0;
 };
@@ -126,7 +125,7 @@ struct GemmLt::Impl {
 
     void take_first_kernel(const GemmArgs& args) {
       for (const GemmKernel& k : gemm_kernels()) {
-        if (args.m > k.unmeasured_rows || k.variants(args) == 0) continue;
+        if (args.m > k.unmeasured_rows || !k.takes(args)) continue;
         kernel = &k;
         choice.kernel = k.name;
         return;
@@ -209,8 +208,10 @@ const char* GemmLt::tune(const GemmArgs& args, std::span<const void* const> weig
     if (f.state == CUBLAS_STATUS_SUCCESS) ways.push_back({.algorithm = f.algo});
   }
   for (const GemmKernel& kernel : gemm_kernels()) {
-    for (int32_t v = 0; v < kernel.variants(args); ++v)
-      ways.push_back({.kernel = &kernel, .variant = v});
+    if (!kernel.takes(args)) continue;
+    std::array<GemmVariant, kGemmVariants> variants{};
+    const size_t count = kernel.variants(args, variants);
+    for (size_t i = 0; i < count; ++i) ways.push_back({.kernel = &kernel, .variant = variants[i]});
   }
   if (ways.empty()) return refused != nullptr ? refused : "no algorithm computes this shape";
   Timer timer;
@@ -281,7 +282,7 @@ const char* GemmLt::run(const GemmArgs& args, const Launch& launch) {
   Impl::Entry& entry = impl_->entries[key_of(args)];
   if (!entry.has_algorithm && entry.kernel == nullptr) entry.take_first_kernel(args);
   // What a step of rows was measured with may refuse another stride.
-  if (entry.kernel != nullptr && entry.choice.variant < entry.kernel->variants(args))
+  if (entry.kernel != nullptr && entry.kernel->takes(args))
     return text(entry.kernel->run(args, entry.choice.variant, impl_->scratch, launch));
   const GemmArgs plain = plain_part(args);
   Problem problem;

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "gemm_args.h"
+#include "gemm_kernels.h"
 #include "launch.h"
 
 namespace inferd::cuda {
@@ -20,7 +21,7 @@ int32_t gemm_row_step(int32_t m);
 // How a shape is computed and what was measured for it.
 struct GemmChoice {
   const char* kernel = nullptr;  // one of ours; null: cuBLASLt
-  int32_t variant = 0;           // of `kernel`
+  GemmVariant variant{};         // of `kernel`
   float us = 0;            // median, for few rows with a small kernel ahead; 0 when not measured
   float first_us = 0;      // of the heuristic's first answer
   int32_t candidates = 0;  // algorithms measured
