@@ -17,6 +17,7 @@ import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameS
 import { availableParallelism } from 'node:os';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { codeFor, cublasInclude, cuptiInclude, findTool, presentArchitectures, works } from './toolkit.mjs';
 
 const EXIT_USAGE = 64;
 const EXIT_UNAVAILABLE = 69;
@@ -68,11 +69,6 @@ function packageVersion(name) {
   return JSON.parse(readFileSync(file, 'utf8')).version;
 }
 
-function works(command, ...args) {
-  const run = spawnSync(command, args, { encoding: 'utf8' });
-  return run.status === 0 ? run.stdout : null;
-}
-
 /** Ends the process with one sentence when a tool is missing or too old. */
 function checkTools() {
   const cmake = works('cmake', '--version');
@@ -110,8 +106,7 @@ const PROBE = '#include <bit>\n#include <span>\nfloat f(unsigned u) { return std
 function cudaSettings(options) {
   if (process.env['INFERD_CUDA'] === '0' || options.sanitize !== '') return null;
   if (process.env['INFERD_CUDA'] !== '1' && !hasNvidiaGpu()) return null;
-  const candidates = ['nvcc', join(process.env['CUDA_HOME'] ?? '/usr/local/cuda', 'bin', 'nvcc')];
-  const nvcc = candidates.find((name) => works(name, '--version') !== null);
+  const nvcc = findTool('nvcc');
   if (nvcc === undefined) {
     if (process.env['INFERD_CUDA'] === '1')
       fail('INFERD_CUDA=1 asks for the CUDA backend, but nvcc was not found; install the CUDA toolkit.', EXIT_UNAVAILABLE);
@@ -129,35 +124,8 @@ function cudaArchitectures() {
   const asked = process.env['INFERD_CUDA_ARCHS'] ?? '';
   if (asked === 'all') return ALL_ARCHS;
   if (asked !== '') return asked;
-  const present = (works('nvidia-smi', '--query-gpu=compute_cap', '--format=csv,noheader') ?? '').match(/\d+\.\d+/g) ?? [];
-  const archs = [...new Set(present.map((version) => version.replace('.', '')))].map((arch) => (arch === '90' ? '90a' : arch));
+  const archs = presentArchitectures().map(codeFor);
   return archs.length > 0 ? archs.join(',') : ALL_ARCHS;
-}
-
-/** The folder of cublasLt.h, or "". */
-function cublasInclude() {
-  return headerFolder('cublasLt.h', process.env['INFERD_CUBLAS_INCLUDE'], 'cublas');
-}
-
-/** The folder of cupti.h, or "". */
-function cuptiInclude() {
-  const extras = join(process.env['CUDA_HOME'] ?? '/usr/local/cuda', 'extras', 'CUPTI', 'include');
-  return headerFolder('cupti.h', process.env['INFERD_CUPTI_INCLUDE'], 'cuda_cupti', extras);
-}
-
-/** The folder of a header: the one asked for, the toolkit, the system, or the Python package of that name; "" when it is in none. */
-function headerFolder(header, asked, packageName, ...more) {
-  const home = process.env['CUDA_HOME'] ?? '/usr/local/cuda';
-  const packages = (works('python3', '-c', 'import sys; print("\\n".join(sys.path))') ?? '').split('\n').filter((path) => path !== '');
-  return (
-    [
-      asked ?? '',
-      join(home, 'include'),
-      ...more,
-      '/usr/include',
-      ...packages.flatMap((path) => [join(path, 'nvidia', 'cu13', 'include'), join(path, 'nvidia', packageName, 'include')]),
-    ].find((folder) => folder !== '' && existsSync(join(folder, header))) ?? ''
-  );
 }
 
 /** Takes the lock of a build folder; a lock whose process is gone is taken over. Returns the function that gives it back. */

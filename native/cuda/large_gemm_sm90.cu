@@ -358,7 +358,7 @@ bool large_gemm_takes(const GemmArgs& args) {
          aligned16(args.y) && cudaGetDevice(&device) == cudaSuccess &&
          cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
          cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
-         major == 9 && minor == 0;
+         major == 9 && minor == 0 && INFERD_MOST_MAJOR >= 9;
 }
 
 cudaError_t large_gemm(const GemmArgs& args, const Launch& launch) {

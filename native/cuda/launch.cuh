@@ -51,7 +51,7 @@ cudaError_t launch_kernel(void (*kernel)(Params...), const LaunchShape& shape, c
   }
   cudaLaunchAttribute attributes[2] = {};
   unsigned count = 0;
-  if (launch.early) {
+  if (launch.early && INFERD_MOST_MAJOR >= 9) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count++].val.programmaticStreamSerializationAllowed = 1;
   }

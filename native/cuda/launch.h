@@ -2,6 +2,12 @@
 #pragma once
 #include <cuda_runtime.h>
 
+// Host code uses features of the device up to this major compute capability. Builds whose kernels
+// are compiled for older devices only, to test that code on newer ones, say so here.
+#ifndef INFERD_MOST_MAJOR
+#define INFERD_MOST_MAJOR 99
+#endif
+
 namespace inferd::cuda {
 
 struct Launch {

@@ -293,7 +293,7 @@ cudaError_t layout_for(int32_t vocab, Layout& layout) {
   }
   if (error != cudaSuccess) return error;
   layout.parts = 1;
-  if (major >= 9) {
+  if (major >= 9 && INFERD_MOST_MAJOR >= 9) {
     while (layout.parts < kMaxParts && layout.parts * kPartLogits < vocab) layout.parts *= 2;
   }
   layout.slice = slice_length(vocab, layout.parts);

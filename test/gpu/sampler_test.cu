@@ -1,10 +1,6 @@
 // Sampling and scoring on a GPU: tokens, log-probabilities and ranks against a float64 reference
 // and against the CPU sampler, then times.
-//   nvcc -std=c++20 -O3 -Inative/cuda -Inative -gencode arch=compute_90a,code=sm_90a
-//        test/gpu/sampler_test.cu native/cuda/sampler.cu native/cuda/sampler_greedy.cu
-//        native/cpu/sampler.cpp native/cpu/sampling_math.cpp native/cpu/kernels_reference.cpp
-//        -o sampler_test
-//   ./sampler_test [check|quick|bench|greedy]     quick: few rows, for
+//   ./sampler_test [check|quick|bench|greedy]     sources: programs.mjs; quick: few rows, for
 //   compute-sanitizer; greedy: times of plain greedy alone
 // A token that differs from the reference is a failure unless a limit or the draw was decided by
 // less than kSlack of the mass.

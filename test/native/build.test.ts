@@ -60,7 +60,7 @@ esac`;
 beforeEach(() => {
   rmSync(root, { recursive: true, force: true });
   for (const dir of [bin, join(native, 'core')]) mkdirSync(dir, { recursive: true });
-  cpSync(join(packageRoot(), 'native', 'build.mjs'), join(native, 'build.mjs'));
+  for (const name of ['build.mjs', 'toolkit.mjs']) cpSync(join(packageRoot(), 'native', name), join(native, name));
   writeFileSync(join(native, 'core', 'a.h'), 'one\n');
   symlinkSync(join(packageRoot(), 'node_modules'), join(root, 'node_modules'));
   tool('cmake', workingCmake);
