@@ -1,34 +1,49 @@
 /**
- * `inferd bench forward`: time of one prefill step and of one decode step for batches of equal sequences, driven straight through the
- * native engine, with achieved TFLOP/s and GB/s and, on the CPU, their share of what the machine's units and memory reach in the same
- * moments. Medians over rounds; each round measures its own limits. Runs on the main thread, which it blocks.
+ * `inferd bench forward`: time of one prefill and of one decode step for batches of equal sequences, driven straight through the native
+ * engine, with achieved TFLOP/s and GB/s and their share of what the machine's units and memory reach in the same run. Medians over
+ * rounds. Each round on a CPU measures its own limits; those of a GPU, which nobody shares, are measured once a shape. Runs on the main
+ * thread, which it blocks.
  */
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { RESULT } from '../../actors/messages/step.js';
 import { resolveModelFolder } from '../../config/model-folder.js';
-import { type EngineOptions, loadAddon, type NativeEngine, type NativeModelInfo } from '../../native/index.js';
-import { arithmeticLimits, giga, median, percent, readLimit, type Setup } from './bench-limits.js';
-import { type BatchShape, blocksOf, decodePlan, prefillPlan } from './bench-plan.js';
+import { type EngineOptions, loadAddon, type NativeModelInfo } from '../../native/index.js';
+import { bestBackend } from '../topology.js';
+import { arithmeticLimits, deviceLimits, giga, median, percent, readLimit, type Setup } from './bench-limits.js';
+import { type BatchShape, blocksOf } from './bench-plan.js';
+import { StepTimer } from './bench-steps.js';
+import { readSizes, type Sizes, workOf } from './bench-work.js';
 import { effectiveConfig } from './effective.js';
+import { explainingNative } from './native-failure.js';
 import { table } from './table.js';
 import { CliError, configOptions, EXIT, type ExitCode, jsonOption, printJson, type Verb, type VerbInput } from './verb.js';
 
 const blockSize = 16;
-const stepTimeoutMs = 600_000;
-const loadBytes = 64 * 2 ** 20;
+const loadBytes = 256 * 2 ** 20;
+/** Rounds, decode steps of one, and of these the first ones that only warm up, where nothing else is asked for. */
+const usual = { cpu: { steps: 8, warmup: 0 }, cuda: { steps: 64, warmup: 6 } } as const;
+/** Tokens of a prefill step on a GPU; a CPU takes a whole batch in one. */
+const deviceChunk = 16_384;
 
 export const benchForward: Verb = {
   name: 'forward',
   summary: 'time one prefill and one decode step of a model',
   details:
     'MODEL is a name as in inference.model_name or a folder; the configured model when not given. A folder with only config.json does with ' +
-    '--load-dummy. On the CPU, shares are of the read bandwidth and the arithmetic peak measured between the steps.',
+    '--load-dummy. Shares are of the read bandwidth and of the arithmetic peak (on a GPU: the best matrix product) measured in the same run.',
   args: [{ name: '[model]', doc: 'model name or folder' }],
   options: [
     { flags: '--shape <BxL>', doc: 'batch and prompt length, such as 4x512; may be repeated; 1x512 when not given', kind: 'list' },
+    { flags: '--device <name>', doc: 'cpu or cuda; inference.device when not given', kind: 'text' },
     { flags: '--repeat <n>', doc: 'rounds; 5 when not given', kind: 'int', range: [1, 1000] },
-    { flags: '--steps <n>', doc: 'decode steps a round; 8 when not given', kind: 'int', range: [1, 1000] },
+    { flags: '--steps <n>', doc: 'decode steps a round; 8 on a CPU and 64 on a GPU when not given', kind: 'int', range: [1, 1000] },
+    {
+      flags: '--chunk <n>',
+      doc: `tokens of a prefill step; when not given the whole batch, on a GPU at most ${deviceChunk}`,
+      kind: 'int',
+      range: [1, 2 ** 20],
+    },
+    { flags: '--eager', doc: 'no CUDA graphs' },
     { flags: '--threads <n>', doc: 'compute threads; inference.threads when not given', kind: 'int', range: [1, 1024] },
     { flags: '--quantization <q>', doc: 'none, int8 or int4; inference.quantization when not given', kind: 'text' },
     { flags: '--isa <name>', doc: 'kernel set of the CPU backend; the best one when not given', kind: 'text' },
@@ -36,22 +51,18 @@ export const benchForward: Verb = {
     ...configOptions,
     jsonOption,
   ],
-  examples: ['inferd bench forward', 'inferd bench forward ./llama-3.2-1b --load-dummy --quantization int8 --shape 1x512 --shape 8x128'],
-  run,
+  examples: [
+    'inferd bench forward',
+    'inferd bench forward ./llama-3.2-1b --load-dummy --quantization int8 --shape 1x512 --shape 8x128',
+    'inferd bench forward ./llama-3-8b --load-dummy --device cuda --shape 1x128 --shape 16x1024',
+  ],
+  run: (input) => explainingNative(() => bench(input)),
 };
-
-/** Sizes of config.json that the counts of operations need. */
-interface Sizes {
-  readonly hidden: number;
-  readonly vocab: number;
-  readonly layers: number;
-  /** Query heads times their size. */
-  readonly queries: number;
-  readonly tied: boolean;
-}
 
 interface Figure {
   readonly ms: number;
+  /** By the engine's own clock: what the device was busy. */
+  readonly exec_ms: number;
   readonly tokens_per_s: number;
   /** Operations a second, and their share of the peak of the instructions that the weights use. */
   readonly flops: number;
@@ -61,13 +72,20 @@ interface Figure {
   readonly of_read: number | null;
 }
 
-interface Bench {
-  readonly engine: NativeEngine;
+interface Measured {
+  readonly timer: StepTimer;
+  readonly info: NativeModelInfo;
   readonly options: EngineOptions;
   readonly sizes: Sizes;
   readonly rounds: number;
-  /** Slots that the shape before has filled. */
-  readonly inUse: number;
+  readonly warmup: number;
+}
+
+/** Operations and bytes a second; `flops` of f32 multiply-adds on a CPU and of a 16-bit matrix product on a GPU. */
+interface RoundLimits {
+  readonly read: number;
+  readonly flops: number;
+  readonly dot: number | null;
 }
 
 interface ShapeReport {
@@ -75,28 +93,52 @@ interface ShapeReport {
   readonly length: number;
   readonly prefill: Figure;
   readonly decode: Figure;
-  readonly limits: { readonly read_bytes: number | null; readonly fma_flops: number | null; readonly dot_ops: number | null };
+  readonly limits: {
+    readonly read_bytes: number;
+    readonly fma_flops: number | null;
+    readonly dot_ops: number | null;
+    readonly gemm_flops: number | null;
+  };
 }
 
-async function run(input: VerbInput): Promise<ExitCode> {
-  const shapes = parseShapes(input);
-  const { options, sizes } = engineSetup(input, shapes);
+function bench(input: VerbInput): ExitCode {
+  const backend = deviceOf(input);
+  const { warmup } = usual[backend];
+  const shapes = parseShapes(input, (input.number('steps') ?? usual[backend].steps) + warmup);
+  const { options, sizes } = engineSetup(input, backend, shapes);
+  const started = performance.now();
   const engine = loadAddon().createEngine(options);
   const reports: ShapeReport[] = [];
   try {
     while (!engine.load(loadBytes).done);
     engine.allocateKv(Math.max(...shapes.map(blocksOf)));
-    for (const [i, shape] of shapes.entries())
-      reports.push(measure({ engine, options, sizes, rounds: input.number('repeat') ?? 5, inUse: shapes[i - 1]?.batch ?? 0 }, shape));
-    print(input, options, engine.info(), reports);
+    const loadMs = performance.now() - started;
+    const info = engine.info();
+    const timer = new StepTimer(engine, sizes.vocab, options.maxSlots);
+    for (const shape of shapes) {
+      const report = measure({ timer, info, options, sizes, rounds: input.number('repeat') ?? 5, warmup }, shape);
+      reports.push(report);
+      if (shapes.length > 1) input.io.stderr.write(`${progress(report)}\n`);
+    }
+    print(input, options, { info, loadMs }, reports);
   } finally {
     engine.close();
   }
   return EXIT.ok;
 }
 
-function parseShapes(input: VerbInput): readonly BatchShape[] {
-  const steps = input.number('steps') ?? 8;
+const progress = ({ batch, length, prefill, decode }: ShapeReport): string =>
+  `${batch}x${length}: prefill ${prefill.ms.toFixed(1)} ms, decode step ${decode.ms.toFixed(3)} ms`;
+
+function deviceOf(input: VerbInput): 'cpu' | 'cuda' {
+  const { config } = effectiveConfig(input);
+  const asked = input.text('device') ?? config.inference.device;
+  if (asked === 'cpu' || asked === 'cuda') return asked;
+  if (asked === 'auto') return bestBackend(config);
+  throw new CliError(`--device ${JSON.stringify(asked.slice(0, 40))} is not allowed; expected cpu or cuda`, EXIT.usage);
+}
+
+function parseShapes(input: VerbInput, steps: number): readonly BatchShape[] {
   const texts = input.list('shape');
   return (texts.length > 0 ? texts : ['1x512']).map((text) => {
     const [batch = 0, length = 0] = (/^(\d{1,4})x(\d{1,6})$/.exec(text) ?? []).slice(1).map(Number);
@@ -109,7 +151,7 @@ function parseShapes(input: VerbInput): readonly BatchShape[] {
   });
 }
 
-function engineSetup(input: VerbInput, shapes: readonly BatchShape[]): { options: EngineOptions; sizes: Sizes } {
+function engineSetup(input: VerbInput, backend: 'cpu' | 'cuda', shapes: readonly BatchShape[]): { options: EngineOptions; sizes: Sizes } {
   const name = input.args[0];
   const { config } = effectiveConfig(input, name === undefined ? [] : [`inference.model_name=${JSON.stringify(name)}`]);
   const { inference } = config;
@@ -123,117 +165,91 @@ function engineSetup(input: VerbInput, shapes: readonly BatchShape[]): { options
       `--quantization ${JSON.stringify(quantization.slice(0, 40))} is not allowed; expected none, int8 or int4`,
       EXIT.usage,
     );
+  const most = Math.max(...shapes.map((s) => s.batch * s.length));
+  const chunk = input.number('chunk') ?? (backend === 'cuda' ? deviceChunk : most);
   return {
     options: {
       modelPath,
-      backend: inference.device === 'cuda' ? 'cuda' : 'cpu',
+      backend,
       deviceId: inference.device_ids[0] ?? 0,
       threads: input.number('threads') ?? inference.threads,
       weightDtype: inference.dtype,
       quantization,
-      kvDtype: 'bf16',
+      kvDtype: backend === 'cuda' ? 'auto' : 'bf16',
       blockSize,
       maxSlots: Math.max(...shapes.map((s) => s.batch)),
-      maxBatchTokens: Math.max(...shapes.map((s) => s.batch * s.length)),
+      // A decode step of the largest batch must fit too.
+      maxBatchTokens: Math.max(Math.min(chunk, most), ...shapes.map((s) => s.batch)),
       maxModelLen: Math.max(...shapes.map((s) => s.length + s.steps)) + 1,
       slidingWindow: 0,
       loadDummy,
       rank: 0,
       worldSize: 1,
       isa: input.text('isa') ?? 'auto',
+      graphSizes: input.flag('eager') || inference.enforce_eager ? [] : inference.cuda_graph_sizes,
     },
     sizes: readSizes(join(modelPath, 'config.json')),
   };
 }
 
-function readSizes(file: string): Sizes {
-  const config = JSON.parse(readFileSync(file, 'utf8')) as Record<string, unknown>;
-  const count = (name: string): number => Number(config[name] ?? 0);
-  const hidden = count('hidden_size');
-  const heads = count('num_attention_heads');
-  return {
-    hidden,
-    vocab: count('vocab_size'),
-    layers: count('num_hidden_layers'),
-    queries: heads * (count('head_dim') || hidden / heads),
-    tied: config['tie_word_embeddings'] === true,
-  };
-}
-
 /** One round = limits, prefill, limits of reading, decode steps: each figure is divided by what was measured next to it. */
-function measure({ engine, options, sizes, rounds, inUse }: Bench, shape: BatchShape): ShapeReport {
-  const info = engine.info();
+function measure({ timer, info, options, sizes, rounds, warmup }: Measured, shape: BatchShape): ShapeReport {
   const setup: Setup = { isa: options.isa, threads: options.threads };
-  const onCpu = options.backend === 'cpu';
-  const limits: { read: number; fma: number; dot: number | null }[] = [];
+  const device = options.backend === 'cuda' ? deviceLimits() : null;
+  const limits: RoundLimits[] = [];
   const prefills: number[] = [];
   const decodes: number[] = [];
-  const result = new Uint8Array(2 ** 20 + shape.batch * 1024);
-  timed(engine, prefillPlan(shape, sizes.vocab, inUse), result); // pages, tables and threads are in place from here on
+  const exec = { prefill: [] as number[], decode: [] as number[] };
+  timer.prefill(shape, options.maxBatchTokens); // pages, tables and threads are in place from here on
   for (let round = 0; round < rounds; round++) {
-    const arithmetic = onCpu ? arithmeticLimits(setup) : { fmaFlops: Number.NaN, dotOps: null };
-    prefills.push(timed(engine, prefillPlan(shape, sizes.vocab, shape.batch), result));
-    const read = onCpu ? readLimit(setup) : Number.NaN;
-    const steps = Array.from({ length: shape.steps }, (_, i) => timed(engine, decodePlan(shape, shape.length + i), result));
-    decodes.push(median(steps));
-    limits.push({ read, fma: arithmetic.fmaFlops, dot: arithmetic.dotOps });
+    const arithmetic = device === null ? arithmeticLimits(setup) : { fmaFlops: device.gemmFlops, dotOps: null };
+    const prefill = timer.prefill(shape, options.maxBatchTokens);
+    const read = device === null ? readLimit(setup) : device.readBytes;
+    const decode = timer.decode(shape, warmup);
+    prefills.push(prefill.seconds);
+    decodes.push(decode.seconds);
+    exec.prefill.push(prefill.execSeconds);
+    exec.decode.push(decode.execSeconds);
+    limits.push({ read, flops: arithmetic.fmaFlops, dot: arithmetic.dotOps });
   }
   const usesDot = options.quantization !== 'none' && limits.every((l) => l.dot !== null);
-  const work = workOf(info, sizes, shape);
-  const figure = (seconds: readonly number[], tokens: number, flops: number, bytes: number): Figure => {
+  const work = workOf(info, sizes, shape, warmup);
+  const figure = (seconds: readonly number[], execs: readonly number[], tokens: number, flops: number, bytes: number): Figure => {
     const typical = median(seconds);
-    const shareOf = (amount: number, limit: (l: (typeof limits)[number]) => number): number | null =>
-      onCpu ? median(seconds.map((s, i) => amount / s / limit(limits[i] as (typeof limits)[number]))) : null; // one limit a round
+    const shareOf = (amount: number, limit: (l: RoundLimits) => number): number =>
+      median(seconds.map((s, i) => amount / s / limit(limits[i] as RoundLimits))); // one limit a round
     return {
       ms: typical * 1000,
+      exec_ms: median(execs) * 1000,
       tokens_per_s: tokens / typical,
       flops: flops / typical,
-      of_peak: shareOf(flops, (l) => (usesDot ? (l.dot ?? Number.NaN) : l.fma)),
+      of_peak: shareOf(flops, (l) => (usesDot ? (l.dot ?? Number.NaN) : l.flops)),
       bytes: bytes / typical,
       of_read: shareOf(bytes, (l) => l.read),
     };
   };
+  const flopsLimit = median(limits.map((l) => l.flops));
+  const dots = limits.map((l) => l.dot ?? Number.NaN);
   return {
     batch: shape.batch,
     length: shape.length,
-    prefill: figure(prefills, shape.batch * shape.length, work.prefillFlops, work.weightBytes),
-    decode: figure(decodes, shape.batch, work.decodeFlops, work.weightBytes + work.cacheBytes),
+    prefill: figure(prefills, exec.prefill, shape.batch * shape.length, work.prefillFlops, work.weightBytes),
+    decode: figure(decodes, exec.decode, shape.batch, work.decodeFlops, work.weightBytes + work.cacheBytes),
     limits: {
-      read_bytes: onCpu ? median(limits.map((l) => l.read)) : null,
-      fma_flops: onCpu ? median(limits.map((l) => l.fma)) : null,
-      dot_ops: limits.every((l) => l.dot !== null) && onCpu ? median(limits.map((l) => l.dot ?? Number.NaN)) : null,
+      read_bytes: median(limits.map((l) => l.read)),
+      fma_flops: device === null ? flopsLimit : null,
+      dot_ops: dots.every((dot) => !Number.isNaN(dot)) ? median(dots) : null,
+      gemm_flops: device === null ? null : flopsLimit,
     },
   };
 }
 
-/** Operations and bytes of the two steps: products and attention; norms and samples are left out. */
-function workOf(info: NativeModelInfo, sizes: Sizes, shape: BatchShape) {
-  const table = sizes.vocab * sizes.hidden;
-  const layers = info.parameters - table * (sizes.tied ? 1 : 2);
-  const perPosition = 4 * sizes.layers * sizes.queries;
-  const context = shape.length + shape.steps / 2;
-  const tokens = shape.batch * shape.length;
-  return {
-    prefillFlops: 2 * layers * tokens + 2 * table * shape.batch + (perPosition * tokens * (shape.length + 1)) / 2,
-    decodeFlops: 2 * (layers + table) * shape.batch + perPosition * context * shape.batch,
-    // The embedding table is looked up by rows; it is kept in 16 bits, or in 32 when the weights are.
-    weightBytes: info.weightBytes - table * (info.dtype === 'f32' ? 4 : 2),
-    cacheBytes: (shape.batch * context * info.blockBytes) / blockSize,
-  };
-}
-
-/** Seconds of one step. @throws CliError when it fails. */
-function timed(engine: NativeEngine, plan: Uint8Array, result: Uint8Array): number {
-  const start = process.hrtime.bigint();
-  engine.submit(plan);
-  const bytes = engine.wait(result, stepTimeoutMs);
-  const seconds = Number(process.hrtime.bigint() - start) / 1e9;
-  const code = new Int32Array(result.buffer, 0, RESULT.headerWords)[RESULT.errorCode];
-  if (bytes === 0 || code !== 0) throw new CliError(`A step failed: ${engine.lastError?.() || 'it took too long'}`, EXIT.internal);
-  return seconds;
-}
-
-function print(input: VerbInput, options: EngineOptions, info: NativeModelInfo, reports: readonly ShapeReport[]): void {
+function print(
+  input: VerbInput,
+  options: EngineOptions,
+  { info, loadMs }: { readonly info: NativeModelInfo; readonly loadMs: number },
+  reports: readonly ShapeReport[],
+): void {
   const { io } = input;
   const { architecture, parameters, dtype, weightBytes, backend } = info;
   if (input.flag('json')) {
@@ -243,7 +259,10 @@ function print(input: VerbInput, options: EngineOptions, info: NativeModelInfo, 
       dtype,
       quantization: options.quantization,
       weight_bytes: weightBytes,
+      step_bytes: info.stepBytes,
+      load_ms: loadMs,
       backend,
+      graphs: options.backend === 'cuda' && (options.graphSizes?.length ?? 0) > 0,
       shapes: reports,
     });
     return;
@@ -253,7 +272,16 @@ function print(input: VerbInput, options: EngineOptions, info: NativeModelInfo, 
   const row = (r: ShapeReport, step: 'prefill' | 'decode'): string[] => {
     const f = r[step];
     const name = `${r.batch}x${r.length}`;
-    return [name, step, f.ms.toFixed(1), f.tokens_per_s.toFixed(1), giga(f.flops), percent(f.of_peak), giga(f.bytes), percent(f.of_read)];
+    return [
+      name,
+      step,
+      f.ms.toFixed(f.ms < 20 ? 3 : 1),
+      f.tokens_per_s.toFixed(1),
+      giga(f.flops),
+      percent(f.of_peak),
+      giga(f.bytes),
+      percent(f.of_read),
+    ];
   };
   const heading = ['shape', 'step', 'ms', 'tokens/s', 'GFLOP/s', 'of peak', 'GB/s', 'of read'];
   io.stdout.write(
@@ -263,8 +291,10 @@ function print(input: VerbInput, options: EngineOptions, info: NativeModelInfo, 
     ),
   );
   for (const { batch, length, limits } of reports)
-    io.stdout.write(
-      `\nlimits at ${batch}x${length}: read ${giga(limits.read_bytes)} GB/s, f32 multiply-add ${giga(limits.fma_flops)} GFLOP/s, ` +
-        `byte dot product ${giga(limits.dot_ops)} GOP/s\n`,
-    );
+    io.stdout.write(`\nlimits at ${batch}x${length}: read ${giga(limits.read_bytes)} GB/s, ${arithmeticText(limits)}\n`);
 }
+
+const arithmeticText = ({ fma_flops, dot_ops, gemm_flops }: ShapeReport['limits']): string =>
+  gemm_flops === null
+    ? `f32 multiply-add ${giga(fma_flops)} GFLOP/s, byte dot product ${giga(dot_ops)} GOP/s`
+    : `16-bit matrix product ${giga(gemm_flops)} GFLOP/s`;

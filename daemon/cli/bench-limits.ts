@@ -1,7 +1,8 @@
 /**
- * Limits of this machine's CPU, measured with the threads and the kernel set of the work they stand beside: what can be read from memory,
- * and how many operations the arithmetic units do. Blocks its thread for some tenths of a second. Used by the benchmarks; machines with
- * busy neighbours change within a second, so a limit is measured again around each figure.
+ * Limits of this machine, measured beside the work they are compared with: of the CPU what can be read from memory and how many operations
+ * its units do, with the threads and the kernel set of that work; of a GPU what a kernel that only reads gets from memory, and the best
+ * product of cuBLASLt. Blocks its thread for some tenths of a second. Used by the benchmarks; machines with busy neighbours change within
+ * a second, so a CPU's limit is measured again around each figure.
  */
 import { loadAddon } from '../../native/index.js';
 
@@ -41,7 +42,41 @@ export function arithmeticLimits(setup: Setup): Pick<Limits, 'fmaFlops' | 'dotOp
   return { fmaFlops: rate(setup, 'limit_fma', { steps: CHAIN_STEPS }, 3), dotOps: dot > 0 ? dot : null };
 }
 
-/** All of them. */
+export interface DeviceLimits {
+  /** Bytes a second that a kernel reads. */
+  readonly readBytes: number;
+  /** Operations a second of the best product in 16 bits, counted as two a multiply-add. */
+  readonly gemmFlops: number;
+}
+
+/** Far beyond any cache; a read takes long beside its launch. */
+const DEVICE_READ_MEGABYTES = 2000;
+/** Rows, columns and outputs of the product, large enough to fill any GPU. */
+const GEMM_SIZE = 8192;
+const DEVICE_REPEAT = 8;
+
+/** Limits of the first CUDA device now. It takes about 3 GB of its memory for the moment. @throws NativeError when there is no such memory. */
+export function deviceLimits(): DeviceLimits {
+  const run = (op: string, attrs: Readonly<Record<string, number | string>>): number => {
+    const call = {
+      op,
+      backend: 'cuda',
+      isa: 'auto',
+      threads: 1,
+      attrs: { ...attrs, noise: 1 },
+      inputs: {},
+      repeat: DEVICE_REPEAT,
+    } as const;
+    return Math.min(...(loadAddon().runOp(call)['timings_us'] ?? [])) / 1e6;
+  };
+  const product = { rows: GEMM_SIZE, cols: GEMM_SIZE, outs: GEMM_SIZE, dtype: 'bf16' };
+  return {
+    readBytes: (DEVICE_READ_MEGABYTES * 1e6) / run('limit_read', { megabytes: DEVICE_READ_MEGABYTES }),
+    gemmFlops: (2 * GEMM_SIZE ** 3) / run('linear', product),
+  };
+}
+
+/** All limits of the CPU. */
 export function measureLimits(setup: Setup): Limits {
   return { readBytes: readLimit(setup), ...arithmeticLimits(setup) };
 }

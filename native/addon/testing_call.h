@@ -38,6 +38,11 @@ class OpTestCall {
 
   bool has_attr(const char* name) const { return attrs_.Has(name); }
   bool has(const char* name) const;  // an input
+  bool timed() const { return repeat_ > 0; }
+  // Attribute `noise`: float inputs that are not given are random numbers made on the device, and
+  // only timings come back. For sizes that are too large to hand over.
+  bool noise() const { return noise_; }
+  void fill_noise(const Tensor& t);
   // Input arrays on the device. The count must be exact.
   Tensor activations(const char* name, int64_t rows, int64_t cols);
   Tensor matrix(const char* name, DType dtype, int64_t rows, int64_t cols);
@@ -58,7 +63,8 @@ class OpTestCall {
   void output_floats(const char* name, const float* data, int64_t count);
   void output_ints(const char* name, const int32_t* data, int64_t count);
 
-  // Runs `step` once and reads the outputs; then `repeat` times more, timed one by one.
+  // Runs `step` once and reads the outputs; then `repeat` times more, timed one by one: a device by
+  // its own clock, with nothing of the op in its caches.
   Napi::Object run(const std::function<void()>& step);
 
  private:
@@ -70,6 +76,7 @@ class OpTestCall {
   Napi::Float32Array float_input(const char* name, int64_t count) const;
   Napi::Int32Array int_input(const char* name, int64_t count) const;
   void step(const std::function<void()>& work);
+  float timed_step(const std::function<void()>& work);
   Napi::Value read_back(const Tensor& t);
 
   Napi::Env env_;
@@ -77,6 +84,9 @@ class OpTestCall {
   std::string op_;
   EngineOptions options_;
   int32_t repeat_ = 0;
+  bool noise_ = false;
+  uint64_t noise_counter_ = 0;
+  void* evictor_ = nullptr;  // more memory than caches hold
   std::unique_ptr<Backend> backend_;
   std::vector<void*> memory_;
   std::vector<Output> outputs_;

@@ -1,5 +1,6 @@
-// Table rows that measure the CPU's limits with the threads and the kernel set of the call, for
-// benchmarks: attributes -> outputs. One call is one measurement; `repeat` makes the timings.
+// Table rows that measure the limits of the CPU, with the threads and the kernel set of the call,
+// or of a device, for benchmarks: attributes -> outputs. One call is one measurement; `repeat`
+// makes the timings. The limit of a device's arithmetic is the row `linear` of a large square.
 //
 // limit_read: megabytes -> work[1] (bytes)
 // limit_fma:  steps -> work[1] (floating-point operations)
@@ -24,7 +25,8 @@ int threads_of(const OpTestCall& c) {
 }
 
 const cpu::Kernels& kernels_of(const OpTestCall& c) {
-  if (c.options().backend != "cpu") throw Error(ErrorCode::kUsage, "limits are those of the CPU");
+  if (c.options().backend != "cpu")
+    throw Error(ErrorCode::kUsage, "limits of arithmetic units are those of the CPU");
   return cpu::choose_kernels(c.options().isa);
 }
 
@@ -44,7 +46,21 @@ Napi::Object measure(OpTestCall& c, double work, const Chunk& chunk) {
   });
 }
 
+Napi::Object run_device_read(OpTestCall& c) {
+  const int64_t bytes = int64_t{c.size("megabytes")} * 1'000'000 / 64 * 64;
+  const auto* data = c.new_array<std::byte>(bytes);
+  auto* out = c.new_array<float>(1);
+  const auto work = static_cast<float>(bytes);
+  c.backend().upload(out, &work, sizeof work);
+  c.output_floats("work", out, 1);
+  return c.run([&] {
+    if (!c.backend().read_all(data, static_cast<size_t>(bytes)))
+      throw Error(ErrorCode::kUnsupported, "this backend has no kernel that only reads");
+  });
+}
+
 Napi::Object run_limit_read(OpTestCall& c) {
+  if (c.options().backend != "cpu") return run_device_read(c);
   const cpu::Kernels& kernels = kernels_of(c);
   const int64_t chunks = kChunksPerThread * threads_of(c);
   const int64_t floats = int64_t{c.size("megabytes")} * 250'000 / chunks / 64 * 64;

@@ -9,9 +9,15 @@
 //
 // add: rows cols | inout x -> inout
 //
-// linear: rows cols outs dtype source_dtype? parts? | x weight[outs, cols] bias?[outs] -> out
+// linear: rows cols outs dtype source_dtype? parts? out_f32? | x weight[outs, cols] bias?[outs]
+//   -> out
 //   The weight is given as source_dtype and filled in `parts` calls of about equal size. dtype may
-//   also be "int8" or "int4" (source_dtype is then f32 when absent).
+//   also be "int8" or "int4" (source_dtype is then f32 when absent). out_f32: the result is
+//   float32, as logits are.
+//
+// linear_add: as linear | inout[rows, outs] too -> inout
+//
+// linear_gated: as linear, with weight[2 outs, cols] bias?[2 outs] -> out[rows, outs]
 //
 // quantize: rows cols dtype | weight[rows, cols] -> out[rows, cols]
 //   What a weight kept as "int8" or "int4" stands for, after the quantizer of core/quant.h.
@@ -76,6 +82,13 @@ Napi::Object run_add(OpTestCall& c) {
 // Fills a weight from host rows that lie at an odd address, as they may in a checkpoint.
 PackedWeightPtr fill(OpTestCall& c, int32_t outs, int32_t cols) {
   const DType kept = c.weight_dtype("dtype");
+  if (c.noise() && !c.has("weight")) {
+    PackedWeightPtr weight = c.backend().make_weight(outs, cols, kept);
+    if (weight->plain != nullptr) {
+      c.fill_noise(Tensor::matrix(weight->plain, kept, outs, cols));
+      return weight;
+    }
+  }
   const DType stored = c.has_attr("source_dtype") ? c.dtype("source_dtype")
                        : is_quantized(kept)       ? DType::kF32
                                                   : kept;
@@ -96,11 +109,36 @@ PackedWeightPtr fill(OpTestCall& c, int32_t outs, int32_t cols) {
 
 Napi::Object run_linear(OpTestCall& c) {
   const int32_t rows = c.size("rows"), cols = c.size("cols"), outs = c.size("outs");
-  const Tensor x = c.activations("x", rows, cols), out = c.new_activations(rows, outs);
+  const Tensor x = c.activations("x", rows, cols);
+  const Tensor out =
+      c.size_or("out_f32", 0) != 0
+          ? Tensor::matrix(c.new_array<float>(int64_t{rows} * outs), DType::kF32, rows, outs)
+          : c.new_activations(rows, outs);
   const PackedWeightPtr weight = fill(c, outs, cols);
   const float* bias = c.has("bias") ? c.floats("bias", outs) : nullptr;
   c.output("out", out);
+  if (c.timed()) c.backend().tune_linear(out, x, *weight);
   return c.run([&] { c.backend().linear(out, x, *weight, bias); });
+}
+
+Napi::Object run_linear_add(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols"), outs = c.size("outs");
+  const Tensor x = c.activations("x", rows, cols), inout = c.activations("inout", rows, outs),
+               scratch = c.new_activations(rows, outs);
+  const PackedWeightPtr weight = fill(c, outs, cols);
+  const float* bias = c.has("bias") ? c.floats("bias", outs) : nullptr;
+  c.output("inout", inout);
+  return c.run([&] { c.backend().linear_add(inout, scratch, x, *weight, bias); });
+}
+
+Napi::Object run_linear_gated(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols"), outs = c.size("outs");
+  const Tensor x = c.activations("x", rows, cols), out = c.new_activations(rows, outs),
+               scratch = c.new_activations(rows, 2 * int64_t{outs});
+  const PackedWeightPtr weight = fill(c, 2 * outs, cols);
+  const float* bias = c.has("bias") ? c.floats("bias", 2 * int64_t{outs}) : nullptr;
+  c.output("out", out);
+  return c.run([&] { c.backend().linear_gated(out, scratch, x, *weight, bias); });
 }
 
 Napi::Object run_quantize(OpTestCall& c) {
@@ -187,6 +225,8 @@ constexpr OpTest kTests[] = {
     {"add_rms_norm", run_add_rms_norm},
     {"add", run_add},
     {"linear", run_linear},
+    {"linear_add", run_linear_add},
+    {"linear_gated", run_linear_gated},
     {"quantize", run_quantize},
     {"silu_mul", run_silu_mul},
     {"gather_rows", run_gather_rows},

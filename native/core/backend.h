@@ -193,7 +193,7 @@ class Backend {
   virtual bool wait_step(int done_slot, int64_t timeout_us) = 0;
   // Microseconds the device spent on the step that was waited for last in this slot; -1: it ran
   // while `step` was called.
-  virtual int64_t step_device_us(int done_slot) {
+  virtual double step_device_us(int done_slot) {
     (void)done_slot;
     return -1;
   }
@@ -274,6 +274,19 @@ class Backend {
                             float eps) {
     add(inout, x);
     rms_norm(out, inout, weight, eps);
+  }
+
+  // --- measuring (benchmarks only) ---
+  // Enqueues a kernel that only reads memory of the device: its speed is the limit of what is bound
+  // by memory, and what it reads takes the place of everything else in the caches. False: none.
+  virtual bool read_all(const void* p, size_t bytes) {
+    (void)p, (void)bytes;
+    return false;
+  }
+  // Between steps: chooses how linear() does these shapes, as engines have it done at start; waits,
+  // and overwrites `out`.
+  virtual void tune_linear(Tensor out, const Tensor& x, const PackedWeight& w) {
+    (void)out, (void)x, (void)w;
   }
 };
 

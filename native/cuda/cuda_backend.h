@@ -1,7 +1,7 @@
 // The class behind inferd_cuda_make_backend: turns Tensors into pointers and ops into launches on
 // one stream. backend.cpp: creation, memory; step.cpp: steps and plans; ops.cpp: ops on rows;
 // attention_ops.cpp: cache writes and attention; sample_ops.cpp: sampling and scoring; tuning.cpp:
-// the choice of products.
+// the choice of products; measuring.cpp: what benchmarks ask for.
 //
 // Thread: the one that made it, which is the engine's; ops are called inside run_step, which calls
 // the step at once. Nothing in a step allocates or waits, once reserve_steps has been called; the
@@ -53,7 +53,7 @@ class CudaBackend final : public Backend {
   void copy_out(void* host, const void* device, size_t bytes) override;
   void run_step(int done_slot, std::function<void()> step) override;
   bool wait_step(int done_slot, int64_t timeout_us) override;
-  int64_t step_device_us(int done_slot) override;
+  double step_device_us(int done_slot) override;
   void start_trace(Trace& trace) override;
   void stop_trace() override;
   bool step_window(int done_slot, int64_t& start_ns, int64_t& end_ns) override;
@@ -85,6 +85,9 @@ class CudaBackend final : public Backend {
               const SampleOutputs& out) override;
   void score(const Tensor& logits, const int32_t* targets, int32_t top,
              const SampleOutputs& out) override;
+
+  bool read_all(const void* p, size_t bytes) override;
+  void tune_linear(Tensor out, const Tensor& x, const PackedWeight& weight) override;
 
  private:
   struct StepSlot {
@@ -156,7 +159,7 @@ class CudaBackend final : public Backend {
   std::array<DecodePlan, kDecodePlans> decode_plans_;
   std::vector<int32_t> plan_index_;
   Scratch plan_words_, block_copies_, row_lists_, token_slots_, tickets_, partials_, sampler_,
-      tile_counters_;
+      tile_counters_, read_result_;
   const void* token_slots_of_ = nullptr;                // StepBatch::rows they were made for
   std::map<const void*, KvTensorMaps> kv_maps_;         // by KvLayer::k
   std::map<const float*, DeviceMemory> narrow_biases_;  // by the f32 bias

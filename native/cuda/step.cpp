@@ -83,8 +83,8 @@ bool CudaBackend::wait_step(int done_slot, int64_t timeout_us) {
   return true;
 }
 
-int64_t CudaBackend::step_device_us(int done_slot) {
-  return static_cast<int64_t>(slot_of(done_slot).device_ms * 1000.0f);
+double CudaBackend::step_device_us(int done_slot) {
+  return static_cast<double>(slot_of(done_slot).device_ms) * 1000;
 }
 
 void CudaBackend::start_trace(Trace& trace) {

@@ -325,7 +325,7 @@ int64_t Engine::wait(std::span<std::byte> result, int64_t timeout_ms) {
     prepared_ = true;
     if (trace_ != nullptr && fault == StepFault::kNone) trace_step(static_cast<int32_t>(oldest));
     result_.prepare(steps_[oldest], fault, config_.vocab_size,
-                    backend_->step_device_us(static_cast<int>(oldest)));
+                    static_cast<int64_t>(backend_->step_device_us(static_cast<int>(oldest))));
   }
   const int64_t bytes = result_.bytes();
   if (static_cast<int64_t>(result.size()) < bytes) {

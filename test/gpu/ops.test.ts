@@ -1,12 +1,13 @@
 /**
- * The op table on CUDA in both 16-bit types: ops on activations, cache writes and attention against float64 references; sampling,
- * scoring and the plan against the CPU backend, which has tests of its own against float64.
+ * The op table on CUDA in both 16-bit types: ops on activations, cache writes and attention against float64 references, over batches of 1
+ * to 256 rows, contexts of 1 to 8193 tokens, all head sizes and 1 to 16 query heads a key head; sampling, scoring and the plan against the
+ * CPU backend, which has tests of its own against float64. INFERD_TEST_QUICK=1 leaves the large sizes out, for compute-sanitizer.
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { floats, ints, PagedCache, type PagedShape, runOp, type Setup, type StepRow } from '../helpers/op-table.js';
 import {
-  attendOne,
+  attendVectors,
   linear,
   normalizedError,
   randomFloats,
@@ -25,8 +26,15 @@ type Type = 'f16' | 'bf16';
 const STORED = { f16: 2 ** -22, bf16: 2 ** -16 } as const;
 /** Probabilities are rounded to 16 bits too before they meet the values. */
 const ATTENDED = { f16: 4 * STORED.f16, bf16: 4 * STORED.bf16 } as const;
+/** float32 sums of products of 16-bit numbers. */
+const SUMMED = 1e-10;
+/** silu(gate) * up, whose factors may have been rounded to 16 bits: a gate of size g moves silu by up to 1.1 g times the rounding. */
+const GATED = { f16: 8 * STORED.f16, bf16: 8 * STORED.bf16 } as const;
 /** Angles are float32 on CUDA, exact to 1e-4 radians at the positions tested. */
 const ROTATED = { f16: 2 * STORED.f16 + 1e-8, bf16: 2 * STORED.bf16 } as const;
+
+/** At positions of thousands a float32 angle is exact to 2^-11 radians. */
+const ROTATED_FAR = { f16: ROTATED.f16 + 2 ** -22, bf16: ROTATED.bf16 } as const;
 
 function close(got: Float32Array, want: Float64Array, bound: number, what: string): void {
   const error = normalizedError(got, want);
@@ -36,21 +44,27 @@ function close(got: Float32Array, want: Float64Array, bound: number, what: strin
 const rowWidth = (s: PagedShape): number => (s.heads + 2 * s.kvHeads) * s.headDim;
 const tokensOf = (rows: readonly StepRow[]): number => rows.reduce((sum, r) => sum + r.count, 0);
 
-function attendReference(cache: PagedCache, rows: readonly StepRow[], qkv: Float32Array, window: number): Float64Array {
+const quick = process.env['INFERD_TEST_QUICK'] === '1';
+const everyToken = (): boolean => true;
+
+/** Of the tokens that `chosen` says yes to; the others stay 0. */
+function attendReference(
+  cache: PagedCache,
+  rows: readonly StepRow[],
+  qkv: Float32Array,
+  { window, chosen = everyToken }: { readonly window: number; readonly chosen?: (token: number) => boolean },
+): Float64Array {
   const { heads, kvHeads, headDim } = cache.shape;
   const out = new Float64Array(tokensOf(rows) * heads * headDim);
   const options = { scale: Math.fround(1 / Math.sqrt(headDim)), window };
   let token = 0;
   for (const row of rows) {
     for (let i = 0; i < row.count; i++, token++) {
-      for (let h = 0; h < heads; h++) {
+      for (let h = 0; h < heads && chosen(token); h++) {
         const kvHead = Math.floor(h / (heads / kvHeads));
         const start = token * rowWidth(cache.shape) + h * headDim;
-        const read = {
-          key: (j: number, d: number) => cache.k[cache.at(row.slot, kvHead, j, d)] ?? Number.NaN,
-          value: (j: number, d: number) => cache.v[cache.at(row.slot, kvHead, j, d)] ?? Number.NaN,
-        };
-        out.set(attendOne(qkv.subarray(start, start + headDim), row.start + i, read, options), (token * heads + h) * headDim);
+        const read = { k: cache.k, v: cache.v, at: (j: number) => cache.at(row.slot, kvHead, j, 0) };
+        out.set(attendVectors(qkv.subarray(start, start + headDim), row.start + i, read, options), (token * heads + h) * headDim);
       }
     }
   }
@@ -105,21 +119,57 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
       }
     });
 
-    it('linear matches for few and many rows, with and without bias', () => {
+    // Many numbers of rows of small weights, and few of the length of a model's rows.
+    const small = [1, 2, 3, 5, 7, 8, 9, 16, 17, 32, 33, 64, 65, 100, 130, 256].flatMap((rows) =>
+      [[64, 64] as const, [320, 176] as const, rows % 2 === 0 ? ([200, 1024] as const) : ([96, 520] as const)].map(
+        (size) => [rows, ...size] as const,
+      ),
+    );
+    const large = [
+      [1, 1536, 4096],
+      [16, 512, 4096],
+      [64, 256, 4096],
+      [256, 136, 4096],
+      [1, 264, 14_336],
+      [128, 64, 14_336],
+    ] as const;
+    const linearSizes = quick ? small.filter(([rows]) => rows < 40) : [...small, ...large];
+
+    it('linear matches for few and many rows, with and without bias, in 16 bits and in float32', () => {
       const random = randomSource(3);
-      for (const rows of [1, 2, 7, 16, 17, 33, 130]) {
-        for (const [outs, cols] of [
-          [64, 64],
-          [320, 176],
-          [200, 1024],
-        ] as const) {
-          const x = rounded(random, rows * cols);
-          const weight = rounded(random, outs * cols, 0.2);
-          for (const bias of [null, rounded(random, outs)]) {
-            const inputs = bias === null ? { x, weight } : { x, weight, bias };
-            const got = floats(runOp(setup, 'linear', { rows, cols, outs, dtype: type, parts: 3 }, inputs), 'out');
-            close(got, linear(x, weight, bias, cols), STORED[type], `linear ${rows}x${outs}x${cols}`);
-          }
+      for (const [rows, outs, cols] of linearSizes) {
+        const x = rounded(random, rows * cols);
+        const weight = rounded(random, outs * cols, 0.2);
+        for (const bias of cols < 4096 ? [null, rounded(random, outs)] : [null]) {
+          const inputs = bias === null ? { x, weight } : { x, weight, bias };
+          const want = linear(x, weight, bias, cols);
+          const attrs = { rows, cols, outs, dtype: type, parts: 3 };
+          close(floats(runOp(setup, 'linear', attrs, inputs), 'out'), want, STORED[type], `linear ${rows}x${outs}x${cols}`);
+          if (bias !== null) continue;
+          const logits = floats(runOp(setup, 'linear', { ...attrs, out_f32: 1 }, inputs), 'out');
+          close(logits, want, SUMMED, `linear to float32 ${rows}x${outs}x${cols}`);
+        }
+      }
+    });
+
+    it('a linear layer that adds to its result, and one that gates its halves, match', () => {
+      const random = randomSource(4);
+      for (const [rows, outs, cols] of linearSizes) {
+        const x = rounded(random, rows * cols);
+        const [weight, wide] = [rounded(random, outs * cols, 0.2), rounded(random, 2 * outs * cols, 0.2)];
+        const inout = rounded(random, rows * outs, 4);
+        const biases = rows % 2 === 0 ? [null] : [rounded(random, 2 * outs)];
+        for (const bias of biases) {
+          const half = bias?.subarray(0, outs) ?? null;
+          const attrs = { rows, cols, outs, dtype: type };
+          const added = runOp(setup, 'linear_add', attrs, { x, weight, inout, ...(half === null ? {} : { bias: half }) });
+          const sum = linear(x, weight, half, cols).map((value, i) => value + (inout[i] ?? 0));
+          // The product may be rounded to 16 bits before the sum is.
+          close(floats(added, 'inout'), sum, 2 * STORED[type], `linear_add ${rows}x${outs}x${cols}`);
+          const gated = runOp(setup, 'linear_gated', attrs, { x, weight: wide, ...(bias === null ? {} : { bias }) });
+          const want = siluMul(linear(x, wide, bias, cols), outs);
+          // Both halves may be rounded, and a gate is about as wrong as its argument.
+          close(floats(gated, 'out'), want, GATED[type], `linear_gated ${rows}x${outs}x${cols}`);
         }
       }
     });
@@ -144,8 +194,128 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
         for (const window of [0, randomInt(random, 1, 90)]) {
           const attrs = { ...cache.attrs(rows), scale: 1 / Math.sqrt(shape.headDim), window };
           const out = floats(runOp(setup, 'attention', attrs, cache.inputs(rows, qkv)), 'out');
-          close(out, attendReference(cache, rows, qkv, window), ATTENDED[type], `${JSON.stringify(shape)} window ${window}`);
+          close(out, attendReference(cache, rows, qkv, { window }), ATTENDED[type], `${JSON.stringify(shape)} window ${window}`);
         }
+      }
+    });
+
+    it('decode attention matches for batches of 1 to 256 and contexts of 1 to 8193, all head sizes and ratios', () => {
+      const random = randomSource(14);
+      const headDims = [64, 96, 128, 256];
+      const batches = quick ? [1, 5, 40] : [1, 2, 3, 7, 16, 40, 61, 100, 128, 129, 190, 255, 256, 1, 4, 9];
+      for (const [round, batch] of batches.entries()) {
+        const lengths = Array.from({ length: batch }, () => randomInt(random, 1, 1 + Math.floor((quick ? 600 : 12_000) / batch)));
+        lengths[0] = quick ? 700 : [8193, 1, 4097, 8192][round % 4]!;
+        const kvHeads = batch > 32 ? 1 : 1 + (round % 2);
+        const shape: PagedShape = {
+          ...{ heads: kvHeads * (1 + ((round * 5) % 16)), kvHeads, headDim: headDims[round % 4]! },
+          ...{ blockSize: [16, 32, 64, 8][(round >> 1) % 4]!, kvDtype: type, lengths },
+        };
+        const cache = new PagedCache(shape, random);
+        const rows = lengths
+          .map((length, slot): StepRow => ({ slot, start: length - 1, count: 1 }))
+          .sort((a, b) => ((a.slot * 7919) % 31) - ((b.slot * 7919) % 31));
+        const qkv = rounded(random, tokensOf(rows) * rowWidth(shape), 1.5);
+        const window = round % 3 === 2 ? randomInt(random, 1, 300) : 0;
+        const attrs = { ...cache.attrs(rows), scale: 1 / Math.sqrt(shape.headDim), window };
+        const out = floats(runOp(setup, 'attention', attrs, cache.inputs(rows, qkv)), 'out');
+        const { heads, headDim, blockSize } = shape;
+        const what = `batch ${batch}, heads ${heads}/${kvHeads} of ${headDim}, blocks of ${blockSize}, first context ${lengths[0]}, window ${window}`;
+        close(out, attendReference(cache, rows, qkv, { window }), ATTENDED[type], what);
+      }
+    });
+
+    it('prefill attention matches for prompts of up to 8193 tokens, whole, in chunks and after cached prefixes', () => {
+      const random = randomSource(15);
+      const cases: readonly { start: number; count: number }[][] = quick
+        ? [
+            [
+              { start: 0, count: 300 },
+              { start: 50, count: 17 },
+            ],
+          ]
+        : [
+            [{ start: 0, count: 8193 }],
+            [
+              { start: 4096, count: 4097 },
+              { start: 0, count: 1 },
+              { start: 8192, count: 1 },
+            ],
+            [
+              { start: 1, count: 1023 },
+              { start: 1000, count: 513 },
+              { start: 0, count: 129 },
+              { start: 77, count: 1 },
+            ],
+            Array.from({ length: 256 }, () => ({ start: randomInt(random, 0, 40), count: randomInt(random, 1, 24) })),
+          ];
+      for (const [round, parts] of cases.entries()) {
+        for (const headDim of round === 3 ? [128] : [64, 96, 128, 256]) {
+          const kvHeads = 1 + (round % 2);
+          const ratio = round === 3 ? 16 : 1 + ((round * 3 + headDim / 32) % 8);
+          const lengths = parts.map(({ start, count }) => start + count);
+          const shape: PagedShape = {
+            heads: kvHeads * ratio,
+            kvHeads,
+            headDim,
+            blockSize: round % 2 === 0 ? 16 : 32,
+            kvDtype: type,
+            lengths,
+          };
+          const cache = new PagedCache(shape, random);
+          const rows = parts.map((part, slot): StepRow => ({ slot, ...part }));
+          const tokens = tokensOf(rows);
+          const qkv = rounded(random, tokens * rowWidth(shape), 1.5);
+          const window = round === 2 ? 500 : 0;
+          const attrs = { ...cache.attrs(rows), scale: 1 / Math.sqrt(headDim), window };
+          const out = floats(runOp(setup, 'attention', attrs, cache.inputs(rows, qkv)), 'out');
+          // Of a long prompt the first and last tokens and some between: the reference takes a while.
+          const step = Math.max(1, Math.floor(tokens / 32));
+          const chosen = (token: number): boolean => token < 3 || token >= tokens - 3 || token % step === 0;
+          const width = shape.heads * headDim;
+          const kept = out.map((value, i) => (chosen(Math.floor(i / width)) ? value : 0));
+          close(
+            kept,
+            attendReference(cache, rows, qkv, { window, chosen }),
+            ATTENDED[type],
+            `${JSON.stringify({ ...shape, lengths: lengths.slice(0, 4) })} window ${window}`,
+          );
+        }
+      }
+    });
+
+    it('rotation of part of a head, with a factor, at positions up to 8192, for 256 sequences', () => {
+      const random = randomSource(16);
+      const batch = quick ? 20 : 256;
+      for (const [headDim, rotaryDim, heads, kvHeads] of [
+        [64, 32, 16, 1],
+        [96, 96, 3, 3],
+        [128, 64, 10, 2],
+        [256, 128, 1, 1],
+      ] as const) {
+        const lengths = Array.from({ length: batch }, (_, i) => 1 + ((i * 131) % 64));
+        lengths[batch - 1] = 8193;
+        const shape: PagedShape = { heads, kvHeads, headDim, blockSize: 16, kvDtype: type, lengths };
+        const cache = new PagedCache(shape, random);
+        const rows = lengths.map((length, slot): StepRow => ({ slot, start: length - 1, count: 1 }));
+        const qkv = rounded(random, batch * rowWidth(shape), 2);
+        const invFreq = Float32Array.from({ length: rotaryDim / 2 }, (_, i) => 500_000 ** (-i / (rotaryDim / 2)));
+        const attrs = { ...cache.attrs(rows), rotary_dim: rotaryDim, factor: 1.25, norm_eps: 1e-6 };
+        const result = runOp(setup, 'rope_and_cache', attrs, { ...cache.inputs(rows, qkv), inv_freq: invFreq });
+        const spec = { invFreq, factor: 1.25, rotaryDim, norm: null, normEps: 0 };
+        const [gotQ, wantQ, gotK, wantK]: [number[], number[], number[], number[]] = [[], [], [], []];
+        for (const [token, row] of rows.entries()) {
+          const base = token * rowWidth(shape);
+          for (let h = 0; h < heads + kvHeads; h++) {
+            const at = base + h * headDim;
+            const to = h < heads ? at : cache.at(row.slot, h - heads, row.start, 0);
+            const from = h < heads ? floats(result, 'qkv') : floats(result, 'k');
+            (h < heads ? gotQ : gotK).push(...from.subarray(to, to + headDim));
+            (h < heads ? wantQ : wantK).push(...rotateHead(qkv.subarray(at, at + headDim), row.start, spec));
+          }
+        }
+        close(Float32Array.from(gotQ), Float64Array.from(wantQ), ROTATED_FAR[type], `q, head_dim ${headDim}`);
+        close(Float32Array.from(gotK), Float64Array.from(wantK), ROTATED_FAR[type], `k, head_dim ${headDim}`);
       }
     });
 
@@ -227,8 +397,18 @@ describe('CUDA, logits', () => {
 
   it('greedy, penalized and drawn tokens are those of the CPU backend', () => {
     const random = randomSource(21);
-    for (const vocab of [100, 4096, 50_000]) {
-      const cases: SampleCase[] = Array.from({ length: 24 }, (_, i) => ({
+    for (const [vocab, count] of quick
+      ? ([
+          [100, 8],
+          [4096, 8],
+        ] as const)
+      : ([
+          [100, 24],
+          [4096, 256],
+          [50_000, 24],
+          [151_936, 3],
+        ] as const)) {
+      const cases: SampleCase[] = Array.from({ length: count }, (_, i) => ({
         logits: randomFloats(random, vocab, 6),
         params: {
           ...plainParams,

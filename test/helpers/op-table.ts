@@ -52,7 +52,7 @@ export interface PagedShape {
   readonly lengths: readonly number[];
 }
 
-/** Keys and values of a few slots in blocks in random order, with room for all positions. */
+/** Keys and values of some slots in blocks in random order, with room for all positions. Entries behind a slot's end name a spare block. */
 export class PagedCache {
   readonly shape: PagedShape;
   readonly maxBlocks: number;
@@ -64,13 +64,17 @@ export class PagedCache {
   constructor(shape: PagedShape, random: () => number) {
     this.shape = shape;
     this.maxBlocks = Math.ceil(Math.max(...shape.lengths) / shape.blockSize);
-    this.numBlocks = this.maxBlocks * shape.lengths.length + 1;
+    const used = shape.lengths.map((length) => Math.ceil(length / shape.blockSize));
+    this.numBlocks = used.reduce((sum, count) => sum + count, 1);
     const order = Array.from({ length: this.numBlocks }, (_, i) => i);
     for (let i = order.length - 1; i > 0; i--) {
       const j = randomInt(random, 0, i);
       [order[i], order[j]] = [order[j]!, order[i]!];
     }
-    this.blocks = Int32Array.from({ length: this.maxBlocks * shape.lengths.length }, (_, i) => order[i]!);
+    const spare = order.at(-1)!;
+    this.blocks = new Int32Array(this.maxBlocks * shape.lengths.length).fill(spare);
+    let next = 0;
+    for (const [slot, count] of used.entries()) for (let i = 0; i < count; i++) this.blocks[slot * this.maxBlocks + i] = order[next++]!;
     const size = this.numBlocks * shape.kvHeads * shape.blockSize * shape.headDim;
     this.k = roundAll(shape.kvDtype, randomFloats(random, size));
     this.v = roundAll(shape.kvDtype, randomFloats(random, size));

@@ -95,7 +95,7 @@ export function linear(x: Float32Array, weight: Float32Array, bias: Float32Array
   return out;
 }
 
-export function siluMul(gateUp: Float32Array, cols: number): Float64Array {
+export function siluMul(gateUp: Float32Array | Float64Array, cols: number): Float64Array {
   const rows = gateUp.length / (2 * cols);
   const out = new Float64Array(rows * cols);
   for (let r = 0; r < rows; r++) {
@@ -152,6 +152,35 @@ export function attendOne(
     const p = Math.exp(scores[j - first]! - best);
     total += p;
     for (let d = 0; d < q.length; d++) out[d]! += p * read.value(j, d);
+  }
+  return out.map((x) => x / total);
+}
+
+/** The same over vectors that lie together: `at(j)` is where the one of position j begins in `k` and `v`. Some ten times as fast. */
+export function attendVectors(
+  q: Float32Array,
+  position: number,
+  read: { k: Float32Array; v: Float32Array; at: (j: number) => number },
+  options: { scale: number; window: number },
+): Float64Array {
+  const first = options.window > 0 ? Math.max(0, position - options.window + 1) : 0;
+  const scores = new Float64Array(position - first + 1);
+  let best = -Infinity;
+  for (let j = first; j <= position; j++) {
+    const at = read.at(j);
+    let dot = 0;
+    for (let d = 0; d < q.length; d++) dot += q[d]! * read.k[at + d]!;
+    const score = dot * options.scale;
+    scores[j - first] = score;
+    if (score > best) best = score;
+  }
+  const out = new Float64Array(q.length);
+  let total = 0;
+  for (let j = first; j <= position; j++) {
+    const at = read.at(j);
+    const p = Math.exp(scores[j - first]! - best);
+    total += p;
+    for (let d = 0; d < q.length; d++) out[d]! += p * read.v[at + d]!;
   }
   return out.map((x) => x / total);
 }

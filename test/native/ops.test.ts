@@ -29,7 +29,18 @@ function assertClose(got: Float32Array, want: Float64Array, bound: number, what:
 
 it('the op table names every op', () => {
   const names = new Set(loadAddon().opNames());
-  for (const op of ['embed', 'rms_norm', 'add_rms_norm', 'linear', 'rope_and_cache', 'attention', 'silu_mul', 'add'])
+  for (const op of [
+    'embed',
+    'rms_norm',
+    'add_rms_norm',
+    'linear',
+    'linear_add',
+    'linear_gated',
+    'rope_and_cache',
+    'attention',
+    'silu_mul',
+    'add',
+  ])
     assert.ok(names.has(op), op);
   for (const op of ['gather_rows', 'copy_blocks', 'swap_blocks', 'sample', 'score', 'apply_slots']) assert.ok(names.has(op), op);
 });
@@ -39,6 +50,14 @@ it('a call of the op table with a wrong size or name is refused with one sentenc
   assert.throws(() => runOp(setup, 'nonsense', {}, {}), /there is no op "nonsense"/);
   assert.throws(() => runOp(setup, 'add', { rows: 1, cols: 4 }, { inout: new Float32Array(3), x: new Float32Array(4) }), /needs 4/);
   assert.throws(() => runOp({ isa: 'mmx' }, 'add', { rows: 1, cols: 1 }, {}), /"mmx" cannot run here/);
+});
+
+it('a call with noise makes its own inputs, the same each time, and answers with timings only', () => {
+  const attrs = { rows: 3, cols: 64, outs: 32, dtype: 'bf16', noise: 1 };
+  const result = runOp({ isa: 'reference' }, 'linear', attrs, {});
+  assert.deepEqual(Object.keys(result), []);
+  const { timings_us } = loadAddon().runOp({ op: 'linear', backend: 'cpu', isa: 'reference', threads: 1, attrs, inputs: {}, repeat: 3 });
+  assert.equal(timings_us?.length, 3);
 });
 
 for (const isa of isas) {
@@ -170,6 +189,38 @@ for (const isa of isas) {
           want.copyWithin(3 * width, 4 * width, 5 * width);
           want.copyWithin(4 * width, width, 2 * width);
           assert.deepEqual(floats(moved, name), want);
+        }
+      }
+    });
+
+    it('a linear layer that adds to its result, and one that gates its halves, match', () => {
+      const random = randomSource(61);
+      for (const dtype of floatTypes) {
+        for (const [rows, cols, outs] of [
+          [1, 5, 3],
+          [2, 255, 31],
+          [7, 600, 65],
+          [40, 300, 97],
+        ] as const) {
+          const x = randomFloats(random, rows * cols);
+          const [weight, wide] = [outs, 2 * outs].map((n) => roundAll(dtype, randomFloats(random, n * cols, 0.1))) as [
+            Float32Array,
+            Float32Array,
+          ];
+          const inout = randomFloats(random, rows * outs);
+          for (const bias of [null, randomFloats(random, 2 * outs)]) {
+            const attrs = { rows, cols, outs, dtype };
+            const half = bias?.subarray(0, outs) ?? null;
+            const added = floats(
+              runOp({ isa }, 'linear_add', attrs, { x, weight, inout, ...(half === null ? {} : { bias: half }) }),
+              'inout',
+            );
+            const sum = linear(x, weight, half, cols).map((value, i) => value + (inout[i] ?? 0));
+            assertClose(added, sum, F32_BOUND, `linear_add ${dtype} ${rows}x${cols}x${outs}`);
+            const gated = floats(runOp({ isa }, 'linear_gated', attrs, { x, weight: wide, ...(bias === null ? {} : { bias }) }), 'out');
+            const want = siluMul(linear(x, wide, bias, cols), outs);
+            assertClose(gated, want, 4 * F32_BOUND, `linear_gated ${dtype} ${rows}x${cols}x${outs}`);
+          }
         }
       }
     });
