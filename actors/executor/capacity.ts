@@ -26,11 +26,17 @@ export function kvBlocks(input: CapacityInput): number {
   const perSequence = Math.ceil(input.maxModelLen / input.blockSize);
   const { count, source } = input.override === null ? computed(input, perSequence) : overridden(input.override);
   if (count >= perSequence) return count;
+  const shorter = count > 0 ? [`set scheduler.max_model_len to at most ${count * input.blockSize}`] : [];
+  const more =
+    input.override !== null
+      ? ['raise cache.num_gpu_blocks_override']
+      : input.backend === 'cuda'
+        ? ['raise cache.gpu_memory_utilization', 'lower scheduler.max_num_batched_tokens', 'free memory']
+        : ['free memory'];
   throw new InferdError(
     'out_of_memory',
     `The KV cache would have ${count} blocks of ${input.blockSize} tokens (${source}), but one sequence of max_model_len = ` +
-      `${input.maxModelLen} tokens needs ${perSequence}; set scheduler.max_model_len to at most ${count * input.blockSize}` +
-      `${input.override === null ? ' or free memory' : ' or raise cache.num_gpu_blocks_override'}.`,
+      `${input.maxModelLen} tokens needs ${perSequence}; ${[...shorter, ...more].join(' or ')}.`,
   );
 }
 
@@ -45,9 +51,12 @@ function computed(input: CapacityInput, perSequence: number): { count: number; s
   const bytes = input.backend === 'cuda' ? utilization * totalBytes - (totalBytes - freeBytes) : utilization * (freeBytes - stepBytes);
   const fitting = Math.max(0, Math.floor(bytes / blockBytes));
   const count = input.backend === 'cuda' ? fitting : Math.min(fitting, input.maxSlots * perSequence);
-  const source =
-    `${mib(freeBytes)} free of ${mib(totalBytes)}, ${input.backend === 'cuda' ? 'after' : 'less'} ${mib(stepBytes)} for steps, at gpu_memory_utilization = ${utilization}, ` +
-    `${(blockBytes / 1024).toFixed(1)} KiB a block`;
+  const room =
+    input.backend === 'cuda'
+      ? `gpu_memory_utilization = ${utilization} of ${mib(totalBytes)} is ${mib(utilization * totalBytes)}, of which ` +
+        `${mib(totalBytes - freeBytes)} are in use by weights, ${mib(stepBytes)} of steps and other programs`
+      : `${mib(freeBytes)} free of ${mib(totalBytes)}, less ${mib(stepBytes)} for steps, at gpu_memory_utilization = ${utilization}`;
+  const source = `${room}, ${(blockBytes / 1024).toFixed(1)} KiB a block`;
   return { count, source };
 }
 

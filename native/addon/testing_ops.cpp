@@ -107,6 +107,13 @@ PackedWeightPtr fill(OpTestCall& c, int32_t outs, int32_t cols) {
   return weight;
 }
 
+// Timings are those of the choice that an engine would make.
+void tune(OpTestCall& c, LinearUse use, PackedWeight& weight, const Tensor& out,
+          const Tensor& scratch, const Tensor& x) {
+  weight.use = use;
+  if (c.timed()) c.backend().tune_linear(out, scratch, x, weight);
+}
+
 Napi::Object run_linear(OpTestCall& c) {
   const int32_t rows = c.size("rows"), cols = c.size("cols"), outs = c.size("outs");
   const Tensor x = c.activations("x", rows, cols);
@@ -117,7 +124,7 @@ Napi::Object run_linear(OpTestCall& c) {
   const PackedWeightPtr weight = fill(c, outs, cols);
   const float* bias = c.has("bias") ? c.floats("bias", outs) : nullptr;
   c.output("out", out);
-  if (c.timed()) c.backend().tune_linear(out, x, *weight);
+  tune(c, LinearUse::kPlain, *weight, out, out, x);
   return c.run([&] { c.backend().linear(out, x, *weight, bias); });
 }
 
@@ -128,6 +135,7 @@ Napi::Object run_linear_add(OpTestCall& c) {
   const PackedWeightPtr weight = fill(c, outs, cols);
   const float* bias = c.has("bias") ? c.floats("bias", outs) : nullptr;
   c.output("inout", inout);
+  tune(c, LinearUse::kAdd, *weight, inout, scratch, x);
   return c.run([&] { c.backend().linear_add(inout, scratch, x, *weight, bias); });
 }
 
@@ -138,6 +146,7 @@ Napi::Object run_linear_gated(OpTestCall& c) {
   const PackedWeightPtr weight = fill(c, 2 * outs, cols);
   const float* bias = c.has("bias") ? c.floats("bias", 2 * int64_t{outs}) : nullptr;
   c.output("out", out);
+  tune(c, LinearUse::kGated, *weight, out, scratch, x);
   return c.run([&] { c.backend().linear_gated(out, scratch, x, *weight, bias); });
 }
 

@@ -283,10 +283,10 @@ class Backend {
     (void)p, (void)bytes;
     return false;
   }
-  // Between steps: chooses how linear() does these shapes, as engines have it done at start; waits,
-  // and overwrites `out`.
-  virtual void tune_linear(Tensor out, const Tensor& x, const PackedWeight& w) {
-    (void)out, (void)x, (void)w;
+  // Between steps: chooses how the linear op of w.use does these shapes, as engines have it done at
+  // start; waits, and overwrites `out` and `scratch`.
+  virtual void tune_linear(Tensor out, Tensor scratch, const Tensor& x, const PackedWeight& w) {
+    (void)out, (void)scratch, (void)x, (void)w;
   }
 };
 

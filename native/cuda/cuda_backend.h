@@ -87,7 +87,8 @@ class CudaBackend final : public Backend {
              const SampleOutputs& out) override;
 
   bool read_all(const void* p, size_t bytes) override;
-  void tune_linear(Tensor out, const Tensor& x, const PackedWeight& weight) override;
+  void tune_linear(Tensor out, Tensor scratch, const Tensor& x,
+                   const PackedWeight& weight) override;
 
  private:
   struct StepSlot {
@@ -125,6 +126,8 @@ class CudaBackend final : public Backend {
   // `scratch`: for LinearUse::kGated.
   void multiply(LinearUse use, const Tensor& out, const Tensor* scratch, const Tensor& x,
                 const PackedWeight& weight, const float* bias);
+  GemmArgs product(LinearUse use, const Tensor& out, const Tensor* scratch, const Tensor& x,
+                   const PackedWeight& weight, const float* bias);
   const void* bias_of(const PackedWeight& weight, const float* bias, DType result);
   const int32_t* token_slots(const StepBatch& batch);
   void forget_batch();

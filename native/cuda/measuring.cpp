@@ -18,21 +18,11 @@ bool CudaBackend::read_all(const void* p, size_t bytes) {
   return true;
 }
 
-void CudaBackend::tune_linear(Tensor out, const Tensor& x, const PackedWeight& weight) {
-  const GemmArgs args{.type = half_,
-                      .out = out.dtype == DType::kF32 ? GemmOut::kF32 : GemmOut::kHalf,
-                      .x = x.data,
-                      .x_stride = x.stride[0],
-                      .w = weight.plain,
-                      .y = out.data,
-                      .y_stride = out.stride[0],
-                      .bias = nullptr,
-                      .add_to_y = false,
-                      .m = static_cast<int32_t>(x.rows()),
-                      .n = static_cast<int32_t>(weight.rows),
-                      .k = static_cast<int32_t>(weight.cols)};
+void CudaBackend::tune_linear(Tensor out, Tensor scratch, const Tensor& x,
+                              const PackedWeight& weight) {
   const void* weights[] = {weight.plain};
-  gemm_->tune(args, weights, kCandidates, kBudgetUs, launch());
+  gemm_->tune(product(weight.use, out, &scratch, x, weight, nullptr), weights, kCandidates,
+              kBudgetUs, launch());
 }
 
 }  // namespace inferd::cuda

@@ -174,6 +174,11 @@ void CudaBackend::linear_gated(Tensor out, Tensor scratch, const Tensor& x,
 
 void CudaBackend::multiply(LinearUse use, const Tensor& out, const Tensor* scratch, const Tensor& x,
                            const PackedWeight& weight, const float* bias) {
+  gemm_->run(product(use, out, scratch, x, weight, bias), launch());
+}
+
+GemmArgs CudaBackend::product(LinearUse use, const Tensor& out, const Tensor* scratch,
+                              const Tensor& x, const PackedWeight& weight, const float* bias) {
   const bool gated = use == LinearUse::kGated;
   const int64_t outputs = gated ? weight.rows / 2 : weight.rows;
   if (x.cols() != weight.cols || out.cols() != outputs) {
@@ -182,21 +187,20 @@ void CudaBackend::multiply(LinearUse use, const Tensor& out, const Tensor* scrat
                        static_cast<long long>(weight.rows), static_cast<long long>(weight.cols),
                        static_cast<long long>(x.cols()), static_cast<long long>(out.cols())));
   }
-  const GemmArgs args{.type = half_,
-                      .out = out.dtype == DType::kF32 ? GemmOut::kF32 : GemmOut::kHalf,
-                      .x = x.data,
-                      .x_stride = x.stride[0],
-                      .w = weight.plain,
-                      .y = out.data,
-                      .y_stride = out.stride[0],
-                      .bias = bias == nullptr ? nullptr : bias_of(weight, bias, out.dtype),
-                      .add_to_y = use == LinearUse::kAdd,
-                      .m = static_cast<int32_t>(x.rows()),
-                      .n = static_cast<int32_t>(outputs),
-                      .k = static_cast<int32_t>(weight.cols),
-                      .gated = gated,
-                      .scratch = scratch == nullptr ? nullptr : scratch->data};
-  gemm_->run(args, launch());
+  return {.type = half_,
+          .out = out.dtype == DType::kF32 ? GemmOut::kF32 : GemmOut::kHalf,
+          .x = x.data,
+          .x_stride = x.stride[0],
+          .w = weight.plain,
+          .y = out.data,
+          .y_stride = out.stride[0],
+          .bias = bias == nullptr ? nullptr : bias_of(weight, bias, out.dtype),
+          .add_to_y = use == LinearUse::kAdd,
+          .m = static_cast<int32_t>(x.rows()),
+          .n = static_cast<int32_t>(outputs),
+          .k = static_cast<int32_t>(weight.cols),
+          .gated = gated,
+          .scratch = scratch == nullptr ? nullptr : scratch->data};
 }
 
 // Checkpoint biases are 16-bit values held as f32; products take them in the type of their result.

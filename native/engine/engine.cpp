@@ -125,7 +125,24 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
   Arena measure(nullptr);
   StepBuffers::carve(measure, config_, backend_->info(), limits_);
   step_bytes_ = measure.peak();
+  check_fits();
   if (backend_->info().graphs) graphs_ = plan_graphs(options, limits_);
+}
+
+// Before anything is loaded, which can take minutes; what steps need besides, and the KV cache, is
+// known later. Host memory is shared and grows by swapping: nothing is refused there.
+void Engine::check_fits() const {
+  const BackendInfo& backend = backend_->info();
+  if (backend.host_memory || weight_bytes_ + step_bytes_ <= backend.free_bytes) return;
+  const auto gib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
+  throw Error(
+      ErrorCode::kOutOfMemory,
+      format("The model does not fit on %s: its weights need %.2f GiB (%.2f billion parameters, "
+             "%s) and steps of %d tokens %.2f GiB, together %.2f GiB, and %.2f of %.2f GiB are "
+             "free; take a smaller model or free memory of the GPU.",
+             backend.name.c_str(), gib(weight_bytes_), static_cast<double>(parameters_) / 1e9,
+             dtype_name(weight_dtype_), options_.max_batch_tokens, gib(step_bytes_),
+             gib(weight_bytes_ + step_bytes_), gib(backend.free_bytes), gib(backend.total_bytes)));
 }
 
 // A device computes in one 16-bit type, in which it holds weights, keys and values too.

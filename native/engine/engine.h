@@ -55,6 +55,8 @@ class Engine {
   static constexpr int32_t kMaxInFlight = 2;
 
   void fit_dtypes();
+  // Throws Error(kOutOfMemory) with the arithmetic.
+  void check_fits() const;
   void allocate_step_memory();
   int64_t block_bytes() const;
   void trace_step(int32_t slot);

@@ -79,6 +79,17 @@ test('swap space that starves the host, or that is wanted and holds no block, is
   assert.equal(swapBlocks({ ...little, wanted: false }), 0);
 });
 
+test('on a GPU the refusal shows what the share of the memory is and what is in use', () => {
+  const full = { ...host, backend: 'cuda', freeBytes: 450 * MIB, utilization: 0.9 } as const;
+  assert.throws(() => kvBlocks(full), {
+    message: /utilization = 0\.9 of 4000 MiB is 3600 MiB, of which 3550 MiB are in use by weights, \d+ MiB of steps and other programs/,
+  });
+  assert.throws(() => kvBlocks({ ...full, freeBytes: 100 * MIB }), {
+    message:
+      /would have 0 blocks .* needs 100; raise cache\.gpu_memory_utilization or lower scheduler\.max_num_batched_tokens or free memory\.$/,
+  });
+});
+
 test('the guess for a step is the shorter of the last two of its size', () => {
   const clock = new StepClock();
   assert.equal(clock.predictMs(1), 0);

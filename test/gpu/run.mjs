@@ -10,10 +10,12 @@
  *   golden     the golden packs, both 16-bit types, with graphs and without
  *   eval       the evaluation set through the daemon
  *   oracle     128 counting requests at once, in pools and batches of several sizes
+ *   ...        the other files of tests here, by name
  *   bench      steps of a Llama-3-8B shape, with the limits of the card and the gates
  *   serve      the whole daemon under WebSocket clients beside the engine's own steps
  *   sanitize   compute-sanitizer over the quick checks of the programs and the op table
  */
+import { readdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { findTool } from '../../native/toolkit.mjs';
@@ -133,6 +135,10 @@ async function build() {
   return { state: done.status === 0 ? 'passed' : 'failed', note: '' };
 }
 
+const ordered = ['ops', 'golden', 'eval', 'oracle'];
+const otherTests = readdirSync(join(root, 'test', 'gpu'))
+  .flatMap((file) => (file.endsWith('.test.ts') ? [file.slice(0, -'.test.ts'.length)] : []))
+  .filter((name) => !ordered.includes(name));
 const always = () => true;
 const opTableWanted = (words) => tools.some((tool) => chosen(`op_table ${tool}`, words));
 /** `native`: whether it needs the addon; `compiles`: programs to compile from the start, beside the parts before, none of which takes times. */
@@ -140,10 +146,8 @@ const parts = [
   { name: 'build', native: always, work: build },
   { name: 'programs', compiles: 'native', work: (words) => checks('native', words) },
   { name: 'generic', compiles: 'generic', work: (words) => checks('generic', words) },
-  { name: 'ops', native: always, work: (words) => tests('ops', words) },
-  { name: 'golden', native: always, work: (words) => tests('golden', words) },
-  { name: 'eval', native: always, work: (words) => tests('eval', words) },
-  { name: 'oracle', native: always, work: (words) => tests('oracle', words) },
+  ...ordered.map((file) => ({ name: file, native: always, work: (words) => tests(file, words) })),
+  ...otherTests.map((file) => ({ name: file, native: always, work: (words) => tests(file, words) })),
   { name: 'bench', native: always, work: (words) => bench('bench', words) },
   { name: 'serve', native: always, work: (words) => bench('serve-bench', words) },
   { name: 'sanitize', native: opTableWanted, work: sanitize },
