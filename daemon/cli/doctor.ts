@@ -139,16 +139,31 @@ function gpuChecks({ gpus, libcuda, nvcc }: GpuProbe): Check[] {
   ];
 }
 
-/** The CUDA backend as the addon sees it: what is missing, in its words; a fault only where there is a GPU that stays idle. */
-function cudaChecks(addon: AddonProbe, { gpus }: GpuProbe): Check[] {
+/** Oldest compute capability that the kernels are made for; where no GPU is newer, the addon reports that as its problem. */
+const oldestCapability = 8;
+
+/** The CUDA backend as the addon sees it: what is missing, in its words, and what to do about it only where there is a GPU to use. */
+export function cudaChecks(addon: AddonProbe, { gpus, nvcc }: Pick<GpuProbe, 'gpus' | 'nvcc'>): Check[] {
   if ('problem' in addon) return [];
-  const { problem, devices, cublas, driverVersion } = addon.info.cuda;
-  if (problem === '') {
-    const found = devices.map((d) => `${d.name} (compute capability ${d.computeCapability}, ${formatBytes(d.totalBytes)})`).join('; ');
-    return [{ name: 'CUDA backend', state: 'ok', found: `${found}, driver for CUDA ${driverVersion}, cuBLAS ${cublas}` }];
+  const { problem, devices, cublas, driverVersion, runtimeVersion } = addon.info.cuda;
+  const check = { name: 'CUDA backend', state: 'missing' } as const;
+  if (problem !== '') {
+    // The first clause is what is missing; what follows the semicolon is what to do.
+    const [lacking = '', ...advice] = problem.replace(/\.$/, '').split(/;\s*/);
+    const found = `cannot be used: ${lacking}`;
+    if (gpus.length === 0) return [{ ...check, found }];
+    const build = nvcc === null && /build/.test(problem) ? ['nvcc is part of the toolkit and was not found'] : [];
+    return [{ ...check, found, advice: [...advice, ...build].join('; ') || 'put that right to use the GPU' }];
   }
-  const check: Check = { name: 'CUDA backend', state: 'missing', found: 'cannot be used' };
-  return [gpus.length > 0 ? { ...check, advice: problem } : check];
+  const found = devices.map((d) => `${d.name} (compute capability ${d.computeCapability}, ${formatBytes(d.totalBytes)})`).join('; ');
+  const line = `${found}; driver for CUDA ${driverVersion}, built for ${runtimeVersion}, cuBLAS ${cublas}`;
+  const isOld = devices.map((d) => Number.parseInt(d.computeCapability, 10) < oldestCapability);
+  const ids = (old: boolean): number[] => isOld.flatMap((is, id) => (is === old ? [id] : []));
+  if (!isOld.includes(true)) return [{ name: 'CUDA backend', state: 'ok', found: line }];
+  const advice =
+    `the kernels need compute capability ${oldestCapability}.0 or newer, which GPU ${ids(true).join(' and ')} has not; ` +
+    `set inference.device_ids to [${ids(false).join(', ')}]`;
+  return [{ name: 'CUDA backend', state: 'ok', found: line, advice }];
 }
 
 function folderChecks(env: NodeJS.ProcessEnv): Check[] {

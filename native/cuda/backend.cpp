@@ -25,14 +25,28 @@ std::string missing_driver() {
     if (driver == 0) return "No NVIDIA driver was found (libcuda.so.1); install it to use a GPU.";
     int runtime = 0;
     cudaRuntimeGetVersion(&runtime);
-    return format("The NVIDIA driver is too old: it serves CUDA %d.%d and this build needs %d.%d.",
-                  driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    return format(
+        "The NVIDIA driver is too old: it serves CUDA %d.%d and this build needs %d.%d; update the "
+        "driver.",
+        driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
   }
   if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
     return "The NVIDIA driver sees no GPU.";
   if (status != cudaSuccess)
     return format("The GPU cannot be used: %s.", cudaGetErrorString(status));
   return "";
+}
+
+constexpr int32_t kOldestMajor = 8;
+
+// Why none of the GPUs can be used for its age, or "".
+std::string too_old(const CudaProbe& probe) {
+  for (int32_t i = 0; i < probe.num_devices; ++i) {
+    if (probe.devices[i].major >= kOldestMajor) return "";
+  }
+  const CudaDevice& first = probe.devices[0];
+  return format("The GPU %s has compute capability %d.%d and the kernels need %d.0 or newer.",
+                first.name, first.major, first.minor, kOldestMajor);
 }
 
 void copy_text(char* to, size_t size, const std::string& text) {
@@ -65,6 +79,7 @@ extern "C" {
     }
   }
   cudaGetLastError();
+  if (problem.empty()) problem = too_old(*out);
   if (problem.empty()) problem = cuda::missing_cublas();
   copy_text(out->problem, sizeof out->problem, problem);
 }
@@ -96,10 +111,11 @@ CudaBackend::CudaBackend(const CudaOptions& options)
   major_ = properties.major;
   minor_ = properties.minor;
   sm_count_ = properties.multiProcessorCount;
-  if (major_ < 8) {
-    throw Error(ErrorCode::kUnsupported,
-                format("The GPU %s has compute capability %d.%d; the kernels need 8.0 or newer.",
-                       properties.name, major_, minor_));
+  if (major_ < kOldestMajor) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        format("The GPU %s has compute capability %d.%d and the kernels need %d.0 or newer.",
+               properties.name, major_, minor_, kOldestMajor));
   }
   check(cudaSetDevice(device_), "cudaSetDevice");
   info_ = {.name = format("cuda %s", properties.name),

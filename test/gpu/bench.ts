@@ -8,7 +8,7 @@
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { packageRoot } from '../../native/index.js';
-import { privateEnv } from '../helpers/daemon.js';
+import { deviceEnv } from '../helpers/device-env.js';
 import { fixture } from '../helpers/native-engine.js';
 
 /** Milliseconds that must hold, by batch x length. */
@@ -51,7 +51,7 @@ const done = spawnSync(
     ...['--device', 'cuda', '--load-dummy', '--repeat', '3', '--json', ...(words.includes('eager') ? ['--eager'] : [])],
     ...shapes.flatMap((shape) => ['--shape', shape]),
   ],
-  { env: privateEnv(), stdio: ['ignore', 'pipe', 'inherit'], encoding: 'utf8', maxBuffer: 2 ** 24 },
+  { env: deviceEnv(), stdio: ['ignore', 'pipe', 'inherit'], encoding: 'utf8', maxBuffer: 2 ** 24 },
 );
 if (done.status !== 0) process.exit(done.status ?? 1);
 const report = JSON.parse(done.stdout) as Report;

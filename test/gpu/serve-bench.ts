@@ -12,7 +12,7 @@ import { createInterface, type Interface } from 'node:readline';
 import { parseArgs } from 'node:util';
 import { median } from '../../daemon/cli/bench-limits.js';
 import { packageRoot } from '../../native/index.js';
-import { privateEnv } from '../helpers/daemon.js';
+import { deviceEnv } from '../helpers/device-env.js';
 import { dummyModel } from '../helpers/dummy-model.js';
 import { fixture } from '../helpers/native-engine.js';
 import { type Answer, RpcSocket } from '../helpers/rpc-socket.js';
@@ -35,7 +35,7 @@ const streamCounts = values.streams.split(',').map(Number);
 const most = Math.max(...streamCounts);
 const tokens = Number(values.tokens);
 const inferd = join(packageRoot(), 'daemon', 'cli', 'inferd.mjs');
-const env = privateEnv();
+const env = deviceEnv();
 const model = dummyModel(values.shape);
 const { vocab_size: vocab } = JSON.parse(readFileSync(join(model, 'config.json'), 'utf8')) as { vocab_size: number };
 

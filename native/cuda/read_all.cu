@@ -13,7 +13,7 @@
 // 9. None.
 #include <algorithm>
 
-#include "limits.h"
+#include "read_all.h"
 
 namespace inferd::cuda {
 namespace {

@@ -1,0 +1,39 @@
+/** What doctor says of the CUDA backend, from what the addon and the machine report. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { cudaChecks } from '../../../daemon/cli/doctor.js';
+import type { CudaInfo, SystemInfo } from '../../../native/index.js';
+
+const none: CudaInfo = { problem: '', driverVersion: 13, runtimeVersion: 13, cublas: '13.1.0', devices: [] };
+const check = (cuda: Partial<CudaInfo>, gpus: readonly string[] = ['NVIDIA H200'], nvcc: string | null = 'release 13.0') =>
+  cudaChecks({ info: { cuda: { ...none, ...cuda } } as SystemInfo }, { gpus, nvcc })[0];
+const device = (computeCapability: string) => ({ name: 'GPU', computeCapability, totalBytes: 80 * 2 ** 30 });
+
+test('a machine without a GPU learns why CUDA is not used, and nothing to do', () => {
+  const found = check({ problem: 'No NVIDIA driver was found (libcuda.so.1); install it to use a GPU.' }, []);
+  assert.deepEqual(found, { name: 'CUDA backend', state: 'missing', found: 'cannot be used: No NVIDIA driver was found (libcuda.so.1)' });
+});
+
+test('a GPU that stays idle comes with what is missing and what to do', () => {
+  const cublas = check({
+    problem: 'cuBLAS was not found (libcublasLt.so.13); install it with the CUDA toolkit, or put its folder in LD_LIBRARY_PATH.',
+  });
+  assert.equal(cublas?.found, 'cannot be used: cuBLAS was not found (libcublasLt.so.13)');
+  assert.equal(cublas?.advice, 'install it with the CUDA toolkit, or put its folder in LD_LIBRARY_PATH');
+  const unbuilt =
+    'This build has no CUDA backend (x.so is missing); install the CUDA toolkit and run "npm run build", or use the device "cpu".';
+  assert.match(check({ problem: unbuilt }, ['NVIDIA H200'], null)?.advice ?? '', /npm run build.*nvcc .* was not found$/);
+  assert.doesNotMatch(check({ problem: unbuilt })?.advice ?? '', /nvcc/);
+  assert.equal(
+    check({ problem: 'The NVIDIA driver is too old: it serves CUDA 12.4 and this build needs 13.0.' })?.advice,
+    'put that right to use the GPU',
+  );
+});
+
+test('a GPU that is too old is named, with the ones to use instead', () => {
+  assert.equal(check({ devices: [device('9.0')] })?.state, 'ok');
+  assert.equal(check({ devices: [device('9.0')] })?.advice, undefined);
+  const mixed = check({ devices: [device('7.5'), device('9.0')] });
+  assert.equal(mixed?.state, 'ok');
+  assert.match(mixed?.advice ?? '', /need compute capability 8\.0 or newer, which GPU 0 has not; set inference\.device_ids to \[1\]/);
+});
