@@ -8,7 +8,7 @@
 
 namespace inferd {
 
-constexpr int32_t kCudaAbi = 3;
+constexpr int32_t kCudaAbi = 4;
 
 struct CudaOptions {
   int32_t device_id = 0;
