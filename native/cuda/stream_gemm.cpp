@@ -83,7 +83,8 @@ bool stream_gemm_takes(const GemmArgs& p) {
   return p.m >= 1 && p.m <= kStreamGemmRows && p.n >= 1 && p.k >= 8 && p.k % 8 == 0 &&
          p.x_stride % 8 == 0 && !(p.gated && (p.add_to_y || p.out == GemmOut::kF32)) &&
          attribute(&major, cudaDevAttrComputeCapabilityMajor) == cudaSuccess && major == 9 &&
-         attribute(&minor, cudaDevAttrComputeCapabilityMinor) == cudaSuccess && minor == 0;
+         attribute(&minor, cudaDevAttrComputeCapabilityMinor) == cudaSuccess && minor == 0 &&
+         INFERD_MOST_MAJOR >= 9;
 }
 
 int32_t stream_gemm_cuts(const GemmArgs& p, std::span<StreamGemmCut> best) {

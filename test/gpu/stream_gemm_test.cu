@@ -1,27 +1,24 @@
 // The streaming GEMM on a Hopper GPU: every cut against float64, then times of the cuts beside
 // cuBLASLt and the machine's read bandwidth.
-//   nvcc -std=c++20 -O3 -Inative/cuda -Inative -gencode arch=compute_90a,code=sm_90a
-//        test/gpu/stream_gemm_test.cu native/cuda/{stream_gemm_sm90,small_gemm,activation,norm}.cu
-//        native/cuda/tensor_map.cu native/cuda/{stream_gemm,gemm_lt}.cpp -lcublasLt -o stream_test
-//   ./stream_test [check|bf16|bench|sweep]     without cuBLASLt: -DNO_CUBLAS, and gemm_lt left out
+//   ./stream_gemm_test [check|quick|bench|sweep]     sources: programs.mjs; quick: few cases, for
+//   compute-sanitizer; sweep: all cuts
 #include <array>
 #include <cstring>
 #include <memory>
 
 #include "activation.h"
-#ifdef NO_CUBLAS
-namespace inferd::cuda {
-class GemmLt;
-}
-#else
+#include "gemm_kernels.h"
 #include "gemm_lt.h"
-#include "norm.h"
-#endif
 #include "gpu_test.cuh"
+#include "norm.h"
 #include "stream_gemm.h"
 
 using namespace gpu_test;
 using namespace inferd::cuda;
+
+// In place of gemm_kernels.cpp: the tuner has cuBLASLt alone to choose from, which is what is
+// measured against.
+std::span<const GemmKernel> inferd::cuda::gemm_kernels() { return {}; }
 
 namespace {
 
@@ -117,7 +114,8 @@ void check_case(const Case& c, size_t most, cudaStream_t stream) {
       std::vector<Y> start = before;
       if (c.form != Form::kAdd) {  // what is not written shows as NaN
         for (int64_t i = 0; i < c.m * y_stride; ++i) {
-          if (i % y_stride < c.n) std::memset(&start[static_cast<size_t>(i)], 0xff, sizeof(Y));
+          if (i % y_stride < c.n)
+            std::memset(static_cast<void*>(&start[static_cast<size_t>(i)]), 0xff, sizeof(Y));
         }
       }
       Device<Y> y(start);
@@ -224,7 +222,6 @@ struct Bench {
 };
 
 // cuBLASLt's best; a gated product is its two steps.
-#ifndef NO_CUBLAS
 double lt_time(Bench& bench, GemmLt& lt, const Weight& s, int m, int copies, int64_t size) {
   const Launch on(bench.stream, true);
   const auto plain = [&](int i) {
@@ -250,7 +247,6 @@ double lt_time(Bench& bench, GemmLt& lt, const Weight& s, int m, int copies, int
     }
   });
 }
-#endif
 
 constexpr int kRows[] = {32, 64, 128, 192, 256};
 // The fastest cut measured for [shape][rows].
@@ -270,11 +266,9 @@ Best bench_shapes(Bench& bench, size_t most, GemmLt* lt) {
       const double floor = static_cast<double>(size) * 2 / bench.ceiling / 1e3;
       std::printf("%-8s %4d floor %6.1f", s.name, m, floor);
       std::fflush(stdout);
-#ifndef NO_CUBLAS
       if (lt != nullptr) {
         std::printf(" lt %6.1f", lt_time(bench, *lt, s, m, copies, size));
       }
-#endif
       std::vector<StreamGemmCut> cuts(most);
       cuts.resize(static_cast<size_t>(stream_gemm_cuts(bench.args(s, m, 0), cuts)));
       std::vector<std::pair<double, size_t>> times;
@@ -298,7 +292,6 @@ Best bench_shapes(Bench& bench, size_t most, GemmLt* lt) {
   return fastest;
 }
 
-#ifndef NO_CUBLAS
 // A decode layer whose attention is a small kernel: norm, qkv, add, o (+ y), norm, gate_up with
 // silu, down (+ y), as captured; each linear by its fastest cut, or all by cuBLASLt. `mixed`: the
 // narrow layers by cuBLASLt too.
@@ -358,7 +351,6 @@ void bench_layer(Bench& bench, GemmLt& lt, const Best& best) {
     std::printf("\n");
   }
 }
-#endif
 
 }  // namespace
 
@@ -366,23 +358,25 @@ int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "all";
   cudaStream_t stream;
   CHECK_CUDA(cudaStreamCreate(&stream));
-  if (what != "bench" && what != "sweep") {
+  if (what == "quick") {
+    for (int m : {17, 100, 128})
+      check_case<__half, __half>({m, 1000, 520, true, Form::kGated, 3}, 6, stream);
+    check_case<__nv_bfloat16, float>({40, 104, 1160, true, Form::kPlain, 0}, 6, stream);
+    check_case<__nv_bfloat16, __nv_bfloat16>({200, 104, 1160, false, Form::kAdd, 8}, 6, stream);
+    std::printf("stream gemm: %d checks, %d failures\n", checked, failures);
+  } else if (what != "bench" && what != "sweep") {
     check_type<__nv_bfloat16>(24, stream);
-    if (what != "bf16") check_type<__half>(24, stream);
+    check_type<__half>(24, stream);
     std::printf("stream gemm: %d checks, %d failures\n", checked, failures);
   }
-  if (what != "check" && what != "bf16") {
+  if (what != "check" && what != "quick") {
     Bench bench(stream);
     const size_t most = what == "sweep" ? 64 : kStreamGemmCuts;
-#ifdef NO_CUBLAS
-    bench_shapes(bench, most, nullptr);
-#else
     Device<uint8_t> workspace(32 << 20);
     std::unique_ptr<GemmLt> lt;
     const char* error = GemmLt::create(workspace.get(), 32 << 20, lt);
     expect(error == nullptr, error == nullptr ? "" : error);
     if (error == nullptr) bench_layer(bench, *lt, bench_shapes(bench, most, lt.get()));
-#endif
   }
   return failures == 0 ? 0 : 1;
 }
