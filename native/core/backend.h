@@ -43,6 +43,7 @@ struct BackendInfo {
   int32_t max_head_dim = 256;  // largest head_dim that rope_and_cache and attention take
   bool graphs = false;         // run_graph records and replays
   int32_t ranks = 1;           // that all_reduce and all_gather meet
+  bool narrow_kv = false;      // keys and values may be kF8 and kI8
 };
 
 // Which op multiplies by a weight: what a backend tunes for.
@@ -100,12 +101,20 @@ struct StepShape {
   int64_t vocab_size;
 };
 
-// Paged KV of one layer: k and v are [num_blocks, kv_heads, block_size, head_dim] of `dtype`.
+// Paged KV of one layer: k and v are [num_blocks] blocks, and a block is [kv_heads, block_size,
+// head_dim] of `dtype`: f32, f16, bf16, kF8 (e4m3, as it is) or kI8, whose blocks end with an f32
+// scale a row, [kv_heads, block_size]. Whoever copies blocks copies block_bytes() of each.
 struct KvLayer {
   void* k;
   void* v;
   DType dtype;
   int32_t num_blocks, block_size, kv_heads, head_dim;
+
+  int64_t block_bytes() const {
+    const int64_t rows = int64_t{kv_heads} * block_size;
+    const int64_t bytes = rows * head_dim * dtype_bytes(dtype);
+    return dtype == DType::kI8 ? (bytes + rows * 4 + 15) / 16 * 16 : bytes;
+  }
 };
 
 struct RopeTable {
@@ -237,6 +246,9 @@ class Backend {
   virtual void rms_norm(Tensor out, const Tensor& x, const float* weight, float eps) = 0;
   virtual void add(Tensor inout, const Tensor& x) = 0;
   virtual void linear(Tensor out, const Tensor& x, const PackedWeight& w, const float* bias) = 0;
+  // Keys and values of one-token rows are the only ones that this step writes to their sequence:
+  // all before them are in the cache since earlier steps, and attention may fetch them ahead of
+  // this.
   virtual void rope_and_cache(const QkvArgs& args, const SlotTables& t, const StepBatch& batch) = 0;
   virtual void attention(const AttentionArgs& args, const SlotTables& t,
                          const StepBatch& batch) = 0;

@@ -15,7 +15,7 @@ enum class DType : int32_t {
   kU8 = 5,
   kI64 = 6,
   kF64 = 7,
-  kF8 = 8,
+  kF8 = 8,  // of keys and values: e4m3
   kI4 = 9
 };
 

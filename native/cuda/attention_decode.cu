@@ -1,234 +1,196 @@
 // 1. out[row, head] = softmax(scale * q . K^T) V over the row's paged keys, one query a row;
 //    merges its own partial results, so that a long row is spread over the device in one launch.
-// 2. q [tokens, .. heads * head_dim] and out f16/bf16; caches [blocks, kv_heads, block_size,
-//    head_dim] of the same type, e4m3 or int8; everything else as in attention_decode.h, which
-//    see.
-// 3. grid kv_heads x ctas. A block is a team of kWarps on one share of a row (a range of 16-key
-//    tiles, the warps taking them in turn), or each of its warps has a short row of its own:
+// 2. q [tokens, .. heads * head_dim] and out f16/bf16; caches as in paged_kv.h, of the same type,
+//    e4m3, or int8 with a scale a row; everything else as in attention_decode.h, which see.
+// 3. grid kv_heads x as many blocks as run at a time. A block is a team of kWarps on one share of a
+//    row (a range of 16-key tiles, the warps taking them in turn), or each of its warps has short
+//    rows of its own; both go on to another share where the plan says so.
 //
 //      share of a row   | t0 | t1 | t2 | t3 | t4 | ..    team:  warp = tile % kWarps
 //      mma m16n8k16     rows = the heads of the kv head (8 of 16 rows, or all), columns = keys
 //
 //    The last block of a row and kv head to finish (a ticket) adds the shares up in their order.
-// 4. Each warp has a ring of its own, up to 6 stages of 16 keys and values, filled by cp.async:
-//    96 KB a block, two blocks an SM on sm_90, one on sm_89. Up to 168 registers at head_dim <=
-//    128.
+//    What is there before this step's keys is fetched ahead of the wait for the kernel before.
+// 4. Each warp has a ring of its own, up to 6 stages of 16 keys and values, filled by cp.async;
+//    a lone warp's runs on from row to row. 98 KB a block, two blocks an SM on sm_90, one on sm_89.
+//    Up to 175 registers at head_dim <= 128.
 // 5. f32 scores, sums and merge; probabilities rounded to the type of the mma. 8-bit caches are
-//    widened to f16, which is exact; q too, clamped to its range. Relative error against float64:
-//    bf16 2.3e-3, f16 2.4e-4. The same bits run to run: no result depends on the order in which
+//    widened to f16, which is exact; q too, clamped to its range. int8: a key's scale multiplies
+//    its score, a value's over the largest so far the probability. Relative error against float64:
+//    bf16 2.2e-3, f16 2.8e-4. The same bits run to run: no result depends on the order in which
 //    blocks finish.
 // 6. head_dim 64, 96, 128, 256; 1 to 16 heads a kv head; block sizes that are multiples of 16
 //    (others work, slower, by a look-up a row); sm_80 and later. Else cudaErrorInvalidValue.
 // 7. Reads 2 * kv_bytes * kv_heads * head_dim * keys. H200, 32/8 heads of 128, blocks of 16 in
-//    random order, 4.5 TB/s read ceiling; `plain` is a bare read of as many bytes, launch
-//    included:
-//      rows x keys    1x128 1x1024 16x1024 128x128 128x1024 8x8192 32x8192 1x16384 1x65536
-//      bf16 us          4.4    8.4    21.6    21.7      131   70-77     252    25.5      72
-//      plain us         2.3    3.3    17.7    17.6      123      64     242    17.6      63
-//      of the ceiling                  69 %    69 %     91 %    80 %     95 %    59 %    83 %
-//      e4m3 us          6.0    9.8    22.8    18.8       96      46     141    19.4      47
-//    bf16 takes as long with the arithmetic left out; e4m3 is bound by the latency of the widening.
+//    random order, 4.5 TB/s read ceiling, in a chain with early starts; `plain` is a bare read of
+//    as many bytes, launch included. Without early starts 1.3 (1x128) to 3 us more (8x8192: 9).
+//      rows x keys   1x128 1x1024 16x1024 128x128 128x200 256x200 128x1024 8x8192 32x8192 1x65536
+//      bf16 us         3.1    6.2    21.3    16.9    26.1    52.1      126     68     248    69.4
+//      of the ceiling                 70 %    88 %    89 %    89 %     95 %   88 %    96 %    86 %
+//      plain us        2.1    3.1    17.4    17.4    26.1    49.7      123     64     242    63.5
+//      e4m3 us         5.0    8.0    20.3    14.4    20.2    37.5       78     45     150    48.1
+//      int8 us         5.3    8.6    26.7    17.3    25.1    47.5      100     56     193    57.7
+//    1x16384: 22.8 (plain 17.6). With the arithmetic left out bf16 takes 18.4 us at 16x1024
+//    and 21.7 at 1x16384: the last tiles' latency. 8 bits are bound by the latency of the widening,
+//    560 instructions a tile at half the issue rate.
 // 8. Split keys: Flash-Decoding (Dao et al. 2023); heads as rows: FlashInfer; paged cache: Kwon
 //    et al. 2023; the online softmax: Milakov and Gimelshein 2018.
-// 9. Tried, H200: the last block adding up all shares in one loop over them: 15 us at 1x16384,
-//    now 3. Shares found by every block from the lengths: 41 -> 64 us at 256x128, hence the
-//    plan. A team for every row: 26 instead of 21.7 us at 128x128, 48 instead of 41 at 256x128.
-//    Unrolled ring start and merge (100 KB of code): 10.3 instead of 8.4 us at 1x1024,
-//    instruction misses. 8 warps a block: 32 us at 128x128. 2 warps: 5.6 at 1x128. 3 blocks an
-//    SM with a shorter ring: e4m3 88 instead of 96 us at 128x1024 but 188 instead of 141 at
-//    32x8192, an uneven last wave. e4m3 widened by integer operations: 124 us at 128x1024.
+// 9. Tried, H200, us in a chain: a block for each share the plan may make instead of chains: 21.4
+//    plain launches at 128x128 where 19.4 are needed now, blocks with nothing to do waiting for
+//    shared memory. Keys and values without leave-L2-first: 18.2 instead of 16.9 at 128x128, 55 not
+//    52 at 256x200. let_next_start() at the end of the stream: 20.7 instead of 18.0. Copies issued
+//    ahead of the scores: no difference. Three blocks an SM with shorter rings for e4m3: 44 instead
+//    of 48 at 1x65536, 16.3 not 20.3 at 16x1024, but 84 not 78 at 128x1024 and 170 not 150 at
+//    32x8192; four: twice as long. The last block adding up all shares in one loop over them: 15 us
+//    at 1x16384, now 3. Shares found by every block from the lengths: 64 instead of 41 us at
+//    256x128, hence the plan. A team for every row: 26 instead of 21.7 us at 128x128. Unrolled ring
+//    start and merge (100 KB of code): 10.3 instead of 8.4 us at 1x1024, instruction misses. 8
+//    warps a block: 32 us at 128x128. 2 warps: 5.6 at 1x128. e4m3 widened by integer operations:
+//    124 us at 128x1024.
 #include <math_constants.h>
 
 #include "attention_decode_merge.cuh"
+#include "attention_decode_row.cuh"
+#include "attention_decode_stream.cuh"
 #include "launch.cuh"
 
 namespace inferd::cuda {
 namespace {
 
-// kRows: 8 serves groups of up to 8 heads, whose query rows 8..15 are zero; 16 the larger ones.
 template <typename S, int kHeadDim, int kRows>
 __global__ void __launch_bounds__(DecodeConfig<S, kHeadDim>::kThreads)
     decode_attention_kernel(const __grid_constant__ DecodeArgs p) {
   using C = DecodeConfig<S, kHeadDim>;
   using Tile = KvTile<S, kHeadDim>;
-  using T = MmaType<S>;
-  constexpr int kHalves = kRows / 8;
   extern __shared__ __align__(128) uint8_t ring_bytes[];
+  __shared__ float warp_top[C::kWarps][kRows], warp_total[C::kWarps][kRows];
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
-  const int kv_head = blockIdx.x, kv_heads = gridDim.x, group = p.group;
-  wait_for_previous();
-  const DecodeShare share = p.shares[blockIdx.y * C::kWarps + warp];
-  if (share.shares == 0) return;
-  const bool team = share.team;  // the same for all warps of the block
-  const KvRange range = {p.tables + static_cast<int64_t>(share.slot) * p.max_blocks,
-                         p.block_size,
-                         kv_head,
-                         kv_heads,
-                         share.first_key,
-                         share.end_key};
-
-  // This warp's tiles are first_tile + n * step for 0 <= n < count.
-  const int32_t step = team ? C::kWarps : 1;
-  const int32_t first_tile = share.tile_begin + (team ? warp : 0);
-  const int32_t count = max(0, (share.tile_end - first_tile + step - 1) / step);
+  const int kv_head = blockIdx.x, group = p.group;
   uint8_t* ring = ring_bytes + warp * C::kWarpBytes;
-  auto blocks_of = [&](int32_t n) {  // of tiles n .. n + 31, one a lane
-    return range.block_of((first_tile + min(n + lane, count - 1) * step) * kTileTokens);
-  };
-  int32_t blocks = 0, next_blocks = count > 0 ? blocks_of(0) : 0;
+  KvStream<S, kHeadDim> stream(p, ring, warp, lane);
 
-  const int64_t token = share.token;
-  typename Tile::template Query<kRows> q;
-#pragma unroll
-  for (int h = 0; h < kHalves; ++h) {
-    const int head = g + h * 8;
-    const int64_t at = token * p.q_stride + (kv_head * group + head) * kHeadDim;
-#pragma unroll
-    for (int step = 0; step < Tile::kSteps; ++step) {
-#pragma unroll
-      for (int upper = 0; upper < 2; ++upper) {
-        q[step][h * 2 + upper] =
-            head < group ? load_query_pair<S>(p.q, at + Tile::q_dim(step, upper, t), p.is_bf16)
-                         : 0u;
-      }
-    }
+  int32_t entry = blockIdx.y * C::kWarps + warp;
+  DecodeShare share = load_share(p.shares + entry);
+  if (share.shares == 0 || share.chained) {
+    wait_for_previous();
+    return;
   }
-  const float k_scale = p.k_scale != nullptr ? p.k_scale[kv_head * p.scale_stride] : 1.f;
-  const float v_scale = p.v_scale != nullptr ? p.v_scale[kv_head * p.scale_stride] : 1.f;
-  const float scale_log2 = p.scale_log2 * k_scale;
+  auto out_of = [&](const DecodeShare& of) {
+    return of.token * p.out_stride + static_cast<int64_t>(kv_head) * group * kHeadDim;
+  };
+  for (;;) {                               // one share of a team, or all of a lone warp's
+    RowSums<S, kHeadDim, kRows> row = {};  // nothing of the last one lives through its merge
+    WarpTiles<C> tiles(share, warp);
+    stream.start(share);
+    int32_t used = 0, stage = 0;
+    // Turns below 0 only fill the ring, and up to `begin` with what this step does not write.
+    const int32_t begin = 1 - C::kStages + max(0, tiles.settled(share, C::kStages - 1));
+    for (int32_t turn = 1 - C::kStages;; ++turn) {
+      bool fresh = turn == begin;
+      if (turn >= 0 && used == tiles.count) {
+        if (share.team) break;
+        row.finish();
+#pragma unroll
+        for (int h = 0; h < kRows / 8; ++h) {
+          const int head = g + h * 8;
+          uint16_t* out = static_cast<uint16_t*>(p.out) + out_of(share) + head * kHeadDim;
+          if (head < group) Tile::store(out, row.o, h, 1.f / row.total[h], t, p.is_bf16);
+        }
+        if (share.next == 0) return;
+        share = load_share(p.shares + share.next);
+        tiles = WarpTiles<C>(share, warp);
+        used = 0;
+        fresh = true;
+      }
+      if (fresh) {
+        wait_for_previous();
+        let_next_start();
+        row.start(p, share.token, g, t);
+      }
+      const uint8_t* at = ring + stage * C::kStageBytes;
+      float s[2][4] = {};
+      if (turn >= 0) {
+        copy_wait<C::kStages - 2>();
+        __syncwarp();  // all lanes' copies of this stage have landed, and none reads the one before
+        Tile::template scores<kRows, kHeadDim <= 128 ? 2 : 1>(s, row.q, at, lane);
+      }
+      stream.copy_next();
+      if (turn < 0) continue;
+      row.add(s, at, at + Tile::kBytes, (tiles.first + used * tiles.step) * kTileTokens,
+              share.first_key, share.end_key, p.scale_log2, lane);
+      stage = stage + 1 == C::kStages ? 0 : stage + 1;
+      ++used;
+    }
+    copy_wait<0>();
+    __syncwarp();
 
-  float o[Tile::kColumns][4] = {};
-  float top[2] = {-CUDART_INF_F, -CUDART_INF_F}, total[2] = {0.f, 0.f};  // of rows g and g + 8
-  int stage = 0, fill_stage = 0;
-  for (int32_t n = 1 - C::kStages; n < count; ++n) {  // the first turns only fill the ring
-    const uint8_t* at = ring + stage * C::kStageBytes;
-    float s[2][4] = {};
-    if (n >= 0) {
-      copy_wait<C::kStages - 2>();
-      __syncwarp();  // all lanes' copies of this stage have landed, and none reads the one before
-      Tile::template scores<kRows, kHeadDim <= 128 ? 2 : 1>(s, q, at, lane);
-    }
-    const int32_t fill = n + C::kStages - 1;
-    if (fill < count) {
-      if (fill % kWarp == 0) {
-        blocks = next_blocks;
-        if (fill + kWarp < count) next_blocks = blocks_of(fill + kWarp);
-      }
-      const int32_t tile = first_tile + fill * step;
-      const int32_t block = __shfl_sync(kFullWarp, blocks, fill % kWarp);
-      uint8_t* to = ring + fill_stage * C::kStageBytes;
-      Tile::template copy<false>(to, p.k, range, tile, block, lane);
-      Tile::template copy<true>(to + Tile::kBytes, p.v, range, tile, block, lane);
-    }
-    copy_commit();
-    fill_stage = fill_stage + 1 == C::kStages ? 0 : fill_stage + 1;
-    if (n < 0) continue;
-    stage = stage + 1 == C::kStages ? 0 : stage + 1;
-    const int32_t tile = first_tile + n * step;
-    const int32_t key = tile * kTileTokens;
-    if (key + kTileTokens > range.end || key < range.first) {
+    // Merge of the team's warps. Each leaves its sums in its own ring.
+    row.finish();
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int32_t mine = key + i / 4 * 8 + t * 2 + i % 2;
-        if (mine >= range.end || mine < range.first) s[i / 4][i % 4] = -CUDART_INF_F;
+    for (int h = 0; h < kRows / 8; ++h) {
+      const int head = g + h * 8;
+      if (t == 0) {
+        warp_top[warp][head] = row.top[h];
+        warp_total[warp][head] = row.total[h];
       }
-    }
-#pragma unroll
-    for (int h = 0; h < kHalves; ++h) {
-      float best = fmaxf(fmaxf(s[0][h * 2], s[0][h * 2 + 1]), fmaxf(s[1][h * 2], s[1][h * 2 + 1]));
-      best = fmaxf(best, __shfl_xor_sync(kFullWarp, best, 1));
-      best = fmaxf(best, __shfl_xor_sync(kFullWarp, best, 2));
-      best = fmaxf(best, top[h]);  // finite: a tile of the range has a valid key
-      const float keep = fast_exp2((top[h] - best) * scale_log2);
-      top[h] = best;
-      total[h] *= keep;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float& x = s[i / 2][h * 2 + i % 2];
-        x = fast_exp2((x - best) * scale_log2);
-        total[h] += x;
-      }
+      float* dst = reinterpret_cast<float*>(ring) + head * C::kPitch;
 #pragma unroll
       for (int n = 0; n < Tile::kColumns; ++n) {
-        o[n][h * 2] *= keep;
-        o[n][h * 2 + 1] *= keep;
+        if constexpr (!Tile::kNarrow) {
+          *reinterpret_cast<float2*>(dst + n * 8 + t * 2) = {row.o[n][h * 2], row.o[n][h * 2 + 1]};
+        } else {
+          dst[Tile::out_dim(n, t * 2)] = row.o[n][h * 2];
+          dst[Tile::out_dim(n, t * 2 + 1)] = row.o[n][h * 2 + 1];
+        }
       }
     }
-    const uint32_t a[4] = {
-        pack2<T>(s[0][0], s[0][1]), kRows == 16 ? pack2<T>(s[0][2], s[0][3]) : 0u,
-        pack2<T>(s[1][0], s[1][1]), kRows == 16 ? pack2<T>(s[1][2], s[1][3]) : 0u};
-    Tile::accumulate(o, a, at + Tile::kBytes, lane);
-  }
-  let_next_start();  // what follows leaves the memory idle
-  copy_wait<0>();
-  __syncwarp();
-
-  // Merge of a team's warps. Each leaves its sums in its own ring.
-  __shared__ float warp_top[C::kWarps][kRows], warp_total[C::kWarps][kRows];
-#pragma unroll
-  for (int h = 0; h < kHalves; ++h) {
-    total[h] += __shfl_xor_sync(kFullWarp, total[h], 1);
-    total[h] += __shfl_xor_sync(kFullWarp, total[h], 2);
-    const int head = g + h * 8;
-    if (t == 0) {
-      warp_top[warp][head] = top[h];
-      warp_total[warp][head] = total[h];
-    }
-    float* dst = reinterpret_cast<float*>(ring) + head * C::kPitch;
-#pragma unroll
-    for (int n = 0; n < Tile::kColumns; ++n) {
-      if constexpr (!Tile::kNarrow) {
-        *reinterpret_cast<float2*>(dst + n * 8 + t * 2) = {o[n][h * 2], o[n][h * 2 + 1]};
-      } else {
-        dst[Tile::out_dim(n, t * 2)] = o[n][h * 2];
-        dst[Tile::out_dim(n, t * 2 + 1)] = o[n][h * 2 + 1];
-      }
-    }
-  }
-  if (team) {
     __syncthreads();
-  } else {
-    __syncwarp();
-  }
-  constexpr int kQuads = kHeadDim / 4;
-  const int64_t out_at = token * p.out_stride + static_cast<int64_t>(kv_head) * group * kHeadDim;
-  const int64_t slot = (static_cast<int64_t>(blockIdx.y) * kv_heads + kv_head) * group;
-  const int first_warp = team ? 0 : warp, end_warp = team ? C::kWarps : warp + 1;
+    constexpr int kQuads = kHeadDim / 4;
+    const int64_t out_at = out_of(share);
+    const int32_t block = entry / C::kWarps;
+    const int64_t slot = (static_cast<int64_t>(block) * gridDim.x + kv_head) * group;
 #pragma unroll 1
-  for (int i = team ? threadIdx.x : lane; i < group * kQuads; i += step * kWarp) {
-    const int head = i / kQuads;
-    float best = -CUDART_INF_F, sum = 0.f;
+    for (int i = threadIdx.x; i < group * kQuads; i += C::kThreads) {
+      const int head = i / kQuads;
+      float best = -CUDART_INF_F, sum = 0.f;
 #pragma unroll 1
-    for (int w = first_warp; w < end_warp; ++w) best = fmaxf(best, warp_top[w][head]);
-    float4 x = {0.f, 0.f, 0.f, 0.f};
+      for (int w = 0; w < C::kWarps; ++w) best = fmaxf(best, warp_top[w][head]);
+      float4 x = {0.f, 0.f, 0.f, 0.f};
 #pragma unroll 1
-    for (int w = first_warp; w < end_warp; ++w) {
-      const float factor = fast_exp2((warp_top[w][head] - best) * scale_log2);
-      const float* src = reinterpret_cast<const float*>(ring_bytes + w * C::kWarpBytes) +
-                         head * C::kPitch + i % kQuads * 4;
-      x = scaled_sum(x, factor, *reinterpret_cast<const float4*>(src));
-      sum += factor * warp_total[w][head];
+      for (int w = 0; w < C::kWarps; ++w) {
+        const float factor = fast_exp2((warp_top[w][head] - best) * p.scale_log2);
+        const float* src = reinterpret_cast<const float*>(ring_bytes + w * C::kWarpBytes) +
+                           head * C::kPitch + i % kQuads * 4;
+        x = scaled_sum(x, factor, *reinterpret_cast<const float4*>(src));
+        sum += factor * warp_total[w][head];
+      }
+      if (share.shares == 1) {
+        store_out<S>(p, out_at + i * 4, scaled_sum({0.f, 0.f, 0.f, 0.f}, 1.f / sum, x));
+      } else {
+        __stcg(reinterpret_cast<float4*>(p.partial_out) + slot * kQuads + i, x);
+        if (i % kQuads == 0) __stcg(p.partial_sums + slot + head, make_float2(best, sum));
+      }
     }
-    if (share.shares == 1) {
-      store_out<S>(p, out_at + i * 4, scaled_sum({0.f, 0.f, 0.f, 0.f}, v_scale / sum, x));
-    } else {
-      __stcg(reinterpret_cast<float4*>(p.partial_out) + slot * kQuads + i, x);
-      if (i % kQuads == 0) __stcg(p.partial_sums + slot + head, make_float2(best * k_scale, sum));
+    if (share.shares > 1) {
+      int32_t* ticket = p.tickets + static_cast<int64_t>(share.row) * gridDim.x + kv_head;
+      if (take_ticket(ticket, share.shares)) {
+        merge_shares<S, kHeadDim>(p, share, block, out_at, reinterpret_cast<float*>(ring_bytes));
+      }
     }
-  }
-  if (share.shares == 1) return;
-  int32_t* ticket = p.tickets + static_cast<int64_t>(share.row) * kv_heads + kv_head;
-  if (take_ticket(ticket, share.shares)) {
-    merge_shares<S, kHeadDim>(p, share, out_at, v_scale, reinterpret_cast<float*>(ring_bytes));
+    if (share.next == 0) return;
+    __syncthreads();  // the rings are free again
+    entry = share.next;
+    share = load_share(p.shares + entry);
+    if (share.shares == 0) return;  // a lone warp without a row
   }
 }
 
 template <typename S, int kHeadDim, int kRows>
 cudaError_t launch_rows(const DecodeArgs& args, dim3 grid, const Launch& launch) {
   using C = DecodeConfig<S, kHeadDim>;
-  // A row has at most one share more than there are spare blocks: room for a merge of that many.
-  const size_t shares = grid.y - args.rows + 1;
-  const size_t merge_bytes = (shares * args.group + 16) * sizeof(float) + (C::kThreads + 1) * 16;
+  const size_t merge_bytes =
+      (static_cast<size_t>(args.most_shares) * args.group + 16) * sizeof(float) +
+      (C::kThreads + 1) * 16;
   const size_t bytes = merge_bytes > C::kRingBytes ? merge_bytes : C::kRingBytes;
   return launch_kernel(decode_attention_kernel<S, kHeadDim, kRows>, {grid, C::kThreads, bytes},
                        launch, args);
@@ -261,14 +223,16 @@ cudaError_t choose_head_dim(int32_t head_dim, const DecodeArgs& args, dim3 grid,
 
 cudaError_t decode_attention(Half type, const DecodeAttentionParams& params, const Launch& launch) {
   const PagedKv& kv = params.kv;
-  if (params.rows < 0 || params.ctas < params.rows || kv.kv_heads <= 0 || kv.block_size <= 0 ||
-      params.heads % kv.kv_heads != 0 || params.heads / kv.kv_heads > 16 || params.heads <= 0 ||
-      params.ctas > 65535 || params.q_stride % 2 != 0 || params.out_stride % 4 != 0) {
+  const DecodeGrid& size = params.grid;
+  if (params.rows < 0 || size.blocks < params.rows || size.ctas <= 0 || kv.kv_heads <= 0 ||
+      kv.block_size <= 0 || params.heads % kv.kv_heads != 0 || params.heads / kv.kv_heads > 16 ||
+      params.heads <= 0 || size.ctas > 65535 || size.blocks > 65535 || params.q_stride % 2 != 0 ||
+      params.out_stride % 4 != 0) {
     return cudaErrorInvalidValue;
   }
   if (params.rows == 0) return cudaSuccess;
   float2* sums = static_cast<float2*>(params.partials);
-  const int64_t slots = static_cast<int64_t>(params.ctas) * params.heads;
+  const int64_t slots = static_cast<int64_t>(size.blocks) * params.heads;
   const DecodeArgs args = {
       .q = params.q,
       .k = kv.k,
@@ -276,22 +240,20 @@ cudaError_t decode_attention(Half type, const DecodeAttentionParams& params, con
       .out = params.out,
       .q_stride = params.q_stride,
       .out_stride = params.out_stride,
-      .k_scale = kv.type == KvType::kActivation ? nullptr : kv.k_scale,
-      .v_scale = kv.type == KvType::kActivation ? nullptr : kv.v_scale,
       .tables = kv.block_tables,
       .shares = params.shares,
       .tickets = params.tickets,
       .partial_sums = sums,
       .partial_out = reinterpret_cast<float*>(sums + (slots + 1) / 2 * 2),
       .block_size = Divisor::of(kv.block_size),
-      .rows = params.rows,
+      .block_bytes = static_cast<uint32_t>(kv.block_bytes),
       .group = params.heads / kv.kv_heads,
       .max_blocks = kv.max_blocks,
-      .scale_stride = kv.scale_stride,
+      .most_shares = size.blocks - params.rows + 1,  // one more than there are spare blocks
       .scale_log2 = params.scale * 1.44269504088896f,
       .is_bf16 = type == Half::kBF16,
   };
-  const dim3 grid(kv.kv_heads, params.ctas);
+  const dim3 grid(kv.kv_heads, size.ctas);
   switch (kv.type) {
     case KvType::kFloat8:
       return choose_head_dim<Float8>(kv.head_dim, args, grid, launch);

@@ -1,45 +1,13 @@
-// The decode kernel's configuration and arguments, and how the shares of a row become its output:
-// see attention_decode.cu. Device code of that file alone.
+// How the shares of a row become its output: see attention_decode.cu. Device code of that file
+// alone.
 #pragma once
 #include <math_constants.h>
 
-#include "attention_decode.h"
-#include "attention_tile.cuh"
+#include "attention_decode_args.cuh"
 
 namespace inferd::cuda {
 
 constexpr int kMergeUnroll = 8;
-constexpr int kOnChipBytes = 96 * 1024;  // the ring of a block, so that sm_89 holds one, sm_90 two
-
-template <typename S, int kHeadDim>
-struct DecodeConfig {
-  static constexpr int kStageBytes = 2 * KvTile<S, kHeadDim>::kBytes;
-  static constexpr int kWarps = decode_attention_warps(kHeadDim, sizeof(S) == 1);
-  static constexpr int kThreads = kWarps * kWarp;
-  static constexpr int kFit = kOnChipBytes / (kWarps * kStageBytes);
-  static constexpr int kStages = kFit < 6 ? kFit : 6;
-  static constexpr int kWarpBytes = kStages * kStageBytes;
-  static constexpr int kRingBytes = kWarps * kWarpBytes;
-  static constexpr int kPitch = kHeadDim + 8;  // floats of a row of the merge buffer
-  static_assert(kStages >= 2);
-  static_assert(16 * kPitch * 4 <= kWarpBytes);
-};
-
-struct DecodeArgs {
-  const void *q, *k, *v;
-  void* out;
-  int64_t q_stride, out_stride;
-  const float *k_scale, *v_scale;
-  const int32_t* tables;
-  const DecodeShare* shares;  // [gridDim.y, kWarps]
-  int32_t* tickets;           // [rows, kv_heads], zero between launches
-  float2* partial_sums;       // [gridDim.y, kv_heads, group]: maximum and denominator
-  float* partial_out;         // [gridDim.y, kv_heads, group, head_dim]
-  Divisor block_size;
-  int32_t rows, group, max_blocks, scale_stride;
-  float scale_log2;
-  bool is_bf16;
-};
 
 __device__ inline float4 scaled_sum(float4 sum, float factor, float4 x) {
   return {fmaf(factor, x.x, sum.x), fmaf(factor, x.y, sum.y), fmaf(factor, x.z, sum.z),
@@ -71,12 +39,13 @@ __device__ inline bool take_ticket(int32_t* ticket, int32_t shares) {
 }
 
 // The last block of a row and kv head adds up the shares, in their order whichever came last.
+// `block` is the plan's number of the share at hand.
 template <typename S, int kHeadDim>
-__device__ void merge_shares(const DecodeArgs& p, const DecodeShare& share, int64_t out_at,
-                             float v_scale, float* scratch) {
+__device__ void merge_shares(const DecodeArgs& p, const DecodeShare& share, int32_t block,
+                             int64_t out_at, float* scratch) {
   constexpr int kThreads = DecodeConfig<S, kHeadDim>::kThreads, kQuads = kHeadDim / 4;
   const int kv_heads = gridDim.x, kv_head = blockIdx.x, group = p.group, shares = share.shares;
-  const int64_t slot = static_cast<int64_t>(blockIdx.y - share.index) * kv_heads + kv_head;
+  const int64_t slot = static_cast<int64_t>(block - share.index) * kv_heads + kv_head;
   const int pitch = kv_heads * group;  // from a share to the next
   const float2* sums = p.partial_sums + slot * group;
   const float4* partial = reinterpret_cast<const float4*>(p.partial_out) + slot * group * kQuads;
@@ -101,7 +70,7 @@ __device__ void merge_shares(const DecodeArgs& p, const DecodeShare& share, int6
         total += factor * mine.y;
       }
       total = warp_sum(total);
-      if (lane == 0) inverse[h] = v_scale / total;
+      if (lane == 0) inverse[h] = 1.f / total;
     }
     __syncthreads();
   };
@@ -118,7 +87,7 @@ __device__ void merge_shares(const DecodeArgs& p, const DecodeShare& share, int6
     float4 x[kMergeUnroll];
 #pragma unroll
     for (int j = 0; j < kMergeUnroll; ++j) {
-      if (mine && first + j * parts < shares) x[j] = __ldcg(from);
+      x[j] = mine && first + j * parts < shares ? __ldcg(from) : float4{0.f, 0.f, 0.f, 0.f};
       from += parts * pitch * kQuads;
     }
     if (is_first) find_factors();  // while the first loads are under way

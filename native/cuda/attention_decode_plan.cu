@@ -1,18 +1,21 @@
 // 1. Cuts the rows of a decode step into shares of about equal length, one a thread block and kv
 //    head, from the lengths on the device: a captured step follows them without the host.
-// 2. tokens, slots, positions [rows] i32 in; shares [ctas, warps] out (see attention_decode.h).
+// 2. tokens, slots, positions [rows] i32 in; shares [blocks, warps] out (see attention_decode.h).
 // 3. One block; a thread a row. Long rows come first; when there are enough short ones, those
-//    share blocks, a warp each.
+//    share blocks, a warp each. No more thread blocks are started than run at a time: what is left
+//    follows in chains, of blocks for teams, of rows for lone warps.
 //
-//      shares:  | row 7, part 0 | row 7, part 1 | .. | row 2 | rows 0 1 3 4 | rows 5 6 - - | ..
+//      shares:  | row 7, part 0 | row 7, part 1 | .. | row 2 | rows 0 1 3 4 | rows 5 6 8 9 | ..
+//      thread block 0: part 0 of row 7, ...               ...then a warp each: 0 -> 5, 1 -> 6, ..
 //
 // 4. 64 bytes of shared memory, no more than 64 registers.
 // 5. Integers; the same shares for the same lengths.
 // 6. Up to 4096 rows and 65535 blocks, any architecture from sm_80; else cudaErrorInvalidValue.
-// 7. 3.5 us for 256 rows on an H200, bound by four round trips to L2; once a step and window
+// 7. 4.3 us for 256 rows on an H200, bound by five round trips to L2; once a step and window
 //    size.
 // 8. The work list on the device: FlashInfer's plan (Ye et al. 2025), made there by the host.
-// 9. A warp a row for the writing: 8.8 us for 256 rows (14 with 256 threads).
+// 9. A warp a row for the writing: 8.8 us for 256 rows (14 with 256 threads). All rows of an uneven
+//    batch in equally long chains of lone warps: attention 36.4 instead of 33.0 us at 140x200.
 #include <algorithm>
 
 #include "attention_decode.h"
@@ -25,10 +28,11 @@ namespace {
 constexpr int kTileTokens = 16;
 constexpr int kMinShareTiles = 8;  // a smaller share costs more in merging than it saves
 constexpr int kThreads = 512, kMaxRows = 4096;
-// Rows of up to kPackTiles tiles get a warp each instead of a block when there are enough of them:
-// one start-up latency then covers the whole row, not a few tiles of it.
-constexpr int kSharesPerSm = 2;
-constexpr int kPackTiles = 32, kPackRowsPerSm = 3;
+constexpr int kBlocksPerSm = 2;  // what the rings of sm_90 have room for
+// Rows of up to kPackTiles tiles, or little more than a warp's part of all, get a warp each instead
+// of a block when there are enough of them: a warp then reads one row after the other without a
+// stop, and nothing is to be merged.
+constexpr int kPackTiles = 32;
 
 __device__ inline int32_t first_key(int32_t position, int32_t window) {
   return window > 0 ? max(0, position + 1 - window) : 0;
@@ -63,15 +67,21 @@ __device__ inline uint32_t block_total(uint32_t x, uint32_t* below) {
   return total;
 }
 
+// How entries of one kind lead to others: what a warp or thread block does next.
+struct Chain {
+  int32_t step, end;  // entry e is followed by e + step, below end
+  int32_t first;      // entries from here on follow others
+};
+
 struct Row {
-  DecodeShare share;  // without its index and tiles
+  DecodeShare share;  // without its index, tiles and place in a chain
   int32_t begin;      // first entry
   int32_t copies;     // entries a share: one for each warp of a team
 };
 
 // Writes every step-th entry of a row.
-__device__ inline void write_entries(const DecodePlanParams& p, const Row& row, int first,
-                                     int step) {
+__device__ inline void write_entries(const DecodePlanParams& p, const Row& row, const Chain& chain,
+                                     int first, int step) {
   DecodeShare share = row.share;
   const int32_t start = share.first_key / kTileTokens;
   const uint32_t count = count_tiles_between(share.first_key, share.end_key);
@@ -80,16 +90,20 @@ __device__ inline void write_entries(const DecodePlanParams& p, const Row& row, 
     const uint32_t next = share.index + 1;
     share.tile_begin = start + static_cast<int32_t>(count * share.index / share.shares);
     share.tile_end = start + static_cast<int32_t>(count * next / share.shares);
-    p.shares[row.begin + i] = share;
+    const int32_t entry = row.begin + i;
+    share.next = entry + chain.step < chain.end ? entry + chain.step : 0;
+    share.chained = entry >= chain.first;
+    p.shares[entry] = share;
   }
 }
 
 // Each lane writes its own row, but the whole warp the rows of many shares.
-__device__ inline void write_shares(const DecodePlanParams& p, const Row& mine) {
-  constexpr int kAlone = 8;
+__device__ inline void write_shares(const DecodePlanParams& p, const Row& mine, const Chain& chain,
+                                    const Chain& team_chain) {
+  constexpr int kAlone = 8;  // lone warps' rows are one share
   const int lane = threadIdx.x % kWarp;
   unsigned many = __ballot_sync(kFullWarp, mine.share.shares * mine.copies > kAlone);
-  if (!(many >> lane & 1)) write_entries(p, mine, 0, 1);
+  if (!(many >> lane & 1)) write_entries(p, mine, chain, 0, 1);
   for (; many != 0; many &= many - 1) {
     const int from = __ffs(many) - 1;
     auto of = [&](int32_t value) { return __shfl_sync(kFullWarp, value, from); };
@@ -103,7 +117,7 @@ __device__ inline void write_shares(const DecodePlanParams& p, const Row& mine) 
     row.share.team = of(mine.share.team);
     row.begin = of(mine.begin);
     row.copies = of(mine.copies);
-    write_entries(p, row, lane, kWarp);
+    write_entries(p, row, team_chain, lane, kWarp);
   }
 }
 
@@ -111,88 +125,122 @@ __global__ void __launch_bounds__(kThreads)
     plan_decode_kernel(const __grid_constant__ DecodePlanParams p) {
   wait_for_previous();
   let_next_start();
-  uint32_t tiles = 0, short_rows = 0;
+  auto tiles_of = [&](int row) { return count_tiles(p.positions[row], p.window); };
+  uint32_t mine = 0;
+  for (int row = threadIdx.x; row < p.rows; row += kThreads) mine += tiles_of(row);
+  const int32_t total = static_cast<int32_t>(block_total(mine, nullptr));
+  const int32_t slots = p.resident * p.warps;  // warps a kv head
+  const int32_t fair = max(1, (total + slots - 1) / slots);
+  const int32_t pack_tiles = max(kPackTiles, fair + fair / 4);
+  mine = 0;
   for (int row = threadIdx.x; row < p.rows; row += kThreads) {
-    const int32_t mine = count_tiles(p.positions[row], p.window);
-    tiles += mine;
-    short_rows += mine > 0 && mine <= kPackTiles;
+    const int32_t tiles = tiles_of(row);
+    mine += tiles > 0 && tiles <= pack_tiles;
   }
-  const int32_t total = static_cast<int32_t>(block_total(tiles, nullptr));
-  short_rows = block_total(short_rows, nullptr);
-  const bool pack = short_rows * p.kv_heads >= kPackRowsPerSm * p.sm_count;
-  const int32_t spare = p.ctas - p.rows;
+  const bool pack = 2 * block_total(mine, nullptr) >= 3 * static_cast<uint32_t>(p.resident);
+  const int32_t spare = p.grid.blocks - p.rows;
   // Without spare blocks no row is cut: any share is long enough.
   int32_t share_tiles =
       spare > 0 ? max(kMinShareTiles, (total + spare - 1) / spare) : max(1, total);
   // When the rows alone fill the device, only those above the average are worth cutting.
-  if (4 * p.rows * p.kv_heads >= 3 * p.sm_count) share_tiles = max(share_tiles, total / p.rows);
+  if (8 * p.rows >= 3 * p.resident) share_tiles = max(share_tiles, total / p.rows);
   // Long rows come first: what starts late should be short.
-  auto is_long = [&](int32_t mine) { return pack ? mine > kPackTiles : 2 * mine >= share_tiles; };
+  auto is_long = [&](int32_t tiles) {
+    return pack ? tiles > pack_tiles : 2 * tiles >= share_tiles;
+  };
+  // Shares of a row, those of long rows in the low half: there are at most 65535.
+  auto shares_of = [&](int32_t tiles) {
+    return is_long(tiles) ? static_cast<uint32_t>(count_shares(tiles, share_tiles))
+                          : static_cast<uint32_t>(tiles > 0) << 16;
+  };
 
-  uint32_t long_end = 0;  // blocks of long rows
+  mine = 0;
+  uint32_t short_tiles = 0;
   for (int row = threadIdx.x; row < p.rows; row += kThreads) {
-    const int32_t mine = count_tiles(p.positions[row], p.window);
-    if (is_long(mine)) long_end += count_shares(mine, share_tiles);
+    const int32_t tiles = tiles_of(row);
+    mine += shares_of(tiles);
+    if (!is_long(tiles)) short_tiles += tiles;
   }
-  long_end = block_total(long_end, nullptr);
-  uint32_t long_at = 0, short_at = 0;
+  const uint32_t counts = block_total(mine, nullptr);
+  short_tiles = block_total(short_tiles, nullptr);
+  const int32_t long_blocks = counts & 0xffffu, short_rows = counts >> 16;
+  // Blocks of lone warps: enough for a fair part a warp, with about as many rows each. A few rows
+  // too many for that go to teams, which add less to the longest chain than a whole row would.
+  int32_t packed = 0, teams = short_rows;
+  if (pack) {
+    const int32_t part = fair * p.warps;
+    packed = min(max(1, (static_cast<int32_t>(short_tiles) + part - 1) / part), p.grid.ctas);
+    const int32_t left_over = short_rows % (packed * p.warps);
+    teams = left_over < short_rows && left_over <= p.resident ? left_over : 0;
+    const int32_t lone_rows = short_rows - teams;
+    const int32_t rounds = (lone_rows + packed * p.warps - 1) / (packed * p.warps);
+    packed = (lone_rows + rounds * p.warps - 1) / (rounds * p.warps);
+  }
+  const int32_t blocks = long_blocks + teams + packed;
+  const int32_t first_lone = (long_blocks + teams) * p.warps;
+  const int32_t used = first_lone + short_rows - teams;
+  const Chain team_chain = {p.grid.ctas * p.warps, blocks * p.warps, p.grid.ctas * p.warps};
+  const Chain lone_chain = {packed * p.warps, used,
+                            min(p.grid.ctas * p.warps, first_lone + packed * p.warps)};
+  uint32_t before = 0;
   for (int base = 0; base < p.rows; base += kThreads) {
     const int row = base + threadIdx.x;
     const bool exists = row < p.rows;
     const int32_t position = exists ? p.positions[row] : -1;
-    const int32_t count = count_tiles(position, p.window);
-    const bool is_short = !is_long(count), packed = pack && is_short;
-    const uint32_t shares = is_short ? count > 0 : count_shares(count, share_tiles);
-    uint32_t below;  // both kinds in one scan: there are at most 65535 shares
-    const uint32_t both = block_total(is_short ? shares << 16 : shares, &below);
-    const int32_t at = is_short ? short_at + (below >> 16) : long_at + (below & 0xffffu);
-    const Row mine = {
+    const int32_t tiles = count_tiles(position, p.window);
+    const bool is_short = !is_long(tiles);
+    const uint32_t shares = shares_of(tiles);
+    uint32_t below;
+    const uint32_t all = block_total(shares, &below);
+    below += before;
+    before += all;
+    const int32_t at = is_short ? below >> 16 : below & 0xffffu;
+    const bool lone = is_short && at >= teams;
+    const Row entries = {
         .share = {.token = exists && p.tokens != nullptr ? p.tokens[row] : row,
                   .slot = exists ? p.slots[row] : 0,
                   .row = row,
                   .index = 0,
-                  .shares = static_cast<int32_t>(shares),
+                  .shares = static_cast<int32_t>(is_short ? shares >> 16 : shares),
                   .first_key = first_key(position, p.window),
                   .end_key = position + 1,
                   .tile_begin = 0,
                   .tile_end = 0,
-                  .team = !packed,
-                  .reserved = {}},
-        .begin = packed ? static_cast<int32_t>(long_end) * p.warps + at
-                        : (is_short ? static_cast<int32_t>(long_end) + at : at) * p.warps,
-        .copies = packed ? 1 : p.warps};
-    write_shares(p, mine);
-    long_at += both & 0xffffu;
-    short_at += both >> 16;
+                  .team = !lone,
+                  .next = 0,
+                  .chained = 0},
+        .begin = lone ? first_lone + at - teams : (is_short ? long_blocks + at : at) * p.warps,
+        .copies = lone ? 1 : p.warps};
+    write_shares(p, entries, lone ? lone_chain : team_chain, team_chain);
   }
-  const int32_t used = long_end * p.warps + short_at * (pack ? 1 : p.warps);
-  for (int i = used + threadIdx.x; i < p.ctas * p.warps; i += kThreads) p.shares[i].shares = 0;
-}
-
-int32_t spare_ctas(int32_t kv_heads, int32_t sm_count) {
-  return std::max(1, kSharesPerSm * sm_count / kv_heads);
+  for (int i = used + threadIdx.x; i < p.grid.blocks * p.warps; i += kThreads) {
+    p.shares[i].shares = 0;
+  }
 }
 
 }  // namespace
 
-int32_t decode_attention_ctas(int32_t rows, int32_t kv_heads, int32_t max_context,
-                              int32_t sm_count) {
+int32_t decode_attention_resident(int32_t kv_heads, int32_t sm_count) {
+  return std::max(1, kBlocksPerSm * sm_count / kv_heads);
+}
+
+DecodeGrid decode_attention_grid(int32_t rows, int32_t max_context, int32_t resident) {
   // A row of t tiles never becomes more than max(1, t / kMinShareTiles + 1/2) shares.
   const int64_t tiles = (static_cast<int64_t>(max_context) + kTileTokens - 1) / kTileTokens;
   const int64_t useful =
       rows * std::max<int64_t>(0, (tiles + kMinShareTiles / 2) / kMinShareTiles - 1);
-  return rows + static_cast<int32_t>(std::min<int64_t>(useful, spare_ctas(kv_heads, sm_count)));
+  const int32_t blocks = rows + static_cast<int32_t>(std::min<int64_t>(useful, resident));
+  return {.blocks = blocks, .ctas = std::min(blocks, resident)};
 }
 
-size_t decode_attention_partial_bytes(int32_t max_rows, int32_t heads, int32_t kv_heads,
-                                      int32_t head_dim, int32_t sm_count) {
-  const size_t ctas = static_cast<size_t>(max_rows) + spare_ctas(kv_heads, sm_count);
-  return ctas * heads * (head_dim + 2) * sizeof(float);
+size_t decode_attention_partial_bytes(int32_t blocks, int32_t heads, int32_t head_dim) {
+  return (static_cast<size_t>(blocks) * heads + 1) * (head_dim + 2) * sizeof(float);
 }
 
 cudaError_t plan_decode_attention(const DecodePlanParams& params, const Launch& launch) {
-  if (params.rows < 0 || params.rows > kMaxRows || params.ctas < params.rows ||
-      params.ctas > 65535 || params.window < 0 || params.warps <= 0) {
+  if (params.rows < 0 || params.rows > kMaxRows || params.grid.blocks < params.rows ||
+      params.grid.blocks > 65535 || params.grid.ctas <= 0 || params.resident <= 0 ||
+      params.window < 0 || params.warps <= 0) {
     return cudaErrorInvalidValue;
   }
   if (params.rows == 0) return cudaSuccess;

@@ -12,20 +12,22 @@ namespace inferd::cuda {
 void CudaBackend::forget_batch() {
   row_plan_.batch = nullptr;
   token_slots_of_ = nullptr;
+  settled_ = false;
   for (DecodePlan& plan : decode_plans_) plan.window = -1;
 }
 
 PagedKv CudaBackend::paged(const KvLayer& kv, const SlotTables& t) const {
-  if (kv.dtype != info_.activation) {
+  if (kv.dtype != info_.activation && kv.dtype != DType::kF8 && kv.dtype != DType::kI8) {
     throw Error(ErrorCode::kUnsupported,
-                "The CUDA backend keeps keys and values in the type of the activations.");
+                "The CUDA backend keeps keys and values in the type of the activations, as fp8 or "
+                "as int8.");
   }
   return {.k = kv.k,
           .v = kv.v,
-          .type = KvType::kActivation,
-          .k_scale = nullptr,
-          .v_scale = nullptr,
-          .scale_stride = 0,
+          .type = kv.dtype == DType::kF8   ? KvType::kFloat8
+                  : kv.dtype == DType::kI8 ? KvType::kInt8
+                                           : KvType::kActivation,
+          .block_bytes = kv.block_bytes(),
           .block_tables = t.blocks,
           .max_blocks = t.max_blocks,
           .num_blocks = kv.num_blocks,
@@ -61,9 +63,7 @@ void CudaBackend::rope_and_cache(const QkvArgs& args, const SlotTables& t, const
                  .k_cache = kv.k,
                  .v_cache = kv.v,
                  .kv_type = cache.type,
-                 .k_scale = nullptr,
-                 .v_scale = nullptr,
-                 .scale_stride = 0,
+                 .block_bytes = cache.block_bytes,
                  .block_tables = t.blocks,
                  .token_slots = token_slots(batch),
                  .positions = batch.positions,
@@ -74,7 +74,7 @@ void CudaBackend::rope_and_cache(const QkvArgs& args, const SlotTables& t, const
                  .head_dim = kv.head_dim,
                  .rotary_dim = args.rope.rotary_dim,
                  .block_size = kv.block_size},
-                launch()),
+                launch_settled(settled_)),
         "rope_and_cache");
 }
 
@@ -132,8 +132,8 @@ const CudaBackend::RowPlan& CudaBackend::plan_rows(const StepBatch& batch, int32
 }
 
 // Layers of one window share a plan.
-const CudaBackend::DecodePlan& CudaBackend::plan_decode(const StepBatch& batch, int32_t window,
-                                                        const PagedKv& kv) {
+CudaBackend::DecodePlan& CudaBackend::plan_decode(const StepBatch& batch, int32_t window,
+                                                  const PagedKv& kv) {
   size_t free = 0;
   while (free + 1 < decode_plans_.size() && decode_plans_[free].window >= 0) {
     if (decode_plans_[free].window == window) return decode_plans_[free];
@@ -142,21 +142,22 @@ const CudaBackend::DecodePlan& CudaBackend::plan_decode(const StepBatch& batch, 
   DecodePlan& plan = decode_plans_[free];
   if (plan.window == window) return plan;
   plan.window = window;
-  plan.ctas =
-      decode_attention_ctas(row_plan_.decode_rows, kv.kv_heads, batch.max_context, sm_count_);
-  const int32_t warps = decode_attention_warps(kv.head_dim, false);
+  plan.settled = false;
+  const int32_t resident = decode_attention_resident(kv.kv_heads, sm_count_);
+  plan.grid = decode_attention_grid(row_plan_.decode_rows, batch.max_context, resident);
+  const int32_t warps = decode_attention_warps(kv.head_dim, kv.type != KvType::kActivation);
   check(plan_decode_attention(
             {.tokens = row_plan_.decode_tokens,
              .slots = row_plan_.decode_slots,
              .positions = row_plan_.decode_positions,
              .rows = row_plan_.decode_rows,
              .window = window,
-             .ctas = plan.ctas,
+             .grid = plan.grid,
              .warps = warps,
-             .kv_heads = kv.kv_heads,
-             .sm_count = sm_count_,
+             .resident = resident,
              .shares = static_cast<DecodeShare*>(plan.shares.get(
-                 static_cast<size_t>(plan.ctas * warps) * sizeof(DecodeShare), stream_.get()))},
+                 static_cast<size_t>(plan.grid.blocks * warps) * sizeof(DecodeShare),
+                 stream_.get()))},
             stream_.get()),
         "plan_decode_attention");
   return plan;
@@ -168,11 +169,12 @@ void CudaBackend::attention(const AttentionArgs& args, const SlotTables& t,
   plan_rows(batch, prefill_tile_tokens(args.heads, kv.kv_heads));
   if (row_plan_.num_tiles > 0) prefill_rows(args, kv, batch);
   if (row_plan_.decode_rows > 0) decode_rows(args, kv, batch);
+  settled_ = true;
 }
 
 void CudaBackend::decode_rows(const AttentionArgs& args, const PagedKv& kv,
                               const StepBatch& batch) {
-  const DecodePlan& plan = plan_decode(batch, args.window, kv);
+  DecodePlan& plan = plan_decode(batch, args.window, kv);
   const int32_t rows = row_plan_.decode_rows;
   check(decode_attention(
             half_,
@@ -183,16 +185,17 @@ void CudaBackend::decode_rows(const AttentionArgs& args, const PagedKv& kv,
              .kv = kv,
              .shares = static_cast<const DecodeShare*>(plan.shares.data()),
              .rows = rows,
-             .ctas = plan.ctas,
+             .grid = plan.grid,
              .heads = args.heads,
              .scale = args.scale,
              .tickets = static_cast<int32_t*>(tickets_.get(
                  static_cast<size_t>(rows * kv.kv_heads) * sizeof(int32_t), stream_.get())),
-             .partials = partials_.get(decode_attention_partial_bytes(rows, args.heads, kv.kv_heads,
-                                                                      kv.head_dim, sm_count_),
-                                       stream_.get())},
-            stream_.get()),
+             .partials = partials_.get(
+                 decode_attention_partial_bytes(plan.grid.blocks, args.heads, kv.head_dim),
+                 stream_.get())},
+            launch_settled(plan.settled)),
         "decode attention");
+  plan.settled = true;
 }
 
 void CudaBackend::prefill_rows(const AttentionArgs& args, const PagedKv& kv,

@@ -1,14 +1,14 @@
 // 1. out[token, head] = softmax(scale * q . K^T) V, causal, over all keys of the token's
 //    sequence up to its own: earlier chunks, cached prefix and this chunk alike come from the
 //    paged cache.
-// 2. q [tokens, .. heads * head_dim] and out f16/bf16; caches [blocks, kv_heads, block_size,
-//    head_dim] of the same type, e4m3 or int8; tiles and the rest as in attention_prefill.h.
+// 2. q [tokens, .. heads * head_dim] and out f16/bf16; caches as in paged_kv.h, of the same type,
+//    e4m3, or int8 with a scale a row; tiles and the rest as in attention_prefill.h.
 // 3. grid kv_heads x tiles, 8 warps. A tile's 128 rows are its tokens times the heads of the kv
 //    head (row = token * group + head), so that a short chunk fills its rows and keys are read
 //    once for the group; a warp owns 16 rows and visits all keys in turns of 64 (32 at head_dim
 //    256).
-// 4. Two stages of keys and values by cp.async: 64 KB (head_dim 128). q in registers; 226
-//    registers, at head_dim 256 255 and 16 words spilled.
+// 4. Two stages of keys and values by cp.async: 64 KB (head_dim 128). q in registers; up to 222
+//    registers, at head_dim 256 255 and up to 8 words spilled.
 // 5. f32 scores and sums; probabilities rounded to the type of the mma; 8-bit caches widened
 //    exactly to f16, and so is q. Relative error against float64: bf16 2.1e-3, f16 2.5e-4.
 //    Deterministic.
@@ -17,7 +17,8 @@
 // 7. 4 * head_dim * heads flops a (query, key) pair, bound by the mma. H200, 32/8 heads of 128,
 //    bf16, causal, TFLOP/s: 128x128 67, 16x1024 203, 4x4096 260, 1x16384 275, 1x65536 295;
 //    head_dim 64 at 16384: 230; 256: 257. There the Hopper kernel takes over for head_dim 64 and
-//    128.
+//    128, but not for 8-bit caches, which stay here: e4m3 128x128 33, 16x1024 133, 1x16384 234;
+//    int8 31, 102, 149.
 // 8. FlashAttention-2 (Dao 2023); packed heads as in FlashAttention-3's pack_gqa.
 // 9. Nothing else was tried: on the H200 this is the fallback.
 #include <math_constants.h>
@@ -46,11 +47,11 @@ struct Args {
   const void *q, *k, *v;
   void* out;
   int64_t q_stride, out_stride;
-  const float *k_scale, *v_scale;
   const int32_t* tables;
   const PrefillTile* tiles;
   Divisor block_size;
-  int32_t group, max_blocks, window, scale_stride;
+  uint32_t block_bytes;
+  int32_t group, max_blocks, window;
   float scale_log2;
   bool is_bf16;
 };
@@ -70,6 +71,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int32_t first = p.window > 0 ? max(0, tile.first_position + 1 - p.window) : 0;
   const KvRange range = {p.tables + static_cast<int64_t>(tile.slot) * p.max_blocks,
                          p.block_size,
+                         p.block_bytes,
                          kv_head,
                          kv_heads,
                          first,
@@ -81,12 +83,12 @@ __global__ void __launch_bounds__(kThreads, 1)
       uint8_t* stage = stages + (turn & 1) * C::kStageBytes;
       for (int job = warp; job < 2 * C::kKeyTiles; job += kWarps) {  // keys, then values
         const int32_t key_tile = turn * C::kKeyTiles + job % C::kKeyTiles;
-        const int32_t block = range.block_of(key_tile * kTileTokens);
+        const int32_t block = *range.entry_of(key_tile * kTileTokens);
         uint8_t* dst = stage + job * Tile::kBytes;
         if (job < C::kKeyTiles) {
-          Tile::template copy<false>(dst, p.k, range, key_tile, block, lane);
+          Tile::template copy<false>(dst, p.k, range, key_tile, block, lane, copy16_async);
         } else {
-          Tile::template copy<true>(dst, p.v, range, key_tile, block, lane);
+          Tile::template copy<true>(dst, p.v, range, key_tile, block, lane, copy16_async);
         }
       }
     }
@@ -117,11 +119,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   const int32_t warp_first = tile.first_position + warp * 16 / group;
   const int32_t warp_last = tile.first_position + (warp * 16 + 15) / group;
-  const float k_scale = p.k_scale != nullptr ? p.k_scale[kv_head * p.scale_stride] : 1.f;
-  const float v_scale = p.v_scale != nullptr ? p.v_scale[kv_head * p.scale_stride] : 1.f;
-  const float scale_log2 = p.scale_log2 * k_scale;
 
   float o[Tile::kColumns][4] = {};
+  ValueUnit unit;
   float top[2] = {-CUDART_INF_F, -CUDART_INF_F}, total[2] = {0.f, 0.f};  // of rows g and g + 8
   for (int32_t turn = turn_begin; turn < turn_end; ++turn) {
     issue(turn + 1);
@@ -134,6 +134,14 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int j = 0; j < C::kKeyTiles; ++j) {
       Tile::template scores<16>(*reinterpret_cast<float(*)[2][4]>(&s[j * 2]), q,
                                 stage + j * Tile::kBytes, lane);
+      if constexpr (Tile::kScaled) {
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+          const float2 scale = Tile::scales(stage + j * Tile::kBytes, n, t);
+#pragma unroll
+          for (int e = 0; e < 4; ++e) s[j * 2 + n][e] *= e % 2 == 0 ? scale.x : scale.y;
+        }
+      }
     }
     if (key + C::kKeys > warp_first + 1 || (p.window > 0 && key <= warp_last - p.window)) {
 #pragma unroll
@@ -144,6 +152,21 @@ __global__ void __launch_bounds__(kThreads, 1)
         }
       }
     }
+    // The scale of a value of column n of key tile j, this lane's first (e = 0) or second.
+    auto value_scale = [&](int j, int n, int e) {
+      const int32_t mine = key + j * kTileTokens + n * 8 + t * 2 + e;
+      const float2 pair = Tile::scales(stage + (C::kKeyTiles + j) * Tile::kBytes, n, t);
+      return mine >= first && mine < end ? (e == 0 ? pair.x : pair.y) : 0.f;
+    };
+    float shrink = 1.f;
+    if constexpr (Tile::kScaled) {
+      float most = 0.f;
+#pragma unroll
+      for (int i = 0; i < 4 * C::kKeyTiles; ++i) {
+        most = fmaxf(most, value_scale(i / 4, i / 2 % 2, i % 2));
+      }
+      shrink = unit.grow(most);
+    }
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float best = top[h];
@@ -153,8 +176,8 @@ __global__ void __launch_bounds__(kThreads, 1)
       }
       best = fmaxf(best, __shfl_xor_sync(kFullWarp, best, 1));
       best = fmaxf(best, __shfl_xor_sync(kFullWarp, best, 2));
-      const float base = best == -CUDART_INF_F ? 0.f : best * scale_log2;  // no key seen so far
-      const float keep = fast_exp2(top[h] * scale_log2 - base);
+      const float base = best == -CUDART_INF_F ? 0.f : best * p.scale_log2;  // no key seen so far
+      const float keep = fast_exp2(top[h] * p.scale_log2 - base);
       top[h] = best;
       total[h] *= keep;
 #pragma unroll
@@ -162,18 +185,24 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& x = s[n][h * 2 + e];
-          x = fast_exp2(fmaf(x, scale_log2, -base));
+          x = fast_exp2(fmaf(x, p.scale_log2, -base));
           total[h] += x;
         }
       }
 #pragma unroll
       for (int n = 0; n < Tile::kColumns; ++n) {
-        o[n][h * 2] *= keep;
-        o[n][h * 2 + 1] *= keep;
+        o[n][h * 2] *= keep * shrink;
+        o[n][h * 2 + 1] *= keep * shrink;
       }
     }
 #pragma unroll
     for (int j = 0; j < C::kKeyTiles; ++j) {
+      if constexpr (Tile::kScaled) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          s[j * 2 + i / 4][i % 4] *= value_scale(j, i / 4, i % 2) * unit.inverse;
+        }
+      }
       const uint32_t a[4] = {pack2<T>(s[j * 2][0], s[j * 2][1]), pack2<T>(s[j * 2][2], s[j * 2][3]),
                              pack2<T>(s[j * 2 + 1][0], s[j * 2 + 1][1]),
                              pack2<T>(s[j * 2 + 1][2], s[j * 2 + 1][3])};
@@ -187,23 +216,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     total[h] += __shfl_xor_sync(kFullWarp, total[h], 1);
     total[h] += __shfl_xor_sync(kFullWarp, total[h], 2);
     if (token[h] >= tile.count) continue;
-    const float factor = v_scale / total[h];
+    const float factor = (Tile::kScaled ? unit.value : 1.f) / total[h];
     uint16_t* out = static_cast<uint16_t*>(p.out) + (tile.first_token + token[h]) * p.out_stride +
                     head[h] * kHeadDim;
-    if constexpr (!Tile::kNarrow) {
-#pragma unroll
-      for (int n = 0; n < Tile::kColumns; ++n) {
-        *reinterpret_cast<uint32_t*>(out + n * 8 + t * 2) =
-            pack_output<S>(o[n][h * 2] * factor, o[n][h * 2 + 1] * factor, p.is_bf16);
-      }
-    } else {  // columns n and n + 1 are neighbouring dims
-#pragma unroll
-      for (int i = 0; i < Tile::kColumns; ++i) {
-        const int n = i / 2 * 2, e = i % 2;
-        *reinterpret_cast<uint32_t*>(out + Tile::out_dim(n, t * 2 + e)) =
-            pack_output<S>(o[n][h * 2 + e] * factor, o[n + 1][h * 2 + e] * factor, p.is_bf16);
-      }
-    }
+    Tile::store(out, o, h, factor, t, p.is_bf16);
   }
 }
 
@@ -275,15 +291,13 @@ cudaError_t prefill_attention(Half type, const PrefillAttentionParams& params,
       .out = params.out,
       .q_stride = params.q_stride,
       .out_stride = params.out_stride,
-      .k_scale = kv.type == KvType::kActivation ? nullptr : kv.k_scale,
-      .v_scale = kv.type == KvType::kActivation ? nullptr : kv.v_scale,
       .tables = kv.block_tables,
       .tiles = params.tiles,
       .block_size = Divisor::of(kv.block_size),
+      .block_bytes = static_cast<uint32_t>(kv.block_bytes),
       .group = params.heads / kv.kv_heads,
       .max_blocks = kv.max_blocks,
       .window = params.window,
-      .scale_stride = kv.scale_stride,
       .scale_log2 = params.scale * 1.44269504088896f,
       .is_bf16 = type == Half::kBF16,
   };

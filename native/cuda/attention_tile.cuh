@@ -2,14 +2,16 @@
 // to shared memory and feeds them to mma.m16n8k16. Used by both mma attention kernels.
 //
 //   shared tile:  [16 tokens][head_dim] of the cache type S, 16-byte pieces of a row permuted by
-//                 swizzle() so that neither the copies nor the fragment reads meet in a bank.
+//                 swizzle() so that neither the copies nor the fragment reads meet in a bank;
+//                 then, of int8, the 16 scales of its rows.
 //   scores():     s[16 query rows][16 keys] += q . k       rows g, g + 8; keys n * 8 + 2t, 2t + 1
 //   accumulate(): o[16 query rows][head_dim] += p . v      column of o[n][e]: out_dim(n, 2t + e %
 //   2)
 //
 // 16-bit types load fragments with ldmatrix. 8-bit types are widened to f16 in registers, which is
 // exact for e4m3 and int8; the dims of a lane's words are then contiguous in memory, and q_dim()
-// and out_dim() say which dim a fragment element stands for.
+// and out_dim() say which dim a fragment element stands for. Scales are left to the caller: a key's
+// multiplies its score, a value's the probability.
 #pragma once
 #include "mma.cuh"
 #include "paged_kv.h"
@@ -33,17 +35,22 @@ using MmaType = std::conditional_t<sizeof(S) == 1, __half, S>;
 struct KvRange {
   const int32_t* table;
   Divisor block_size;
+  uint32_t block_bytes;
   int32_t kv_head, kv_heads, first, end;
 
-  __device__ int32_t block_of(int32_t token) const {
-    return table[block_size.divide(min(max(token, first), end - 1))];
+  // Where the table names the block of `token`.
+  __device__ const int32_t* entry_of(int32_t token) const {
+    return table + block_size.divide(min(max(token, first), end - 1));
   }
-  // Row of `token` in a cache seen as [num_blocks * kv_heads * block_size, head_dim].
-  __device__ int64_t row(int32_t token, int32_t block) const {
+  __device__ int64_t block_at(int32_t block) const {
+    return static_cast<int64_t>(block) * block_bytes;
+  }
+  // Row of `token` in its block, seen as [kv_heads * block_size, head_dim].
+  __device__ int32_t row(int32_t token) const {
     const int32_t size = static_cast<int32_t>(block_size.value);
-    return (static_cast<int64_t>(block) * kv_heads + kv_head) * size +
-           (token - block_size.divide(token) * size);
+    return kv_head * size + token - block_size.divide(token) * size;
   }
+  __device__ int32_t rows() const { return kv_heads * static_cast<int32_t>(block_size.value); }
 };
 
 // Two e4m3 bytes (bits 0..15 of `pair`) as two f16.
@@ -78,13 +85,55 @@ __device__ inline uint32_t widen(uint32_t pair) {
   }
 }
 
+// Two neighbouring query values as the mma's type. A 16-bit cache has the queries' own type; before
+// an 8-bit one bf16 queries become f16, clamped to its range.
+template <typename S>
+__device__ inline uint32_t load_query_pair(const void* q, int64_t at, bool is_bf16) {
+  const uint32_t raw = *reinterpret_cast<const uint32_t*>(static_cast<const uint16_t*>(q) + at);
+  if constexpr (sizeof(S) == 1) {
+    if (is_bf16) {
+      constexpr float kMax = 65504.f;
+      const float2 f = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(raw));
+      return pack2<__half>(fminf(fmaxf(f.x, -kMax), kMax), fminf(fmaxf(f.y, -kMax), kMax));
+    }
+  }
+  return raw;
+}
+template <typename S>
+__device__ inline uint32_t pack_output(float low, float high, bool is_bf16) {
+  if constexpr (sizeof(S) == 1) {
+    return is_bf16 ? pack2<__nv_bfloat16>(low, high) : pack2<__half>(low, high);
+  } else {
+    return pack2<S>(low, high);
+  }
+}
+
+// What a warp's sums of scaled values are multiples of: the largest scale so far. Probabilities
+// times scales are then at most 1, as without scales, and keep their bits in f16.
+struct ValueUnit {
+  float value = 0.f, inverse = 0.f;
+
+  // Takes in a lane's largest scale of the tile at hand; the sums are to be multiplied by the
+  // result. The four lanes of a quad have all columns.
+  __device__ float grow(float most) {
+    most = fmaxf(most, __shfl_xor_sync(kFullWarp, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(kFullWarp, most, 2));
+    const float before = value;
+    value = fmaxf(value, most);
+    inverse = value > 1e-30f ? __frcp_rn(value) : 0.f;
+    return before * inverse;
+  }
+};
+
 template <typename S, int kHeadDim>
 struct KvTile {
   using T = MmaType<S>;
   static constexpr bool kNarrow = sizeof(S) == 1;
   static constexpr int kRowBytes = kHeadDim * static_cast<int>(sizeof(S));
   static constexpr int kPieces = kRowBytes / 16;  // of a row
-  static constexpr int kBytes = kTileTokens * kRowBytes;
+  static constexpr bool kScaled = std::is_same_v<S, Int8>;
+  static constexpr int kDataBytes = kTileTokens * kRowBytes;
+  static constexpr int kBytes = kDataBytes + (kScaled ? kTileTokens * 4 : 0);
   static constexpr int kSteps = kHeadDim / 16;   // mma steps over the dims of q . k
   static constexpr int kColumns = kHeadDim / 8;  // mma tiles over the dims of p . v
   static_assert(kHeadDim % 32 == 0 && kTileTokens * kPieces % kWarp == 0);
@@ -102,10 +151,11 @@ struct KvTile {
     }
   }
 
-  // One warp starts the copy of `tile`; `block` is range.block_of(tile * 16).
-  template <bool kValues>
+  // One warp starts the copy of `tile`; `block` is that of the tile's first token. copy16(to, from)
+  // starts that of 16 bytes of a whole tile.
+  template <bool kValues, typename Copy16>
   __device__ static void copy(uint8_t* dst, const void* cache, const KvRange& range, int32_t tile,
-                              int32_t block, int lane) {
+                              int32_t block, int lane, const Copy16& copy16) {
     constexpr int kTurns = kTileTokens * kPieces / kWarp;
     if (range.block_size.value % kTileTokens != 0) {
       gather<kValues>(dst, cache, range, tile, lane);
@@ -113,14 +163,18 @@ struct KvTile {
     }
     const int32_t token = tile * kTileTokens;  // the tile lies in one block
     const int32_t begin = range.first - token, end = range.end - token;
-    const uint8_t* source =
-        static_cast<const uint8_t*>(cache) + range.row(token, block) * kRowBytes + lane * 16;
+    const uint8_t* base = static_cast<const uint8_t*>(cache) + range.block_at(block);
+    const int32_t first_row = range.row(token);
+    const uint8_t* source = base + first_row * kRowBytes + lane * 16;
+    if (kScaled && lane < kTileTokens / 4) {  // those of rows out of the range mean nothing
+      copy16_async(dst + kDataBytes + lane * 16,
+                   base + range.rows() * kRowBytes + first_row * 4 + lane * 16);
+    }
     if (begin <= 0 && end >= kTileTokens) {
 #pragma unroll
       for (int i = 0; i < kTurns; ++i) {
         const int at = i * kWarp + lane, row = at / kPieces, piece = at % kPieces;
-        copy16_async(dst + row * kRowBytes + swizzle<kValues>(row, piece) * 16,
-                     source + i * kWarp * 16);
+        copy16(dst + row * kRowBytes + swizzle<kValues>(row, piece) * 16, source + i * kWarp * 16);
       }
     } else {
 #pragma unroll
@@ -142,11 +196,20 @@ struct KvTile {
       const int row = at / kPieces, piece = at % kPieces;
       const int32_t token = tile * kTileTokens + row;
       const int32_t known = min(max(token, range.first), range.end - 1);
-      const uint8_t* source = static_cast<const uint8_t*>(cache) +
-                              range.row(known, range.block_of(known)) * kRowBytes + piece * 16;
-      copy16_async_or_zero(dst + row * kRowBytes + swizzle<kValues>(row, piece) * 16, source,
-                           token == known);
+      const uint8_t* base =
+          static_cast<const uint8_t*>(cache) + range.block_at(__ldcg(range.entry_of(known)));
+      copy16_async_or_zero(dst + row * kRowBytes + swizzle<kValues>(row, piece) * 16,
+                           base + range.row(known) * kRowBytes + piece * 16, token == known);
+      if (kScaled && piece == 0) {
+        *reinterpret_cast<float*>(dst + kDataBytes + row * 4) = __ldcg(
+            reinterpret_cast<const float*>(base + range.rows() * kRowBytes) + range.row(known));
+      }
     }
+  }
+
+  // Scales of this lane's columns n * 8 + 2t and n * 8 + 2t + 1.
+  __device__ static float2 scales(const uint8_t* tile, int n, int t) {
+    return *reinterpret_cast<const float2*>(tile + kDataBytes + (n * 8 + t * 2) * 4);
   }
 
   // First of the two neighbouring dims in a0/a1 (upper = 0) or a2/a3 (upper = 1) of q step `step`.
@@ -246,6 +309,25 @@ struct KvTile {
     }
   }
 
+  // Output row g (h = 0) or g + 8 (h = 1) of this lane's quad, times `factor`.
+  __device__ static void store(uint16_t* out, const float (&o)[kColumns][4], int h, float factor,
+                               int t, bool is_bf16) {
+    if constexpr (!kNarrow) {
+#pragma unroll
+      for (int n = 0; n < kColumns; ++n) {
+        *reinterpret_cast<uint32_t*>(out + n * 8 + t * 2) =
+            pack_output<S>(o[n][h * 2] * factor, o[n][h * 2 + 1] * factor, is_bf16);
+      }
+    } else {  // columns n and n + 1 are neighbouring dims
+#pragma unroll
+      for (int i = 0; i < kColumns; ++i) {
+        const int n = i / 2 * 2, e = i % 2;
+        *reinterpret_cast<uint32_t*>(out + out_dim(n, t * 2 + e)) =
+            pack_output<S>(o[n][h * 2 + e] * factor, o[n + 1][h * 2 + e] * factor, is_bf16);
+      }
+    }
+  }
+
  private:
   // Row r of this lane's four B rows (2t, 2t+1, 2t+8, 2t+9), its `width` bytes from dim `first` on.
   __device__ static const uint8_t* value_bytes(const uint8_t* v, int r, int first, int width,
@@ -264,28 +346,5 @@ struct KvTile {
     mma16816<T>(o[3], p[0], p[1], p[2], p[3], widen<S>(upper1 >> 16), widen<S>(lower1 >> 16));
   }
 };
-
-// Two neighbouring query values as the mma's type. A 16-bit cache has the queries' own type; before
-// an 8-bit one bf16 queries become f16, clamped to its range.
-template <typename S>
-__device__ inline uint32_t load_query_pair(const void* q, int64_t at, bool is_bf16) {
-  const uint32_t raw = *reinterpret_cast<const uint32_t*>(static_cast<const uint16_t*>(q) + at);
-  if constexpr (sizeof(S) == 1) {
-    if (is_bf16) {
-      constexpr float kMax = 65504.f;
-      const float2 f = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(raw));
-      return pack2<__half>(fminf(fmaxf(f.x, -kMax), kMax), fminf(fmaxf(f.y, -kMax), kMax));
-    }
-  }
-  return raw;
-}
-template <typename S>
-__device__ inline uint32_t pack_output(float low, float high, bool is_bf16) {
-  if constexpr (sizeof(S) == 1) {
-    return is_bf16 ? pack2<__nv_bfloat16>(low, high) : pack2<__half>(low, high);
-  } else {
-    return pack2<S>(low, high);
-  }
-}
 
 }  // namespace inferd::cuda

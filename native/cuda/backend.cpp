@@ -124,7 +124,8 @@ CudaBackend::CudaBackend(const CudaOptions& options)
            .free_bytes = 0,
            .host_memory = false,
            .max_head_dim = 256,
-           .graphs = true};
+           .graphs = true,
+           .narrow_kv = true};
   stream_ = make_stream();
   for (StepSlot& slot : slots_) {
     slot.begin = make_event(true);
@@ -220,12 +221,12 @@ int64_t CudaBackend::reserve_steps(const StepShape& s) {
   token_slots_.get(static_cast<size_t>(s.max_tokens) * sizeof(int32_t), stream_.get());
   tickets_.get(static_cast<size_t>(s.max_rows) * static_cast<size_t>(s.kv_heads) * sizeof(int32_t),
                stream_.get());
-  partials_.get(
-      decode_attention_partial_bytes(s.max_rows, s.heads, s.kv_heads, s.head_dim, sm_count_),
-      stream_.get());
-  const int32_t ctas = decode_attention_ctas(s.max_rows, s.kv_heads, s.max_context, sm_count_);
+  const int32_t blocks = decode_attention_grid(s.max_rows, s.max_context,
+                                               decode_attention_resident(s.kv_heads, sm_count_))
+                             .blocks;
+  partials_.get(decode_attention_partial_bytes(blocks, s.heads, s.head_dim), stream_.get());
   for (DecodePlan& plan : decode_plans_)
-    plan.shares.get(static_cast<size_t>(ctas) * 4 * sizeof(DecodeShare), stream_.get());
+    plan.shares.get(static_cast<size_t>(blocks) * 4 * sizeof(DecodeShare), stream_.get());
   tile_counters_.get(2 * sizeof(int32_t), stream_.get());
   sampler_scratch(s.vocab_size, s.max_logit_rows);
   for (StepSlot& slot : slots_) slot.staging.reserve(kPlanBytes + static_cast<size_t>(lists));

@@ -114,7 +114,9 @@ class CudaBackend final : public Backend {
   };
   // A plan_decode_attention that was enqueued for the batch in hand.
   struct DecodePlan {
-    int32_t window = -1, ctas = 0;
+    int32_t window = -1;
+    bool settled = false;  // attention has run since: see launch.cuh
+    DecodeGrid grid{};
     Scratch shares;
   };
   static constexpr size_t kDecodePlans = 4;
@@ -128,11 +130,13 @@ class CudaBackend final : public Backend {
                 const PackedWeight& weight, const float* bias);
   GemmArgs product(LinearUse use, const Tensor& out, const Tensor* scratch, const Tensor& x,
                    const PackedWeight& weight, const float* bias);
+  // Of kernels that read before their wait what this step wrote: early once it is settled.
+  Launch launch_settled(bool settled) const { return {stream_.get(), settled && major_ >= 9}; }
   const void* bias_of(const PackedWeight& weight, const float* bias, DType result);
   const int32_t* token_slots(const StepBatch& batch);
   void forget_batch();
   const RowPlan& plan_rows(const StepBatch& batch, int32_t tile_tokens);
-  const DecodePlan& plan_decode(const StepBatch& batch, int32_t window, const PagedKv& kv);
+  DecodePlan& plan_decode(const StepBatch& batch, int32_t window, const PagedKv& kv);
   void decode_rows(const AttentionArgs& args, const PagedKv& kv, const StepBatch& batch);
   void prefill_rows(const AttentionArgs& args, const PagedKv& kv, const StepBatch& batch);
   PagedKv paged(const KvLayer& kv, const SlotTables& t) const;
@@ -163,6 +167,7 @@ class CudaBackend final : public Backend {
   std::vector<int32_t> plan_index_;
   Scratch plan_words_, block_copies_, row_lists_, token_slots_, tickets_, partials_, sampler_,
       tile_counters_, read_result_;
+  bool settled_ = false;  // attention has run since the batch was gathered: see launch.cuh
   const void* token_slots_of_ = nullptr;                // StepBatch::rows they were made for
   std::map<const void*, KvTensorMaps> kv_maps_;         // by KvLayer::k
   std::map<const float*, DeviceMemory> narrow_biases_;  // by the f32 bias

@@ -3,7 +3,12 @@
 // Early start (programmatic dependent launch, compute capability 9.0 and later): a kernel may begin
 // while the kernel before it on the stream still runs, once all blocks of that one have begun and
 // called let_next_start(), or ended. Rules that keep this safe in any chain:
-//  - before wait_for_previous() a kernel touches only memory that no kernel writes (weights);
+//  - before wait_for_previous() a kernel touches only memory that no kernel writes (weights), or
+//    that is settled: written before a kernel that calls let_next_start() only after its own wait.
+//    Whatever starts after such a kernel knows that all before it is complete. Attention is one,
+//    so that from the second layer on, the step's tables and the keys of earlier steps are settled.
+//    They are read past L1 (ld.cg, cp.async.cg), and the first launch of a step that reads them so
+//    starts plainly;
 //  - every block calls wait_for_previous(), so that the end of a kernel also means the end of all
 //    before it. let_next_start() then may come at any time, best at once: what follows fetches its
 //    weights in the tail of what goes before;

@@ -66,7 +66,19 @@ __device__ inline void copy16_async(void* shared, const void* global) {
                "l"(global)
                : "memory");
 }
-// As above; with `keep` false writes zeros and reads nothing.
+// As above for what is read once: it leaves L2 before other data does.
+__device__ inline uint64_t read_once_policy() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ inline void copy16_async_once(void* shared, const void* global, uint64_t policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2;" ::"r"(
+                   shared_address(shared)),
+               "l"(global), "l"(policy)
+               : "memory");
+}
+// As copy16_async; with `keep` false writes zeros and reads nothing.
 __device__ inline void copy16_async_or_zero(void* shared, const void* global, bool keep) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
                "l"(global), "r"(keep ? 16 : 0)

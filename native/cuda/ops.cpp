@@ -90,8 +90,7 @@ void CudaBackend::copy_blocks(std::span<const KvLayer> layers, const BlockCopy* 
   check(
       cuda::copy_blocks({.bases = reinterpret_cast<void* const*>(device),
                          .num_bases = static_cast<int32_t>(2 * layers.size()),
-                         .block_bytes = int64_t{kv.kv_heads} * kv.block_size * kv.head_dim *
-                                        dtype_bytes(kv.dtype)},
+                         .block_bytes = kv.block_bytes()},
                         reinterpret_cast<const BlockCopy*>(device + base_bytes), n, stream_.get()),
       "copy_blocks");
 }

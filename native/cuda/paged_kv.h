@@ -8,20 +8,19 @@ namespace inferd::cuda {
 
 enum class KvType {
   kActivation,  // 16-bit, the type of the queries
-  kFloat8,      // e4m3
-  kInt8,
+  kFloat8,      // e4m3, as it is
+  kInt8,        // a scale a row
 };
 
-// Sequence `slot` has token p in block t = block_tables[slot * max_blocks + p / block_size], at
-//   k + ((t * kv_heads + kv_head) * block_size + p % block_size) * head_dim.
+// Sequence `slot` has token p in block t = block_tables[slot * max_blocks + p / block_size], as row
+// kv_head * block_size + p % block_size of it. A block is [kv_heads, block_size, head_dim] of the
+// cache's type, and of int8 then [kv_heads, block_size] f32: key = stored * scale of its row.
 // Table entries past the sequence's last token, and those wholly before its window, are never used.
 struct PagedKv {
-  const void* k;  // [num_blocks, kv_heads, block_size, head_dim], 16-byte aligned
+  const void* k;  // [num_blocks] blocks, 16-byte aligned
   const void* v;
   KvType type;
-  const float* k_scale;  // 8-bit types: key = stored * k_scale[kv_head * scale_stride]; null is 1
-  const float* v_scale;
-  int32_t scale_stride;         // 0: one scale for all heads, 1: one a kv head
+  int64_t block_bytes;          // a multiple of 16, below 2^31; of k's blocks and of v's
   const int32_t* block_tables;  // [slots, max_blocks]
   int32_t max_blocks, num_blocks, kv_heads, block_size, head_dim;
 };

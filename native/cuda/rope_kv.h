@@ -16,12 +16,10 @@ struct RopeKvParams {
   float norm_eps;
   const float* inv_freq;   // [rotary_dim / 2]
   float attention_factor;  // multiplies cos and sin
-  void* k_cache;           // [blocks, kv_heads, block_size, head_dim] of `kv_type`
+  void* k_cache;           // as in PagedKv
   void* v_cache;
   KvType kv_type;
-  const float* k_scale;  // 8-bit types: stored = key / k_scale[kv_head * scale_stride]; null is 1
-  const float* v_scale;
-  int32_t scale_stride;
+  int64_t block_bytes;
   const int32_t* block_tables;  // [slots, max_blocks]
   const int32_t* token_slots;   // [tokens] slot of each token
   const int32_t* positions;     // [tokens]; negative: padding, nothing is read or written
@@ -29,7 +27,8 @@ struct RopeKvParams {
 };
 
 // head_dim a multiple of 8 up to 256, rotary_dim a multiple of 16 up to head_dim, else
-// cudaErrorInvalidValue.
+// cudaErrorInvalidValue. An early start reads positions, token_slots and block_tables before its
+// wait: they must be settled, as launch.cuh says.
 cudaError_t rope_kv(Half type, const RopeKvParams& params, const Launch& launch);
 
 }  // namespace inferd::cuda

@@ -1,15 +1,18 @@
 // Decode attention on a GPU: correctness against float64 over ragged shapes, then timing.
 //   nvcc -std=c++20 -O3 -Inative/cuda -gencode arch=compute_90a,code=sm_90a
 //        test/gpu/attention_decode_test.cu native/cuda/attention_decode.cu
-//        native/cuda/attention_decode_plan.cu -o decode_test
-//   ./decode_test [check|smoke|bench|sweep] [part of a name in the table]
+//        native/cuda/attention_decode_plan.cu native/cuda/rope_kv.cu -o decode_test
+//   ./decode_test [check|smoke|bench] [part of a name in the table]
 // Fails (exit 1) when an error exceeds its tolerance, a repeat differs in a bit, padding is
-// written, a ticket stays taken, or a captured launch does not follow changed lengths.
+// written, a ticket stays taken, a captured launch does not follow changed lengths, or an early
+// start reads what is written while it waits.
 #include <cstring>
 #include <string>
 
 #include "attention_decode.h"
 #include "attention_reference.cuh"
+#include "launch.cuh"
+#include "rope_kv.h"
 
 using namespace attention_test;
 using namespace inferd::cuda;
@@ -42,8 +45,7 @@ struct Setup {
         slots(lengths.size()),
         positions(lengths.size()),
         tickets(lengths.size() * shape.kv_heads),
-        partials(decode_attention_partial_bytes(rows + 100, shape.heads, shape.kv_heads,
-                                                shape.head_dim, sm_count())),
+        partials(decode_attention_partial_bytes(rows + 1000, shape.heads, shape.head_dim)),
         shares(4 * (rows + 1000)) {
     fill_noise<<<256, 256>>>(q.get(), q.size(), 2.f, seed + 7, shape.is_bf16());
     tickets.fill(0);
@@ -59,22 +61,21 @@ struct Setup {
     slots.upload(host_slots);
     positions.upload(host_positions);
   }
-  int32_t warps() const {
-    return decode_attention_warps(shape.head_dim, shape.kv_type != KvType::kActivation);
-  }
-  DecodePlanParams plan(int32_t ctas) const {
+  bool narrow() const { return shape.kv_type != KvType::kActivation; }
+  int32_t warps() const { return decode_attention_warps(shape.head_dim, narrow()); }
+  int32_t resident() const { return decode_attention_resident(shape.kv_heads, sm_count()); }
+  DecodePlanParams plan(DecodeGrid grid) const {
     return {.tokens = tokens.get(),
             .slots = slots.get(),
             .positions = positions.get(),
             .rows = rows,
             .window = shape.window,
-            .ctas = ctas,
+            .grid = grid,
             .warps = warps(),
-            .kv_heads = shape.kv_heads,
-            .sm_count = sm_count(),
+            .resident = resident(),
             .shares = shares.get()};
   }
-  DecodeAttentionParams params(int32_t ctas) const {
+  DecodeAttentionParams params(DecodeGrid grid) const {
     return {.q = q.get(),
             .q_stride = shape.qkv_width(),
             .out = out.get(),
@@ -82,19 +83,19 @@ struct Setup {
             .kv = cache.kv,
             .shares = shares.get(),
             .rows = rows,
-            .ctas = ctas,
+            .grid = grid,
             .heads = shape.heads,
             .scale = shape.scale(),
             .tickets = tickets.get(),
             .partials = partials.get()};
   }
-  void launch(int32_t ctas, cudaStream_t stream) const {
-    CHECK_CUDA(plan_decode_attention(plan(ctas), stream));
-    CHECK_CUDA(decode_attention(shape.type, params(ctas), stream));
+  void launch(DecodeGrid grid, cudaStream_t stream) const {
+    CHECK_CUDA(plan_decode_attention(plan(grid), stream));
+    CHECK_CUDA(decode_attention(shape.type, params(grid), stream));
   }
-  int32_t default_ctas() const {
-    return decode_attention_ctas(rows, shape.kv_heads,
-                                 *std::max_element(lengths.begin(), lengths.end()), sm_count());
+  DecodeGrid default_grid() const {
+    return decode_attention_grid(rows, *std::max_element(lengths.begin(), lengths.end()),
+                                 resident());
   }
   double error() const {
     std::vector<int32_t> t, s, p;
@@ -130,19 +131,21 @@ void check_case(const Shape& shape, const std::vector<int32_t>& lengths, uint32_
                 cudaStream_t stream) {
   ++cases;
   Setup setup(shape, lengths, seed);
-  const int32_t most = setup.default_ctas();
+  const DecodeGrid usual = setup.default_grid();
   std::vector<uint16_t> first;
-  for (int32_t ctas : {most, most, setup.rows, setup.rows + 3}) {
+  int turn = 0;
+  for (DecodeGrid grid :
+       {usual, usual, DecodeGrid{setup.rows, 1}, DecodeGrid{setup.rows + 3, setup.rows + 3}}) {
     setup.out.fill(0xff);
-    setup.launch(ctas, stream);
+    setup.launch(grid, stream);
     CHECK_CUDA(cudaStreamSynchronize(stream));
     const double error = setup.error();
     expect(error < shape.tolerance(), shape, "error", error);
     double& worst = shape.is_bf16() ? worst_bf16 : worst_f16;
     worst = std::max(worst, error);
     const std::vector<uint16_t> bits = setup.out.download();
-    if (!first.empty() && ctas == most) expect(bits == first, shape, "repeat differs", ctas);
-    if (ctas == most) first = bits;
+    if (turn == 1) expect(bits == first, shape, "repeat differs", grid.ctas);
+    if (turn++ == 0) first = bits;
     std::vector<bool> used(setup.rows + 2, false);
     for (int32_t i = 0; i < setup.rows; ++i) {
       if (setup.host_positions[i] >= 0) used[setup.host_tokens[i]] = true;
@@ -165,7 +168,7 @@ void check_capture(cudaStream_t stream) {
   cudaGraph_t graph;
   cudaGraphExec_t exec;
   CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  setup.launch(setup.default_ctas(), stream);
+  setup.launch(setup.default_grid(), stream);
   CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
   CHECK_CUDA(cudaGraphInstantiate(&exec, graph, 0));
   std::mt19937 rng(5);
@@ -184,6 +187,89 @@ void check_capture(cudaStream_t stream) {
   }
   CHECK_CUDA(cudaGraphExecDestroy(exec));
   CHECK_CUDA(cudaGraphDestroy(graph));
+}
+
+// A kernel that runs for long, lets the next begin at once, and spoils what rope_kv is to write.
+__global__ void spoil_last_keys(PagedKv kv, const int32_t* slots, const int32_t* positions) {
+  let_next_start();
+  wait_for_previous();
+  const int64_t start = clock64();
+  while (clock64() - start < 100'000) {
+  }
+  const int32_t row = blockIdx.x, position = positions[row];
+  if (position < 0) return;
+  for (int head = 0; head < kv.kv_heads; ++head) {
+    const KvPlace place(kv, slots[row], position, head);
+    for (const void* cache : {kv.k, kv.v}) {
+      const int bytes = kv.head_dim * (kv.type == KvType::kActivation ? 2 : 1);
+      for (int i = threadIdx.x; i < bytes; i += blockDim.x) {
+        place.data(cache)[place.row * bytes + i] = 0xff;
+      }
+      if (kv.type == KvType::kInt8) *place.scale(kv, cache) = 1e30f;
+    }
+  }
+}
+
+RopeKvParams rope_of(const Setup& setup, const float* inv_freq, const int32_t* slots,
+                     const int32_t* positions, int32_t rows) {
+  const PagedKv& kv = setup.cache.kv;
+  return {.qkv = setup.q.get(),
+          .q_norm = nullptr,
+          .k_norm = nullptr,
+          .norm_eps = 0,
+          .inv_freq = inv_freq,
+          .attention_factor = 1,
+          .k_cache = const_cast<void*>(kv.k),
+          .v_cache = const_cast<void*>(kv.v),
+          .kv_type = kv.type,
+          .block_bytes = kv.block_bytes,
+          .block_tables = kv.block_tables,
+          .token_slots = slots,
+          .positions = positions,
+          .max_blocks = kv.max_blocks,
+          .tokens = rows,
+          .heads = setup.shape.heads,
+          .kv_heads = kv.kv_heads,
+          .head_dim = kv.head_dim,
+          .rotary_dim = kv.head_dim,
+          .block_size = kv.block_size};
+}
+
+// The chain of a layer with early starts, behind a kernel that is slow to come to its end.
+void check_early(const Shape& shape, int32_t rows, cudaStream_t stream) {
+  ++cases;
+  std::mt19937 rng(rows);
+  std::vector<int32_t> lengths(rows);
+  for (int32_t& length : lengths) length = 1 + rng() % 700;
+  Setup setup(shape, lengths, 5);
+  // Row i is token i, as in a step of decode rows.
+  for (int32_t i = 0; i < rows; ++i) setup.host_tokens[i] = i;
+  setup.tokens.upload(setup.host_tokens);
+  const Device<float> inv_freq(std::vector<float>(shape.head_dim / 2, 0.3f));
+  const std::vector<uint16_t> q = setup.q.download();
+  const DecodeGrid grid = setup.default_grid();
+  const RopeKvParams rope =
+      rope_of(setup, inv_freq.get(), setup.slots.get(), setup.positions.get(), rows);
+  CHECK_CUDA(rope_kv(shape.type, rope, stream));
+  setup.out.fill(0xff);
+  setup.launch(grid, stream);
+  CHECK_CUDA(cudaStreamSynchronize(stream));
+  const std::vector<uint16_t> want = setup.out.download();
+  for (int turn = 0; turn < 10; ++turn) {
+    setup.q.upload(q);
+    setup.launch(grid, stream);  // settles what comes before it
+    setup.out.fill(0xff);
+    for (bool both : {true, false}) {
+      if (both) {
+        CHECK_CUDA(launch_kernel(spoil_last_keys, {dim3(rows), 64}, Launch(stream, true),
+                                 setup.cache.kv, setup.slots.get(), setup.positions.get()));
+        CHECK_CUDA(rope_kv(shape.type, rope, Launch(stream, true)));
+      }
+      CHECK_CUDA(decode_attention(shape.type, setup.params(grid), Launch(stream, true)));
+    }
+    CHECK_CUDA(cudaStreamSynchronize(stream));
+    expect(setup.out.download() == want, shape, "early start differs", turn);
+  }
 }
 
 void check_all(cudaStream_t stream, bool smoke) {
@@ -211,6 +297,13 @@ void check_all(cudaStream_t stream, bool smoke) {
       }
     }
   }
+  if (capable_of_early()) {
+    for (KvType kv_type : {KvType::kActivation, KvType::kFloat8, KvType::kInt8}) {
+      check_early({.kv_type = kv_type}, 5, stream);
+      check_early({.kv_type = kv_type}, 130, stream);
+    }
+    check_early({.block_size = 1}, 40, stream);
+  }
   if (smoke) return check_capture(stream);
   std::mt19937 rng(3);
   for (int rows : {1, 1, 2, 7, 40, 256}) {
@@ -221,8 +314,8 @@ void check_all(cudaStream_t stream, bool smoke) {
   }
   check_case({}, {20000, 5, 60, 9}, 1, stream);
   for (int head_dim : {64, 96, 128, 256}) {  // many short rows among a few long ones: packed
-    for (KvType kv_type : {KvType::kActivation, KvType::kFloat8}) {
-      std::vector<int32_t> lengths(201);
+    for (KvType kv_type : {KvType::kActivation, KvType::kFloat8, KvType::kInt8}) {
+      std::vector<int32_t> lengths(401);
       for (int32_t& length : lengths) length = rng() % 600;
       lengths[30] = 5000;
       lengths[130] = 900;
@@ -234,30 +327,46 @@ void check_all(cudaStream_t stream, bool smoke) {
   check_capture(stream);
 }
 
-void bench(cudaStream_t stream, bool sweep, const std::string& only) {
+// In place of the product before: has the whole device, but leaves room for small blocks.
+__global__ void stand_in() {
+  let_next_start();
+  wait_for_previous();
+  const int64_t start = clock64();
+  while (clock64() - start < 8'000) {
+  }
+}
+
+void bench(cudaStream_t stream, const std::string& only) {
   const int sms = sm_count();
   struct Case {
     int rows, length;
   };
   Device<uint8_t> big(size_t{4} << 30);
-  big.fill(0);
+  big.fill(0x5a);
   const PlainRead read(sms);
   const double ceiling = read.ceiling(big.get(), big.size(), stream);
   std::printf("read ceiling %.0f GB/s\n", ceiling);
   {
     const Setup setup({}, std::vector<int32_t>(256, 100), 1);
     std::printf("plan of 256 rows: %.1f us\n", time_in_graph(stream, 20, 9, [&](int) {
-                  CHECK_CUDA(plan_decode_attention(setup.plan(setup.default_ctas()), stream));
+                  CHECK_CUDA(plan_decode_attention(setup.plan(setup.default_grid()), stream));
                 }));
   }
-  std::printf("%-20s %5s %9s %8s %6s %9s %9s\n", "rows x keys, kv", "ctas", "us", "GB/s", "of max",
-              "early us", "plain us");
-  for (KvType kv_type : {KvType::kActivation, KvType::kFloat8}) {
+  // early: each launch begins while the one before it ends. layer: what rope_kv and decode add to a
+  // chain of stand-ins, with early starts and without.
+  std::printf("%-18s %4s %8s %8s %6s %8s %8s %8s %8s %8s\n", "rows x keys, kv", "ctas", "us",
+              "early", "of max", "GB/s", "layer", "l. plain", "rope", "plain rd");
+  const Device<float> inv_freq(std::vector<float>(64, 0.3f));
+  for (KvType kv_type : {KvType::kActivation, KvType::kFloat8, KvType::kInt8}) {
     for (Case c : {Case{1, 128},
                    {1, 1024},
                    {16, 1024},
                    {128, 128},
+                   {128, 200},
                    {256, 128},
+                   {256, 200},
+                   {40, 512},
+                   {140, 200},
                    {128, 1024},
                    {8, 8192},
                    {32, 8192},
@@ -267,7 +376,9 @@ void bench(cudaStream_t stream, bool sweep, const std::string& only) {
       const Shape shape = {.kv_type = kv_type};
       char name[48];
       std::snprintf(name, sizeof name, "%d x %d %s", c.rows, c.length,
-                    kv_type == KvType::kActivation ? "bf16" : "fp8");
+                    kv_type == KvType::kActivation ? "bf16"
+                    : kv_type == KvType::kFloat8   ? "fp8"
+                                                   : "int8");
       if (std::string(name).find(only) == std::string::npos) continue;
       std::vector<int32_t> lengths(c.rows, c.length);
       if (c.rows == 0) {  // one long row among many short ones
@@ -275,51 +386,60 @@ void bench(cudaStream_t stream, bool sweep, const std::string& only) {
         lengths[20] = 32768;
       }
       const int64_t keys = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
-      const double bytes =
-          static_cast<double>(keys) * 2 * shape.kv_heads * shape.head_dim * shape.kv_bytes();
-      // Copies of the batch, used in turn, so that the caches do not hold the next one.
-      const int copies = static_cast<int>(std::clamp(6e8 / bytes, 2.0, 400.0));
-      std::vector<int32_t> all;
-      for (int i = 0; i < copies; ++i) all.insert(all.end(), lengths.begin(), lengths.end());
-      Setup setup(shape, all, 1);
-      const int32_t rows = static_cast<int32_t>(lengths.size());
-      const int32_t best = decode_attention_ctas(
-          rows, shape.kv_heads, *std::max_element(lengths.begin(), lengths.end()), sms);
-      std::vector<int32_t> choices = {best};
-      if (sweep) {
-        for (int32_t spare : {16, 33, 49, 66}) {
-          if (rows + spare != best) choices.push_back(rows + spare);
-        }
+      const double bytes = static_cast<double>(keys) * 2 * shape.kv_heads * shape.row_bytes();
+      // Layers, used in turn, so that the caches do not hold the next one.
+      const Setup setup(shape, lengths, 1);
+      const int32_t rows = setup.rows;
+      const size_t layer_bytes =
+          static_cast<size_t>(setup.cache.kv.num_blocks * shape.block_bytes());
+      const int layers = static_cast<int>(std::clamp(6e8 / bytes, 2.0, 100.0));
+      Device<uint8_t> pool(2 * layers * layer_bytes);
+      for (int i = 0; i < 2 * layers; ++i) {
+        CHECK_CUDA(cudaMemcpy(pool.get() + i * layer_bytes,
+                              i % 2 == 0 ? setup.cache.kv.k : setup.cache.kv.v, layer_bytes,
+                              cudaMemcpyDeviceToDevice));
       }
-      for (int32_t ctas : choices) {
-        Device<DecodeShare> shares(static_cast<size_t>(copies) * ctas * setup.warps());
-        for (int i = 0; i < copies; ++i) {
-          DecodePlanParams plan = setup.plan(ctas);
-          plan.rows = rows;
-          plan.tokens = nullptr;
-          plan.slots += i * rows;
-          plan.positions += i * rows;
-          plan.shares = shares.get() + static_cast<size_t>(i) * ctas * setup.warps();
-          CHECK_CUDA(plan_decode_attention(plan, stream));
-        }
-        auto time = [&](bool early) {
-          return time_in_graph(stream, std::min(copies, 100), 9, [&](int i) {
-            DecodeAttentionParams params = setup.params(ctas);
-            params.rows = rows;
-            params.shares = shares.get() + static_cast<size_t>(i) * ctas * setup.warps();
-            CHECK_CUDA(decode_attention(shape.type, params, Launch(stream, early)));
-          });
-        };
-        const double us = time(false), early_us = capable_of_early() ? time(true) : us;
-        // A plain read of as many bytes, elsewhere in memory each time: what any kernel would need.
-        const size_t step = static_cast<size_t>(bytes) / 16 * 16;
-        const int places = static_cast<int>(std::min<size_t>(big.size() / step, 20));
-        const double plain_us = time_in_graph(
-            stream, places, 9, [&](int i) { read(big.get() + i * step, step, stream); });
-        std::printf("%-20s %5d %9.1f %8.0f %5.0f%% %9.1f %9.1f\n",
-                    c.rows == 0 ? "63x512 + 1x32768" : name, ctas, us, bytes / us / 1e3,
-                    100 * bytes / us / 1e3 / ceiling, early_us, plain_us);
-      }
+      const DecodeGrid grid = setup.default_grid();
+      CHECK_CUDA(plan_decode_attention(setup.plan(grid), stream));
+      auto rope = [&](int i, bool early) {
+        RopeKvParams params =
+            rope_of(setup, inv_freq.get(), setup.slots.get(), setup.positions.get(), rows);
+        params.k_cache = pool.get() + 2 * i * layer_bytes;
+        params.v_cache = pool.get() + (2 * i + 1) * layer_bytes;
+        CHECK_CUDA(rope_kv(shape.type, params, Launch(stream, early)));
+      };
+      auto decode = [&](int i, bool early) {
+        DecodeAttentionParams params = setup.params(grid);
+        params.kv.k = pool.get() + 2 * i * layer_bytes;
+        params.kv.v = pool.get() + (2 * i + 1) * layer_bytes;
+        CHECK_CUDA(decode_attention(shape.type, params, Launch(stream, early)));
+      };
+      struct Parts {
+        bool product, rope, decode;
+      };
+      auto time = [&](Parts parts, bool early) {
+        early = early && capable_of_early();
+        return time_in_graph(stream, layers, 9, [&](int i) {
+          const Launch on(stream, early && i > 0);
+          if (parts.product) CHECK_CUDA(launch_kernel(stand_in, {dim3(sms), 128, 160 << 10}, on));
+          if (parts.rope) rope(i, on.early);
+          if (parts.decode) decode(i, on.early);
+        });
+      };
+      const double us = time({.decode = true}, false), early_us = time({.decode = true}, true);
+      const double layer_us = time({true, true, true}, true) - time({.product = true}, true);
+      const double plain_layer_us =
+          time({true, true, true}, false) - time({.product = true}, false);
+      const double rope_us = time({.rope = true}, true);
+      // A plain read of as many bytes, elsewhere in memory each time: what any kernel would need.
+      const size_t step = static_cast<size_t>(bytes) / 16 * 16;
+      const int places = static_cast<int>(std::min<size_t>(big.size() / step, 20));
+      const double plain_us = time_in_graph(
+          stream, places, 9, [&](int i) { read(big.get() + i * step, step, stream); });
+      std::printf("%-18s %4d %8.1f %8.1f %5.0f%% %8.0f %8.1f %8.1f %8.1f %8.1f\n",
+                  c.rows == 0 ? "63x512+1x32768" : name, grid.ctas, us, early_us,
+                  100 * bytes / early_us / 1e3 / ceiling, bytes / early_us / 1e3, layer_us,
+                  plain_layer_us, rope_us, plain_us);
     }
   }
 }
@@ -330,11 +450,11 @@ int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "all";
   cudaStream_t stream;
   CHECK_CUDA(cudaStreamCreate(&stream));
-  if (what != "bench" && what != "sweep") {
+  if (what != "bench") {
     check_all(stream, what == "smoke");
     std::printf("decode attention: %d cases, %d failures, worst error bf16 %.1e f16 %.1e\n", cases,
                 failures, worst_bf16, worst_f16);
   }
-  if (what != "check" && what != "smoke") bench(stream, what == "sweep", argc > 2 ? argv[2] : "");
+  if (what != "check" && what != "smoke") bench(stream, argc > 2 ? argv[2] : "");
   return failures == 0 ? 0 : 1;
 }

@@ -2,7 +2,7 @@
 //   nvcc -std=c++20 -O3 -Inative/cuda -gencode arch=compute_90a,code=sm_90a
 //        test/gpu/attention_prefill_test.cu native/cuda/attention_prefill.cu
 //        native/cuda/attention_prefill_sm90.cu native/cuda/tensor_map.cu -o prefill_test
-//   ./prefill_test [check|smoke|mma|bench]
+//   ./prefill_test [check|smoke|mma|bench|bench8]
 // Fails (exit 1) when an error exceeds its tolerance, a repeat differs in a bit, or a token that is
 // in no row is written. The cache holds NaN wherever no token of the sequence is.
 #include <cstring>
@@ -166,7 +166,7 @@ void check_all(cudaStream_t stream, bool smoke) {
   for (Half type : {Half::kBF16, Half::kF16}) {
     for (KvType kv_type : {KvType::kActivation, KvType::kFloat8, KvType::kInt8}) {
       for (int32_t head_dim : {64, 96, 128, 256}) {
-        for (int i = 0; i < (kv_type == KvType::kActivation ? 8 : 2); ++i, ++n) {
+        for (int i = 0; i < (kv_type == KvType::kActivation ? 8 : 4); ++i, ++n) {
           if (smoke && n % 5 != 0) continue;
           const int32_t kv_heads = 1 + n % 3;
           const Shape shape = {.type = type,
@@ -193,7 +193,7 @@ void check_all(cudaStream_t stream, bool smoke) {
   check_case({.window = 1000}, {{0, 5000}, {3000, 500}}, 9, stream);
 }
 
-void bench(cudaStream_t stream) {
+void bench(cudaStream_t stream, bool only_8_bit) {
   std::printf("%-22s %-16s %10s %9s   %10s %9s\n", "rows x (start + new)", "", "sm90 ms", "TFLOP/s",
               "mma ms", "TFLOP/s");
   struct Case {
@@ -203,21 +203,15 @@ void bench(cudaStream_t stream) {
   const Shape f16 = {.type = Half::kF16}, d64 = {.head_dim = 64},
               d256 = {.head_dim = 256, .heads = 16};
   const Shape windowed = {.window = 4096}, blocks64 = {.block_size = 64}, mha = {.kv_heads = 32};
-  for (const Case& c : {Case{128, 0, 128, {}},
-                        {16, 0, 1024, {}},
-                        {4, 0, 4096, {}},
-                        {1, 0, 16384, {}},
-                        {1, 0, 65536, {}},
-                        {1, 32768, 2048, {}},
-                        {64, 1000, 16, {}},
-                        {1, 0, 16384, f16},
-                        {1, 0, 16384, d64},
-                        {1, 0, 16384, d256},
-                        {1, 0, 16384, windowed},
-                        {1, 0, 16384, blocks64},
-                        {128, 0, 128, mha},
-                        {16, 0, 1024, mha},
-                        {1, 0, 16384, mha}}) {
+  const Shape fp8 = {.kv_type = KvType::kFloat8}, int8 = {.kv_type = KvType::kInt8};
+  for (const Case& c : {Case{128, 0, 128, {}}, {16, 0, 1024, {}},       {4, 0, 4096, {}},
+                        {1, 0, 16384, {}},     {1, 0, 65536, {}},       {1, 32768, 2048, {}},
+                        {64, 1000, 16, {}},    {1, 0, 16384, f16},      {1, 0, 16384, d64},
+                        {1, 0, 16384, d256},   {1, 0, 16384, windowed}, {1, 0, 16384, blocks64},
+                        {128, 0, 128, mha},    {16, 0, 1024, mha},      {1, 0, 16384, mha},
+                        {128, 0, 128, fp8},    {16, 0, 1024, fp8},      {1, 0, 16384, fp8},
+                        {128, 0, 128, int8},   {16, 0, 1024, int8},     {1, 0, 16384, int8}}) {
+    if (only_8_bit && c.shape.kv_type == KvType::kActivation) continue;
     Setup setup(c.shape, std::vector<Chunk>(c.rows, Chunk{c.start, c.count}), 1);
     double pairs = 0;
     for (int32_t i = 0; i < c.count; ++i) {
@@ -229,9 +223,11 @@ void bench(cudaStream_t stream) {
     std::snprintf(name, sizeof name, "%d x (%d + %d)", c.rows, c.start, c.count);
     std::snprintf(more, sizeof more, "%s d%d g%d%s", c.shape.is_bf16() ? "bf16" : "f16",
                   c.shape.head_dim, c.shape.heads / c.shape.kv_heads,
-                  c.shape.window > 0        ? " window"
-                  : c.shape.block_size > 16 ? " b64"
-                                            : "");
+                  c.shape.window > 0                   ? " window"
+                  : c.shape.block_size > 16            ? " b64"
+                  : c.shape.kv_type == KvType::kFloat8 ? " fp8"
+                  : c.shape.kv_type == KvType::kInt8   ? " int8"
+                                                       : "");
     std::printf("%-22s %-16s", name, more);
     for (bool sm90 : {true, false}) {
       if (sm90 && !setup.hopper()) {
@@ -253,13 +249,13 @@ int main(int argc, char** argv) {
   cudaStream_t stream;
   CHECK_CUDA(cudaStreamCreate(&stream));
   mma_only = what == "mma";
-  if (what != "bench") {
+  if (what.substr(0, 5) != "bench") {
     check_all(stream, what == "smoke" || what == "mma");
     std::printf(
         "prefill attention: %d cases, %d failures, worst error mma bf16 %.1e f16 %.1e, "
         "sm90 bf16 %.1e f16 %.1e\n",
         cases, failures, worst[0][1], worst[0][0], worst[1][1], worst[1][0]);
   }
-  if (what == "bench" || what == "all") bench(stream);
+  if (what.substr(0, 5) == "bench" || what == "all") bench(stream, what == "bench8");
   return failures == 0 ? 0 : 1;
 }

@@ -70,8 +70,7 @@ __device__ inline float noise(uint64_t i, uint32_t seed) {  // uniform in [-1, 1
 
 __device__ inline void put(void* p, int64_t i, float x, bool is_bf16, KvType type) {
   if (type == KvType::kFloat8) {
-    static_cast<__nv_fp8_storage_t*>(p)[i] =
-        __nv_cvt_float_to_fp8(x * 16.f, __NV_SATFINITE, __NV_E4M3);
+    static_cast<__nv_fp8_storage_t*>(p)[i] = __nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3);
   } else if (type == KvType::kInt8) {
     static_cast<int8_t*>(p)[i] = static_cast<int8_t>(rintf(fminf(fmaxf(x * 50.f, -127.f), 127.f)));
   } else if (is_bf16) {
@@ -100,19 +99,48 @@ static __global__ void fill_noise(void* p, int64_t count, float amplitude, uint3
   }
 }
 
+// Where a key or value row of head `head` is: its block, and its row in that block.
+struct KvPlace {
+  int64_t block_at;
+  int32_t row;
+
+  __device__ KvPlace(const PagedKv& kv, int32_t slot, int32_t token, int32_t head)
+      : block_at(
+            kv.block_tables[static_cast<int64_t>(slot) * kv.max_blocks + token / kv.block_size] *
+            kv.block_bytes),
+        row(head * kv.block_size + token % kv.block_size) {}
+
+  __device__ uint8_t* data(const void* cache) const {
+    return static_cast<uint8_t*>(const_cast<void*>(cache)) + block_at;
+  }
+  __device__ float* scale(const PagedKv& kv, const void* cache) const {
+    return reinterpret_cast<float*>(data(cache) + kv.kv_heads * kv.block_size * kv.head_dim) + row;
+  }
+  __device__ double get_scale(const PagedKv& kv, const void* cache) const {
+    return kv.type == KvType::kInt8 ? *scale(kv, cache) : 1.;
+  }
+};
+
+// Of int8 rows: a few are much smaller than the others, and some zero.
+__device__ inline float row_scale(int64_t at, uint32_t seed) {
+  const float x = noise(at, seed);
+  return x > 0.98f ? 0.f : x > 0.9f ? 1e-4f : (1.f + 0.5f * x) / 50.f;
+}
+
 // Writes tokens 0 .. lengths[slot) of every slot; the rest of the cache keeps its poison.
 static __global__ void fill_cache(PagedKv kv, const int32_t* lengths, bool is_bf16, uint32_t seed) {
   const int32_t slot = blockIdx.x;
   for (int32_t token = blockIdx.y; token < lengths[slot]; token += gridDim.y) {
-    const int64_t block =
-        kv.block_tables[static_cast<int64_t>(slot) * kv.max_blocks + token / kv.block_size];
     for (int i = threadIdx.x; i < kv.kv_heads * kv.head_dim; i += blockDim.x) {
       const int head = i / kv.head_dim, dim = i % kv.head_dim;
-      const int64_t at =
-          ((block * kv.kv_heads + head) * kv.block_size + token % kv.block_size) * kv.head_dim +
-          dim;
-      put(const_cast<void*>(kv.k), at, 1.5f * noise(at, seed), is_bf16, kv.type);
-      put(const_cast<void*>(kv.v), at, noise(at, seed + 1), is_bf16, kv.type);
+      const KvPlace place(kv, slot, token, head);
+      const int64_t at = static_cast<int64_t>(place.row) * kv.head_dim + dim;
+      put(place.data(kv.k), at, 1.5f * noise(place.block_at + at, seed), is_bf16, kv.type);
+      put(place.data(kv.v), at, noise(place.block_at + at, seed + 1), is_bf16, kv.type);
+      if (kv.type == KvType::kInt8 && dim == 0) {
+        *place.scale(kv, kv.k) = row_scale(place.block_at + at, seed + 2);
+        *place.scale(kv, kv.v) = row_scale(place.block_at + at, seed + 3);
+      }
     }
   }
 }
@@ -127,27 +155,20 @@ static __global__ void reference(double* out, const void* q, int64_t q_stride, P
   const int kv_head = head / (heads / kv.kv_heads), dim = kv.head_dim;
   const int32_t position = positions[i];
   const int32_t first = window > 0 ? max(0, position + 1 - window) : 0;
-  const int32_t* table = kv.block_tables + static_cast<int64_t>(slots[i]) * kv.max_blocks;
-  const double k_scale = kv.k_scale != nullptr ? kv.k_scale[kv_head * kv.scale_stride] : 1.0;
-  const double v_scale = kv.v_scale != nullptr ? kv.v_scale[kv_head * kv.scale_stride] : 1.0;
-  auto row = [&](int32_t token) {
-    return ((static_cast<int64_t>(table[token / kv.block_size]) * kv.kv_heads + kv_head) *
-                kv.block_size +
-            token % kv.block_size) *
-           dim;
-  };
+  auto place = [&](int32_t token) { return KvPlace(kv, slots[i], token, kv_head); };
   double top = -1e300, total = 0, sum[2] = {0, 0};
   for (int32_t base = first; base <= position; base += 128) {
     const int32_t mine = base + tid;
     double s = -1e300;
     if (mine <= position) {
       s = 0;
+      const KvPlace at = place(mine);
       const int64_t q_at = tokens[i] * q_stride + static_cast<int64_t>(head) * dim;
       for (int d = 0; d < dim; ++d) {
         s += get(q, q_at + d, is_bf16, KvType::kActivation) *
-             get(kv.k, row(mine) + d, is_bf16, kv.type);
+             get(at.data(kv.k), static_cast<int64_t>(at.row) * dim + d, is_bf16, kv.type);
       }
-      s *= scale * k_scale;
+      s *= scale * at.get_scale(kv, kv.k);
     }
     __syncthreads();
     score[tid] = s;
@@ -162,13 +183,15 @@ static __global__ void reference(double* out, const void* q, int64_t q_stride, P
     for (int j = 0; j < 128 && base + j <= position; ++j) {
       const double p = exp(score[j] - best);
       total += p;
+      const KvPlace at = place(base + j);
       for (int d = tid, n = 0; d < dim; d += 128, ++n) {
-        sum[n] += p * get(kv.v, row(base + j) + d, is_bf16, kv.type);
+        sum[n] += p * at.get_scale(kv, kv.v) *
+                  get(at.data(kv.v), static_cast<int64_t>(at.row) * dim + d, is_bf16, kv.type);
       }
     }
   }
   for (int d = tid, n = 0; d < dim; d += 128, ++n) {
-    out[(static_cast<int64_t>(i) * heads + head) * dim + d] = sum[n] / total * v_scale;
+    out[(static_cast<int64_t>(i) * heads + head) * dim + d] = sum[n] / total;
   }
 }
 
@@ -194,7 +217,10 @@ struct Shape {
   int32_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
   int32_t out_width() const { return heads * head_dim; }
   float scale() const { return 1.f / std::sqrt(static_cast<float>(head_dim)); }
-  size_t kv_bytes() const { return kv_type == KvType::kActivation ? 2 : 1; }
+  int64_t row_bytes() const {  // of a key or value, with its scale
+    return head_dim * (kv_type == KvType::kActivation ? 2 : 1) + (kv_type == KvType::kInt8 ? 4 : 0);
+  }
+  int64_t block_bytes() const { return (kv_heads * block_size * row_bytes() + 15) / 16 * 16; }
   double tolerance() const { return is_bf16() ? 6e-3 : 1e-3; }  // of ||out - ref|| / ||ref||
   const char* name() const {
     static char text[128];
@@ -215,20 +241,15 @@ class Cache {
       : Cache(shape, lengths, seed, total_blocks(shape, lengths)) {}
 
   Cache(const Shape& shape, const std::vector<int32_t>& lengths, uint32_t seed, int32_t blocks)
-      : k_(elements(shape, blocks) * shape.kv_bytes()),
-        v_(elements(shape, blocks) * shape.kv_bytes()),
-        tables_(make_tables(shape, lengths, seed, blocks)),
-        scales_(make_scales(shape)) {
-    // 16-bit: NaN; e4m3: NaN; int8: the largest value.
-    k_.fill(shape.kv_type == KvType::kInt8 ? 0x7f : 0xff);
-    v_.fill(shape.kv_type == KvType::kInt8 ? 0x7f : 0xff);
-    const bool scaled = shape.kv_type != KvType::kActivation;
+      : k_(static_cast<size_t>(blocks * shape.block_bytes())),
+        v_(static_cast<size_t>(blocks * shape.block_bytes())),
+        tables_(make_tables(shape, lengths, seed, blocks)) {
+    k_.fill(0xff);  // NaN, of int8 in the scales
+    v_.fill(0xff);
     kv = {.k = k_.get(),
           .v = v_.get(),
           .type = shape.kv_type,
-          .k_scale = scaled ? scales_.get() : nullptr,
-          .v_scale = scaled ? scales_.get() + shape.kv_heads : nullptr,
-          .scale_stride = 1,
+          .block_bytes = shape.block_bytes(),
           .block_tables = tables_.get(),
           .max_blocks = max_blocks(shape, lengths),
           .num_blocks = blocks,
@@ -255,9 +276,6 @@ class Cache {
     for (int32_t n : lengths) sum += blocks_of(shape, n);
     return sum;
   }
-  static size_t elements(const Shape& shape, int32_t blocks) {
-    return static_cast<size_t>(blocks) * shape.kv_heads * shape.block_size * shape.head_dim;
-  }
   static std::vector<int32_t> make_tables(const Shape& shape, const std::vector<int32_t>& lengths,
                                           uint32_t seed, int32_t blocks) {
     std::vector<int32_t> order(blocks);
@@ -273,15 +291,8 @@ class Cache {
     }
     return tables;
   }
-  static std::vector<float> make_scales(const Shape& shape) {
-    std::vector<float> scales(2 * shape.kv_heads);
-    const float unit = shape.kv_type == KvType::kFloat8 ? 1.f / 16 : 1.f / 50;
-    for (size_t i = 0; i < scales.size(); ++i) scales[i] = unit * (1.f + 0.05f * (i % 5));
-    return scales;
-  }
   Device<uint8_t> k_, v_;
   Device<int32_t> tables_;
-  Device<float> scales_;
 };
 
 // ||out - ref|| / ||ref|| over these queries.

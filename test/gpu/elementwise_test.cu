@@ -99,7 +99,6 @@ void check_rope(const RopeCase& c, cudaStream_t stream) {
   const auto qkv = noisy<T>(count, 2.f, 11);
   const auto q_norm = noisy<float>(static_cast<size_t>(c.head_dim), 2.f, 12);
   const auto k_norm = noisy<float>(static_cast<size_t>(c.head_dim), 2.f, 13);
-  const std::vector<float> k_scale = {0.03f, 0.05f}, v_scale = {0.02f, 0.04f};
   std::vector<float> inv_freq;
   for (int i = 0; i < c.rotary_dim / 2; ++i) {
     inv_freq.push_back(static_cast<float>(std::pow(500000.0, -2.0 * i / c.rotary_dim)));
@@ -111,12 +110,14 @@ void check_rope(const RopeCase& c, cudaStream_t stream) {
     token_slots.push_back(i % slots);
     positions.push_back(i == 3 ? -1 : (i / slots) % (max_blocks * c.block_size));
   }
-  const size_t cache = static_cast<size_t>(blocks) * c.kv_heads * c.block_size * c.head_dim;
   const size_t element = c.kv == KvType::kActivation ? 2 : 1;
+  const size_t scales_at = static_cast<size_t>(c.kv_heads) * c.block_size * c.head_dim * element;
+  const size_t scale_bytes = c.kv == KvType::kInt8 ? size_t{4} * c.kv_heads * c.block_size : 0;
+  const size_t block_bytes = (scales_at + scale_bytes + 15) / 16 * 16;
   Device<T> x(qkv);
-  Device<float> qn(q_norm), kn(k_norm), freq(inv_freq), ks(k_scale), vs(v_scale);
+  Device<float> qn(q_norm), kn(k_norm), freq(inv_freq);
   Device<int32_t> table(tables), slot(token_slots), position(positions);
-  Device<uint8_t> k(cache * element), v(cache * element);
+  Device<uint8_t> k(blocks * block_bytes), v(blocks * block_bytes);
   k.fill(0);
   v.fill(0);
   CHECK_CUDA(rope_kv(half_of<T>,
@@ -129,9 +130,7 @@ void check_rope(const RopeCase& c, cudaStream_t stream) {
                       .k_cache = k.get(),
                       .v_cache = v.get(),
                       .kv_type = c.kv,
-                      .k_scale = ks.get(),
-                      .v_scale = vs.get(),
-                      .scale_stride = c.kv_heads == 2 ? 1 : 0,
+                      .block_bytes = static_cast<int64_t>(block_bytes),
                       .block_tables = table.get(),
                       .token_slots = slot.get(),
                       .positions = position.get(),
@@ -148,7 +147,7 @@ void check_rope(const RopeCase& c, cudaStream_t stream) {
   const auto keys = k.download(), values = v.download();
   std::vector<double> want_q, want_kv;
   std::vector<float> got_q, got_kv;
-  std::vector<bool> written(cache, false);
+  std::vector<bool> written(keys.size(), false);
   for (int t = 0; t < c.tokens; ++t) {
     for (int h = 0; h < all; ++h) {
       const size_t row = (static_cast<size_t>(t) * all + h) * c.head_dim;
@@ -185,33 +184,41 @@ void check_rope(const RopeCase& c, cudaStream_t stream) {
       }
       const int kv_head = h - c.heads - (is_v ? c.kv_heads : 0);
       const int block = tables[static_cast<size_t>(token_slots[t]) * max_blocks + p / c.block_size];
-      const float scale = (is_v ? v_scale : k_scale)[c.kv_heads == 2 ? kv_head : 0];
-      const auto& cached = is_v ? values : keys;
+      const uint8_t* place = (is_v ? values : keys).data() + block * block_bytes;
+      const size_t at = static_cast<size_t>(kv_head) * c.block_size + p % c.block_size;
+      float scale = 1;
+      if (c.kv == KvType::kInt8) {
+        double largest = 0;
+        for (double x : y) largest = std::max(largest, std::abs(x));
+        std::memcpy(&scale, place + scales_at + 4 * at, 4);
+        expect(std::abs(scale - largest / 127) <= 1e-5 * largest, "rope int8 scale");
+      }
+      for (size_t i = 0; i < c.head_dim * element; ++i) {
+        written[block * block_bytes + at * c.head_dim * element + i] = true;
+      }
+      for (size_t i = 0; i < 4 && scale_bytes > 0; ++i) {
+        written[block * block_bytes + scales_at + 4 * at + i] = true;
+      }
       for (int d = 0; d < c.head_dim; ++d) {
-        const size_t at = ((static_cast<size_t>(block) * c.kv_heads + kv_head) * c.block_size +
-                           p % c.block_size) *
-                              c.head_dim +
-                          d;
-        written[at] = true;
+        const uint8_t* from = place + (at * c.head_dim + d) * element;
         want_kv.push_back(y[d]);
         if (c.kv == KvType::kActivation) {
           T stored;
-          std::memcpy(&stored, &cached[at * 2], 2);
+          std::memcpy(&stored, from, 2);
           got_kv.push_back(gpu_test::to_float(stored));
         } else if (c.kv == KvType::kFloat8) {
           __nv_fp8_e4m3 stored;
-          std::memcpy(&stored, &cached[at], 1);
-          got_kv.push_back(static_cast<float>(stored) * scale);
+          std::memcpy(&stored, from, 1);
+          got_kv.push_back(static_cast<float>(stored));
         } else {
-          got_kv.push_back(static_cast<float>(static_cast<int8_t>(cached[at])) * scale);
+          got_kv.push_back(static_cast<float>(static_cast<int8_t>(*from)) * scale);
         }
       }
     }
   }
   bool clean = true;
-  for (size_t i = 0; i < cache; ++i) {
-    if (!written[i] && element == 2) clean = clean && keys[2 * i] == 0 && values[2 * i + 1] == 0;
-    if (!written[i] && element == 1) clean = clean && keys[i] == 0 && values[i] == 0;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (!written[i]) clean = clean && keys[i] == 0 && values[i] == 0;
   }
   char name[120];
   std::snprintf(name, sizeof name, "rope head_dim %d rotary %d heads %d/%d block %d norm %d kv %d",
@@ -220,7 +227,7 @@ void check_rope(const RopeCase& c, cudaStream_t stream) {
   expect(relative_error(got_q, want_q) < rounding<T>, std::string(name) + " q");
   const double kv_bound = c.kv == KvType::kActivation ? rounding<T>
                           : c.kv == KvType::kFloat8   ? 0.04
-                                                      : 0.03;
+                                                      : 0.01;
   const double error = relative_error(got_kv, want_kv);
   expect(error < kv_bound, std::string(name) + " kv " + std::to_string(error));
   expect(clean, std::string(name) + " wrote elsewhere");
@@ -350,9 +357,7 @@ void bench(cudaStream_t stream) {
                                                .k_cache = b.get(),
                                                .v_cache = b.get() + (1 << 26),
                                                .kv_type = KvType::kActivation,
-                                               .k_scale = nullptr,
-                                               .v_scale = nullptr,
-                                               .scale_stride = 0,
+                                               .block_bytes = int64_t{8} * 16 * 128 * 2,
                                                .block_tables = table.get(),
                                                .token_slots = slot.get(),
                                                .positions = position.get(),
