@@ -138,8 +138,8 @@ const SMALL_MODEL_PARAMETERS = 64e6;
 
 function kvDtype(config: Config, model: ModelFolder, backend: 'cpu' | 'cuda'): EngineOptions['kvDtype'] {
   const asked = config.cache.cache_dtype;
-  if (asked === 'fp8' || asked === 'int8') {
-    throw new InferdError('unsupported', `cache.cache_dtype = "${asked}" is not supported by this build; use auto, bf16, f16 or f32.`);
+  if (backend === 'cpu' && (asked === 'fp8' || asked === 'int8')) {
+    throw new InferdError('unsupported', `cache.cache_dtype = "${asked}" is not supported on the CPU; use auto, bf16, f16 or f32.`);
   }
   if (asked !== 'auto' || backend === 'cuda') return asked;
   const checkpoint = model.config['torch_dtype'] ?? model.config['dtype'];

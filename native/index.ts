@@ -19,8 +19,8 @@ export interface EngineOptions {
   readonly threads: number;
   readonly weightDtype: 'auto' | 'f32' | 'f16' | 'bf16';
   readonly quantization: 'none' | 'int8' | 'int4';
-  /** auto = the type of the activations: f32 on the CPU, the model's 16-bit type on a GPU, which takes no other. */
-  readonly kvDtype: 'auto' | 'f32' | 'f16' | 'bf16';
+  /** auto = the type of the activations: f32 on the CPU, the model's 16-bit type on a GPU, which takes only fp8 and int8 besides. */
+  readonly kvDtype: 'auto' | 'f32' | 'f16' | 'bf16' | 'fp8' | 'int8';
   readonly blockSize: number;
   /** Sequences in flight: size of the slot tables. */
   readonly maxSlots: number;

@@ -29,8 +29,29 @@ DType parse_dtype(const std::string& name, const char* option) {
               format("%s is %s; f32, f16 and bf16 are known.", option, in_quotes(name).c_str()));
 }
 
+DType parse_kv_dtype(const std::string& name) {
+  if (name == "fp8") return DType::kF8;
+  if (name == "int8") return DType::kI8;
+  if (name == "f32" || name == "f16" || name == "bf16") return parse_dtype(name, "kvDtype");
+  throw Error(ErrorCode::kUsage, format("kvDtype is %s; f32, f16, bf16, fp8 and int8 are known.",
+                                        in_quotes(name).c_str()));
+}
+
+bool is_narrow(DType t) { return t == DType::kF8 || t == DType::kI8; }
+
 const char* dtype_name(DType t) {
-  return t == DType::kF32 ? "f32" : t == DType::kF16 ? "f16" : "bf16";
+  switch (t) {
+    case DType::kF32:
+      return "f32";
+    case DType::kF16:
+      return "f16";
+    case DType::kF8:
+      return "fp8";
+    case DType::kI8:
+      return "int8";
+    default:
+      return "bf16";
+  }
 }
 
 void check_option(int64_t value, int64_t min, int64_t max, const char* name) {
@@ -77,7 +98,7 @@ GraphPlan plan_graphs(const EngineOptions& o, const PlanLimits& limits) {
 
 Engine::Engine(const EngineOptions& options) : options_(options) {
   check_options(options);
-  if (options.kv_dtype != "auto") kv_dtype_ = parse_dtype(options.kv_dtype, "kvDtype");
+  if (options.kv_dtype != "auto") kv_dtype_ = parse_kv_dtype(options.kv_dtype);
   config_ = read_model_config(options.model_path);
   if (options.sliding_window > 0)
     std::fill(config_.windows.begin(), config_.windows.end(), options.sliding_window);
@@ -92,6 +113,13 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
       options.weight_dtype == "auto" ? stored : parse_dtype(options.weight_dtype, "weightDtype");
 
   backend_ = make_backend(options, weight_dtype_);
+  if (is_narrow(kv_dtype_) && !backend_->info().narrow_kv) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        format("The backend %s cannot hold keys and values as %s, which needs a GPU; set the "
+               "cache's dtype to auto, bf16, f16 or f32.",
+               backend_->info().name.c_str(), dtype_name(kv_dtype_)));
+  }
   if (!backend_->info().host_memory) fit_dtypes();
   if (config_.head_dim > backend_->info().max_head_dim) {
     throw Error(
@@ -145,7 +173,8 @@ void Engine::check_fits() const {
              gib(weight_bytes_ + step_bytes_), gib(backend.free_bytes), gib(backend.total_bytes)));
 }
 
-// A device computes in one 16-bit type, in which it holds weights, keys and values too.
+// A device computes in one 16-bit type, in which it holds weights, and keys and values unless they
+// have 8 bits.
 void Engine::fit_dtypes() {
   const BackendInfo& backend = backend_->info();
   const char* type = dtype_name(backend.activation);
@@ -156,13 +185,15 @@ void Engine::fit_dtypes() {
                "to auto, bf16 or f16.",
                backend.name.c_str()));
   }
+  weight_dtype_ = backend.activation;
+  if (is_narrow(kv_dtype_)) return;
   if (options_.kv_dtype != "auto" && kv_dtype_ != backend.activation) {
     throw Error(ErrorCode::kUnsupported,
                 format("The backend %s holds keys and values of this model as %s, and %s is asked "
-                       "for; set the cache's dtype to auto or %s.",
+                       "for; set the cache's dtype to auto, %s, fp8 or int8.",
                        backend.name.c_str(), type, dtype_name(kv_dtype_), type));
   }
-  weight_dtype_ = kv_dtype_ = backend.activation;
+  kv_dtype_ = backend.activation;
 }
 
 Engine::~Engine() {
@@ -208,9 +239,19 @@ void Engine::allocate_step_memory() {
   for (StagedStep& s : steps_) runner_->prepare(s, limits_);
 }
 
+// All layers have the same shape; only the pool itself has memory.
+KvLayer Engine::kv_layer() const {
+  return {.k = nullptr,
+          .v = nullptr,
+          .dtype = kv_dtype_,
+          .num_blocks = limits_.num_blocks,
+          .block_size = options_.block_size,
+          .kv_heads = config_.num_kv_heads,
+          .head_dim = config_.head_dim};
+}
+
 int64_t Engine::block_bytes() const {
-  return 2 * int64_t{config_.num_layers} * config_.kv_size() * options_.block_size *
-         dtype_bytes(kv_dtype_);
+  return 2 * int64_t{config_.num_layers} * kv_layer().block_bytes();
 }
 
 ModelInfo Engine::info() const {
@@ -239,14 +280,15 @@ void Engine::check_kv_fits(int64_t num_blocks, int64_t num_swap_blocks) const {
   const auto gib = [](double bytes) { return bytes / (1 << 30); };
   const auto check_fits = [&](int64_t blocks, const char* what, int64_t free) {
     if (blocks <= free / block_bytes()) return;
-    throw Error(ErrorCode::kOutOfMemory,
-                format("%lld %s of %lld bytes (%d layers x 2 x %d heads x %d dims x %d tokens x "
-                       "%s) need %.2f GiB, and %.2f GiB are free.",
-                       static_cast<long long>(blocks), what, static_cast<long long>(block_bytes()),
-                       config_.num_layers, config_.num_kv_heads, config_.head_dim,
-                       options_.block_size, dtype_name(kv_dtype_),
-                       gib(static_cast<double>(blocks) * static_cast<double>(block_bytes())),
-                       gib(static_cast<double>(free))));
+    throw Error(
+        ErrorCode::kOutOfMemory,
+        format("%lld %s of %lld bytes (%d layers x 2 x %d heads x %d dims x %d tokens x "
+               "%s%s) need %.2f GiB, and %.2f GiB are free.",
+               static_cast<long long>(blocks), what, static_cast<long long>(block_bytes()),
+               config_.num_layers, config_.num_kv_heads, config_.head_dim, options_.block_size,
+               dtype_name(kv_dtype_), kv_dtype_ == DType::kI8 ? " and scales" : "",
+               gib(static_cast<double>(blocks) * static_cast<double>(block_bytes())),
+               gib(static_cast<double>(free))));
   };
   check_fits(num_blocks, "KV blocks", info().free_bytes);
   if (num_swap_blocks == 0) return;
@@ -262,19 +304,15 @@ void Engine::allocate_kv(int64_t num_blocks, int64_t num_swap_blocks) {
   check_option(num_blocks, 1, INT32_MAX / options_.block_size, "numBlocks");
   check_option(num_swap_blocks, 0, INT32_MAX / options_.block_size, "numSwapBlocks");
   check_kv_fits(num_blocks, num_swap_blocks);
-  const int64_t half = num_blocks * block_bytes() / (2 * config_.num_layers);
+  KvLayer layer = kv_layer();
+  layer.num_blocks = static_cast<int32_t>(num_blocks);
+  const int64_t half = num_blocks * layer.block_bytes();
   std::vector<DeviceBuffer> memory;
   std::vector<KvLayer> layers;
   for (int32_t i = 0; i < config_.num_layers; ++i) {
-    memory.emplace_back(*backend_, half);
-    memory.emplace_back(*backend_, half);
-    layers.push_back({.k = memory[memory.size() - 2].as<void>(),
-                      .v = memory.back().as<void>(),
-                      .dtype = kv_dtype_,
-                      .num_blocks = static_cast<int32_t>(num_blocks),
-                      .block_size = options_.block_size,
-                      .kv_heads = config_.num_kv_heads,
-                      .head_dim = config_.head_dim});
+    layer.k = memory.emplace_back(*backend_, half).as<void>();
+    layer.v = memory.emplace_back(*backend_, half).as<void>();
+    layers.push_back(layer);
   }
   kv_memory_ = std::move(memory);
   kv_ = std::move(layers);
@@ -286,11 +324,10 @@ void Engine::allocate_kv(int64_t num_blocks, int64_t num_swap_blocks) {
 }
 
 void Engine::allocate_swap(int64_t num_swap_blocks) {
-  const int64_t half = block_bytes() / (2 * config_.num_layers);
   SwapPool pool;
   for (const KvLayer& layer : kv_)
     for (void* base : {layer.k, layer.v})
-      pool.arrays.push_back({.base = base, .block_bytes = half});
+      pool.arrays.push_back({.base = base, .block_bytes = layer.block_bytes()});
   swap_memory_ = HostBuffer(*backend_, num_swap_blocks * pool.block_bytes());
   pool.host = swap_memory_.as<void>();
   pool.num_blocks = static_cast<int32_t>(num_swap_blocks);

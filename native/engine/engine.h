@@ -58,6 +58,7 @@ class Engine {
   // Throws Error(kOutOfMemory) with the arithmetic.
   void check_fits() const;
   void allocate_step_memory();
+  KvLayer kv_layer() const;
   int64_t block_bytes() const;
   void trace_step(int32_t slot);
   void check_kv_fits(int64_t num_blocks, int64_t num_swap_blocks) const;
