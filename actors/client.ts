@@ -75,6 +75,8 @@ export class Client implements EngineClient {
   readonly #options: ClientOptions;
   readonly #requests = new Map<RequestId, Live>();
   readonly #tokenizers = new Map<number, TokenizerLink>();
+  /** Prompts that each tokenizer was handed and has not encoded yet, calls included. */
+  readonly #encoding = new Map<number, number>();
   readonly #calls = new Calls();
   #scheduler: SchedulerLink | null = null;
   #counters: Counters | null = null;
@@ -259,12 +261,26 @@ export class Client implements EngineClient {
     this.#tokenizers.get(index)?.post(live.unsent);
     live.tokenizer = index;
     live.unsent = null;
+    this.#countEncoding(index, 1);
   }
 
-  /** By hash of the id among those that are there, so that load spreads without shared state. */
+  /** One of those with the least to do, by hash of the id: a prompt that takes long to encode holds up nobody while another is free. */
   #pick(id: number): number | null {
-    const indices = [...this.#tokenizers.keys()];
-    return indices[(Math.imul(id, 0x9e3779b1) >>> 8) % indices.length] ?? null;
+    const loads = [...this.#tokenizers].map(([index, link]) => ({ index, load: link.behind() + (this.#encoding.get(index) ?? 0) }));
+    const least = Math.min(...loads.map((one) => one.load));
+    const free = loads.filter((one) => one.load === least);
+    return free[(Math.imul(id, 0x9e3779b1) >>> 8) % free.length]?.index ?? null;
+  }
+
+  #countEncoding(index: number, change: 1 | -1): void {
+    this.#encoding.set(index, (this.#encoding.get(index) ?? 0) + change);
+  }
+
+  /** The tokenizer has, or no longer needs to, encode the prompt of `live`. */
+  #endEncoding(live: Live): void {
+    if (live.encoded || live.tokenizer === null) return;
+    live.encoded = true;
+    this.#countEncoding(live.tokenizer, -1);
   }
 
   #cancel(id: RequestId): void {
@@ -290,6 +306,7 @@ export class Client implements EngineClient {
     const live = this.#requests.get(id);
     if (live === undefined) return;
     this.#requests.delete(id);
+    this.#endEncoding(live);
     this.#guarded(() => live.sink.onEnd(failure));
     if (this.#requests.size > 0) return;
     const idle = this.#idle;
@@ -312,7 +329,9 @@ export class Client implements EngineClient {
     const index = this.#pick(this.#nextId);
     const link = index === null ? undefined : this.#tokenizers.get(index);
     if (index === null || link === undefined) return Promise.reject(new InferdError(...this.#absent()));
-    return this.#calls.ask(tokenizerName(index), ENCODE_DEADLINE_MS, (call) => link.post(make(call)));
+    this.#countEncoding(index, 1);
+    const answered = this.#calls.ask(tokenizerName(index), ENCODE_DEADLINE_MS, (call) => link.post(make(call)));
+    return answered.finally(() => this.#countEncoding(index, -1));
   }
 
   /** Something of a client's that cannot go to another thread: nests too deep, most likely. */
@@ -353,7 +372,7 @@ export class Client implements EngineClient {
     const live = this.#requests.get(message.id);
     if (live === undefined || live.encoded) return;
     const promptIds = int32Of(message.promptIds);
-    live.encoded = true;
+    this.#endEncoding(live);
     live.promptTokens = promptIds.length;
     this.#guarded(() => live.sink.onEncoded(promptIds, message.maxTokens, message.promptText));
   }

@@ -87,8 +87,8 @@ export function topologyOf(config: Config, model: ModelFolder, extras: TopologyE
   };
 }
 
-/** A template is code that came with the model: far above what any needs, far below what harms. */
-const TEMPLATE_MS = 2000;
+/** A template is code that came with the model: far above what any needs, far below what harms. Processor time. */
+const TEMPLATE_MS = 500;
 const TEMPLATE_BYTES = 2 ** 20;
 
 function tokenizerStart(config: Config, model: ModelFolder, index: number): TokenizerStart {

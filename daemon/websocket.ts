@@ -5,10 +5,12 @@
  *
  * Runs on the main thread. Each connection owns one RpcConnection and tells it when its send buffer has drained and when the socket is
  * gone. Close codes: 1001 the daemon stops, 1003 wrong kind of frame, 1007 bad UTF-8, 1009 too large, 1011 a bug of ours.
- * Invariants: nothing is sent after close; a peer that neither reads nor answers pings is dropped in bounded time.
+ * Invariants: nothing is sent after close; a peer that neither reads nor answers pings, or never comes to the end of a message, is
+ * dropped in bounded time.
  */
 
 import type { IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type RawData, type ServerOptions, type WebSocket, WebSocketServer } from 'ws';
@@ -33,6 +35,8 @@ export interface Session {
 export interface SocketsDeps {
   readonly config: Config['server'];
   readonly log: Log;
+  /** A message must have arrived whole this long after its first byte, give or take a heartbeat; 60 s when not set. */
+  readonly messageMs?: number;
   openSession(wire: Wire, options: { encoding: Encoding; admin: boolean }): Session;
 }
 
@@ -53,6 +57,12 @@ const subprotocols: ReadonlyMap<string, Encoding> = new Map([
   ['jsonrpc.msgpack', 'msgpack'],
 ]);
 
+const MESSAGE_TIMEOUT_MS = 60_000;
+/** Pieces of one message, and reads it may take: far above what any client needs, and each costs more memory than its bytes. */
+const MAX_FRAGMENTS = 4096;
+const MAX_READS = 16_384;
+/** A masked control frame, besides its payload. */
+const CONTROL_FRAME_BYTES = 6;
 /** Below this many buffered bytes the session is told that it may send again. */
 const LOW_WATER_BYTES = 256 * 1024;
 /** A peer gets this long to answer our close frame. */
@@ -60,9 +70,11 @@ const CLOSE_TIMEOUT_MS = 2000;
 const ANSWER_POLL_MS = 5;
 
 export function createSockets(deps: SocketsDeps): Sockets {
-  const options: ServerOptions & { closeTimeout: number } = {
+  const options: ServerOptions & { closeTimeout: number; maxFragments: number; maxBufferedChunks: number } = {
     noServer: true,
     maxPayload: deps.config.max_message_bytes,
+    maxFragments: MAX_FRAGMENTS,
+    maxBufferedChunks: MAX_READS,
     // Compression is memory and a decompression bomb for text that stays on this machine.
     perMessageDeflate: false,
     clientTracking: false,
@@ -90,7 +102,7 @@ export function createSockets(deps: SocketsDeps): Sockets {
         return;
       }
       server.handleUpgrade(request, socket, head, (websocket) => {
-        const connection = new Connection(websocket, socket, deps, { admin: !peer.browser });
+        const connection = new Connection(websocket, request.socket, deps, { admin: !peer.browser, unread: head.length });
         open.add(connection);
         websocket.once('close', () => open.delete(connection));
       });
@@ -117,7 +129,8 @@ export function createSockets(deps: SocketsDeps): Sockets {
 
 class Connection implements Wire {
   readonly #ws: WebSocket;
-  readonly #socket: Duplex;
+  readonly #socket: Socket;
+  readonly #messageMs: number;
   readonly #log: Log;
   readonly #encoding: Encoding;
   readonly #session: Session;
@@ -127,17 +140,28 @@ class Connection implements Wire {
   /** A ping left and nothing came back since. */
   #pinged = false;
   #lastProgress = performance.now();
+  /** Bytes received that belong to whole messages. */
+  #taken: number;
+  /** A heartbeat saw the beginning of a message whose end has not come since. */
+  #partialSince: number | null = null;
   #closed = false;
 
-  constructor(ws: WebSocket, socket: Duplex, deps: SocketsDeps, options: { admin: boolean }) {
+  /** `unread`: bytes that came with the upgrade. */
+  constructor(ws: WebSocket, socket: Socket, deps: SocketsDeps, options: { admin: boolean; unread: number }) {
     this.#ws = ws;
     this.#socket = socket;
+    this.#messageMs = deps.messageMs ?? MESSAGE_TIMEOUT_MS;
+    this.#taken = socket.bytesRead - options.unread;
     this.#log = deps.log;
     this.#encoding = subprotocols.get(ws.protocol) ?? 'json';
     this.#session = deps.openSession(this, { encoding: this.#encoding, admin: options.admin });
     ws.on('message', (data, isBinary) => this.#onMessage(data, isBinary));
-    ws.on('pong', () => {
+    ws.on('pong', (data) => {
       this.#pinged = false;
+      this.#taken += CONTROL_FRAME_BYTES + data.length;
+    });
+    ws.on('ping', (data) => {
+      this.#taken += CONTROL_FRAME_BYTES + data.length;
     });
     ws.on('error', (error) => this.#log.debug({ error: error.message }, 'a WebSocket peer broke the protocol'));
     ws.once('close', () => {
@@ -163,6 +187,7 @@ class Connection implements Wire {
 
   /** Backpressure on input, asked for by the session of a client that calls and takes no answers. */
   setReading(on: boolean): void {
+    this.#partialSince = null;
     if (on) this.#ws.resume();
     else this.#ws.pause();
   }
@@ -173,6 +198,14 @@ class Connection implements Wire {
 
   /** One beat of the heart: drop a dead peer, else ping it. A ping still in our buffer is not held against a slow reader. */
   beat(now: number, stalledMs: number): void {
+    if (this.#ws.isPaused || this.#socket.bytesRead <= this.#taken) this.#partialSince = null;
+    else {
+      this.#partialSince ??= now;
+      if (now - this.#partialSince > this.#messageMs) {
+        this.#drop('never came to the end of a message');
+        return;
+      }
+    }
     const buffered = this.#ws.bufferedAmount;
     if (buffered > 0) {
       this.#pinged = false;
@@ -206,6 +239,8 @@ class Connection implements Wire {
   #onMessage(data: RawData, isBinary: boolean): void {
     if (this.#closed || this.#ws.readyState !== this.#ws.OPEN) return;
     this.#pinged = false;
+    this.#taken = this.#socket.bytesRead;
+    this.#partialSince = null;
     if (isBinary !== (this.#encoding === 'msgpack')) {
       const wanted = isBinary ? 'This subprotocol takes text frames' : 'This subprotocol takes binary frames';
       this.#ws.close(1003, wanted);

@@ -30,7 +30,9 @@ function decodeJson(bytes: Uint8Array): Message {
   if (fault !== null) return structureFailure(fault);
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8');
   try {
-    return checkMessage(mayHoldProto(text) ? JSON.parse(text, dropProto) : JSON.parse(text));
+    const value: unknown = JSON.parse(text);
+    if (mayHoldProto(text)) dropProto(value);
+    return checkMessage(value);
   } catch {
     return failed('parse_error');
   }
@@ -59,13 +61,16 @@ function structureFailure(fault: 'broken' | 'deep' | 'large'): Message {
   return failed('invalid_request', `The message holds more than ${messageLimits.maxValues} values or ${messageLimits.maxKeys} members`);
 }
 
-/** The name may also be written with escapes; those are rare enough to take the slower path on suspicion. */
+/** The name may also be written with escapes; those are rare enough to look for it on suspicion. */
 function mayHoldProto(text: string): boolean {
   return text.includes('__proto__') || /\\u00[57]/.test(text) || /\\u006/.test(text);
 }
 
-function dropProto(key: string, value: unknown): unknown {
-  return key === '__proto__' ? undefined : value;
+/** In place: a reviver of JSON.parse does the same at ten times the cost. Depth is bounded by the scan. */
+function dropProto(value: unknown): void {
+  if (typeof value !== 'object' || value === null) return;
+  if (!Array.isArray(value)) Reflect.deleteProperty(value, '__proto__');
+  for (const member of Object.values(value)) if (typeof member === 'object') dropProto(member);
 }
 
 function failed(kind: Failure['kind'], message?: string): Message {

@@ -134,7 +134,10 @@ class TokenizerActor implements TokenizerHandlers {
     this.#requests.set(id, request);
     try {
       checkTokenIds(params, table.size);
-      const promptIds = truncated(await this.#encoder.encode(prompt), params.truncatePromptTokens);
+      const promptIds = truncated(
+        await this.#encoder.encode(prompt, () => this.#requests.get(id) === request),
+        params.truncatePromptTokens,
+      );
       if (this.#requests.get(id) !== request) return; // aborted meanwhile
       const maxTokens = resolveMaxTokens(promptIds.length, params.maxTokens, this.#start.limits);
       request.admitted = { promptIds, maxTokens };

@@ -5,15 +5,22 @@
  * - ids: taken as they are after a range check.
  * - chat: the template is rendered and cut at the control tokens that it wrote; text of the messages never becomes one
  *   (sentinels.ts). No special tokens are added around it: the template writes the first one itself.
+ *
+ * A megabyte takes seconds, and the thread pool has few threads: long prompts go through it one after the other, so that short ones
+ * always find a thread.
  */
 import { InferdError } from '../messages/errors.js';
 import type { ChatMessage, PromptInput } from '../messages/requests.js';
+import type { Segment } from './added-tokens.js';
 import { ChatTemplate, type TemplateLimits } from './chat-template.js';
 import { type ModelText, readModelText } from './model-text.js';
 import { mapStrings, SentinelGuard } from './sentinels.js';
 import type { Vocabulary } from './vocab.js';
 
 type ChatPrompt = Extract<PromptInput, { kind: 'chat' }>;
+
+/** Characters from which a prompt is long: some milliseconds of work. */
+const LONG_CHARS = 32_768;
 
 /** What a template sees that a caller must not set. */
 const RESERVED: ReadonlySet<string> = new Set(['messages', 'tools', 'documents', 'add_generation_prompt']);
@@ -31,6 +38,8 @@ export class PromptEncoder {
   readonly #guard: SentinelGuard;
   /** By name; a string says why a template cannot be used. */
   readonly #templates = new Map<string, ChatTemplate | string>();
+  /** Settles when all long prompts so far are encoded. */
+  #longDone: Promise<void> = Promise.resolve();
 
   /** Reads and parses the chat templates. A broken template only fails the prompts that need it. */
   constructor(vocabulary: Vocabulary, model: EncoderModel, limits: TemplateLimits) {
@@ -48,24 +57,43 @@ export class PromptEncoder {
     }
   }
 
-  /** @throws InferdError invalid_params. The ids may be more than the model takes; the caller checks that. */
-  async encode(prompt: PromptInput): Promise<Int32Array> {
+  /**
+   * @param wanted asked before long work begins: nobody may wait for it any more.
+   * @throws InferdError invalid_params. The ids may be more than the model takes; the caller checks that.
+   */
+  async encode(prompt: PromptInput, wanted: () => boolean = () => true): Promise<Int32Array> {
     switch (prompt.kind) {
       case 'ids':
         return checkIds(prompt.ids, this.#vocabulary.table.size, 'prompt');
       case 'text': {
-        const ids = await this.#vocabulary.encode(this.#vocabulary.split(prompt.text));
+        const ids = await this.#inTurn(this.#vocabulary.split(prompt.text), wanted);
         if (!prompt.addSpecialTokens) return Int32Array.from(ids);
         return Int32Array.from([...this.#vocabulary.prefix, ...ids, ...this.#vocabulary.suffix]);
       }
       case 'chat':
-        return Int32Array.from(await this.#encodeChat(prompt));
+        return Int32Array.from(await this.#encodeChat(prompt, wanted));
       default:
         return prompt satisfies never;
     }
   }
 
-  #encodeChat(prompt: ChatPrompt): Promise<number[]> {
+  async #inTurn(segments: readonly Segment[], wanted: () => boolean): Promise<number[]> {
+    if (segments.reduce((sum, segment) => sum + segment.text.length, 0) < LONG_CHARS) return this.#vocabulary.encode(segments);
+    const before = this.#longDone;
+    let done = (): void => {};
+    this.#longDone = new Promise((resolve) => {
+      done = resolve;
+    });
+    try {
+      await before;
+      if (!wanted()) throw new InferdError('cancelled');
+      return await this.#vocabulary.encode(segments);
+    } finally {
+      done();
+    }
+  }
+
+  #encodeChat(prompt: ChatPrompt, wanted: () => boolean): Promise<number[]> {
     const template = this.#templateFor(prompt.tools !== undefined);
     const messages = prompt.messages.map(preparedMessage);
     messages.forEach((message, i) => {
@@ -92,8 +120,9 @@ export class PromptEncoder {
       throw error;
     }
     const segments = this.#vocabulary.split(rendered);
-    if (!sentinels.active) return this.#vocabulary.encode(segments);
-    return this.#vocabulary.encode(segments.map((s) => (s.id === null ? { id: null, text: sentinels.restore(s.text) } : s)));
+    if (!sentinels.active) return this.#inTurn(segments, wanted);
+    const restored = segments.map((s) => (s.id === null ? { id: null, text: sentinels.restore(s.text) } : s));
+    return this.#inTurn(restored, wanted);
   }
 
   #isReserved(name: string): boolean {

@@ -42,7 +42,10 @@ export function tokenIds(vocabSize: number, longest = maxTokenCount) {
 }
 
 export function isTokenIds(value: unknown, vocabSize: number): value is readonly number[] {
-  return Array.isArray(value) && value.every((id: unknown) => typeof id === 'number' && Number.isInteger(id) && id >= 0 && id < vocabSize);
+  if (!Array.isArray(value)) return false;
+  for (const id of value as readonly unknown[])
+    if (typeof id !== 'number' || !Number.isInteger(id) || id < 0 || id >= vocabSize) return false;
+  return true;
 }
 
 /** Token counts and times of an answer. */

@@ -197,6 +197,21 @@ test('requests spread over the tokenizers, and only those of a dead one end', as
   await until(() => b.submits.some((s) => s.id === late.handle.id));
 });
 
+test('a prompt that takes long to encode holds up no others while a tokenizer is free', async () => {
+  const client = openClient();
+  const tokenizers = [new FakeTokenizer(client, 0), new FakeTokenizer(client, 1)];
+  submit(client);
+  await until(() => tokenizers.some((t) => t.submits.length > 0));
+  const [stuck, free] = tokenizers[0]!.submits.length > 0 ? tokenizers : tokenizers.toReversed(); // two, as made above
+  for (let i = 0; i < 10; i++) {
+    const { handle } = submit(client);
+    await until(() => free!.submits.some((m) => m.id === handle.id));
+    free!.encoded(handle.id);
+    await until(() => client.requests().every((r) => r.id !== handle.id || r.state === 'queued'));
+  }
+  assert.equal(stuck!.submits.length, 1);
+});
+
 test('a sink that throws harms no other request', async () => {
   const client = openClient();
   const tokenizer = new FakeTokenizer(client, 0);

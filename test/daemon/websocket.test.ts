@@ -138,6 +138,58 @@ test('a peer that sends pings and reads no pongs is dropped before they pile up'
     ws.terminate();
   }));
 
+test('a message that never ends costs its connection, dripped in one frame or in fragments with pongs between; slow ones that end do not', () =>
+  withFront({ config: { server: { ping_interval_s: 0.1 } }, messageMs: 400 }, async (front) => {
+    const fragments = await open(front);
+    fragments.send('x', { fin: false });
+    const drip = setInterval(() => fragments.send('x', { fin: false }), 30);
+    const raw = rawConnect(front.port);
+    raw.write(`${upgradeLines('/', ['Host: localhost']).join('\r\n')}\r\n\r\n`);
+    assert.equal((await readReply(raw)).status, 101);
+    raw.resume().write(Buffer.from('81fe7fff00000000', 'hex'));
+    const byteDrip = setInterval(() => raw.write('x'), 30);
+    const patient = await open(front);
+    const ping = setInterval(() => {
+      patient.ping('p'.repeat(125));
+      patient.send('y', { fin: false });
+      patient.send('z');
+    }, 50);
+    assert.equal(await closeCode(fragments), 1006);
+    if (!raw.destroyed) await once(raw, 'close');
+    clearInterval(drip);
+    clearInterval(byteDrip);
+    clearInterval(ping);
+    assert.equal(patient.readyState, patient.OPEN);
+    patient.close();
+  }));
+
+test('a message in more fragments, or more reads, than any client needs closes with 1008', () =>
+  withFront({}, async (front) => {
+    const ws = await open(front);
+    for (let i = 0; i < 5000; i++) ws.send('', { fin: false });
+    assert.equal(await closeCode(ws), 1008);
+    await front.sessions[0]!.until('close');
+    assert.deepEqual(front.sessions[0]!.events, ['close']);
+  }));
+
+test('a compressed frame was not agreed on and closes with 1002', () =>
+  withFront({}, async (front) => {
+    const socket = rawConnect(front.port);
+    const offer = ['Host: localhost', 'Sec-WebSocket-Extensions: permessage-deflate; client_no_context_takeover'];
+    socket.write(`${upgradeLines('/', offer).join('\r\n')}\r\n\r\n`);
+    const reply = await readReply(socket);
+    assert.equal(reply.status, 101);
+    assert.equal(reply.headers.has('sec-websocket-extensions'), false);
+    const answer = new Promise<Buffer>((resolve) => socket.once('data', resolve));
+    // 200 MB of zeros would fit in what such a frame may hold.
+    socket.write(Buffer.from('c18500000000aa56050000', 'hex'));
+    assert.equal((await answer).readUInt16BE(2), 1002);
+    socket.end();
+    await front.sessions[0]!.until('close');
+    assert.deepEqual(front.sessions[0]!.events, ['close']);
+    socket.destroy();
+  }));
+
 test('the send buffer is counted while a reader stalls, and writable comes when it has drained', () =>
   withFront({}, async (front) => {
     const ws = await open(front);

@@ -72,6 +72,8 @@ export interface FrontOptions {
   readonly auth?: Auth;
   readonly timeouts?: Partial<HttpTimeouts>;
   readonly onReceive?: RecordingSession['receive'];
+  /** Time for one WebSocket message to arrive whole. */
+  readonly messageMs?: number;
   /** Listen on this Unix socket instead of a port. */
   readonly path?: string;
 }
@@ -83,6 +85,7 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
   const sockets = createSockets({
     config: config.server,
     log: silentLog,
+    ...(options.messageMs === undefined ? {} : { messageMs: options.messageMs }),
     openSession(wire, session) {
       sessions.push(new RecordingSession(wire, session, options.onReceive));
       return sessions[sessions.length - 1]!; // just pushed

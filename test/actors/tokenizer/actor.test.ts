@@ -246,6 +246,17 @@ test('an abort while the prompt is being encoded leaves no trace; later it is pa
   assert.equal(harness.order.length, sent, 'nothing is sent for a request that is over');
 });
 
+test('short prompts overtake long ones, which are encoded one after the other, and not at all when they were aborted', async () => {
+  const harness = await start();
+  const long = { kind: 'text', text: 'one two three '.repeat(20_000), addSpecialTokens: false } as const;
+  for (const n of [1, 2, 3, 4, 5, 6]) harness.submit(n, long);
+  harness.handlers.fromFront({ k: 'abort', ids: [id(2), id(3), id(4), id(5)] });
+  harness.submit(7, { kind: 'text', text: 'short', addSpecialTokens: false });
+  const ended = () => harness.front.flatMap((m) => (m.k === 'encoded' || m.k === 'failed' ? [m.id] : []));
+  await harness.until(() => ended().length === 3);
+  assert.deepEqual(ended(), [7, 1, 6]);
+});
+
 test('a refusal of the scheduler ends the request with its reason', async () => {
   const harness = await start();
   await harness.admit(1);

@@ -1,0 +1,124 @@
+/**
+ * A daemon in a process of its own that is attacked, a bystander beside it, and what the attack cost both: the latency of the
+ * bystander, and the longest time for which the daemon's event loop did not turn.
+ */
+import assert from 'node:assert/strict';
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
+import type { TestContext } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { privateEnv } from '../../helpers/daemon.js';
+import { eventually, inTime } from '../../helpers/eventually.js';
+import type { LoopFigures } from '../../helpers/loop-probe.js';
+import { RpcSocket } from '../../helpers/rpc-socket.js';
+import { Bystander, type Served } from './bystander.js';
+
+const host = fileURLToPath(new URL('../soak/daemon-host.js', import.meta.url));
+const CALM_MS = 1000;
+/** The goal is 50 ms on a machine of its own; twice that is room for a slow one. */
+const MAX_BUSY_MS = 100;
+/** The goal is twice the calm p99. The rest is room for other work on the machine, and for the work of the attacker itself. */
+const P99_FACTOR = 2;
+const P99_SLACK_MS = 3000;
+
+export type Open = (protocols?: string | string[]) => Promise<RpcSocket>;
+
+export class AttackedDaemon {
+  readonly ws: string;
+  readonly http: string;
+  readonly env: NodeJS.ProcessEnv;
+  readonly port: number;
+  readonly #child: ChildProcess;
+  readonly #control: RpcSocket;
+  readonly #bystander: Bystander;
+  #calm: Served = { count: 0, p50: 0, p99: 0 };
+
+  private constructor(
+    child: ChildProcess,
+    addresses: { ws: string; http: string },
+    env: NodeJS.ProcessEnv,
+    sockets: [RpcSocket, Bystander],
+  ) {
+    this.#child = child;
+    this.env = env;
+    ({ ws: this.ws, http: this.http } = addresses);
+    this.port = Number(new URL(this.http).port);
+    [this.#control, this.#bystander] = sockets;
+  }
+
+  /** `sets`: "section.key=value", as for --set. */
+  static async start(sets: readonly string[], env = privateEnv()): Promise<AttackedDaemon> {
+    const all = ['server.port=0', 'inference.device=cpu', 'inference.threads=1', 'log.level=fatal', ...sets];
+    const child = fork(host, all, { env, stdio: ['ignore', 'pipe', 'inherit', 'ipc'] });
+    assert.ok(child.stdout);
+    const [line] = (await inTime('the daemon starts', once(child.stdout, 'data'))) as [Buffer];
+    const addresses = JSON.parse(line.toString()) as { ws: string; http: string };
+    const control = await RpcSocket.open(addresses.ws);
+    const daemon = new AttackedDaemon(child, addresses, env, [control, await Bystander.start(addresses.ws)]);
+    await sleep(CALM_MS);
+    daemon.#calm = daemon.#bystander.take();
+    return daemon;
+  }
+
+  open: Open = (protocols = []) => RpcSocket.open(this.ws, protocols);
+
+  /** Connections that are open beside those of a test. */
+  static readonly ownConnections = 2;
+
+  /**
+   * Runs `attack` beside the bystander, then a little longer. Afterwards all sockets that it opened are cut and the daemon is idle but
+   * for the bystander. Prints the cost, and checks it unless `costly` says that this attack may cost the bystander more.
+   */
+  async beside(t: TestContext, attack: (open: Open) => Promise<void>, { costly = false } = {}): Promise<void> {
+    const opened: RpcSocket[] = [];
+    await this.#probe();
+    this.#bystander.take();
+    try {
+      await attack(async (protocols) => {
+        const more = await this.open(protocols);
+        opened.push(more);
+        return more;
+      });
+    } finally {
+      for (const one of opened) one.ws.terminate();
+    }
+    await this.#bystander.served(2);
+    const served = this.#bystander.take();
+    const loop = await this.#probe();
+    const ms = (value: number) => value.toFixed(1);
+    t.diagnostic(
+      `bystander p50 ${ms(served.p50)} p99 ${ms(served.p99)} ms of ${served.count} (calm ${ms(this.#calm.p50)}, ${ms(this.#calm.p99)}); ` +
+        `loop busy at most ${ms(loop.busyMs)} ms, delayed p99 ${ms(loop.delayP99Ms)} max ${ms(loop.delayMs)} ms`,
+    );
+    assert.ok(loop.busyMs <= MAX_BUSY_MS, `the event loop did not turn for ${ms(loop.busyMs)} ms`);
+    const most = P99_FACTOR * this.#calm.p99 + P99_SLACK_MS;
+    if (!costly) assert.ok(served.p99 <= most, `the bystander waited ${ms(served.p99)} ms, more than ${ms(most)}`);
+    await this.#untilLeft();
+  }
+
+  async close(): Promise<void> {
+    await this.#bystander.stop();
+    const ended = once(this.#child, 'exit');
+    this.#child.kill('SIGTERM');
+    assert.deepEqual(await inTime('the daemon stops', ended), [0, null]);
+  }
+
+  /** What the daemon's main thread measured since the last call. */
+  async #probe(): Promise<LoopFigures> {
+    const answer = once(this.#child, 'message');
+    this.#child.send({ probe: true });
+    const [figures] = (await answer) as [LoopFigures];
+    return figures;
+  }
+
+  /** Until nobody's request is left but one of the bystander's. */
+  #untilLeft(): Promise<void> {
+    return eventually('nothing of the attack stays behind', async () => {
+      const { requests } = await this.#control.call('stats.get');
+      const rows = (await this.#control.call('requests.list'))['requests'] as unknown as readonly unknown[];
+      this.#control.log.length = 0;
+      return (requests?.running ?? 0) + (requests?.waiting ?? 0) <= 1 && rows.length <= 1;
+    });
+  }
+}
