@@ -107,7 +107,9 @@ export class Figures {
       const memory = growth(looks);
       if (memory === null) return [];
       const mib = (bytes: number) => (bytes / 2 ** 20).toFixed(0);
-      const text = `${mib(memory.before)} -> ${mib(memory.after)} MiB over ${looks.at(-1)?.ageS.toFixed(0)} s`;
+      const age = looks.at(-1)?.ageS.toFixed(0);
+      const slope = `${((memory.bytesPerS * 60) / 2 ** 20).toFixed(2)} MiB a minute in the second half`;
+      const text = `${mib(memory.before)} -> ${mib(memory.after)} MiB over ${age} s, ${slope}`;
       return [{ name, text, grownBytes: memory.after - memory.before, allowedBytes: 0.15 * memory.before + 24 * 2 ** 20 }];
     });
   }
@@ -116,8 +118,16 @@ export class Figures {
 const MIN_LOOKS = 6;
 const MIN_AGE_S = 60;
 
-/** Median memory of the second and of the last quarter of a life, bytes; null when the life was too short to say. */
-function growth(looks: readonly IdleLook[]): { readonly before: number; readonly after: number } | null {
+interface Growth {
+  /** Median memory of the second and of the last quarter of a life, bytes. */
+  readonly before: number;
+  readonly after: number;
+  /** Least-squares slope over the second half. */
+  readonly bytesPerS: number;
+}
+
+/** Null when the life was too short to say. */
+function growth(looks: readonly IdleLook[]): Growth | null {
   const age = looks.at(-1)?.ageS ?? 0;
   if (looks.length < MIN_LOOKS || age < MIN_AGE_S) return null;
   const median = (from: number, to: number) => {
@@ -126,5 +136,13 @@ function growth(looks: readonly IdleLook[]): { readonly before: number; readonly
   };
   const before = median(0.25, 0.5);
   const after = median(0.75, 1);
-  return before === null || after === null ? null : { before, after };
+  if (before === null || after === null) return null;
+  return { before, after, bytesPerS: slope(looks.filter((l) => l.ageS >= 0.5 * age)) };
+}
+
+function slope(looks: readonly IdleLook[]): number {
+  const mean = (of: (look: IdleLook) => number) => looks.reduce((sum, look) => sum + of(look), 0) / looks.length;
+  const [age, rss] = [mean((l) => l.ageS), mean((l) => l.rssBytes)];
+  const spread = looks.reduce((sum, l) => sum + (l.ageS - age) ** 2, 0);
+  return spread === 0 ? 0 : looks.reduce((sum, l) => sum + (l.ageS - age) * (l.rssBytes - rss), 0) / spread;
 }

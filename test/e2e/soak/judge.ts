@@ -2,6 +2,7 @@
 import type { Answer, Reply } from '../../helpers/rpc-socket.js';
 import type { Outcome } from './connection.js';
 import type { Figures } from './figures.js';
+import { stoodStill } from './pulse.js';
 import type { Life } from './target.js';
 
 /** What the client did that makes other ends right. */
@@ -30,6 +31,7 @@ export async function judge(outcome: Outcome, deeds: Deeds, life: Life, figures:
   if (reply === null) {
     if (deeds.disconnected || deeds.stalled) figures.count('ended by the client leaving');
     else if (await life.endsWithin(END_NOTICE_MS)) figures.count('ended by the daemon dying');
+    else if (life.missedPongs > 0 && stoodStill()) figures.count('ended by the soak standing still');
     else figures.violation(`a connection closed without a reason: ${outcome.closed} (${deeds.way})`);
   } else if (reply.error === undefined) judgeResult(reply.result ?? {}, outcome, deeds, figures);
   else await judgeError(reply.error, outcome, deeds, life, figures);
@@ -51,7 +53,7 @@ async function judgeError(error: NonNullable<Reply['error']>, outcome: Outcome, 
   figures.count(`ended with ${error.code}`);
   const allowed: number[] = [code.engine, code.shuttingDown, code.loading, code.overloaded];
   if (deeds.cancelled) allowed.push(code.cancelled);
-  if (deeds.starved || deeds.stalled) allowed.push(code.slow);
+  if (deeds.starved || deeds.stalled || stoodStill()) allowed.push(code.slow);
   if (!allowed.includes(error.code)) figures.violation(`an error that nobody caused: ${error.code} ${error.message}`);
   // An engine that restarts can be asked again; one that gave up cannot, and takes its daemon with it.
   else if (error.code === code.engine && error.data?.['retriable'] !== true && !(await life.endsWithin(END_NOTICE_MS))) {

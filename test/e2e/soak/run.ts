@@ -8,6 +8,7 @@ import { Client } from './client.js';
 import { Connection } from './connection.js';
 import { Figures } from './figures.js';
 import { Gate } from './gate.js';
+import { watchPulse } from './pulse.js';
 import { Random } from './random.js';
 import { type Life, type Mode, Target } from './target.js';
 
@@ -37,11 +38,13 @@ export async function runSoak(options: SoakOptions): Promise<Figures> {
     const left = Math.round((deadline - performance.now()) / 1000);
     options.onProgress?.(`${left} s left, ${figures.of('requests')} requests, ${figures.numViolations} rules broken`);
   }, PROGRESS_EVERY_S * 1000);
+  const unwatch = watchPulse(() => figures.count('times the soak itself stood still'));
   try {
     const siege = (mode: Mode) => new Siege(mode, figures, new Random(random.between(0, 2 ** 31)), options.seconds).run(share, deadline);
     await Promise.all(options.modes.map(siege));
   } finally {
     clearInterval(progress);
+    unwatch();
   }
   figures.checkMemory();
   return figures;

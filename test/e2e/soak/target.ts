@@ -44,6 +44,8 @@ export class Life {
   readonly startedAt = performance.now();
   ws = '';
   http = '';
+  /** Peers that it dropped, by its log, because they did not answer a ping. */
+  missedPongs = 0;
   /** Its end was brought about, or has come. */
   ending = false;
   readonly exit: Promise<readonly [code: number | null, signal: NodeJS.Signals | null]>;
@@ -106,7 +108,7 @@ export class Target {
     if (child.stdout === null || child.stderr === null) throw new Error('the daemon has no output');
     createInterface(child.stderr).on('line', (line) => {
       if (log.push(line) > 20) log.shift();
-      this.#checkLogLine(line);
+      this.#checkLogLine(line, life);
     });
     const timer = setTimeout(() => child.kill('SIGKILL'), START_TIMEOUT_MS);
     for await (const line of createInterface(child.stdout)) {
@@ -172,11 +174,15 @@ export class Target {
     }
   }
 
-  #checkLogLine(line: string): void {
+  #checkLogLine(line: string, life: Life): void {
     this.#figures.count('log lines');
     if (secretText.test(line)) this.#figures.violation(`a log line holds the text of a prompt or an answer: ${line.slice(0, 300)}`);
     try {
       const { level, msg } = JSON.parse(line) as { readonly level?: string; readonly msg?: string };
+      if (msg?.startsWith('a WebSocket peer was dropped')) {
+        this.#figures.count(`log: ${msg}`);
+        if (msg.endsWith('did not answer a ping')) life.missedPongs++;
+      }
       if (level === 'error' || level === 'fatal' || level === 'warn') this.#figures.count(`log ${level}: ${msg}`);
       if (level === 'fatal' || /failed$/.test(msg ?? '') === false) return;
       if (/^(a WebSocket message|an HTTP request) failed$/.test(msg ?? '')) this.#figures.violation(`the log tells of a bug: ${line}`);
