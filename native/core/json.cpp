@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <utility>
 
 #include "core/error.h"
 
@@ -98,7 +99,7 @@ class Parser {
       std::string key = string();
       space();
       expect(':', "a colon is missing");
-      v.object.emplace_back(std::move(key), value(depth + 1));
+      v.object.push_back({std::move(key), value(depth + 1)});
       space();
     } while (take(','));
     expect('}', "a closing brace is missing");
@@ -108,7 +109,7 @@ class Parser {
   void check_duplicates(const Json& v) const {
     std::vector<std::string_view> keys;
     keys.reserve(v.object.size());
-    for (const Json::Member& m : v.object) keys.push_back(m.first);
+    for (const Json::Member& m : v.object) keys.push_back(m.name);
     std::sort(keys.begin(), keys.end());
     const auto twice = std::adjacent_find(keys.begin(), keys.end());
     if (twice != keys.end()) {
@@ -252,7 +253,7 @@ Json Json::parse(std::string_view text, const std::string& source, const Limits&
 
 const Json* Json::find(std::string_view key) const {
   for (const Member& m : object) {
-    if (m.first == key) return m.second.is(Kind::kNull) ? nullptr : &m.second;
+    if (m.name == key) return m.value.is(Kind::kNull) ? nullptr : &m.value;
   }
   return nullptr;
 }

@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace inferd {
@@ -17,7 +16,7 @@ namespace inferd {
 class Json {
  public:
   enum class Kind { kNull, kBool, kInteger, kNumber, kString, kArray, kObject };
-  using Member = std::pair<std::string, Json>;
+  struct Member;
 
   struct Limits {
     int64_t max_bytes = 16 << 20;
@@ -27,9 +26,7 @@ class Json {
 
   // Parses one document; `source` names it in errors. Throws Error(kBadModel).
   static Json parse(std::string_view text, const std::string& source, const Limits& limits);
-  static Json parse(std::string_view text, const std::string& source) {
-    return parse(text, source, Limits{});
-  }
+  static Json parse(std::string_view text, const std::string& source);
 
   Kind kind = Kind::kNull;
   bool boolean = false;
@@ -44,6 +41,15 @@ class Json {
   // Member of an object, or null when it is absent, `null`, or this is no object.
   const Json* find(std::string_view key) const;
 };
+
+struct Json::Member {
+  std::string name;
+  Json value;
+};
+
+inline Json Json::parse(std::string_view text, const std::string& source) {
+  return parse(text, source, Limits{});
+}
 
 // Text for an error message: in quotes, at most 80 characters, without control characters or broken
 // UTF-8.

@@ -122,7 +122,7 @@ ModelConfig read_common(const ConfigReader& r) {
 std::vector<int32_t> uniform_windows(const ConfigReader& r, int32_t num_layers, int32_t fallback) {
   const bool absent =
       std::none_of(r.root().object.begin(), r.root().object.end(),
-                   [](const Json::Member& m) { return m.first == "sliding_window"; });
+                   [](const Json::Member& m) { return m.name == "sliding_window"; });
   const int64_t window = r.integer("sliding_window", 1, kMaxPositions, absent ? fallback : 0);
   return std::vector<int32_t>(static_cast<size_t>(num_layers), static_cast<int32_t>(window));
 }

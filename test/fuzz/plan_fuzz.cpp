@@ -1,0 +1,160 @@
+// Step plans: whatever the checker accepts touches only slots, blocks, positions and tokens that
+// exist. The promises are checked against a picture of the slots that this file keeps by itself.
+//
+// An input is int32 words: plans one after the other, each as long as its own word count says.
+#include <cstring>
+#include <vector>
+
+#include "engine/plan.h"
+#include "target.h"
+
+namespace inferd {
+namespace {
+
+constexpr PlanLimits kLimits{.max_slots = 4,
+                             .max_len = 64,
+                             .max_blocks = 4,
+                             .block_size = 16,
+                             .num_blocks = 12,
+                             .max_batch_tokens = 48,
+                             .vocab_size = 100};
+
+struct Picture {
+  bool live = false;
+  int32_t length = 0;
+  std::vector<int32_t> blocks;
+};
+
+bool below(int32_t value, int32_t limit) { return value >= 0 && value < limit; }
+
+// Applies an accepted plan to the picture, reading its words in the order of
+// actors/messages/step.ts.
+class Replay {
+ public:
+  Replay(std::vector<Picture>& slots, const std::vector<int32_t>& words)
+      : slots_(slots), words_(words) {}
+
+  void run(const ParsedPlan& plan) {
+    const PlanHeader& h = plan.header;
+    at_ = sizeof(PlanHeader) / 4;
+    for (int32_t i = 0; i < h.num_freed; ++i) slot(next()) = Picture{};
+    for (int32_t i = 0; i < h.num_new_slots; ++i) new_slot();
+    for (int32_t i = 0; i < h.num_block_sets; ++i) block_set();
+    for (int32_t i = 0; i < h.num_copies; ++i)
+      promise(below(next(), kLimits.num_blocks) && below(next(), kLimits.num_blocks),
+              "copies stay in the pool");
+    int32_t tokens = 0;
+    for (int32_t i = 0; i < h.num_rows; ++i) tokens += row();
+    promise(tokens == h.num_tokens && tokens <= kLimits.max_batch_tokens, "rows fit the batch");
+    for (int32_t i = 0; i < h.num_samples; ++i) sample(plan);
+    promise(at_ == words_.size(), "nothing follows the plan");
+    views(plan, tokens);
+  }
+
+ private:
+  int32_t next() {
+    promise(at_ < words_.size(), "sections lie inside the plan");
+    return words_[at_++];
+  }
+  Picture& slot(int32_t index) {
+    promise(below(index, kLimits.max_slots), "slots exist");
+    return slots_[static_cast<size_t>(index)];
+  }
+
+  void new_slot() {
+    NewSlotFixed n{};
+    for (size_t i = 0; i < sizeof n / 4; ++i) {
+      const int32_t word = next();
+      std::memcpy(reinterpret_cast<char*>(&n) + 4 * i, &word, 4);
+    }
+    const int32_t length = n.fork_of >= 0 ? slot(n.fork_of).length : n.num_tokens;
+    Picture& s = slot(n.slot);
+    promise(!s.live, "a new slot was free");
+    for (int32_t i = 0; i < n.num_tokens; ++i)
+      promise(below(next(), kLimits.vocab_size), "tokens are in the vocabulary");
+    for (int32_t i = 0; i < n.num_bias; ++i) {
+      promise(below(next(), kLimits.vocab_size), "biases are in the vocabulary");
+      next();
+    }
+    for (int32_t i = 0; i < n.num_masked; ++i)
+      promise(below(next(), kLimits.vocab_size), "masks are in the vocabulary");
+    promise(length >= 1 && length <= kLimits.max_len, "histories have a length");
+    s = {.live = true, .length = length, .blocks = {}};
+  }
+
+  void block_set() {
+    Picture& s = slot(next());
+    const int32_t index = next();
+    const int32_t block = next();
+    promise(s.live && below(index, kLimits.max_blocks) && below(block, kLimits.num_blocks),
+            "block sets name a live slot and a block of the pool");
+    promise(index <= static_cast<int32_t>(s.blocks.size()), "block tables have no holes");
+    if (index == static_cast<int32_t>(s.blocks.size())) s.blocks.push_back(block);
+    s.blocks[static_cast<size_t>(index)] = block;
+  }
+
+  int32_t row() {
+    const Picture& s = slot(next());
+    const int32_t start = next();
+    const int32_t count = next();
+    next();  // flags
+    promise(s.live && start >= 0 && count > 0 && start <= s.length - count,
+            "rows lie in the history");
+    promise(start + count <= static_cast<int32_t>(s.blocks.size()) * kLimits.block_size,
+            "rows have blocks for their keys");
+    return count;
+  }
+
+  void sample(const ParsedPlan& plan) {
+    promise(below(next(), plan.header.num_rows), "samples have a row");
+    Picture& s = slot(next());
+    promise(s.live && s.length < kLimits.max_len, "a sampled token has a place");
+    ++s.length;
+  }
+
+  static void views(const ParsedPlan& plan, int32_t tokens) {
+    promise(plan.row_offsets.size() == plan.rows.size() + 1 && plan.row_offsets.back() == tokens,
+            "offsets cover the rows");
+    for (const int32_t r : plan.sample_rows) promise(below(r, tokens), "sampled rows exist");
+    for (const LogitRow& r : plan.logit_rows)
+      promise(below(r.batch_row, tokens), "raw logits have a row");
+    for (const PromptTarget& t : plan.prompts) {
+      promise(below(t.batch_row, tokens) && below(t.token, kLimits.vocab_size) && t.position > 0 &&
+                  t.position < kLimits.max_len && t.top <= 20,
+              "prompt logprobs have a row and a token");
+    }
+  }
+
+  std::vector<Picture>& slots_;
+  const std::vector<int32_t>& words_;
+  size_t at_ = 0;
+};
+
+}  // namespace
+}  // namespace inferd
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace inferd;
+  constexpr size_t kHeaderWords = sizeof(PlanHeader) / 4;
+  std::vector<int32_t> all(size / 4);
+  if (!all.empty()) std::memcpy(all.data(), data, 4 * all.size());
+  PlanChecker checker(kLimits);
+  std::vector<Picture> slots(static_cast<size_t>(kLimits.max_slots));
+  ParsedPlan plan;
+  for (size_t at = 0; at + kHeaderWords <= all.size();) {
+    const size_t left = all.size() - at;
+    const int32_t said = all[at + 10];
+    const bool fits =
+        said >= static_cast<int32_t>(kHeaderWords) && static_cast<size_t>(said) <= left;
+    const size_t count = fits ? static_cast<size_t>(said) : left;
+    // An allocation of its own, so that a read beyond the plan is seen.
+    std::vector<int32_t> words(all.begin() + static_cast<ptrdiff_t>(at),
+                               all.begin() + static_cast<ptrdiff_t>(at + count));
+    words[0] = kLayoutVersion;
+    words[10] = static_cast<int32_t>(count);
+    if (accepted(ErrorCode::kBadPlan, [&] { checker.accept(words, plan); }))
+      Replay(slots, words).run(plan);
+    at += count;
+  }
+  return 0;
+}
