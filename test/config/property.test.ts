@@ -2,11 +2,14 @@
  * Whatever stands in a file, a variable or an argument, the loader answers with a configuration within its ranges or with ConfigError.
  */
 import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { keyLines, keyPath } from '../../config/lines.js';
 import { ConfigError, loadConfigText } from '../../config/load.js';
 import { acceptValue, optionByName, options, optionValue } from '../../config/options.js';
+import { packageRoot } from '../../native/index.js';
 
 const names = [...options.map((o) => o.name), 'scheduler.block_size', 'cache.num_gpu_blocks', 'x.y', '__proto__.x', 'server.constructor'];
 const value = fc.oneof(
@@ -108,4 +111,25 @@ test('the table of options is consistent with itself', () => {
     assert.ok(option.default === null || acceptValue(option, option.default) !== undefined, `${name}: its own default is not allowed`);
   }
   assert.equal(optionByName.size, options.length);
+});
+
+const folder = join(packageRoot(), 'config');
+const shipped = readdirSync(folder).flatMap((name) => (name.endsWith('.toml') ? [readFileSync(join(folder, name))] : []));
+
+test('any file made by changing bytes of a shipped one does so too', () => {
+  const change = fc.tuple(fc.constantFrom('set', 'cut', 'double', 'drop'), fc.nat(4000), fc.nat(255));
+  fc.assert(
+    fc.property(fc.constantFrom(...shipped), fc.array(change, { minLength: 1, maxLength: 6 }), (file, changes) => {
+      let bytes = Buffer.from(file);
+      for (const [kind, place, byte] of changes) {
+        const i = place % Math.max(1, bytes.length);
+        if (kind === 'set' && bytes.length > 0) bytes[i] = byte;
+        else if (kind === 'cut') bytes = bytes.subarray(0, i);
+        else if (kind === 'double') bytes = Buffer.concat([bytes.subarray(0, i), bytes.subarray(Math.max(0, i - byte))]);
+        else bytes = Buffer.concat([bytes.subarray(0, i), bytes.subarray(i + (byte % 16))]);
+      }
+      check(bytes.toString('utf8'), [], {});
+    }),
+    { numRuns: 300, seed: 4 },
+  );
 });

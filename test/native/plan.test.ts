@@ -191,7 +191,7 @@ describe('a malformed plan', () => {
         for (const slot of [1, 2, 3]) tryStep({ freed: [slot] });
         tryStep({ newSlots: [{ slot: 0, tokens: prompt }], blockSets: blockSets(0, 0, 3) });
       }),
-      { numRuns: 1500 },
+      { numRuns: 1500, seed: 4 },
     );
   });
 });

@@ -48,6 +48,18 @@ const malformed: readonly (readonly [name: string, bytes: Uint8Array, message: R
   ['nesting 100 levels deep', safetensorsBytes(`{"a":${'['.repeat(100)}${']'.repeat(100)}}`, data), /too deep/],
   ['nesting a million levels deep', safetensorsBytes(`{"a":${'['.repeat(1_000_000)}`, data), /too deep/],
   ['five million values', safetensorsBytes(`{"a":[${'0,'.repeat(5_000_000)}0]}`, data), /too many values/],
+  ['a dimension that is NaN', one('{"dtype":"F32","shape":[NaN],"data_offsets":[0,64]}'), /value is missing/],
+  ['a dimension that is Infinity', one('{"dtype":"F32","shape":[Infinity],"data_offsets":[0,64]}'), /value is missing/],
+  ['a dimension with an exponent', one('{"dtype":"F32","shape":[1.6e1],"data_offsets":[0,64]}'), /dimension/],
+  ['a dimension beyond any number', one('{"dtype":"F32","shape":[1e999],"data_offsets":[0,64]}'), /out of range/],
+  ['a dimension with a leading zero', one('{"dtype":"F32","shape":[016],"data_offsets":[0,64]}'), /closing bracket/],
+  ['offsets with a fraction', one('{"dtype":"F32","shape":[16],"data_offsets":[0.0,64.0]}'), /begin offset/],
+  ['a byte order mark', safetensorsBytes(`\ufeff{"a":${full}}`, data), /start with a brace/],
+  ['a header of two objects', safetensorsBytes(`{"a":${full}}{"a":${full}}`, data), /follows the end/],
+  ['a header with a NUL behind it', safetensorsBytes(`{"a":${full}}\u0000`, data), /follows the end/],
+  ['200,002 tensors', safetensorsBytes(`{${Array.from({ length: 200_002 }, (_, i) => `"t${i}":0`).join()}}`, data), /names 200002 tensors/],
+  ['a tensor named twice, once with an escape', safetensorsBytes(`{"a":${full},"\\u0061":${full}}`, data), /names the key "a" twice/],
+  ['data cut short', safetensorsBytes(`{"a":${full}}`, data.subarray(0, 63)), /byte range/],
   ['a tensor named twice', safetensorsBytes(`{"a":${full},"a":${full}}`, data), /names the key "a" twice/],
   ['a key of an entry twice', one('{"dtype":"F32","dtype":"F16","shape":[16],"data_offsets":[0,64]}'), /twice/],
   ['an entry that is a number', one('7'), /lacks a proper/],
@@ -116,7 +128,7 @@ describe('a malformed safetensors file is one clear error:', () => {
           );
         },
       ),
-      { numRuns: 300 },
+      { numRuns: 300, seed: 4 },
     );
   });
 });
@@ -124,6 +136,13 @@ describe('a malformed safetensors file is one clear error:', () => {
 describe('a model folder', () => {
   test('without weights names what was looked for', () => {
     assert.throws(() => withModelFolder(tinyConfig, open), nativeError('io', /neither model.safetensors nor model.safetensors.index.json/));
+  });
+
+  test('with weights in another format only says which format is read', () => {
+    withModelFolder(tinyConfig, (folder) => {
+      for (const name of ['pytorch_model.bin', 'model.gguf', 'consolidated.00.pth']) writeFileSync(join(folder, name), 'weights');
+      assert.throws(() => open(folder), nativeError('io', /reads no other weight format/));
+    });
   });
 
   test('with a fifo or a folder in place of the file fails instead of hanging', () => {
