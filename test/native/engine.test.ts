@@ -1,5 +1,6 @@
 /** The engine behind its JavaScript face: order of calls, steps, results and teardown. */
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { after, before, describe, test } from 'node:test';
 import { Worker } from 'node:worker_threads';
 import { ROW_FLAG } from '../../actors/messages/step.js';
@@ -155,6 +156,31 @@ describe('the life of an engine', () => {
       await worker.terminate();
     }
   });
+});
+
+test('threads that are terminated inside calls, also calls that fail, do not take the process down', () => {
+  const thread = `
+    const { parentPort, workerData } = require('node:worker_threads');
+    const addon = require(workerData);
+    parentPort.postMessage('running');
+    for (;;) {
+      addon.systemInfo();
+      try {
+        addon.createEngine({});
+      } catch {}
+    }`;
+  const script = `
+    const { Worker } = require('node:worker_threads');
+    (async () => {
+      for (let i = 0; i < 30; i++) {
+        const worker = new Worker(${JSON.stringify(thread)}, { eval: true, workerData: process.argv[1] });
+        await new Promise((resolve) => worker.once('message', resolve));
+        await new Promise((resolve) => setTimeout(resolve, i % 7));
+        await worker.terminate();
+      }
+    })();`;
+  const { status, signal, stderr } = spawnSync(process.execPath, ['-e', script, addonFile()], { encoding: 'utf8' });
+  assert.deepEqual([status, signal], [0, null], stderr);
 });
 
 describe('steps', () => {
