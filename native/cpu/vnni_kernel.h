@@ -11,7 +11,8 @@
 // Rows are quantized once per product (quantize_tile). One tile of rows streams the panels one
 // after the other: four side by side cost int4 half its speed on an EPYC (Zen 4), 14 instead of 27
 // GB/s a core. More rows pass over a run of blocks of one panel that stays in the first-level
-// cache; int4 codes are spread to bytes once for all of them.
+// cache. Each tile takes int4 codes apart again, in units that the products leave free: spreading
+// them to bytes once for all tiles was no faster with 512 rows and slower with fewer.
 #pragma once
 #include "cpu/kernels.h"
 
@@ -43,27 +44,6 @@ struct Int4Codes {
     return _mm512_and_si512(half, _mm512_set1_epi8(15));
   }
 };
-// Int4Codes with a byte a code.
-struct SpreadCodes {
-  static constexpr bool kHasMin = true;
-  static constexpr int kScalesAt = kGroups * kGroupBytes;
-  static constexpr int kBytes = kScalesAt + 4 * kPanel;
-  static __m512i start(int32_t) { return _mm512_setzero_si512(); }
-  static __m512i load(const char* block, int group, int v) {
-    return _mm512_load_si512(block + group * kGroupBytes + v * 64);
-  }
-};
-
-inline void spread(char* dst, const char* src, int64_t blocks) {
-  for (int64_t b = 0; b < blocks; ++b, dst += SpreadCodes::kBytes, src += Int4Codes::kBytes) {
-    for (int i = 0; i < Int4Codes::kBytes; i += 64) __builtin_prefetch(src + kAhead + i, 0, 3);
-    for (int group = 0; group < kGroups; ++group) {
-      for (int v = 0; v < kVectors; ++v)
-        _mm512_store_si512(dst + group * kGroupBytes + v * 64, Int4Codes::load(src, group, v));
-    }
-    __builtin_memcpy(dst + SpreadCodes::kScalesAt, src + Int4Codes::kScalesAt, 4 * kPanel);
-  }
-}
 
 struct CodeTile {
   const char* rows;  // first block of the run, R rows
@@ -180,33 +160,38 @@ inline void stream_codes(const GemmTask& g) {
   }
 }
 
-template <class Stored>
-void code_gemm(const GemmTask& g) {
-  if (g.rows <= kCodeRows) return stream_codes<Stored>(g);
-  constexpr bool kSpread = Stored::kScalesAt != SpreadCodes::kScalesAt;
-  alignas(64) char spread_codes[kSpread ? kRunBlocks * SpreadCodes::kBytes : 64];
+// All tiles over a run of blocks of one panel; the first one brings the weights.
+template <class Codes>
+inline void run_of_tiles(const GemmTask& g, int64_t panel, int64_t first) {
   const int64_t blocks = (g.cols + kScaleBlock - 1) / kScaleBlock;
-  for (int64_t first = 0; first < blocks; first += kRunBlocks) {
-    const int64_t n = blocks - first < kRunBlocks ? blocks - first : kRunBlocks;
-    for (int64_t p = g.first_panel; p < g.first_panel + g.num_panels; ++p) {
-      CodeTile t = tile_at<Stored>(g, p, first, n);
-      if constexpr (kSpread) {
-        spread(spread_codes, t.w, n);
-        t.w = spread_codes;
-      }
-      float* out = t.out.out;
-      for (int64_t row = 0; row < g.rows; row += kCodeRows) {
-        const int64_t rows = g.rows - row < kCodeRows ? g.rows - row : kCodeRows;
-        t.rows = reinterpret_cast<const char*>(g.packed) +
-                 (row * blocks + first * rows) * kCodeBlockBytes;
-        t.out.out = out + row * g.out_stride;
-        if constexpr (kSpread) {
-          code_tile_of<SpreadCodes, false>(t, rows);
-        } else {
-          code_tile_of<Stored, false>(t, rows);
-        }
-      }
+  CodeTile t =
+      tile_at<Codes>(g, panel, first, blocks - first < kRunBlocks ? blocks - first : kRunBlocks);
+  float* out = t.out.out;
+  for (int64_t row = 0; row < g.rows; row += kCodeRows) {
+    const int64_t rows = g.rows - row < kCodeRows ? g.rows - row : kCodeRows;
+    t.rows =
+        reinterpret_cast<const char*>(g.packed) + (row * blocks + first * rows) * kCodeBlockBytes;
+    t.out.out = out + row * g.out_stride;
+    if (row == 0) {
+      code_tile_of<Codes, true>(t, rows);
+    } else {
+      code_tile_of<Codes, false>(t, rows);
     }
+  }
+}
+
+// The order of panels and runs keeps the rows near, as in gemm_kernel.h.
+template <class Codes>
+void code_gemm(const GemmTask& g) {
+  if (g.rows <= kCodeRows) return stream_codes<Codes>(g);
+  const int64_t blocks = (g.cols + kScaleBlock - 1) / kScaleBlock;
+  const int64_t end = g.first_panel + g.num_panels;
+  if (g.rows * blocks * kCodeBlockBytes <= kNearFloats * int64_t{sizeof(float)}) {
+    for (int64_t p = g.first_panel; p < end; ++p)
+      for (int64_t first = 0; first < blocks; first += kRunBlocks) run_of_tiles<Codes>(g, p, first);
+  } else {
+    for (int64_t first = 0; first < blocks; first += kRunBlocks)
+      for (int64_t p = g.first_panel; p < end; ++p) run_of_tiles<Codes>(g, p, first);
   }
 }
 
