@@ -12,10 +12,10 @@ for (const eager of [false, true]) {
   for (const setting of countingSettings(requests)) {
     test(`${requests} requests count undisturbed, ${eager ? 'no graphs' : 'graphs'}: ${setting.name}`, async (t) => {
       const more = ['inference.device=cuda', `inference.enforce_eager=${eager}`];
-      const { stats, together } = await countInParallel(requests, setting, more);
+      const { stats, together, swapped } = await countInParallel(requests, setting, more);
       const { requests: r, tokens, kv, step } = stats;
       t.diagnostic(
-        `${together} at once, ${r.preempted_total} preempted, ${r.swapped_total ?? 0} swapped, ${tokens.prefix_hit_total} tokens from the ` +
+        `${together} at once, ${r.preempted_total} preempted, ${swapped} blocks swapped at once, ${tokens.prefix_hit_total} tokens from the ` +
           `prefix cache, ${kv.total_blocks} blocks, ${step.count} steps of ${step.p50_ms.toFixed(2)} ms`,
       );
       if (setting.sets.some((set) => set.includes('override'))) return;

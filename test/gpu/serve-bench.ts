@@ -12,10 +12,12 @@ import { createInterface, type Interface } from 'node:readline';
 import { parseArgs } from 'node:util';
 import { median } from '../../daemon/cli/bench-limits.js';
 import { packageRoot } from '../../native/index.js';
+import type { ProfileStopped } from '../../rpc/schemas/profile.js';
 import { deviceEnv } from '../helpers/device-env.js';
 import { dummyModel } from '../helpers/dummy-model.js';
 import { fixture } from '../helpers/native-engine.js';
 import { type Answer, RpcSocket } from '../helpers/rpc-socket.js';
+import { tempFolder } from '../helpers/temp-folder.js';
 import type { Round, RoundReport } from './serve-client.js';
 
 const { values } = parseArgs({
@@ -50,6 +52,7 @@ function startDaemon(): Promise<Daemon> {
   const sets = [
     ...[`inference.model_name=${JSON.stringify(model)}`, 'inference.load_dummy=true', `inference.device=${values.device}`],
     ...['server.port=0', `scheduler.max_num_sequences=${most}`, 'scheduler.max_model_len=1024', 'server.max_connections=1024'],
+    ...['profile.max_events=4000000', `profile.directory=${JSON.stringify(tempFolder())}`],
     `scheduler.max_num_batched_tokens=${Math.max(2048, most * promptTokens)}`,
   ];
   const began = performance.now();
@@ -98,16 +101,19 @@ class Clients {
   }
 }
 
-/** Share of the decode time that the device waits, from a profile of one more round; null when this build takes none. */
-async function idleShare(control: RpcSocket, round: () => Promise<unknown>): Promise<number | null> {
-  try {
-    await control.call('profile.start');
-  } catch {
-    return null;
-  }
+/** How the device spent the decode steps of one more round. */
+async function profiled(control: RpcSocket, round: () => Promise<unknown>): Promise<Idle | null> {
+  await control.call('profile.start');
   await round();
-  const stopped = (await control.call('profile.stop')) as Answer & { summary?: readonly { readonly idle_share?: number | null }[] };
-  return stopped.summary?.[0]?.idle_share ?? null;
+  const { summary } = (await control.call('profile.stop')) as unknown as ProfileStopped;
+  const [rank] = summary;
+  return rank === undefined || rank.idle_share === null ? null : { share: rank.idle_share, source: rank.device.source };
+}
+
+interface Idle {
+  readonly share: number;
+  /** How the device was seen. */
+  readonly source: string;
 }
 
 interface Line {
@@ -116,7 +122,7 @@ interface Line {
   readonly firstMs: number;
   /** Of the engine's steps in the same minutes, by stats.get. */
   readonly execMs: number;
-  readonly idle: number | null;
+  readonly idle: Idle | null;
 }
 
 async function measure(daemon: Daemon, control: RpcSocket, streams: number): Promise<Line> {
@@ -125,7 +131,7 @@ async function measure(daemon: Daemon, control: RpcSocket, streams: number): Pro
   const reports: RoundReport[] = [];
   for (let i = 0; i < Number(values.rounds); i++) reports.push(await clients.round(tokens));
   const stats = (await control.call('stats.get')) as Answer & { readonly step: { readonly p50_ms: number } };
-  const idle = await idleShare(control, () => clients.round(tokens));
+  const idle = await profiled(control, () => clients.round(tokens));
   clients.end();
   return {
     streams,
@@ -171,7 +177,8 @@ console.log('\nstreams  client ms  engine ms  ratio           exec p50 ms  first
 for (const { streams, clientMs, firstMs, execMs, idle } of lines) {
   const bare = engine.get(streams) ?? Number.NaN;
   const ratio = clientMs / bare;
-  const share = idle === null ? 'no profile' : `${(100 * idle).toFixed(2)} %${verdict(idle <= gates.idleShare)}`;
+  const share =
+    idle === null ? 'no decode steps' : `${(100 * idle.share).toFixed(2)} % (${idle.source})${verdict(idle.share <= gates.idleShare)}`;
   console.log(
     `${String(streams).padEnd(9)}${clientMs.toFixed(3).padStart(9)}${bare.toFixed(3).padStart(11)}${ratio.toFixed(3).padStart(7)}${verdict(ratio <= gates.ratio).padEnd(9)}` +
       `${execMs.toFixed(3).padStart(12)}${firstMs.toFixed(1).padStart(10)}  ${share}`,

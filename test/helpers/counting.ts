@@ -6,12 +6,9 @@
 import assert from 'node:assert/strict';
 import type { SchedulerStats } from '../../actors/messages/calls.js';
 import { connect } from '../../rpc/client/node.js';
-import { startTestDaemon } from './daemon.js';
+import { startTestDaemon, type TestDaemon } from './daemon.js';
 
 type Client = Awaited<ReturnType<typeof connect>>;
-
-/** Of stats.get, what the oracle looks at. */
-export type CountingStats = SchedulerStats & { readonly requests: { readonly swapped_total?: number } };
 
 export interface CountingSetting {
   readonly name: string;
@@ -93,6 +90,8 @@ export function ranges(count: number): readonly Range[] {
 const connections = 8;
 const pollMs = 5;
 
+const statsOf = async (at: TestDaemon): Promise<SchedulerStats> => (await at.stats()) as unknown as SchedulerStats;
+
 async function answer(client: Client, prompt: string): Promise<string> {
   const body = { messages: [{ role: 'user' as const, content: prompt }], temperature: 0, max_tokens: 200, stream: false as const };
   return (await client.chat.completions.create(body)).choices[0]?.message.content ?? '';
@@ -100,18 +99,24 @@ async function answer(client: Client, prompt: string): Promise<string> {
 
 /**
  * Counts through `requests` ranges at once on a daemon of its own with a setting, and holds every answer to the range.
- * @returns the daemon's statistics at the end, and the most sequences that were seen running together.
+ * @returns the daemon's statistics at the end, and the most sequences that were seen running together and blocks that were seen swapped.
  */
 export async function countInParallel(
   requests: number,
   setting: CountingSetting,
   more: readonly string[] = [],
-): Promise<{ readonly stats: CountingStats; readonly together: number }> {
+): Promise<{ readonly stats: SchedulerStats; readonly together: number; readonly swapped: number }> {
   const at = await startTestDaemon([`scheduler.max_num_sequences=${requests}`, ...setting.sets, ...more]);
   try {
     const clients = await Promise.all(Array.from({ length: connections }, () => connect({ url: at.ws })));
     let together = 0;
-    const poll = setInterval(() => void at.stats().then((now) => (together = Math.max(together, now.requests?.running ?? 0))), pollMs);
+    let swapped = 0;
+    const look = async (): Promise<void> => {
+      const { requests: r, kv } = await statsOf(at);
+      together = Math.max(together, r.running);
+      swapped = Math.max(swapped, kv.swap_used);
+    };
+    const poll = setInterval(() => void look().catch(() => undefined), pollMs); // the end of the daemon may overtake it
     const wrong: string[] = [];
     try {
       for (let round = 0; round < setting.rounds; round++) {
@@ -125,17 +130,18 @@ export async function countInParallel(
     } finally {
       clearInterval(poll);
     }
-    const stats = (await at.untilFreed()) as unknown as CountingStats;
+    await at.untilFreed();
+    const stats = await statsOf(at);
     await Promise.all(clients.map((client) => client.close()));
     assert.deepEqual(wrong, [], `${wrong.length} of ${setting.rounds * requests} answers are not the range that was asked for`);
     const seen = {
       'prefix hits': stats.tokens.prefix_hit_total,
       preemptions: stats.requests.preempted_total,
-      swaps: stats.requests.swapped_total ?? 0,
+      swaps: swapped,
     };
     for (const what of setting.happened) assert.ok(seen[what] > 0, `no ${what}: ${JSON.stringify(stats)}`);
     if (setting.happened.includes('swaps')) assert.equal(stats.kv.swap_used, 0, 'the swap space is empty again');
-    return { stats, together };
+    return { stats, together, swapped };
   } finally {
     await at.close();
   }
