@@ -64,7 +64,13 @@ function standIns(options: { failing?: string; errors?: number; smi?: boolean } 
   );
   tool('nvidia-smi', options.smi === false ? 'exit 9' : 'echo 9.0');
   return {
-    env: { ...process.env, PATH: `${bin}:${process.env['PATH']}`, INFERD_GPU_BUILD: join(root, 'out'), INFERD_CUDA_ARCHS: '' },
+    env: {
+      ...process.env,
+      CMAKE_CUDA_COMPILER_LAUNCHER: '',
+      PATH: `${bin}:${process.env['PATH']}`,
+      INFERD_GPU_BUILD: join(root, 'out'),
+      INFERD_CUDA_ARCHS: '',
+    },
     log: () => readFileSync(log, 'utf8').trim().split('\n'),
   };
 }

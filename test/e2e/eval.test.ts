@@ -75,7 +75,7 @@ for (const { name, inFlight, sets, preempts, swaps = false } of settings) {
         }
       };
       const swapped = await at.mostSwapped(Promise.all(Array.from({ length: inFlight }, worker)));
-      assert.equal(swapped > 0, swaps, `${swapped} requests were swapped at a time`);
+      assert.equal(swapped > 0, swaps, `${swapped} blocks were on the host at a time`);
       assert.deepEqual(wrong, []);
       for (const [task, [right, all]] of exact) if (task !== 'story') assert.equal(right, all, `${task} is exact in every case`);
       const stats = await at.untilFreed();

@@ -415,7 +415,7 @@ void bench(cudaStream_t stream, const std::string& only) {
         CHECK_CUDA(decode_attention(shape.type, params, Launch(stream, early)));
       };
       struct Parts {
-        bool product, rope, decode;
+        bool product = false, rope = false, decode = false;
       };
       auto time = [&](Parts parts, bool early) {
         early = early && capable_of_early();

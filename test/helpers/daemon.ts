@@ -18,7 +18,7 @@ export interface TestDaemon {
   stats(): Promise<Answer>;
   /** Resolves with the statistics when no request holds a KV block any more, of the device or the host. @throws when that takes too long. */
   untilFreed(): Promise<Answer>;
-  /** Looks at the statistics while `work` runs; resolves with the most requests that were swapped at a time. */
+  /** Looks at the statistics while `work` runs; resolves with the most KV blocks that were on the host at a time. */
   mostSwapped(work: Promise<unknown>): Promise<number>;
   close(): Promise<void>;
 }
@@ -59,8 +59,8 @@ export async function startTestDaemon(sets: readonly string[] = []): Promise<Tes
       let done = false;
       const watch = async (): Promise<void> => {
         while (!done) {
-          most = Math.max(most, (await stats()).requests?.swapped ?? 0);
-          await new Promise((resolve) => setTimeout(resolve, 5));
+          most = Math.max(most, (await stats()).kv?.swap_used ?? 0);
+          await new Promise((resolve) => setTimeout(resolve, 1)); // a swap on a GPU is over soon
         }
       };
       const watching = watch();
