@@ -50,7 +50,7 @@ inline V scale_of(const char* block, int i) {
 template <class Panel>
 inline void widen_blocks(float* dst, const char* src, int64_t k) {
   for (int64_t done = 0; done < k; done += kScaleBlock, src += Panel::kStepBytes) {
-    for (int b = 0; b < Panel::kStepBytes; b += 64) __builtin_prefetch(src + kAhead + b, 0, 3);
+    for (int b = 0; b < Panel::kStepBytes; b += 64) __builtin_prefetch(src + kAhead + b, 0, 2);
     for (int i = 0; i < kVectors; ++i) {
       const V scale = scale_of<Panel>(src, i), min = Panel::min(src, i);
       for (int s = 0; s < kScaleBlock; ++s)
@@ -71,7 +71,7 @@ inline void row_block(const TileBlock& t) {
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p) {
       for (int b = 0; b < Panel::kStepBytes; b += 64)
-        __builtin_prefetch(t.w[p] + at + kAhead + b, 0, 3);
+        __builtin_prefetch(t.w[p] + at + kAhead + b, 0, 2);
 #pragma GCC unroll 4
       for (int i = 0; i < kVectors; ++i) {
         scale[p * kVectors + i] = scale_of<Panel>(t.w[p] + at, i);

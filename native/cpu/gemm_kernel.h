@@ -30,7 +30,9 @@ constexpr int kVectors = Simd::kPanelVectors;
 constexpr int kPanel = kVectors * kWidth;
 constexpr int kRows = Simd::kTileRows;
 constexpr int kWidePanels = 4;
-// Bytes ahead of the weights in use that streaming products ask for.
+// Bytes ahead of the weights in use that streaming products ask for, into the second-level cache:
+// asked into the first, they keep its few miss buffers from the loads (Zen 4, two threads, one row
+// of int8: 23 instead of 27 GB/s a thread).
 constexpr int kAhead = 2048;
 
 // Panels side by side for R rows. Each is one more stream of memory, and streams cost: on an EPYC
@@ -125,7 +127,7 @@ void tile_block(const TileBlock& t) {
       V wide[Panel::kStep][kVectors];
       Panel::load(w[p], wide);
       if constexpr (kStream) {
-        for (int b = 0; b < Panel::kStepBytes; b += 64) __builtin_prefetch(w[p] + kAhead + b, 0, 3);
+        for (int b = 0; b < Panel::kStepBytes; b += 64) __builtin_prefetch(w[p] + kAhead + b, 0, 2);
       }
 #pragma GCC unroll 2
       for (int s = 0; s < Panel::kStep; ++s) {
@@ -173,7 +175,7 @@ inline void widen(float* dst, const char* src, int64_t k) {
   for (int64_t done = 0; done < k; done += Panel::kStep) {
     V wide[Panel::kStep][kVectors];
     Panel::load(src, wide);
-    for (int b = 0; b < Panel::kStepBytes; b += 64) __builtin_prefetch(src + kAhead + b, 0, 3);
+    for (int b = 0; b < Panel::kStepBytes; b += 64) __builtin_prefetch(src + kAhead + b, 0, 2);
     src += Panel::kStepBytes;
     for (int s = 0; s < Panel::kStep && done + s < k; ++s) {
       for (int i = 0; i < kVectors; ++i)

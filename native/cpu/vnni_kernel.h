@@ -115,7 +115,7 @@ void code_tile(const CodeTile& t) {
       }
     }
     if constexpr (kStream) {
-      for (int i = 0; i < Codes::kBytes; i += 64) __builtin_prefetch(w + kAhead + i, 0, 3);
+      for (int i = 0; i < Codes::kBytes; i += 64) __builtin_prefetch(w + kAhead + i, 0, 2);
     }
     w += Codes::kBytes;
     x += R * kCodeBlockBytes;
