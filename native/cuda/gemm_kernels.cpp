@@ -13,8 +13,8 @@ namespace {
 size_t one_variant(const GemmArgs&, std::span<GemmVariant, kGemmVariants>) { return 1; }
 
 // Where the streaming GEMM leads inside a step of Llama-3-8B on an H200, which is not where it
-// leads alone: 16x1024 6 % and 32x128 4 % less a step than with cuBLASLt and the small GEMM, since
-// it starts early and leaves no gaps; 128x128 1.5 % less when gated, else no less; 256x128 2 %
+// leads alone, since it starts early and leaves no gaps: 16x1024 3 % and 32x128 4 % less a step
+// than with cuBLASLt and the small GEMM; 128x128 1.5 % less when gated, else no less; 256x128 2 %
 // more.
 constexpr int32_t kStreamFrom = 9, kStreamRows = 64, kStreamGatedRows = 128;
 

@@ -52,6 +52,7 @@ function startDaemon(): Promise<Daemon> {
   const sets = [
     ...[`inference.model_name=${JSON.stringify(model)}`, 'inference.load_dummy=true', `inference.device=${values.device}`],
     ...['server.port=0', `scheduler.max_num_sequences=${most}`, 'scheduler.max_model_len=1024', 'server.max_connections=1024'],
+    'cache.cache_dtype=auto',
     ...['profile.max_events=4000000', `profile.directory=${JSON.stringify(tempFolder())}`],
     `scheduler.max_num_batched_tokens=${Math.max(2048, most * promptTokens)}`,
   ];
