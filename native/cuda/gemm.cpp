@@ -42,7 +42,6 @@ void check_text(const char* problem, const char* what) {
 class LtGemm final : public Gemm {
  public:
   LtGemm() : workspace_(allocate_device(kWorkspaceBytes)) {
-    check(cudaMemset(workspace_.get(), 0, kWorkspaceBytes), "clearing memory");
     check_text(GemmLt::create(workspace_.get(), kWorkspaceBytes, lt_), "starting cuBLASLt");
   }
   void run(const GemmArgs& args, const Launch& launch) override {

@@ -27,8 +27,7 @@ bool small_takes(const GemmArgs& p) {
   return p.m <= kSmallGemmRows && p.k % 8 == 0 && p.x_stride % 8 == 0 &&
          (p.gated || !stream_takes(p));
 }
-cudaError_t run_small(const GemmArgs& p, const GemmVariant&, const GemmScratch&,
-                      const Launch& launch) {
+cudaError_t run_small(const GemmArgs& p, const GemmVariant&, const Launch& launch) {
   return small_gemm(p, launch);
 }
 
@@ -40,8 +39,7 @@ size_t stream_variants(const GemmArgs& p, std::span<GemmVariant, kGemmVariants> 
     std::memcpy(out[i].data(), &cuts[i], sizeof(StreamGemmCut));
   return static_cast<size_t>(count);
 }
-cudaError_t run_stream(const GemmArgs& p, const GemmVariant& variant, const GemmScratch&,
-                       const Launch& launch) {
+cudaError_t run_stream(const GemmArgs& p, const GemmVariant& variant, const Launch& launch) {
   StreamGemmCut cut;
   std::memcpy(&cut, variant.data(), sizeof(cut));
   return stream_gemm(p, cut, launch);
@@ -51,8 +49,7 @@ cudaError_t run_stream(const GemmArgs& p, const GemmVariant& variant, const Gemm
 constexpr int32_t kLargeRows = 769;
 
 bool large_takes(const GemmArgs& p) { return p.m >= kLargeRows && large_gemm_takes(p); }
-cudaError_t run_large(const GemmArgs& p, const GemmVariant&, const GemmScratch&,
-                      const Launch& launch) {
+cudaError_t run_large(const GemmArgs& p, const GemmVariant&, const Launch& launch) {
   return large_gemm(p, launch);
 }
 

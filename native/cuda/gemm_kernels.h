@@ -11,14 +11,6 @@
 
 namespace inferd::cuda {
 
-// Device memory that products of one stream share.
-struct GemmScratch {
-  int32_t* tickets;  // [kGemmTickets], zero between launches
-  void* memory;      // undefined between launches, 256-byte aligned
-  size_t bytes;      // of `memory`
-};
-constexpr int32_t kGemmTickets = 4096;
-
 // One way of a kernel to compute a shape, in the kernel's own words. It also serves fewer rows.
 using GemmVariant = std::array<int32_t, 8>;
 constexpr size_t kGemmVariants = 6;
@@ -29,8 +21,7 @@ struct GemmKernel {
   // Writes ways to compute `args`, which it takes, and returns how many. At start-up only.
   size_t (*variants)(const GemmArgs& args, std::span<GemmVariant, kGemmVariants> out);
   // Enqueues. Neither allocates nor waits.
-  cudaError_t (*run)(const GemmArgs& args, const GemmVariant& variant, const GemmScratch& scratch,
-                     const Launch& launch);
+  cudaError_t (*run)(const GemmArgs& args, const GemmVariant& variant, const Launch& launch);
   int32_t unmeasured_rows;  // of products that it computes where nothing was measured
 };
 

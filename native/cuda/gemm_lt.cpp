@@ -134,7 +134,8 @@ struct GemmLt::Impl {
   };
 
   cublasLtHandle_t handle = nullptr;
-  GemmScratch scratch{};
+  void* workspace = nullptr;
+  size_t workspace_bytes = 0;
   std::map<Key, Entry> entries;
 
   ~Impl() {
@@ -150,7 +151,7 @@ struct GemmLt::Impl {
     if (status == CUBLAS_STATUS_SUCCESS) {
       status = cublasLtMatmulPreferenceSetAttribute(&preference,
                                                     CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                    &scratch.bytes, sizeof(scratch.bytes));
+                                                    &workspace_bytes, sizeof(workspace_bytes));
     }
     found.resize(static_cast<size_t>(most));
     int count = 0;
@@ -169,8 +170,8 @@ struct GemmLt::Impl {
                           const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream) {
     const float one = 1, beta = plain.add_to_y ? 1 : 0;
     return cublasLtMatmul(handle, &problem.matmul, &one, plain.w, &problem.w, plain.x, &problem.x,
-                          &beta, plain.y, &problem.y, plain.y, &problem.y, &algorithm,
-                          scratch.memory, scratch.bytes, stream);
+                          &beta, plain.y, &problem.y, plain.y, &problem.y, &algorithm, workspace,
+                          workspace_bytes, stream);
   }
 };
 
@@ -186,11 +187,8 @@ GemmLt::~GemmLt() = default;
 
 const char* GemmLt::create(void* workspace, size_t workspace_bytes, std::unique_ptr<GemmLt>& out) {
   auto impl = std::make_unique<Impl>();
-  constexpr size_t kTicketBytes = kGemmTickets * sizeof(int32_t);
-  if (workspace_bytes < kTicketBytes) return "the workspace of products is too small";
-  impl->scratch = {static_cast<int32_t*>(workspace),
-                   static_cast<std::byte*>(workspace) + kTicketBytes,
-                   workspace_bytes - kTicketBytes};
+  impl->workspace = workspace;
+  impl->workspace_bytes = workspace_bytes;
   const char* error = text(cublasLtCreate(&impl->handle));
   if (error == nullptr) out.reset(new GemmLt(std::move(impl)));
   return error;
@@ -219,8 +217,7 @@ const char* GemmLt::tune(const GemmArgs& args, std::span<const void* const> weig
 
   const auto call = [&](const Way& way, const void* w) {
     plain.w = turn.w = w;
-    if (way.kernel != nullptr)
-      return way.kernel->run(turn, way.variant, impl_->scratch, launch) == cudaSuccess;
+    if (way.kernel != nullptr) return way.kernel->run(turn, way.variant, launch) == cudaSuccess;
     return impl_->multiply(plain, problem, way.algorithm, launch.stream) == CUBLAS_STATUS_SUCCESS &&
            finish(args, launch) == nullptr;
   };
@@ -283,7 +280,7 @@ const char* GemmLt::run(const GemmArgs& args, const Launch& launch) {
   if (!entry.has_algorithm && entry.kernel == nullptr) entry.take_first_kernel(args);
   // What a step of rows was measured with may refuse another stride.
   if (entry.kernel != nullptr && entry.kernel->takes(args))
-    return text(entry.kernel->run(args, entry.choice.variant, impl_->scratch, launch));
+    return text(entry.kernel->run(args, entry.choice.variant, launch));
   const GemmArgs plain = plain_part(args);
   Problem problem;
   if (entry.has_algorithm) {

@@ -31,7 +31,7 @@ struct GemmChoice {
 // failed.
 class GemmLt {
  public:
-  // `workspace`: device memory, zeroed, 256-byte aligned, 32 MiB or more is best; owned by the
+  // `workspace`: device memory, 256-byte aligned, 32 MiB or more is best; owned by the
   // caller and shared by all calls, which therefore belong to one stream.
   static const char* create(void* workspace, size_t workspace_bytes, std::unique_ptr<GemmLt>& out);
   ~GemmLt();

@@ -315,7 +315,6 @@ int main(int argc, char** argv) {
   cudaStream_t stream;
   CHECK_CUDA(cudaStreamCreate(&stream));
   Device<uint8_t> workspace(kWorkspace);
-  workspace.fill(0);
   std::unique_ptr<GemmLt> lt;
   const char* error = GemmLt::create(workspace.get(), kWorkspace, lt);
   if (error != nullptr) {
