@@ -111,7 +111,7 @@ class KvStream {
   const DecodeArgs& p_;
   uint8_t* ring_;
   const int warp_, lane_;
-  const uint64_t policy_ = read_once_policy();
+  const uint64_t policy_ = l2_first();
   KvRange range_;
   int32_t tile_ = 0, step_ = 0, left_ = 0;  // the next tile to copy, and how many there are
   int32_t follows_ = 0;                     // the share after this one, 0: none

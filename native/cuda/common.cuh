@@ -57,6 +57,16 @@ __device__ inline uint32_t pack2(float low, float high) {
   }
 }
 
+// And back.
+template <typename T>
+__device__ inline float2 unpack2(uint32_t pair) {
+  if constexpr (std::is_same_v<T, __half>) {
+    return __half22float2(reinterpret_cast<const __half2&>(pair));
+  } else {
+    return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pair));
+  }
+}
+
 // 2^x by the special function unit: relative error 2^-22, subnormals flushed, 0 for -inf.
 __device__ inline float fast_exp2(float x) {
   float y;

@@ -35,15 +35,11 @@ __device__ inline void barrier_arrive_at(uint64_t* barrier, uint32_t rank) {
       : "memory");
 }
 
-// --- what L2 does with lines that a copy touches: evict them last, first, or in turn ---
+// --- what L2 does with lines that a copy touches, beside l2_first(): evict them last, or in turn
+// ---
 __device__ inline uint64_t l2_last() {
   uint64_t policy;
   asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-__device__ inline uint64_t l2_first() {
-  uint64_t policy;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
 __device__ inline uint64_t l2_normal() {

@@ -66,15 +66,6 @@ namespace {
 
 #ifdef INFERD_HOPPER
 
-template <typename T>
-__device__ inline float2 unpack2(uint32_t pair) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __half22float2(reinterpret_cast<const __half2&>(pair));
-  } else {
-    return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pair));
-  }
-}
-
 // A consumer's lane 4 g + t holds rows g and g + 8 of its warp's 16 and, of every 8 columns, the
 // pair 2 t. Results are finished in pieces of 32 columns.
 template <typename T, bool kGated>

@@ -67,7 +67,7 @@ __device__ inline void copy16_async(void* shared, const void* global) {
                : "memory");
 }
 // As above for what is read once: it leaves L2 before other data does.
-__device__ inline uint64_t read_once_policy() {
+__device__ inline uint64_t l2_first() {
   uint64_t policy;
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;

@@ -86,8 +86,8 @@ struct StreamProducer {
         w_queue(x_queue + params.x_stages * S::kStageX),
         x_map(x),
         w_map(w) {
-    x_policy = evict_last_policy();
-    w_policy = evict_first_policy();
+    x_policy = l2_last();
+    w_policy = l2_first();
     x_mask = w_mask = 0;
     if (p.across > 1) {
       x_mask = static_cast<uint16_t>(((1u << p.across) - 1) << at.rank_of(p, 0, at.mr, at.kr));

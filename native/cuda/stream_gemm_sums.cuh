@@ -7,31 +7,6 @@ namespace inferd::cuda {
 
 #ifdef INFERD_HOPPER
 
-// Turns four lanes' pairs of columns into 16 neighbouring bytes a lane, and back: word i of lane t
-// goes to word t of lane i (within a quad).
-__device__ inline void exchange_quad(uint32_t (&w)[4], int t) {
-  const bool odd = t & 1, high = t & 2;
-#pragma unroll
-  for (int i = 0; i < 4; i += 2) {
-    const uint32_t other = __shfl_xor_sync(kFullWarp, odd ? w[i] : w[i + 1], 1);
-    (odd ? w[i] : w[i + 1]) = other;
-  }
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const uint32_t other = __shfl_xor_sync(kFullWarp, high ? w[i] : w[i + 2], 2);
-    (high ? w[i] : w[i + 2]) = other;
-  }
-}
-
-template <typename T>
-__device__ inline float2 unpack2(uint32_t w) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __half22float2(reinterpret_cast<const __half2&>(w));
-  } else {
-    return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(w));
-  }
-}
-
 template <typename T, int kGroups, int kColumns>
 struct StreamConsumer {
   using S = StreamTile<kGroups, kColumns>;
@@ -229,7 +204,7 @@ struct StreamConsumer {
           uint32_t w[4];
 #pragma unroll
           for (int i = 0; i < 4; ++i) w[i] = pack2<T>(v[i * 4 + h * 2], v[i * 4 + h * 2 + 1]);
-          exchange_quad(w, t);
+          transpose_quad(w, t);
           const int32_t to = column + t * 8;
           if (inside && to < end) *reinterpret_cast<uint4*>(row + to) = {w[0], w[1], w[2], w[3]};
           continue;

@@ -1,18 +1,13 @@
-// Instructions of sm_90a that the streaming GEMM adds to hopper.cuh: tensor copies to several
-// blocks of a cluster, cluster barriers and remote shared memory, wgmma of more widths.
+// Instructions of sm_90a that the streaming GEMM adds to hopper_cluster.cuh: remote shared memory,
+// and wgmma of more widths.
 #pragma once
-#include "hopper.cuh"
+#include "hopper_cluster.cuh"
 
 namespace inferd::cuda {
 
 #ifdef INFERD_HOPPER
 
 // --- clusters ---
-__device__ inline uint32_t cluster_rank() {
-  uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
 // Publishes no writes (a release for the cluster would wait for all of memory, a microsecond).
 __device__ inline void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
@@ -58,33 +53,14 @@ __device__ inline void barrier_wait_cluster(uint64_t* barrier, uint32_t parity) 
 __device__ inline void prefetch_tensor_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
-__device__ inline uint64_t evict_first_policy() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-__device__ inline uint64_t evict_last_policy() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
 // Copies a box to the same place in every block of `mask` (bits are ranks) and counts its bytes on
 // each one's `barrier`. A mask of 0 means this block alone.
 __device__ inline void tensor_copy_2d(void* dst, const CUtensorMap* map, uint64_t* barrier, int x,
                                       int y, uint16_t mask, uint64_t policy) {
   if (mask == 0) {
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-        ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(dst)),
-        "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "l"(policy)
-        : "memory");
+    tensor_copy_2d(dst, map, barrier, x, y, policy);
   } else {
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-        ".multicast::cluster.L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5, %6;" ::"r"(
-            shared_address(dst)),
-        "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "h"(mask), "l"(policy)
-        : "memory");
+    tensor_copy_2d_all(dst, map, barrier, x, y, mask, policy);
   }
 }
 
