@@ -1,6 +1,6 @@
-// Instructions of sm_90a for thread block clusters, tensor stores and wide products: barriers and
-// copies that reach the other blocks of a cluster, copies out of shared memory, and wgmma of 256
-// columns. Beside hopper.cuh.
+// Instructions of sm_90a for thread block clusters, tensor stores and products of other widths:
+// barriers, copies and stores that reach the other blocks of a cluster, copies out of shared
+// memory, and wgmma of 32 to 256 columns. Beside hopper.cuh.
 #pragma once
 #include "hopper.cuh"
 
@@ -95,33 +95,157 @@ __device__ inline void store_matrix4(void* row, uint32_t a, uint32_t b, uint32_t
       : "memory");
 }
 
-// --- wgmma of 256 columns ---
-#define INFERD_D128(d)                                                                   \
-  INFERD_D64(d), INFERD_D8(d, 64), INFERD_D8(d, 72), INFERD_D8(d, 80), INFERD_D8(d, 88), \
-      INFERD_D8(d, 96), INFERD_D8(d, 104), INFERD_D8(d, 112), INFERD_D8(d, 120)
-#define INFERD_NAMES128                                                                       \
-  INFERD_NAMES64                                                                              \
-  ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85," \
-  "%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,"    \
-  "%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,"     \
-  "%123,%124,%125,%126,%127"
+// --- clusters ---
+// Publishes no writes (a release for the cluster would wait for all of memory, a microsecond).
+__device__ inline void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+}
+__device__ inline void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+// Address, in the cluster's window, of what lies at `p` in the block of this rank.
+__device__ inline uint32_t cluster_address(const void* p, uint32_t rank) {
+  uint32_t address;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(address)
+               : "r"(shared_address(p)), "r"(rank));
+  return address;
+}
+// Says that this thread reads no more. A release for the cluster would be a fence of all memory.
+__device__ inline void cluster_barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+// Sends 16 bytes to a block of the cluster, which counts them on its `barrier`. Both are cluster
+// addresses.
+__device__ inline void cluster_send4(uint32_t address, const float* v, uint32_t barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
+      "[%5];" ::"r"(address),
+      "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "r"(barrier)
+      : "memory");
+}
+// As barrier_wait, for bytes that other blocks of the cluster sent.
+__device__ inline void barrier_wait_cluster(uint64_t* barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again_%=:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again_%=;\n"
+      "}" ::"r"(shared_address(barrier)),
+      "r"(parity)
+      : "memory");
+}
 
-__device__ inline void hold(float (&d)[128]) { asm volatile("" : INFERD_D128(d)::"memory"); }
-
-// d[64 x 256] = a[64 x 16] b[16 x 256] (+ d when `add`), both from shared memory, k contiguous.
-#define INFERD_WGMMA_SS256(TYPES)                                               \
-  asm volatile(                                                                 \
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %130, 0;\n"                         \
-      "wgmma.mma_async.sync.aligned.m64n256k16.f32." TYPES " {" INFERD_NAMES128 \
-      "}, %128, %129, add, 1, 1, 0, 0;\n}"                                      \
-      : INFERD_D128(d)                                                          \
-      : "l"(a), "l"(b), "r"(add))
-template <typename T>
-__device__ inline void wgmma_shared(float (&d)[128], uint64_t a, uint64_t b, int add) {
-  if constexpr (std::is_same_v<T, __half>) {
-    INFERD_WGMMA_SS256("f16.f16");
+// --- tensor copies ---
+__device__ inline void prefetch_tensor_map(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+// Copies a box to the same place in every block of `mask` (bits are ranks) and counts its bytes on
+// each one's `barrier`. A mask of 0 means this block alone.
+__device__ inline void tensor_copy_2d(void* dst, const CUtensorMap* map, uint64_t* barrier, int x,
+                                      int y, uint16_t mask, uint64_t policy) {
+  if (mask == 0) {
+    tensor_copy_2d(dst, map, barrier, x, y, policy);
   } else {
-    INFERD_WGMMA_SS256("bf16.bf16");
+    tensor_copy_2d_all(dst, map, barrier, x, y, mask, policy);
+  }
+}
+
+// --- wgmma ---
+// As hold() of hopper.cuh, for any multiple of 8.
+template <int kCount>
+__device__ inline void hold_all(float (&d)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; i += 8) asm volatile("" : INFERD_D8(d, i)::"memory");
+}
+
+// Operand lists of n accumulators, in steps of 8.
+#define INFERD_SUMS16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define INFERD_IN_OUT16(d) INFERD_D8(d, 0), INFERD_D8(d, 8)
+#define INFERD_SUMS24 INFERD_SUMS16 ",%16,%17,%18,%19,%20,%21,%22,%23"
+#define INFERD_IN_OUT24(d) INFERD_IN_OUT16(d), INFERD_D8(d, 16)
+#define INFERD_SUMS32 INFERD_SUMS24 ",%24,%25,%26,%27,%28,%29,%30,%31"
+#define INFERD_IN_OUT32(d) INFERD_IN_OUT24(d), INFERD_D8(d, 24)
+#define INFERD_SUMS40 INFERD_SUMS32 ",%32,%33,%34,%35,%36,%37,%38,%39"
+#define INFERD_IN_OUT40(d) INFERD_IN_OUT32(d), INFERD_D8(d, 32)
+#define INFERD_SUMS48 INFERD_SUMS40 ",%40,%41,%42,%43,%44,%45,%46,%47"
+#define INFERD_IN_OUT48(d) INFERD_IN_OUT40(d), INFERD_D8(d, 40)
+#define INFERD_SUMS56 INFERD_SUMS48 ",%48,%49,%50,%51,%52,%53,%54,%55"
+#define INFERD_IN_OUT56(d) INFERD_IN_OUT48(d), INFERD_D8(d, 48)
+#define INFERD_SUMS64 INFERD_SUMS56 ",%56,%57,%58,%59,%60,%61,%62,%63"
+#define INFERD_IN_OUT64(d) INFERD_IN_OUT56(d), INFERD_D8(d, 56)
+#define INFERD_SUMS72 INFERD_SUMS64 ",%64,%65,%66,%67,%68,%69,%70,%71"
+#define INFERD_IN_OUT72(d) INFERD_IN_OUT64(d), INFERD_D8(d, 64)
+#define INFERD_SUMS80 INFERD_SUMS72 ",%72,%73,%74,%75,%76,%77,%78,%79"
+#define INFERD_IN_OUT80(d) INFERD_IN_OUT72(d), INFERD_D8(d, 72)
+#define INFERD_SUMS88 INFERD_SUMS80 ",%80,%81,%82,%83,%84,%85,%86,%87"
+#define INFERD_IN_OUT88(d) INFERD_IN_OUT80(d), INFERD_D8(d, 80)
+#define INFERD_SUMS96 INFERD_SUMS88 ",%88,%89,%90,%91,%92,%93,%94,%95"
+#define INFERD_IN_OUT96(d) INFERD_IN_OUT88(d), INFERD_D8(d, 88)
+#define INFERD_SUMS104 INFERD_SUMS96 ",%96,%97,%98,%99,%100,%101,%102,%103"
+#define INFERD_IN_OUT104(d) INFERD_IN_OUT96(d), INFERD_D8(d, 96)
+#define INFERD_SUMS112 INFERD_SUMS104 ",%104,%105,%106,%107,%108,%109,%110,%111"
+#define INFERD_IN_OUT112(d) INFERD_IN_OUT104(d), INFERD_D8(d, 104)
+#define INFERD_SUMS120 INFERD_SUMS112 ",%112,%113,%114,%115,%116,%117,%118,%119"
+#define INFERD_IN_OUT120(d) INFERD_IN_OUT112(d), INFERD_D8(d, 112)
+#define INFERD_SUMS128 INFERD_SUMS120 ",%120,%121,%122,%123,%124,%125,%126,%127"
+#define INFERD_IN_OUT128(d) INFERD_IN_OUT120(d), INFERD_D8(d, 120)
+
+// hold() of hopper.cuh for 128 sums; in one piece, since hold_all() gave the compiler another
+// order.
+__device__ inline void hold(float (&d)[128]) { asm volatile("" : INFERD_IN_OUT128(d)::"memory"); }
+
+// One case of wgmma_wide; A, B and ADD name the three operands behind the accumulators.
+#define INFERD_WGMMA_WIDE(N, TYPES, COUNT, A, B, ADD)                                          \
+  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #ADD                                   \
+               ", 0;\n"                                                                        \
+               "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPES " {" INFERD_SUMS##COUNT \
+               "}, %" #A ", %" #B ", add, 1, 1, 0, 0;\n}"                                      \
+               : INFERD_IN_OUT##COUNT(d)                                                       \
+               : "l"(a), "l"(b), "r"(add))
+#define INFERD_WGMMA_WIDTHS(TYPES)                     \
+  if constexpr (kCount == 16) {                        \
+    INFERD_WGMMA_WIDE(32, TYPES, 16, 16, 17, 18);      \
+  } else if constexpr (kCount == 24) {                 \
+    INFERD_WGMMA_WIDE(48, TYPES, 24, 24, 25, 26);      \
+  } else if constexpr (kCount == 32) {                 \
+    INFERD_WGMMA_WIDE(64, TYPES, 32, 32, 33, 34);      \
+  } else if constexpr (kCount == 40) {                 \
+    INFERD_WGMMA_WIDE(80, TYPES, 40, 40, 41, 42);      \
+  } else if constexpr (kCount == 48) {                 \
+    INFERD_WGMMA_WIDE(96, TYPES, 48, 48, 49, 50);      \
+  } else if constexpr (kCount == 56) {                 \
+    INFERD_WGMMA_WIDE(112, TYPES, 56, 56, 57, 58);     \
+  } else if constexpr (kCount == 64) {                 \
+    INFERD_WGMMA_WIDE(128, TYPES, 64, 64, 65, 66);     \
+  } else if constexpr (kCount == 72) {                 \
+    INFERD_WGMMA_WIDE(144, TYPES, 72, 72, 73, 74);     \
+  } else if constexpr (kCount == 80) {                 \
+    INFERD_WGMMA_WIDE(160, TYPES, 80, 80, 81, 82);     \
+  } else if constexpr (kCount == 88) {                 \
+    INFERD_WGMMA_WIDE(176, TYPES, 88, 88, 89, 90);     \
+  } else if constexpr (kCount == 96) {                 \
+    INFERD_WGMMA_WIDE(192, TYPES, 96, 96, 97, 98);     \
+  } else if constexpr (kCount == 104) {                \
+    INFERD_WGMMA_WIDE(208, TYPES, 104, 104, 105, 106); \
+  } else if constexpr (kCount == 112) {                \
+    INFERD_WGMMA_WIDE(224, TYPES, 112, 112, 113, 114); \
+  } else if constexpr (kCount == 120) {                \
+    INFERD_WGMMA_WIDE(240, TYPES, 120, 120, 121, 122); \
+  } else if constexpr (kCount == 128) {                \
+    INFERD_WGMMA_WIDE(256, TYPES, 128, 128, 129, 130); \
+  }
+
+// d[64 x 2 kCount] = a[64 x 16] b[16 x 2 kCount] (+ d when `add`), both from shared memory, k
+// contiguous.
+template <typename T, int kCount>
+__device__ inline void wgmma_wide(float (&d)[kCount], uint64_t a, uint64_t b, int add) {
+  static_assert(kCount >= 16 && kCount <= 128 && kCount % 8 == 0);
+  if constexpr (std::is_same_v<T, __half>) {
+    INFERD_WGMMA_WIDTHS("f16.f16")
+  } else {
+    INFERD_WGMMA_WIDTHS("bf16.bf16")
   }
 }
 

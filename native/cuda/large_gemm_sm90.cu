@@ -101,7 +101,7 @@ struct GemmConsumer {
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < kDepth / 16; ++i) {
-      wgmma_shared<T>(sums, a.at(i * 32), b.at(i * 32), add || i != 0);
+      wgmma_wide<T>(sums, a.at(i * 32), b.at(i * 32), add || i != 0);
     }
     wgmma_commit();
   }

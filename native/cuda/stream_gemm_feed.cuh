@@ -1,9 +1,9 @@
 // The streaming GEMM's tiles, where a block stands in its cluster, and the warp that feeds it: see
 // stream_gemm_sm90.cu. Device code of that file alone.
 #pragma once
+#include "hopper_cluster.cuh"
 #include "launch.cuh"
 #include "stream_gemm_kernel.h"
-#include "stream_gemm_wgmma.cuh"
 
 namespace inferd::cuda {
 
