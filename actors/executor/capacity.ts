@@ -1,6 +1,6 @@
 /**
- * How many KV blocks an executor allocates, on the device and on the host for swapping. Pure arithmetic on what the engine reports after loading; the error texts show it, because
- * "not enough memory" without the numbers helps nobody.
+ * How many KV blocks an executor allocates, on the device and on the host for swapping. Pure arithmetic on what the engine reports
+ * after loading; the error texts show it, because "not enough memory" without the numbers helps nobody.
  */
 import { InferdError } from '../messages/errors.js';
 
