@@ -1,7 +1,7 @@
 /**
  * The whole daemon beside its engine: start-up of a Llama-3-8B shape with random weights, then 1, 32 and 128 WebSocket streams decoding,
- * the time between two tokens as the clients see it, against that between two steps of the bare engine with the same batch (`inferd
- * bench forward`). Daemon, clients and engine are processes of their own. Prints a table last and exits with 1 when a gate does not hold.
+ * the time between two tokens as the clients see it while all of them decode, against that between two steps of the bare engine with the
+ * same batch (`inferd bench forward`). Daemon, clients and engine are processes of their own. Prints a table last and exits with 1 when a gate does not hold.
  *
  *   node dist/test/gpu/serve-bench.js [--device cuda] [--shape folder with config.json] [--streams 1,32,128] [--tokens 200] [--rounds 3]
  */
@@ -18,7 +18,7 @@ import { dummyModel } from '../helpers/dummy-model.js';
 import { fixture } from '../helpers/native-engine.js';
 import { type Answer, RpcSocket } from '../helpers/rpc-socket.js';
 import { tempFolder } from '../helpers/temp-folder.js';
-import type { Round, RoundReport } from './serve-client.js';
+import type { Round, StreamReport } from './serve-client.js';
 
 const { values } = parseArgs({
   options: {
@@ -32,6 +32,7 @@ const { values } = parseArgs({
 /** What must hold. */
 const gates = { ratio: 1.03, startS: 10, idleShare: 0.02 };
 const promptTokens = 128;
+const streamsPerProcess = 16;
 const startLimitMs = 120_000;
 const streamCounts = values.streams.split(',').map(Number);
 const most = Math.max(...streamCounts);
@@ -76,30 +77,76 @@ function startDaemon(): Promise<Daemon> {
   });
 }
 
-/** Client processes answer one line a command. */
-class Clients {
+/** One process of clients; answers one line a command. */
+class ClientProcess {
   readonly #child: ChildProcess;
   readonly #lines: AsyncIterator<string>;
 
-  constructor(ws: string, streams: number) {
-    this.#child = spawn(process.execPath, [join(packageRoot(), 'dist', 'test', 'gpu', 'serve-client.js'), ws, String(streams)], {
-      stdio: ['pipe', 'pipe', 'inherit'],
-    });
+  constructor(ws: string, streams: number, first: number) {
+    const script = join(packageRoot(), 'dist', 'test', 'gpu', 'serve-client.js');
+    this.#child = spawn(process.execPath, [script, ws, String(streams), String(first)], { stdio: ['pipe', 'pipe', 'inherit'] });
     const lines: Interface = createInterface({ input: this.#child.stdout as NodeJS.ReadableStream });
     this.#lines = lines[Symbol.asyncIterator]();
   }
 
-  async round(length: number): Promise<RoundReport> {
+  async round(length: number): Promise<StreamReport[]> {
     const wanted: Round = { prompt: promptTokens, tokens: length, vocab };
     this.#child.stdin?.write(`${JSON.stringify(wanted)}\n`);
     const { value, done } = await this.#lines.next();
     if (done === true) throw new Error('the client process ended');
-    return JSON.parse(value) as RoundReport;
+    return JSON.parse(value) as StreamReport[];
   }
 
   end(): void {
     this.#child.stdin?.end();
   }
+}
+
+/** The streams of a round, shared out over processes so that the clients are never what is measured. */
+class Clients {
+  readonly #processes: readonly ClientProcess[];
+
+  constructor(ws: string, streams: number) {
+    const count = Math.ceil(streams / streamsPerProcess);
+    const share = (i: number): number => Math.min(streamsPerProcess, streams - i * streamsPerProcess);
+    this.#processes = Array.from({ length: count }, (_, i) => new ClientProcess(ws, share(i), i * streamsPerProcess));
+  }
+
+  async round(length: number): Promise<StreamReport[]> {
+    return (await Promise.all(this.#processes.map((clients) => clients.round(length)))).flat();
+  }
+
+  end(): void {
+    for (const clients of this.#processes) clients.end();
+  }
+}
+
+interface RoundFigures {
+  /** Time between two tokens while every stream decodes: from the last first piece to the first last piece; median over the streams, ms. */
+  readonly stepMs: number;
+  /** Median over the streams, ms. */
+  readonly firstMs: number;
+  /** From the first request to the end of the last answer, ms. */
+  readonly wallMs: number;
+}
+
+/** @throws when the streams did not decode together for half of their tokens. */
+function figures(streams: readonly StreamReport[]): RoundFigures {
+  const begin = Math.max(...streams.map(({ atMs }) => atMs[0] ?? Number.POSITIVE_INFINITY));
+  const end = Math.min(...streams.map(({ atMs }) => atMs.at(-1) ?? 0));
+  const steps = streams.map(({ atMs, tokens }) => {
+    const inside = atMs.flatMap((at, i) => (at >= begin && at <= end ? [i] : []));
+    const [from = 0, to = 0] = [inside[0], inside.at(-1)];
+    const between = tokens.slice(from + 1, to + 1).reduce((sum, count) => sum + count, 0);
+    const all = tokens.reduce((sum, count) => sum + count, 0);
+    if (between < all / 2) throw new Error(`a stream had ${between} of its ${all} tokens while all others decoded too`);
+    return ((atMs[to] ?? 0) - (atMs[from] ?? 0)) / between;
+  });
+  return {
+    stepMs: median(steps),
+    firstMs: median(streams.map(({ sentMs, atMs }) => (atMs[0] ?? Number.NaN) - sentMs)),
+    wallMs: Math.max(...streams.map(({ atMs }) => atMs.at(-1) ?? 0)) - Math.min(...streams.map(({ sentMs }) => sentMs)),
+  };
 }
 
 /** How the device spent the decode steps of one more round. */
@@ -121,6 +168,7 @@ interface Line {
   readonly streams: number;
   readonly clientMs: number;
   readonly firstMs: number;
+  readonly wallMs: number;
   /** Of the engine's steps in the same minutes, by stats.get. */
   readonly execMs: number;
   readonly idle: Idle | null;
@@ -129,15 +177,16 @@ interface Line {
 async function measure(daemon: Daemon, control: RpcSocket, streams: number): Promise<Line> {
   const clients = new Clients(daemon.ws, streams);
   await clients.round(16); // prompts into the prefix cache, products and graphs into place
-  const reports: RoundReport[] = [];
-  for (let i = 0; i < Number(values.rounds); i++) reports.push(await clients.round(tokens));
+  const reports: RoundFigures[] = [];
+  for (let i = 0; i < Number(values.rounds); i++) reports.push(figures(await clients.round(tokens)));
   const stats = (await control.call('stats.get')) as Answer & { readonly step: { readonly p50_ms: number } };
   const idle = await profiled(control, () => clients.round(tokens));
   clients.end();
   return {
     streams,
-    clientMs: median(reports.map((r) => r.step_ms)),
-    firstMs: median(reports.map((r) => r.first_ms)),
+    clientMs: median(reports.map((r) => r.stepMs)),
+    firstMs: median(reports.map((r) => r.firstMs)),
+    wallMs: median(reports.map((r) => r.wallMs)),
     execMs: stats.step.p50_ms,
     idle,
   };
@@ -174,15 +223,15 @@ const verdict = (good: boolean): string => {
   if (!good) missed++;
   return good ? '' : ' MISSED';
 };
-console.log('\nstreams  client ms  engine ms  ratio           exec p50 ms  first ms  idle share');
-for (const { streams, clientMs, firstMs, execMs, idle } of lines) {
+console.log('\nstreams  client ms  engine ms  ratio           exec p50 ms  first ms   round ms  idle share');
+for (const { streams, clientMs, firstMs, wallMs, execMs, idle } of lines) {
   const bare = engine.get(streams) ?? Number.NaN;
   const ratio = clientMs / bare;
   const share =
     idle === null ? 'no decode steps' : `${(100 * idle.share).toFixed(2)} % (${idle.source})${verdict(idle.share <= gates.idleShare)}`;
   console.log(
     `${String(streams).padEnd(9)}${clientMs.toFixed(3).padStart(9)}${bare.toFixed(3).padStart(11)}${ratio.toFixed(3).padStart(7)}${verdict(ratio <= gates.ratio).padEnd(9)}` +
-      `${execMs.toFixed(3).padStart(12)}${firstMs.toFixed(1).padStart(10)}  ${share}`,
+      `${execMs.toFixed(3).padStart(12)}${firstMs.toFixed(1).padStart(10)}${wallMs.toFixed(0).padStart(11)}  ${share}`,
   );
 }
 console.log(

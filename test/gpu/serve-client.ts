@@ -1,11 +1,10 @@
 /**
- * The clients of serve-bench.ts, in a process of their own: `streams` WebSocket connections with one streamed completion each, all begun
+ * Clients of serve-bench.ts, in a process of their own: `streams` WebSocket connections with one streamed completion each, all begun
  * together. Prints one JSON line a round, read from the commands on stdin: {"prompt": tokens, "tokens": answer tokens, "vocab": ids}.
  *
- *   node dist/test/gpu/serve-client.js <ws url> <streams>
+ *   node dist/test/gpu/serve-client.js <ws url> <streams> <number of the first stream>
  */
 import { createInterface } from 'node:readline';
-import { median } from '../../daemon/cli/bench-limits.js';
 import { connect } from '../../rpc/client/node.js';
 import type { CompletionParams } from '../../rpc/client/types.js';
 
@@ -15,45 +14,39 @@ export interface Round {
   readonly vocab: number;
 }
 
-export interface RoundReport {
-  /** Median over the streams of the time between two tokens, ms: from the first piece of an answer to the last, over its tokens less one. */
-  readonly step_ms: number;
-  /** Median over the streams, ms. */
-  readonly first_ms: number;
-  /** From the first request to the end of the last answer, ms. */
-  readonly wall_ms: number;
+/** One stream of one round; times in ms on a clock that all processes of the machine share. */
+export interface StreamReport {
+  readonly sentMs: number;
+  /** When each piece came. */
+  readonly atMs: readonly number[];
+  /** How many tokens each piece held. */
+  readonly tokens: readonly number[];
 }
 
-const [url = '', streams = '1'] = process.argv.slice(2);
+const [url = '', streams = '1', first = '0'] = process.argv.slice(2);
 const clients = await Promise.all(Array.from({ length: Number(streams) }, () => connect({ url })));
+const now = (): number => performance.timeOrigin + performance.now();
 
 /** The same prompt for a stream in every round, so that a warm prefix cache keeps prefills short. */
 function prompt(stream: number, { prompt: length, vocab }: Round): number[] {
   return Array.from({ length }, (_, i) => (stream * 7919 + i * 104_729 + 1) % vocab);
 }
 
-async function round(wanted: Round): Promise<RoundReport> {
-  const began = performance.now();
-  const times = await Promise.all(
-    clients.map(async (client, stream) => {
-      const fixed = { temperature: 0, max_tokens: wanted.tokens, ignore_eos: true };
-      const body = { ...fixed, prompt: prompt(stream, wanted) } as CompletionParams;
-      let first = 0;
-      let last = 0;
-      const sent = performance.now();
+function round(wanted: Round): Promise<StreamReport[]> {
+  return Promise.all(
+    clients.map(async (client, i) => {
+      const fixed = { temperature: 0, max_tokens: wanted.tokens, ignore_eos: true, return_token_ids: true };
+      const body = { ...fixed, prompt: prompt(Number(first) + i, wanted) } as CompletionParams;
+      const report = { sentMs: now(), atMs: [] as number[], tokens: [] as number[] };
       for await (const chunk of await client.completions.create({ ...body, stream: true })) {
-        if (chunk.choices.length === 0) continue;
-        last = performance.now();
-        if (first === 0) first = last;
+        const ids = chunk.choices[0]?.token_ids ?? [];
+        if (ids.length === 0) continue;
+        report.atMs.push(now());
+        report.tokens.push(ids.length);
       }
-      return { firstMs: first - sent, stepMs: (last - first) / (wanted.tokens - 1) };
+      return report;
     }),
   );
-  return {
-    step_ms: median(times.map((t) => t.stepMs)),
-    first_ms: median(times.map((t) => t.firstMs)),
-    wall_ms: performance.now() - began,
-  };
 }
 
 for await (const line of createInterface({ input: process.stdin }))
