@@ -8,7 +8,6 @@ namespace inferd::cuda {
 
 constexpr int kRows = 128, kKeys = 128, kStages = 2, kAtomBytes = 1024;
 constexpr int kPrefillThreads = 384;  // a producer warpgroup, two consumers of 64 rows each
-constexpr int kConsumerWarps = 8;
 constexpr int kPanelColumns = 64;
 
 template <int kHeadDim>
@@ -19,8 +18,16 @@ struct alignas(1024) PrefillShared {
   uint8_t v[kStages][kTileBytes];
   PrefillTile tile[2];
   int32_t item[2];  // of the tile and kv head in q; -1 after the last
-  uint64_t q_full[2], q_free[2], k_full[kStages], k_free[kStages], v_full[kStages], v_free[kStages];
+  uint64_t q_full[2], k_full[kStages], k_free[kStages], v_full[kStages], v_free[kStages];
 };
+
+// Ids of group barriers, each of one consumer warpgroup and the producing warp. Items go from hand
+// to hand by these, and only what the copy engine writes by mbarriers: tools that look for races
+// follow the one and not the other.
+constexpr int kItemThreads = 128 + kWarp;
+constexpr int values_barrier(int consumer) { return 1 + consumer; }  // of the consumer alone
+__device__ inline int item_there(int q, int consumer) { return 3 + q * 2 + consumer; }
+__device__ inline int item_done(int q, int consumer) { return 7 + q * 2 + consumer; }
 
 struct PrefillArgs {
   const PrefillTile* tiles;
@@ -74,6 +81,11 @@ __device__ void produce(const PrefillArgs& p, PrefillShared<kHeadDim>& s, const 
     return __ldg(p.tables + static_cast<int64_t>(tile.slot) * p.max_blocks +
                  p.block_size.divide(min(token, last)));
   };
+  auto wait_for_consumers = [](int q) {
+    for (int consumer = 0; consumer < 2; ++consumer) {
+      group_sync<kItemThreads>(item_done(q, consumer));
+    }
+  };
   int32_t at = 0, item = blockIdx.x;  // at: key tiles so far
   PrefillTile tile = p.tiles[item / p.kv_heads];
   int32_t next = __shfl_sync(kFullWarp, lane == 0 ? take_item(p) : 0, 0);
@@ -81,20 +93,24 @@ __device__ void produce(const PrefillArgs& p, PrefillShared<kHeadDim>& s, const 
   int32_t block = block_of(tile, (KeySpan(tile, p.window).turn_end - 1) * kKeys + lane_token);
   for (int32_t n = 0;; ++n) {
     const int q = n & 1;
-    barrier_wait(&s.q_free[q], (n >> 1 & 1) ^ 1);
-    if (item >= p.items) {
-      if (lane == 0) {
-        s.item[q] = -1;
-        barrier_arrive(&s.q_full[q]);
-        end_items(p);
-      }
+    const bool ends = item >= p.items;
+    if (n >= 2) wait_for_consumers(q);
+    if (lane == 0) {
+      s.tile[q] = tile;
+      s.item[q] = ends ? -1 : item;
+    }
+    __syncwarp();
+    for (int consumer = 0; consumer < 2; ++consumer) {
+      group_arrive<kItemThreads>(item_there(q, consumer));
+    }
+    if (ends) {
+      if (lane == 0) end_items(p);
+      if (n >= 1) wait_for_consumers(q ^ 1);  // no barrier is left half complete
       return;
     }
     const int32_t kv_head = item % p.kv_heads;
     const KeySpan span(tile, p.window);
     if (lane == 0) {
-      s.tile[q] = tile;
-      s.item[q] = item;
       barrier_expect(&s.q_full[q], q_bytes);
 #pragma unroll
       for (int i = 0; i < kPanels; ++i) {

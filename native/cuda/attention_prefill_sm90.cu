@@ -117,7 +117,7 @@ struct Consumer {
       }
     }
     async_proxy_fence();
-    warpgroup_sync(1 + group_of_two);
+    group_sync<128>(values_barrier(group_of_two));
   }
 
   __device__ void softmax(const PrefillTile& tile, int32_t turn) {
@@ -194,7 +194,7 @@ struct Consumer {
     int32_t at = 0;  // key tiles so far
     for (int32_t n = 0;; ++n) {
       const int q = n & 1;
-      barrier_wait(&s.q_full[q], n >> 1 & 1);
+      group_sync<kItemThreads>(item_there(q, group_of_two));
       const int32_t item = s.item[q];
       if (item < 0) break;
       const PrefillTile tile = s.tile[q];
@@ -205,6 +205,7 @@ struct Consumer {
       for (int i = 0; i < kOut; ++i) o[i] = 0.f;
       top[0] = top[1] = -CUDART_INF_F;
       total[0] = total[1] = 0.f;
+      barrier_wait(&s.q_full[q], n >> 1 & 1);
       barrier_wait(&s.k_full[at % kStages], at / kStages & 1);
       start_scores(q, at % kStages);
       wait_scores<0>();
@@ -227,8 +228,7 @@ struct Consumer {
         if (thread == 0) barrier_arrive(&s.v_free[stage]);
         pack_probs();
       }
-      __syncwarp();  // every lane has read the item
-      if (thread % kWarp == 0) barrier_arrive(&s.q_free[q]);
+      group_arrive<kItemThreads>(item_done(q, group_of_two));
       const int stage = at % kStages;
       barrier_wait(&s.v_full[stage], at / kStages & 1);
       clear_values(stage, turn, span);
@@ -258,7 +258,6 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < 2; ++i) {
       barrier_init(&s.q_full[i], 1);
-      barrier_init(&s.q_free[i], kConsumerWarps);
     }
     for (int i = 0; i < kStages; ++i) {
       barrier_init(&s.k_full[i], 1);

@@ -68,9 +68,15 @@ __device__ inline void tensor_copy_4d(void* dst, const CUtensorMap* map, uint64_
 __device__ inline void async_proxy_fence() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-// Barrier of 128 threads, ids 1..15; 0 is __syncthreads.
-__device__ inline void warpgroup_sync(int id) {
-  asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory");
+// Barriers of some warps of a block, ids 1..15; 0 is __syncthreads. Completes when `kThreads` are
+// here, those that only arrive and go on included.
+template <int kThreads>
+__device__ inline void group_sync(int id) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
+}
+template <int kThreads>
+__device__ inline void group_arrive(int id) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
 }
 template <int kRegisters>
 __device__ inline void take_registers() {
