@@ -1,6 +1,8 @@
 /** The token file and the ways a client may show the token. */
 import assert from 'node:assert/strict';
+import crypto from 'node:crypto';
 import { chmodSync, existsSync, mkdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { createAuth, loadOrCreateToken, shownToken } from '../../daemon/auth.js';
@@ -106,4 +108,72 @@ test('without the token only health, ready and version answer; everything else i
   } finally {
     await front.close();
   }
+});
+
+/** Tokens that share more and more with the right one, and some that share nothing. */
+function wrongTokens(token: string): readonly string[] {
+  const other = (letter: string | undefined) => (letter === 'A' ? 'B' : 'A');
+  const changed = [...token].map((letter, i) => token.slice(0, i) + other(letter) + token.slice(i + 1));
+  const prefixes = [...token].slice(1).map((_, i) => token.slice(0, i + 1));
+  return [...changed, ...prefixes, `${token}A`, token + token, token.toUpperCase(), 'A'.repeat(10_000), '\u00e9'];
+}
+
+test('a wrong token is refused however much of it is right, and the refusal does not tell', async () => {
+  const auth = createAuth(testConfig({ auth: { mode: 'token' } }), join(folder(), 'token'));
+  const token = auth.token ?? assert.fail('mode token has a token');
+  assert.equal(auth.authorize({ authorization: `Bearer ${token}` }), true);
+  const front = await startFront({ auth });
+  const shown = (wrong: string) => [
+    ['GET /openrpc.json HTTP/1.1', 'Host: localhost', `Authorization: Bearer ${wrong}`],
+    upgradeLines('/', ['Host: localhost', `Sec-WebSocket-Protocol: jsonrpc, bearer.${wrong}`]),
+  ];
+  try {
+    const replies = new Set<string>();
+    for (const wrong of wrongTokens(token)) {
+      for (const lines of shown(wrong)) {
+        const { status, headers, body } = await rawRequest(front.port, lines);
+        assert.equal(status, 401, wrong);
+        replies.add(JSON.stringify([[...headers].filter(([name]) => name !== 'date'), body]));
+      }
+    }
+    assert.equal(replies.size, 2, `one reply over HTTP and one for an upgrade:\n${[...replies].join('\n')}`);
+  } finally {
+    await front.close();
+  }
+});
+
+test('a token is judged by nothing but the constant-time comparison of two digests', (t) => {
+  const auth = createAuth(testConfig({ auth: { mode: 'token' } }), join(folder(), 'token'));
+  const token = auth.token ?? assert.fail('mode token has a token');
+  const digest = (text: string) => crypto.createHash('sha256').update(text).digest('hex');
+  const timingSafeEqual = crypto.timingSafeEqual;
+  const compared: string[][] = [];
+  // Timing itself is no test: what it would tell apart lies far below the noise of any machine. So what is compared, and how, is watched.
+  const comparing = (answer: typeof timingSafeEqual) => {
+    t.mock.method(crypto, 'timingSafeEqual', (a: Buffer, b: Buffer) => {
+      compared.push([a.toString('hex'), b.toString('hex')]);
+      return answer(a, b);
+    });
+    syncBuiltinESMExports();
+  };
+  try {
+    comparing(timingSafeEqual);
+    for (const shown of [token, ...wrongTokens(token)]) {
+      for (const headers of [{ authorization: `Bearer ${shown}` }, { 'sec-websocket-protocol': `jsonrpc, bearer.${shown}` }]) {
+        compared.length = 0;
+        assert.equal(auth.authorize(headers), shown === token, shown);
+        assert.deepEqual(compared, [[digest(shown), digest(token)]]);
+      }
+    }
+    for (const answer of [true, false]) {
+      comparing(() => answer);
+      for (const shown of [token, 'A', ...wrongTokens(token)]) {
+        assert.equal(auth.authorize({ authorization: `Bearer ${shown}` }), answer, 'no other comparison has a say');
+      }
+    }
+  } finally {
+    t.mock.restoreAll();
+    syncBuiltinESMExports();
+  }
+  assert.equal(auth.authorize({ authorization: `Bearer ${token}` }), true);
 });
