@@ -101,8 +101,7 @@ class Engine implements EngineHandle {
       return;
     }
     const { log } = this.#hooks;
-    const counts = { tokenizer: topology.tokenizers.length, scheduler: 1, executor: topology.executors.length };
-    const pools = createPools(counts, log);
+    const pools = createPools(log);
     const onProgress = (progress: StartProgress) => this.#hooks.onProgress?.(progress);
     const options = { pools, log, logLevel: threadLevel(this.#config.log.level), onProgress };
     this.#pools = pools;

@@ -1,20 +1,23 @@
 /**
- * Threads for actors: one piscina pool per kind, with exactly as many threads as it has actors, none queued. The only user of piscina.
+ * Threads for actors: one piscina pool of one thread for each life of an actor. The only user of piscina.
  *
  * An actor is one long-lived task, and its death is the settling of that task: told to stop, an uncaught error, an exhausted heap and
- * `kill` (which terminates the thread, also in a loop of JavaScript) all look the same. Only a call into native code cannot be
- * interrupted; `ended` waits until the thread is really gone, so that a successor does not share the device with it.
+ * `kill` (which terminates the thread, also in a loop of JavaScript) all look the same. The thread goes with its actor, as an Erlang
+ * process does, and takes its heap along: a thread that served the next life too would keep the rings and buffers of the last one until
+ * its own garbage collector happened to run, which shared memory does nothing to hasten.
+ *
+ * `ended` waits until the thread is really gone, so that a successor does not share the device with it. A call into native code cannot
+ * be interrupted; the thread exits when that returns.
  */
-import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import type { Transferable, Worker } from 'node:worker_threads';
+import type { Transferable } from 'node:worker_threads';
 import { Piscina } from 'piscina';
 import type { ActorKind, ActorTask } from '../actors/runtime/entry.js';
 import { errorFields, type Log } from '../actors/runtime/log.js';
 
 /** A running actor. */
 export interface Thread {
-  /** Resolves, never rejects, when the actor is over and its thread idle or gone: null after a normal return. */
+  /** Resolves, never rejects, when the actor is over and its thread gone: null after a normal return. */
   readonly ended: Promise<Error | null>;
   /** Terminates the thread. */
   kill(): void;
@@ -33,59 +36,65 @@ const EXIT_LIMIT_MS = 10_000;
 
 const entryFile = fileURLToPath(new URL('../actors/runtime/entry.js', import.meta.url));
 
-export function createPools(counts: Readonly<Record<ActorKind, number>>, log: Log): Pools {
-  const pools = {
-    tokenizer: createPool('tokenizer', counts.tokenizer, log),
-    scheduler: createPool('scheduler', counts.scheduler, log),
-    executor: createPool('executor', counts.executor, log),
-  };
+export function createPools(log: Log): Pools {
+  const live = new Set<PooledThread>();
   return {
-    run: (task, transfer) => runIn(pools[task.actor.kind], task, transfer),
+    run(task, transfer) {
+      const thread = new PooledThread(task, transfer, log);
+      live.add(thread);
+      void thread.ended.then(() => live.delete(thread));
+      return thread;
+    },
     async close() {
-      await Promise.all(Object.values(pools).map((pool) => pool.destroy()));
+      await Promise.all([...live].map((thread) => thread.exit()));
     },
   };
 }
 
-function createPool(kind: ActorKind, threads: number, log: Log): Piscina {
-  const pool = new Piscina({
-    filename: entryFile,
-    minThreads: threads,
-    maxThreads: threads,
-    maxQueue: 0,
-    atomics: 'disabled',
-    resourceLimits: { maxOldGenerationSizeMb: HEAP_MB[kind] },
-    recordTiming: false,
-  });
-  // A thread that fails without a task, for example while it starts. Its next task fails too and is seen by the supervisor.
-  pool.on('error', (error: unknown) => log.error({ kind, ...errorFields(error) }, 'a thread failed'));
-  return pool;
-}
+class PooledThread implements Thread {
+  readonly ended: Promise<Error | null>;
+  readonly #pool: Piscina;
+  #exited: Promise<void> | null = null;
 
-function runIn(pool: Piscina, task: ActorTask, transfer: readonly Transferable[]): Thread {
-  const abort = new AbortController();
-  let gone: Promise<unknown> = Promise.resolve();
-  const run: Promise<Error | null> = pool.run(task, { transferList: [...transfer], signal: abort.signal }).then(
-    () => null,
-    (error: unknown) => (error instanceof Error ? error : new Error(String(error))),
-  );
-  return {
-    ended: run.then(async (error) => {
-      await gone;
+  constructor(task: ActorTask, transfer: readonly Transferable[], log: Log) {
+    const { kind } = task.actor;
+    this.#pool = new Piscina({
+      filename: entryFile,
+      minThreads: 1,
+      maxThreads: 1,
+      maxQueue: 0,
+      atomics: 'disabled',
+      resourceLimits: { maxOldGenerationSizeMb: HEAP_MB[kind] },
+      recordTiming: false,
+    });
+    // What the thread throws after its task has settled, for example.
+    this.#pool.on('error', (error: unknown) => log.error({ kind, ...errorFields(error) }, 'a thread failed'));
+    const settled: Promise<Error | null> = this.#pool.run(task, { transferList: [...transfer] }).then(
+      () => null,
+      (error: unknown) => (error instanceof Error ? error : new Error(String(error))),
+    );
+    this.ended = settled.then(async (error) => {
+      await withinLimit(this.exit());
       return error;
-    }),
-    kill() {
-      const before = pool.threads;
-      abort.abort();
-      gone = Promise.all(before.filter((thread) => !pool.threads.includes(thread)).map(exited));
-    },
-  };
+    });
+  }
+
+  kill(): void {
+    void this.exit();
+  }
+
+  /** Terminates the thread, if it still runs, and resolves when it has exited. */
+  exit(): Promise<void> {
+    this.#exited ??= this.#pool.destroy();
+    return this.#exited;
+  }
 }
 
-/** Bounded wait for a terminated thread. */
-async function exited(thread: Worker): Promise<void> {
-  const limit = new AbortController();
-  const timer = setTimeout(() => limit.abort(), EXIT_LIMIT_MS);
-  await once(thread, 'exit', { signal: limit.signal }).catch(() => undefined);
+async function withinLimit(exited: Promise<void>): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const limit = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, EXIT_LIMIT_MS);
+  });
+  await Promise.race([exited, limit]);
   clearTimeout(timer);
 }

@@ -7,6 +7,7 @@
  *   failLoad   loading throws, with this message
  *   fatal      these faults are fatal
  */
+import { threadId } from 'node:worker_threads';
 import { engineFault } from '../../actors/messages/errors.js';
 import { PLAN, RESULT } from '../../actors/messages/step.js';
 import { BrokenInvariant } from '../../actors/runtime/invariant.js';
@@ -61,7 +62,7 @@ class FakeNativeEngine implements NativeEngine {
 
   info(): NativeModelInfo {
     return {
-      architecture: 'Fake',
+      architecture: `Fake in thread ${threadId}`,
       vocabSize: number('vocab', 1000),
       numLayers: 1,
       hiddenSize: 1,
