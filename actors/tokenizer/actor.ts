@@ -59,6 +59,8 @@ export interface TokenizerHandlers {
   engineRestarted(): void;
   /** Requests held. */
   size(): number;
+  /** The actor is over. */
+  close(): void;
 }
 
 /** Loads the model's tokenizer. @throws Error with one sentence that names the file which cannot be used. */
@@ -88,6 +90,10 @@ class TokenizerActor implements TokenizerHandlers {
 
   size(): number {
     return this.#requests.size;
+  }
+
+  close(): void {
+    this.#encoder.close();
   }
 
   fromFront(message: Submit | Abort | TokenizerCall): void {

@@ -1,6 +1,7 @@
 /**
  * Renders a model's chat template with @huggingface/jinja (this file is its only user), bounded in time, size and memory.
- * Parsed once at start-up, rendered for each chat prompt by encode.ts, in the tokenizer thread.
+ * Parsed once at start-up and rendered for each chat prompt by encode.ts in the tokenizer thread, or, where that takes long, in a thread
+ * of its own (slow-render.ts).
  *
  * A template sees data only: no host object and no function but those below. What could hurt is an endless loop (killed by
  * time-box.ts) or a value that grows without end (every value that an expression yields is measured, as is `range`).
@@ -15,12 +16,15 @@ import { strftime } from './strftime.js';
 import { TimeBox } from './time-box.js';
 
 export interface TemplateLimits {
-  /** Rendering, and parsing at start-up, is killed after this time. */
+  /** Rendering, and parsing at start-up, is killed after this time; processor time. */
   readonly maxTemplateMs: number;
   readonly maxTemplateBytes: number;
   /** Rendered text, UTF-8 bytes; also the longest string inside a template. */
   readonly maxTemplateOutputBytes: number;
 }
+
+/** What a template sees, by name: plain data. */
+export type Variables = Readonly<Record<string, unknown>>;
 
 /** A node of the syntax tree, or the whole of it. */
 interface SyntaxNode {
@@ -95,22 +99,35 @@ export class ChatTemplate {
     this.#literals = takeOutSearchedLiterals(parsed.value, touches);
   }
 
+  /** Literals that the template looks for in the messages. */
+  get searched(): readonly string[] {
+    return this.#literals.map(({ text }) => text);
+  }
+
   /**
    * @param variables what the template sees; names of its functions and constants are not overridden.
-   * @param protect applied to the literals that the template looks for.
+   * @param searched the literals of `this.searched` as they look inside the variables.
    * @throws InferdError invalid_params with the template's own message, or saying which limit was hit.
    */
-  render(variables: Readonly<Record<string, unknown>>, protect: (text: string) => string): string {
-    const limits = this.#limits;
+  render(variables: Variables, searched: readonly string[]): string {
+    const { maxTemplateMs } = this.#limits;
+    const text = this.tryRender(variables, searched, maxTemplateMs);
+    if (text === null) throw new InferdError('invalid_params', `The chat template was stopped after ${maxTemplateMs} ms`);
+    return text;
+  }
+
+  /** As `render`, but null when it is not done within `limitMs`. */
+  tryRender(variables: Variables, searched: readonly string[], limitMs: number): string | null {
+    const { maxTemplateOutputBytes } = this.#limits;
     let rendered: { readonly value: string } | null;
     try {
       rendered = this.#timeBox.run(() => {
         const environment = new Environment();
         for (const [name, value] of Object.entries(globals)) environment.set(name, value);
         for (const [name, value] of Object.entries(variables)) if (!environment.variables.has(name)) environment.set(name, value);
-        for (const { name, text } of this.#literals) environment.set(name, protect(text));
-        return String(new BoundedInterpreter(environment, limits.maxTemplateOutputBytes).run(this.#program).value);
-      }, limits.maxTemplateMs);
+        for (const [i, { name, text }] of this.#literals.entries()) environment.set(name, searched[i] ?? text);
+        return String(new BoundedInterpreter(environment, maxTemplateOutputBytes).run(this.#program).value);
+      }, limitMs);
     } catch (error) {
       const reason = shortReason(error);
       throw new InferdError(
@@ -118,12 +135,9 @@ export class ChatTemplate {
         reason === null ? 'The chat template cannot be applied to these messages' : `Chat template: ${reason}`,
       );
     }
-    if (rendered === null) {
-      throw new InferdError('invalid_params', `The chat template was stopped after ${limits.maxTemplateMs} ms`);
-    }
-    if (Buffer.byteLength(rendered.value, 'utf8') > limits.maxTemplateOutputBytes)
-      throw new InferdError('invalid_params', tooLong(limits.maxTemplateOutputBytes));
-    return rendered.value;
+    if (rendered !== null && Buffer.byteLength(rendered.value, 'utf8') > maxTemplateOutputBytes)
+      throw new InferdError('invalid_params', tooLong(maxTemplateOutputBytes));
+    return rendered === null ? null : rendered.value;
   }
 }
 

@@ -6,21 +6,28 @@
  * - chat: the template is rendered and cut at the control tokens that it wrote; text of the messages never becomes one
  *   (sentinels.ts). No special tokens are added around it: the template writes the first one itself.
  *
- * A megabyte takes seconds, and the thread pool has few threads: long prompts go through it one after the other, so that short ones
+ * A template that is not rendered at once is rendered on a thread of its own (slow-render.ts), and one at a time is rendered between two
+ * turns of the event loop: the tokens of others go first. A megabyte takes seconds, and the thread pool has few threads: long prompts go through it one after the other, so that short ones
  * always find a thread.
  */
 import { InferdError } from '../messages/errors.js';
 import type { ChatMessage, PromptInput } from '../messages/requests.js';
 import type { Segment } from './added-tokens.js';
-import { ChatTemplate, type TemplateLimits } from './chat-template.js';
+import { ChatTemplate, type TemplateLimits, type Variables } from './chat-template.js';
 import { type ModelText, readModelText } from './model-text.js';
 import { mapStrings, SentinelGuard } from './sentinels.js';
+import { SlowRender } from './slow-render.js';
 import type { Vocabulary } from './vocab.js';
 
 type ChatPrompt = Extract<PromptInput, { kind: 'chat' }>;
 
 /** Characters from which a prompt is long: some milliseconds of work. */
 const LONG_CHARS = 32_768;
+
+/** Processor time for which a template may hold up the answers of others; some need a few milliseconds the first time. */
+const QUICK_MS = 20;
+/** The same while another one is slow: whoever sends one such prompt may send hundreds. */
+const QUICK_MS_WHILE_SLOW = 5;
 
 /** What a template sees that a caller must not set. */
 const RESERVED: ReadonlySet<string> = new Set(['messages', 'tools', 'documents', 'add_generation_prompt']);
@@ -38,6 +45,9 @@ export class PromptEncoder {
   readonly #guard: SentinelGuard;
   /** By name; a string says why a template cannot be used. */
   readonly #templates = new Map<string, ChatTemplate | string>();
+  readonly #slowRender: SlowRender;
+  /** Resolves with the next turn of the event loop; null when no template was rendered in this one. */
+  #nextTurn: Promise<void> | null = null;
   /** Settles when all long prompts so far are encoded. */
   #longDone: Promise<void> = Promise.resolve();
 
@@ -46,7 +56,13 @@ export class PromptEncoder {
     this.#vocabulary = vocabulary;
     this.#text = readModelText(model.path, model.bosTokenId, model.eosTokenIds[0] ?? null, (id) => vocabulary.table.texts[id] ?? '');
     this.#guard = new SentinelGuard(vocabulary.guarded);
+    this.#slowRender = new SlowRender(limits);
     for (const [name, source] of this.#text.templates) this.#templates.set(name, this.#compile(source, limits));
+  }
+
+  /** Ends what it has running; nothing is encoded any more. */
+  close(): void {
+    this.#slowRender.close();
   }
 
   #compile(source: string, limits: TemplateLimits): ChatTemplate | string {
@@ -93,7 +109,7 @@ export class PromptEncoder {
     }
   }
 
-  #encodeChat(prompt: ChatPrompt, wanted: () => boolean): Promise<number[]> {
+  async #encodeChat(prompt: ChatPrompt, wanted: () => boolean): Promise<number[]> {
     const template = this.#templateFor(prompt.tools !== undefined);
     const messages = prompt.messages.map(preparedMessage);
     messages.forEach((message, i) => {
@@ -113,7 +129,7 @@ export class PromptEncoder {
     };
     let rendered: string;
     try {
-      rendered = template.render(variables, sentinels.protect);
+      rendered = await this.#render(template, variables, template.searched.map(sentinels.protect), wanted);
     } catch (error) {
       // A template may quote the messages in what it says against them.
       if (error instanceof InferdError && sentinels.active) throw new InferdError(error.failure.kind, sentinels.restore(error.message));
@@ -123,6 +139,19 @@ export class PromptEncoder {
     if (!sentinels.active) return this.#inTurn(segments, wanted);
     const restored = segments.map((s) => (s.id === null ? { id: null, text: sentinels.restore(s.text) } : s));
     return this.#inTurn(restored, wanted);
+  }
+
+  async #render(template: ChatTemplate, variables: Variables, searched: readonly string[], wanted: () => boolean): Promise<string> {
+    while (this.#nextTurn !== null) await this.#nextTurn;
+    this.#nextTurn = new Promise((resolve) => {
+      setImmediate(() => {
+        this.#nextTurn = null;
+        resolve();
+      });
+    });
+    const quick = template.tryRender(variables, searched, this.#slowRender.busy ? QUICK_MS_WHILE_SLOW : QUICK_MS);
+    if (quick !== null) return quick;
+    return this.#slowRender.render({ source: template.source, literals: template.searched, searched, variables }, wanted);
   }
 
   #isReserved(name: string): boolean {

@@ -78,6 +78,7 @@ class TokenizerHost {
     this.#front?.flush();
     this.#front?.close();
     this.#scheduler?.close();
+    this.#handlers?.close();
     this.#control.close();
   }
 
