@@ -87,8 +87,11 @@ export function topologyOf(config: Config, model: ModelFolder, extras: TopologyE
   };
 }
 
-/** A template is code that came with the model: far above what any needs, far below what harms. Processor time. */
-const TEMPLATE_MS = 500;
+/**
+ * A template is code that came with the model: above what the longest prompts need (100 tools of 300 parameters: up to 500 ms in a fresh
+ * thread), far below what harms. Processor time.
+ */
+const TEMPLATE_MS = 1000;
 const TEMPLATE_BYTES = 2 ** 20;
 
 function tokenizerStart(config: Config, model: ModelFolder, index: number): TokenizerStart {

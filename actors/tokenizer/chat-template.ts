@@ -60,7 +60,7 @@ const { Environment, Interpreter, parse, tokenize } = jinja as unknown as JinjaL
 const MAX_LIST = 100_000;
 const MAX_MESSAGE_CHARS = 300;
 /** Parsing is a start-up cost and may take longer than one rendering. */
-const PARSE_MS_FACTOR = 8;
+const PARSE_MS_FACTOR = 4;
 
 /** What the template itself, or a limit, says against the messages. Its text may be shown to the caller. */
 class TemplateError extends Error {}

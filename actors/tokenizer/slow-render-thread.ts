@@ -1,6 +1,7 @@
 /** The thread of slow-render.ts: renders what it is sent, one template after the other, each within the limits. */
 import { parentPort, workerData } from 'node:worker_threads';
 import { InferdError } from '../messages/errors.js';
+import { giveWay } from '../runtime/cpu-time.js';
 import { ChatTemplate, type TemplateLimits } from './chat-template.js';
 import type { SlowRendered, SlowRenderJob } from './slow-render.js';
 
@@ -24,4 +25,5 @@ function rendered(job: SlowRenderJob): SlowRendered {
   }
 }
 
+giveWay();
 parentPort?.on('message', (job: SlowRenderJob) => parentPort?.postMessage(rendered(job)));
