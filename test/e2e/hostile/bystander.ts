@@ -62,6 +62,11 @@ export class Bystander {
     if (this.#fault !== null) throw new Error(`the bystander was not served well: ${this.#fault}`);
   }
 
+  /** Answers since the last `take`. */
+  get count(): number {
+    return this.#times.length;
+  }
+
   /** How it fared since the last call. */
   take(): Served {
     const sorted = this.#times.toSorted((a, b) => a - b);

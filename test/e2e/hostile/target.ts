@@ -16,6 +16,13 @@ import { Bystander, type Served } from './bystander.js';
 
 const host = fileURLToPath(new URL('../soak/daemon-host.js', import.meta.url));
 const CALM_MS = 1000;
+/**
+ * As a benchmark (`INFERD_HOSTILE_ANSWERS=200 npm test -- e2e/hostile`) each case first waits for so many answers of the bystander in
+ * calm, and then repeats its attack until there were as many beside it. As a test it attacks once.
+ */
+const BENCH_ANSWERS = Number(process.env['INFERD_HOSTILE_ANSWERS'] ?? 0);
+/** Answers between two attacks of a benchmark: the p99 tells what an attack costs, not how much of the processor a loop of them takes. */
+const BENCH_PAUSE = 3;
 /** The goal is 50 ms on a machine of its own; twice that is room for a slow one. */
 const MAX_BUSY_MS = 100;
 /** The goal is twice the calm p99. The rest is room for other work on the machine, and for the work of the attacker itself. */
@@ -67,23 +74,18 @@ export class AttackedDaemon {
   static readonly ownConnections = 2;
 
   /**
-   * Runs `attack` beside the bystander, then a little longer. Afterwards all sockets that it opened are cut and the daemon is idle but
-   * for the bystander. Prints the cost, and checks it unless `costly` says that this attack may cost the bystander more.
+   * Runs `attack` beside the bystander, as a benchmark again and again, then a little longer. Afterwards all sockets that it opened are
+   * cut and the daemon is idle but for the bystander. Prints the cost, and checks it unless `costly` says that this attack may cost the
+   * bystander more.
    */
   async beside(t: TestContext, attack: (open: Open) => Promise<void>, { costly = false } = {}): Promise<void> {
-    const opened: RpcSocket[] = [];
+    if (BENCH_ANSWERS > 0) await this.#lookCalm();
     await this.#probe();
     this.#bystander.take();
-    try {
-      await attack(async (protocols) => {
-        const more = await this.open(protocols);
-        opened.push(more);
-        return more;
-      });
-    } finally {
-      for (const one of opened) one.ws.terminate();
-    }
-    await this.#bystander.served(2);
+    do {
+      await this.#once(attack);
+      await this.#bystander.served(BENCH_ANSWERS > 0 ? BENCH_PAUSE : 2);
+    } while (this.#bystander.count < BENCH_ANSWERS);
     const served = this.#bystander.take();
     const loop = await this.#probe();
     const ms = (value: number) => value.toFixed(1);
@@ -95,6 +97,25 @@ export class AttackedDaemon {
     const most = P99_FACTOR * this.#calm.p99 + P99_SLACK_MS;
     if (!costly) assert.ok(served.p99 <= most, `the bystander waited ${ms(served.p99)} ms, more than ${ms(most)}`);
     await this.#untilLeft();
+  }
+
+  async #once(attack: (open: Open) => Promise<void>): Promise<void> {
+    const opened: RpcSocket[] = [];
+    try {
+      await attack(async (protocols) => {
+        const more = await this.open(protocols);
+        opened.push(more);
+        return more;
+      });
+    } finally {
+      for (const one of opened) one.ws.terminate();
+    }
+  }
+
+  async #lookCalm(): Promise<void> {
+    this.#bystander.take();
+    await this.#bystander.served(BENCH_ANSWERS);
+    this.#calm = this.#bystander.take();
   }
 
   async close(): Promise<void> {
