@@ -26,13 +26,18 @@ export class Times {
   }
 }
 
-/** One look at a daemon that has nothing to do. */
-export interface IdleLook {
+/** Resident memory of one daemon at some time of its life. */
+export interface MemoryLook {
   readonly target: string;
   readonly life: number;
   /** Since the start of that life, s. */
   readonly ageS: number;
   readonly rssBytes: number;
+}
+
+/** One look at a daemon that has nothing to do. */
+export interface IdleLook extends MemoryLook {
+  /** Of the main thread. */
   readonly heapBytes: number;
 }
 
@@ -41,6 +46,8 @@ export class Figures {
   /** Between two delta events of one stream. */
   readonly gap = new Times();
   readonly idle: IdleLook[] = [];
+  /** Under load, a few times a second. */
+  readonly memory: MemoryLook[] = [];
   readonly violations: string[] = [];
   numViolations = 0;
   peakRssBytes = 0;
@@ -67,6 +74,7 @@ export class Figures {
       inter_token_gap_ms: this.gap.summary(),
       peak_rss_bytes: this.peakRssBytes,
       idle: this.idle,
+      memory: this.#lives().map(({ name, windows }) => ({ life: name, windows })),
       num_violations: this.numViolations,
       violations: this.violations,
     };
@@ -82,7 +90,11 @@ export class Figures {
       rows.push([`${name} (of ${count})`, `p50 ${p50} ms, p99 ${p99} ms, max ${max} ms`]);
     }
     rows.push(['peak RSS', `${(this.peakRssBytes / 2 ** 20).toFixed(0)} MiB`]);
-    for (const life of this.#longLives()) rows.push([`RSS idle, ${life.name}`, life.text]);
+    for (const { name, windows, trend } of this.#lives()) {
+      if (trend === null) continue;
+      rows.push([`RSS, ${name}`, trendText(trend)]);
+      rows.push([`RSS every ${WINDOW_S} s, MiB`, windows.map((w) => mib(w.rssBytes)).join(' ')]);
+    }
     rows.push(['broken rules', String(this.numViolations)]);
     const width = Math.max(...rows.map(([name]) => name.length));
     return [...rows.map(([name, value]) => `${name.padEnd(width)}  ${value}`), ...this.violations.map((v) => `BROKEN: ${v}`), ''].join(
@@ -90,59 +102,81 @@ export class Figures {
     );
   }
 
-  /** Memory must be flat: see `growth`. */
+  /** Memory must be flat: see `trendOf`. */
   checkMemory(): void {
-    for (const life of this.#longLives()) {
-      if (life.grownBytes > life.allowedBytes) this.violation(`memory of ${life.name} grew: ${life.text}`);
+    for (const { name, trend } of this.#lives()) {
+      if (trend !== null && trend.bytesPerS > trend.maxBytesPerS) this.violation(`memory of ${name} grew: ${trendText(trend)}`);
     }
   }
 
-  #longLives(): { name: string; text: string; grownBytes: number; allowedBytes: number }[] {
-    const lives = new Map<string, IdleLook[]>();
-    for (const look of this.idle) {
+  #lives(): { readonly name: string; readonly windows: readonly MemoryWindow[]; readonly trend: Trend | null }[] {
+    const lives = new Map<string, MemoryLook[]>();
+    for (const look of this.memory) {
       const name = `${look.target} life ${look.life}`;
-      lives.set(name, [...(lives.get(name) ?? []), look]);
+      const looks = lives.get(name);
+      if (looks === undefined) lives.set(name, [look]);
+      else looks.push(look);
     }
-    return [...lives].flatMap(([name, looks]) => {
-      const memory = growth(looks);
-      if (memory === null) return [];
-      const mib = (bytes: number) => (bytes / 2 ** 20).toFixed(0);
-      const age = looks.at(-1)?.ageS.toFixed(0);
-      const slope = `${((memory.bytesPerS * 60) / 2 ** 20).toFixed(2)} MiB a minute in the second half`;
-      const text = `${mib(memory.before)} -> ${mib(memory.after)} MiB over ${age} s, ${slope}`;
-      return [{ name, text, grownBytes: memory.after - memory.before, allowedBytes: 0.15 * memory.before + 24 * 2 ** 20 }];
+    return [...lives].map(([name, looks]) => {
+      const windows = windowsOf(looks);
+      return { name, windows, trend: trendOf(windows) };
     });
   }
 }
 
-const MIN_LOOKS = 6;
-const MIN_AGE_S = 60;
+/** Long enough for a collection of every heap and for many requests, short enough for several in the half of a life. */
+const WINDOW_S = 20;
+/** Caches, heaps and pools fill in the first half of a life; fewer windows than this in the other half say nothing. */
+const MIN_WINDOWS = 6;
+/** What a flat process may seem to grow by in all, because heaps of V8 come and go: the longer it is watched, the less a minute. */
+const NOISE_BYTES = 15 * 2 ** 20;
 
-interface Growth {
-  /** Median memory of the second and of the last quarter of a life, bytes. */
-  readonly before: number;
-  readonly after: number;
-  /** Least-squares slope over the second half. */
+/** Median over WINDOW_S seconds. */
+interface MemoryWindow {
+  readonly ageS: number;
+  readonly rssBytes: number;
+}
+
+interface Trend {
+  readonly overS: number;
+  readonly beforeBytes: number;
+  readonly afterBytes: number;
   readonly bytesPerS: number;
+  readonly maxBytesPerS: number;
 }
 
-/** Null when the life was too short to say. */
-function growth(looks: readonly IdleLook[]): Growth | null {
-  const age = looks.at(-1)?.ageS ?? 0;
-  if (looks.length < MIN_LOOKS || age < MIN_AGE_S) return null;
-  const median = (from: number, to: number) => {
-    const within = looks.filter((l) => l.ageS >= from * age && l.ageS <= to * age).map((l) => l.rssBytes);
-    return within.toSorted((a, b) => a - b)[Math.floor(within.length / 2)] ?? null;
-  };
-  const before = median(0.25, 0.5);
-  const after = median(0.75, 1);
-  if (before === null || after === null) return null;
-  return { before, after, bytesPerS: slope(looks.filter((l) => l.ageS >= 0.5 * age)) };
+function windowsOf(looks: readonly MemoryLook[]): MemoryWindow[] {
+  const windows = new Map<number, number[]>();
+  for (const { ageS, rssBytes } of looks) {
+    const at = Math.floor(ageS / WINDOW_S);
+    windows.set(at, [...(windows.get(at) ?? []), rssBytes]);
+  }
+  return [...windows].map(([at, bytes]) => ({ ageS: (at + 0.5) * WINDOW_S, rssBytes: median(bytes) }));
 }
 
-function slope(looks: readonly IdleLook[]): number {
-  const mean = (of: (look: IdleLook) => number) => looks.reduce((sum, look) => sum + of(look), 0) / looks.length;
-  const [age, rss] = [mean((l) => l.ageS), mean((l) => l.rssBytes)];
-  const spread = looks.reduce((sum, l) => sum + (l.ageS - age) ** 2, 0);
-  return spread === 0 ? 0 : looks.reduce((sum, l) => sum + (l.ageS - age) * (l.rssBytes - rss), 0) / spread;
+/** The slope of the second half of a life; null when the life was too short to say. */
+function trendOf(windows: readonly MemoryWindow[]): Trend | null {
+  const half = windows.slice(Math.floor(windows.length / 2));
+  const [first, last] = [half[0], half.at(-1)];
+  if (first === undefined || last === undefined || half.length < MIN_WINDOWS) return null;
+  const overS = last.ageS - first.ageS;
+  const bytesPerS = slope(half);
+  return { overS, beforeBytes: first.rssBytes, afterBytes: last.rssBytes, bytesPerS, maxBytesPerS: NOISE_BYTES / overS };
+}
+
+/** Theil and Sen's: the median of the slopes between all pairs, which a single high window does not move. */
+function slope(windows: readonly MemoryWindow[]): number {
+  return median(windows.flatMap((a, i) => windows.slice(i + 1).map((b) => (b.rssBytes - a.rssBytes) / (b.ageS - a.ageS))));
+}
+
+function median(values: readonly number[]): number {
+  return values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? 0;
+}
+
+const mib = (bytes: number): string => (bytes / 2 ** 20).toFixed(0);
+
+function trendText({ overS, beforeBytes, afterBytes, bytesPerS, maxBytesPerS }: Trend): string {
+  const perMinute = (bytes: number) => ((bytes * 60) / 2 ** 20).toFixed(2);
+  const change = `${mib(beforeBytes)} -> ${mib(afterBytes)} MiB in the last ${overS.toFixed(0)} s`;
+  return `${change}, ${perMinute(bytesPerS)} MiB a minute (at most ${perMinute(maxBytesPerS)})`;
 }

@@ -25,6 +25,12 @@ export interface SoakOptions {
 /** More restarts than this in a minute end a daemon with 70 (daemon/topology.ts). */
 const RESTARTS_PER_MINUTE = 3;
 const EXIT_GAVE_UP = 70;
+/**
+ * From this length on, no more threads die in a minute than a daemon survives, so that its memory can be judged over one long life.
+ * Shorter soaks strike more often, and daemons give up in them.
+ */
+const LONG_S = 240;
+const SPARING_MS = [20_500, 26_000] as const;
 const RECOVERY_MS = 20_000;
 const IDLE_MS = 15_000;
 const PROGRESS_EVERY_S = 15;
@@ -56,8 +62,8 @@ class Siege {
   readonly #figures: Figures;
   readonly #random: Random;
   readonly #gate = new Gate();
-  /** Mean time between faults, ms. */
-  readonly #faultMs: number;
+  /** Time between faults, ms. */
+  readonly #faultMs: readonly [least: number, most: number];
   /** When threads of this life were killed, performance.now(). */
   #kills: number[] = [];
 
@@ -65,7 +71,7 @@ class Siege {
     this.#target = new Target(mode, figures);
     this.#figures = figures;
     this.#random = random;
-    this.#faultMs = mode === 'threads' ? clamp(seconds * 80, 1500, 21_000) : clamp(seconds * 100, 2500, 15_000);
+    this.#faultMs = faultSpacing(mode, seconds);
   }
 
   async run(numClients: number, deadline: number): Promise<void> {
@@ -78,7 +84,7 @@ class Siege {
       const all = Promise.all(clients);
       all.catch(() => {});
       while (performance.now() < deadline) {
-        await this.#quiet(life, Math.min(this.#faultMs * (0.5 + this.#random.next()), deadline - performance.now()));
+        await this.#quiet(life, Math.min(this.#random.between(...this.#faultMs), deadline - performance.now()));
         if (performance.now() >= deadline) break;
         life = await this.#strike(life);
         await this.#gate.close();
@@ -173,6 +179,12 @@ class Siege {
     const { rss_bytes: rssBytes, heap_used_bytes: heapBytes } = memory;
     this.#figures.idle.push({ target: this.#target.mode, life: life.number, ageS: life.ageS, rssBytes, heapBytes });
   }
+}
+
+function faultSpacing(mode: Mode, seconds: number): readonly [least: number, most: number] {
+  if (mode === 'threads' && seconds >= LONG_S) return SPARING_MS;
+  const mean = mode === 'threads' ? clamp(seconds * 80, 1500, 21_000) : clamp(seconds * 100, 2500, 15_000);
+  return [0.5 * mean, 1.5 * mean];
 }
 
 async function healthy(life: Life): Promise<boolean> {

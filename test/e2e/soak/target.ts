@@ -162,13 +162,15 @@ export class Target {
     this.#life?.child.kill('SIGKILL');
   }
 
-  /** Peak memory of the living process, where the system tells it. */
+  /** Memory of the living process, now and at its peak, where the system tells it. */
   noteMemory(): void {
-    const pid = this.#life?.child.pid;
-    if (pid === undefined || process.platform !== 'linux') return;
+    const life = this.#life;
+    if (life === null || life.ending || process.platform !== 'linux') return;
     try {
-      const peak = /VmHWM:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1];
-      this.#figures.peakRssBytes = Math.max(this.#figures.peakRssBytes, Number(peak ?? 0) * 1024);
+      const status = readFileSync(`/proc/${life.child.pid}/status`, 'utf8');
+      const bytes = (field: string) => Number(new RegExp(`${field}:\\s+(\\d+) kB`).exec(status)?.[1] ?? 0) * 1024;
+      this.#figures.peakRssBytes = Math.max(this.#figures.peakRssBytes, bytes('VmHWM'));
+      this.#figures.memory.push({ target: this.mode, life: life.number, ageS: life.ageS, rssBytes: bytes('VmRSS') });
     } catch {
       // It ended meanwhile.
     }
