@@ -4,8 +4,6 @@
  *
  *   node dist/test/bench/actors.js [round trips] [requests]
  */
-import { execFileSync } from 'node:child_process';
-import { cpus } from 'node:os';
 import { argv, env, stdout } from 'node:process';
 import { fileURLToPath } from 'node:url';
 import { MessageChannel, receiveMessageOnPort, Worker } from 'node:worker_threads';
@@ -20,16 +18,11 @@ import { startEngine } from '../../daemon/engine.js';
 import type { EchoThreadData } from '../helpers/echo-thread.js';
 import { fakeEngineModule } from '../helpers/fake-native-engine.js';
 import { generation } from '../helpers/generation.js';
+import { origin, percentiles } from './report.js';
 
 /** A plan of 16 decoding rows, roughly. */
 const PLAN_BYTES = 832;
 const RING = { capacityBytes: 2 ** 18, readers: 1, maxEntryBytes: 2 ** 16 };
-
-function percentiles(us: number[]): { p50: number; p99: number } {
-  const sorted = [...us].sort((a, b) => a - b);
-  const at = (p: number): number => Math.round((sorted[Math.floor(p * (sorted.length - 1))] ?? 0) * 10) / 10;
-  return { p50: at(0.5), p99: at(0.99) };
-}
 
 /** Microseconds a call, after a warm-up. */
 function perCall(times: number, work: () => void): number {
@@ -135,14 +128,6 @@ async function steps(requests: number): Promise<Record<string, unknown>> {
   return { requests, steps: count, wall_us_per_step: Math.round((ms * 1000) / count), submit_to_first_token_us: percentiles(firsts) };
 }
 
-function commit(): string {
-  try {
-    return execFileSync('git', ['rev-parse', '--short', 'HEAD'], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
-  } catch {
-    return 'unknown';
-  }
-}
-
 // The test runner loads every file below a folder called test; it must not run a benchmark.
 if (argv[1] === fileURLToPath(import.meta.url) && env['NODE_TEST_CONTEXT'] === undefined) {
   const trips = Number(argv[2] ?? 5000);
@@ -152,10 +137,7 @@ if (argv[1] === fileURLToPath(import.meta.url) && env['NODE_TEST_CONTEXT'] === u
     body: bodies(trips * 4),
     engine_alone: await steps(1),
     engine_batch: await steps(Number(argv[3] ?? 16)),
-    device: cpus()[0]?.model ?? 'unknown',
-    cores: cpus().length,
-    node: process.version,
-    commit: commit(),
+    ...origin(),
   };
   stdout.write(`${JSON.stringify(result)}\n`);
 }

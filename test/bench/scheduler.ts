@@ -3,8 +3,6 @@
  *
  *   node dist/test/bench/scheduler.js [sequences] [steps]
  */
-import { execFileSync } from 'node:child_process';
-import { cpus } from 'node:os';
 import { argv, env, stdout } from 'node:process';
 import { fileURLToPath } from 'node:url';
 import type { RequestId } from '../../actors/messages/ids.js';
@@ -12,21 +10,10 @@ import { PLAN, RESULT, RESULT_SAMPLE } from '../../actors/messages/step.js';
 import { Scheduler } from '../../actors/scheduler/scheduler.js';
 import { encodeResult } from '../helpers/fake-executor.js';
 import { bytes, defaultOptions, samplingRow } from '../helpers/scheduler-rig.js';
+import { origin, percentiles } from './report.js';
 
 const PROMPT_TOKENS = 512;
 const WARMUP_STEPS = 2000;
-
-interface Times {
-  readonly us: number[];
-  p50: number;
-  p99: number;
-}
-
-function times(us: number[]): Times {
-  const sorted = [...us].sort((a, b) => a - b);
-  const percentile = (p: number): number => Math.round((sorted[Math.floor(p * (sorted.length - 1))] ?? 0) * 10) / 10;
-  return { us, p50: percentile(0.5), p99: percentile(0.99) };
-}
 
 function measure(numSequences: number, numSteps: number): Record<string, unknown> {
   const maxTokens = WARMUP_STEPS + numSteps + 10;
@@ -97,29 +84,16 @@ function measure(numSequences: number, numSteps: number): Record<string, unknown
     if (samples < numSequences) prefill.push(us);
     else if (decodeSteps++ >= WARMUP_STEPS) decode.push(us);
   }
-  const d = times(decode);
-  const p = times(prefill);
   return {
     bench: 'scheduler',
     sequences: numSequences,
     prompt_tokens: PROMPT_TOKENS,
-    steps: decode.length,
-    decode_us: { p50: d.p50, p99: d.p99 },
-    prefill_us: { p50: p.p50, p99: p.p99, steps: p.us.length },
+    decode_us: percentiles(decode),
+    prefill_us: percentiles(prefill),
     plan_bytes: planBytes,
     result_bytes: (RESULT.headerWords + numSequences * RESULT_SAMPLE.words) * 4,
-    device: cpus()[0]?.model ?? 'unknown',
-    node: process.version,
-    commit: commit(),
+    ...origin(),
   };
-}
-
-function commit(): string {
-  try {
-    return execFileSync('git', ['rev-parse', '--short', 'HEAD'], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
-  } catch {
-    return 'unknown';
-  }
 }
 
 // The test runner loads every file below a folder called test; it must not run a benchmark.

@@ -35,7 +35,7 @@ function prompt(stream: number, { prompt: length, vocab }: Round): number[] {
 function round(wanted: Round): Promise<StreamReport[]> {
   return Promise.all(
     clients.map(async (client, i) => {
-      const fixed = { temperature: 0, max_tokens: wanted.tokens, ignore_eos: true, return_token_ids: true };
+      const fixed = { temperature: 0, max_tokens: wanted.tokens, ignore_eos: true, return_token_ids: true, skip_special_tokens: false };
       const body = { ...fixed, prompt: prompt(Number(first) + i, wanted) } as CompletionParams;
       const report = { sentMs: now(), atMs: [] as number[], tokens: [] as number[] };
       for await (const chunk of await client.completions.create({ ...body, stream: true })) {

@@ -13,6 +13,7 @@ import { PLAN, RESULT } from '../../actors/messages/step.js';
 import { BrokenInvariant } from '../../actors/runtime/invariant.js';
 import type { EngineOptions, LoadProgress, NativeEngine, NativeModelInfo } from '../../native/index.js';
 import { FakeExecutor } from './fake-executor.js';
+import { fakeModelInfo } from './fake-model-info.js';
 
 export interface FakeEngineSettings {
   readonly vocab?: number;
@@ -61,23 +62,8 @@ class FakeNativeEngine implements NativeEngine {
   }
 
   info(): NativeModelInfo {
-    return {
-      architecture: `Fake in thread ${threadId}`,
-      vocabSize: number('vocab', 1000),
-      numLayers: 1,
-      hiddenSize: 1,
-      maxPositions: this.#options.maxModelLen,
-      parameters: 1,
-      weightBytes: 1,
-      dtype: 'f32',
-      kvDtype: 'f32',
-      blockBytes: 1024,
-      stepBytes: MIB,
-      freeBytes: 1024 * MIB,
-      totalBytes: 2048 * MIB,
-      hostFreeBytes: 1024 * MIB,
-      backend: 'fake',
-    };
+    const info = fakeModelInfo({ vocabSize: number('vocab', 1000), maxPositions: this.#options.maxModelLen });
+    return { ...info, architecture: `Fake in thread ${threadId}` };
   }
 
   allocateKv(numBlocks: number, numSwapBlocks = 0): void {

@@ -1,0 +1,115 @@
+/** The daemon and the clients of the benchmark as processes that answer commands, one at a time. */
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
+import type { ClientCommand, FillRound, FirstRound, FirstToken, StreamsAnswer, StreamsRound } from './client.js';
+import type { HostCommand, Stamp, StepsAnswer } from './host.js';
+
+const settings = [
+  'server.port=0',
+  'log.level=error',
+  'scheduler.max_queue=4096',
+  'cache.num_gpu_blocks_override=100000',
+  // A stalled client has to stay for a whole round.
+  'server.slow_client_timeout_s=3600',
+];
+
+class Child {
+  readonly process: ChildProcess;
+  #failed: ((error: Error) => void) | null = null;
+
+  constructor(file: string, args: readonly string[], nodeArgs: readonly string[]) {
+    const path = fileURLToPath(new URL(file, import.meta.url));
+    // "advanced": typed arrays as they are.
+    this.process = fork(path, args, { serialization: 'advanced', execArgv: [...nodeArgs] });
+    this.process.once('exit', (code) => this.#failed?.(new Error(`${file} ended with ${code}`)));
+  }
+
+  async next(): Promise<unknown> {
+    const failed = new Promise<never>((_, reject) => {
+      this.#failed = reject;
+    });
+    const [message] = (await Promise.race([once(this.process, 'message'), failed])) as [unknown];
+    return message;
+  }
+
+  async ask<T>(command: HostCommand | ClientCommand): Promise<T> {
+    const answered = this.next();
+    this.process.send(command);
+    return (await answered) as T; // by the table of commands in host.ts and client.ts
+  }
+
+  async end(): Promise<void> {
+    this.#failed = null;
+    const gone = once(this.process, 'exit');
+    this.process.disconnect();
+    await gone;
+  }
+}
+
+export class Host {
+  readonly url: string;
+  readonly #child: Child;
+
+  private constructor(child: Child, url: string) {
+    this.#child = child;
+    this.url = url;
+  }
+
+  /** `nodeArgs`: for example --cpu-prof. */
+  static async start(sets: readonly string[], nodeArgs: readonly string[]): Promise<Host> {
+    const child = new Child('./host.js', [...settings, ...sets], nodeArgs);
+    const { ready } = (await child.next()) as { readonly ready: string };
+    return new Host(child, ready);
+  }
+
+  setStepUs(stepUs: number): Promise<null> {
+    return this.#child.ask({ stepUs });
+  }
+
+  steps(from: number): Promise<StepsAnswer> {
+    return this.#child.ask({ steps: from });
+  }
+
+  stamps(): Promise<readonly Stamp[]> {
+    return this.#child.ask({ stamps: true });
+  }
+
+  end(): Promise<void> {
+    return this.#child.end();
+  }
+}
+
+export class Clients {
+  readonly #child: Child;
+
+  private constructor(child: Child) {
+    this.#child = child;
+  }
+
+  static async start(): Promise<Clients> {
+    const child = new Child('./client.js', [], []);
+    await child.next();
+    return new Clients(child);
+  }
+
+  first(round: FirstRound): Promise<readonly FirstToken[]> {
+    return this.#child.ask({ first: round });
+  }
+
+  streams(round: StreamsRound): Promise<StreamsAnswer> {
+    return this.#child.ask({ streams: round });
+  }
+
+  fill(round: FillRound): Promise<null> {
+    return this.#child.ask({ fill: round });
+  }
+
+  unfill(): Promise<null> {
+    return this.#child.ask({ unfill: true });
+  }
+
+  end(): Promise<void> {
+    return this.#child.end();
+  }
+}
