@@ -19,6 +19,7 @@ import type { Config } from '../config/schema.js';
 import type { Wire } from '../rpc/wire.js';
 import { refuseSocket } from './http-reply.js';
 import type { Peer } from './http-routes.js';
+import { messageFrame } from './message-frame.js';
 
 export type Encoding = 'json' | 'msgpack';
 
@@ -178,7 +179,8 @@ class Connection implements Wire {
       this.#socket.cork();
       process.nextTick(this.#uncork);
     }
-    this.#ws.send(data, { binary: this.#encoding === 'msgpack' }, this.#onSent);
+    // Not by ws.send, which writes a frame as two buffers: at one token a frame that costs a tenth of the daemon's processor time.
+    this.#socket.write(messageFrame(data), this.#onSent);
   }
 
   bufferedBytes(): number {
