@@ -9,7 +9,7 @@ import type { Delta, GenerationParams, LogprobText, Notice, PromptInput, Started
 
 /** Receives what happens to one request, in order, on the caller's event loop. No call comes after `onEnd`. */
 export interface RequestSink {
-  /** The prompt was encoded: always first, unless the request fails before. */
+  /** The prompt was encoded: before all else but notices, which come another way, unless the request fails before. */
   onEncoded(promptIds: Int32Array, maxTokens: number, promptText?: string): void;
   onNotice(notice: Notice): void;
   /** The request ran its first step. */

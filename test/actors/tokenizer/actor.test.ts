@@ -42,7 +42,7 @@ function outcome(deltas: readonly Delta[]) {
   };
 }
 
-test('an accepted request is first told to the front, then to the scheduler, with all that it asked for', async () => {
+test('an accepted request is first told to the scheduler, which has to act, then to the front, with all that it asked for', async () => {
   const harness = await start();
   const admit = await harness.admit(1, {
     sampling: sampling({ temperature: 0.5, top_k: -1, min_tokens: 3 }),
@@ -60,7 +60,7 @@ test('an accepted request is first told to the front, then to the scheduler, wit
     priority: -3,
     maxTokens: 8,
   });
-  assert.deepEqual(harness.order, ['front encoded', 'scheduler admit']);
+  assert.deepEqual(harness.order, ['scheduler admit', 'front encoded']);
   const ids = await idsOf('Hello');
   assert.deepEqual(harness.front[0], { k: 'encoded', id: 1, promptIds: admit.promptIds, maxTokens: 8 });
   assert.deepEqual(int32(admit.promptIds), ids);
@@ -233,7 +233,7 @@ test('an abort while the prompt is being encoded leaves no trace; later it is pa
   assert.equal(harness.handlers.size(), 0);
   await harness.admit(2);
   await harness.encode({ kind: 'text', text: 'word '.repeat(3000), addSpecialTokens: false });
-  assert.deepEqual(harness.order, ['front encoded', 'scheduler admit', 'front reply']);
+  assert.deepEqual(harness.order, ['scheduler admit', 'front encoded', 'front reply']);
   harness.handlers.fromFront({ k: 'abort', ids: [id(2), id(99)] });
   assert.deepEqual(harness.scheduler.at(-1), { k: 'abort', ids: [2] });
   const sent = harness.order.length;
