@@ -184,12 +184,14 @@ __global__ void __launch_bounds__(kThreads, 2)
   Shared& s = *reinterpret_cast<Shared*>(shared_memory);
   int turn = 0;
   let_next_start();
+  parts_begin();
   wait_for_previous();
   const int32_t slot = p.samples[blockIdx.y].slot;
   const float* logits = p.logits + static_cast<int64_t>(blockIdx.y) * p.row_stride;
   const Slice slice = slice_of<kOnChip>(p.vocab, slice_floats, p.scratch);
   uint64_t mine = load_slice(slice, logits), best = 0;
-  if (slot < 0) return;                             // all parts
+  if (slot < 0) return;  // all parts
+  parts_have_begun();
   const SamplingRow& row = p.slots.sampling[slot];  // not in registers
   const Edits edits = edits_of(p, slot, row);
   const bool wants = row.top_logprobs >= 0, greedy = !(row.temperature >= kGreedyBelow);
@@ -241,6 +243,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   Shared& s = *reinterpret_cast<Shared*>(shared_memory);
   int turn = 0;
   let_next_start();
+  parts_begin();
   wait_for_previous();
   const int row = blockIdx.y;
   const int32_t target = p.targets[row];
@@ -249,6 +252,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Slice slice = slice_of<kOnChip>(p.vocab, slice_floats, p.scratch);
   const uint64_t mine = load_slice(slice, logits);
   __syncthreads();
+  parts_have_begun();
   const float max = logit_of(max_of_parts(s, turn, mine));
   const double total = exp_total(s, turn, slice, max);
   write_top(s, turn, slice, mine, max, total, min(p.top, p.vocab), row, p.out);

@@ -31,6 +31,7 @@ __global__ void __launch_bounds__(kGreedyThreads, INFERD_GREEDY_BLOCKS)
   __shared__ uint64_t words[kGreedyWarps];
   __shared__ uint64_t board[kMaxParts];
   let_next_start();
+  parts_begin();
   wait_for_previous();
   const int32_t slot = p.samples[blockIdx.y].slot;  // negative: padding, of all parts
   const int32_t begin = min(static_cast<int32_t>(part_rank()) * slice_floats, p.vocab);
@@ -68,6 +69,7 @@ __global__ void __launch_bounds__(kGreedyThreads, INFERD_GREEDY_BLOCKS)
   }
   if (lane == 0) words[warp] = key;
   __syncthreads();
+  parts_have_begun();
   if (warp == 0) {
     key = words[lane % kGreedyWarps];
 #pragma unroll

@@ -70,6 +70,20 @@ __device__ inline void parts_sync() {
 #endif
 }
 
+// A part's shared memory may be written from afar only once its block has begun: every thread
+// says so first, and waits for all others before its part's first remote write. A kernel may end
+// without the wait.
+__device__ inline void parts_begin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+#endif
+}
+__device__ inline void parts_have_begun() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
+
 // The same variable in another part's shared memory.
 template <typename T>
 __device__ T* of_part(T* mine, uint32_t rank) {
