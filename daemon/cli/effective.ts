@@ -17,7 +17,20 @@ export function effectiveConfig(input: VerbInput, extraSets: readonly string[] =
   const { env } = input.io;
   const own = userConfigPath(env);
   const file = input.text('config') ?? (existsSync(own) ? own : demoProfile());
-  return loadConfig({ file, sets: [...input.list('set'), ...extraSets], env });
+  const loaded = loadConfig({ file, sets: [...input.list('set'), ...extraSets], env });
+  const warning = file === demoProfile() ? otherModelWarning(loaded) : null;
+  return warning === null ? loaded : { ...loaded, warnings: [...loaded.warnings, warning] };
+}
+
+/** The profile is cut to the size of its own model; whoever runs another one in it should know. */
+function otherModelWarning({ config, origins }: LoadedConfig): string | null {
+  const name = config.inference.model_name;
+  if (name === 'demo') return null;
+  const kept = [...origins].flatMap(([key, origin]) => (origin.startsWith(demoProfile()) ? [key] : []));
+  return (
+    `${origins.get('inference.model_name')}: ${name} runs in the profile of the demo model, which also sets ${kept.join(', ')}; ` +
+    'write a configuration for it with inferd config init'
+  );
 }
 
 /** Prints the warnings of a configuration on stderr. */

@@ -6,7 +6,7 @@
  *   node dist/test/gpu/serve-bench.js [--device cuda] [--shape folder with config.json] [--streams 1,32,128] [--tokens 200] [--rounds 3]
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface, type Interface } from 'node:readline';
 import { parseArgs } from 'node:util';
@@ -50,15 +50,18 @@ interface Daemon {
 
 /** Starts `inferd serve`. @throws when it ends before it is ready, with what it said. */
 function startDaemon(): Promise<Daemon> {
-  const sets = [
-    ...[`inference.model_name=${JSON.stringify(model)}`, 'inference.load_dummy=true', `inference.device=${values.device}`],
-    ...['server.port=0', `scheduler.max_num_sequences=${most}`, 'scheduler.max_model_len=1024', 'server.max_connections=1024'],
-    'cache.cache_dtype=auto',
-    ...['profile.max_events=4000000', `profile.directory=${JSON.stringify(tempFolder())}`],
-    `scheduler.max_num_batched_tokens=${Math.max(2048, most * promptTokens)}`,
+  const folder = tempFolder();
+  const config = join(folder, 'config.toml');
+  const lines = [
+    ...['[inference]', `model_name = ${JSON.stringify(model)}`, 'load_dummy = true', `device = "${values.device}"`],
+    ...['[server]', 'port = 0', 'max_connections = 1024'],
+    ...['[scheduler]', `max_num_sequences = ${most}`, 'max_model_len = 1024'],
+    `max_num_batched_tokens = ${Math.max(2048, most * promptTokens)}`,
+    ...['[profile]', 'max_events = 4000000', `directory = ${JSON.stringify(folder)}`],
   ];
+  writeFileSync(config, lines.join('\n'));
   const began = performance.now();
-  const child = spawn(process.execPath, [inferd, 'serve', '--json', ...sets.flatMap((set) => ['--set', set])], {
+  const child = spawn(process.execPath, [inferd, 'serve', '--json', '--config', config], {
     env,
     stdio: ['ignore', 'pipe', 'pipe'],
   });
@@ -174,12 +177,14 @@ interface Line {
   readonly idle: Idle | null;
 }
 
+/** @throws when a stream was preempted. */
 async function measure(daemon: Daemon, control: RpcSocket, streams: number): Promise<Line> {
   const clients = new Clients(daemon.ws, streams);
   await clients.round(16); // prompts into the prefix cache, products and graphs into place
   const reports: RoundFigures[] = [];
   for (let i = 0; i < Number(values.rounds); i++) reports.push(figures(await clients.round(tokens)));
-  const stats = (await control.call('stats.get')) as Answer & { readonly step: { readonly p50_ms: number } };
+  const { step, requests } = (await control.call('stats.get')) as Required<Answer> & { readonly step: { readonly p50_ms: number } };
+  if (requests.preempted_total > 0) throw new Error(`${requests.preempted_total} preemptions: the streams did not decode together`);
   const idle = await profiled(control, () => clients.round(tokens));
   clients.end();
   return {
@@ -187,7 +192,7 @@ async function measure(daemon: Daemon, control: RpcSocket, streams: number): Pro
     clientMs: median(reports.map((r) => r.stepMs)),
     firstMs: median(reports.map((r) => r.firstMs)),
     wallMs: median(reports.map((r) => r.wallMs)),
-    execMs: stats.step.p50_ms,
+    execMs: step.p50_ms,
     idle,
   };
 }

@@ -167,6 +167,13 @@ test('without a file the demo profile counts, and the user configuration as soon
   rmSync(join(home, '.config'), { recursive: true });
 });
 
+test('another model in the demo profile is warned of, with what the profile sets', async () => {
+  const { stderr } = await inferd(['config', 'show', '--set', 'inference.model_name=/models/llama']);
+  assert.match(stderr, /warning: --set inference\.model_name: \/models\/llama runs in the profile of the demo model/);
+  assert.match(stderr, /which also sets inference\.device, cache\.cache_dtype, cache\.num_gpu_blocks_override/);
+  assert.equal((await inferd(['config', 'show'])).stderr, '');
+});
+
 test('config init prints the documents made from the schema', async () => {
   assert.equal((await inferd(['config', 'init', '-'])).stdout, defaultToml());
   assert.deepEqual(JSON.parse((await inferd(['config', 'init', '-', '--format', 'json-schema'])).stdout), jsonSchema());
@@ -194,8 +201,12 @@ test('a model that cannot be had ends serve and run before anything starts', asy
     const { code, stdout, stderr } = await inferd(args);
     assert.equal(code, 66);
     assert.equal(stdout, '');
-    assert.match(stderr, missing);
-    assert.equal(stderr.trimEnd().split('\n').length, 1);
+    const problems = stderr
+      .trimEnd()
+      .split('\n')
+      .filter((line) => !line.startsWith('inferd: warning: '));
+    assert.equal(problems.length, 1);
+    assert.match(problems[0] ?? '', missing);
   }
 });
 
