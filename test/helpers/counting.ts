@@ -24,9 +24,9 @@ export interface CountingSetting {
 const MOST_TOKENS = 24 + 100;
 const BLOCK_SIZE = 16;
 
-/** Room for about a quarter of the sequences, so that most must give way more than once. */
+/** Room for few of the sequences: however fast the steps, new ones come before enough old ones have ended. */
 function tinyPool(requests: number): readonly string[] {
-  const blocks = Math.max(64, Math.ceil((requests * Math.ceil(MOST_TOKENS / BLOCK_SIZE)) / 4));
+  const blocks = Math.max(64, Math.ceil((requests * Math.ceil(MOST_TOKENS / BLOCK_SIZE)) / 16));
   return [`cache.num_gpu_blocks_override=${blocks}`, 'scheduler.max_model_len=512'];
 }
 
