@@ -1,7 +1,7 @@
 /**
- * `inferd bench ops`: times each op of a backend alone, with its GFLOP/s and GB/s as shares of the limits measured in the same run: on
- * the CPU just before it, on sizes of a small model; on CUDA once, on sizes of Llama-3-8B, by the device's own events and with nothing of
- * the op in its caches. Runs on the main thread, which it blocks.
+ * `inferd bench ops`: times each op of a backend alone and with nothing of it in the caches, with its GFLOP/s and GB/s as shares of
+ * the limits measured in the same run: on the CPU just before it, on sizes of a small model; on CUDA once, on sizes of Llama-3-8B, by the
+ * device's own events. Runs on the main thread, which it blocks.
  */
 import { loadAddon } from '../../native/index.js';
 import { type Case, opCases } from './bench-cases.js';

@@ -63,8 +63,8 @@ class OpTestCall {
   void output_floats(const char* name, const float* data, int64_t count);
   void output_ints(const char* name, const int32_t* data, int64_t count);
 
-  // Runs `step` once and reads the outputs; then `repeat` times more, timed one by one: a device by
-  // its own clock, with nothing of the op in its caches.
+  // Runs `step` once and reads the outputs; then `repeat` times more, timed one by one with nothing
+  // of the op in the caches: a device by its own clock.
   Napi::Object run(const std::function<void()>& step);
 
  private:

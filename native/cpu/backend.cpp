@@ -116,6 +116,20 @@ bool CpuBackend::wait_step(int done_slot, int64_t timeout_us) {
   return stream_.wait(done_slot, timeout_us);
 }
 
+bool CpuBackend::read_all(const void* p, size_t bytes) {
+  constexpr int64_t kChunk = 1 << 18;  // floats; threads that are put aside hold up one chunk
+  const auto* data = static_cast<const float*>(p);
+  const auto floats = static_cast<int64_t>(bytes / sizeof(float));
+  const int64_t chunks = (floats + kChunk - 1) / kChunk;
+  pool_.parallel_for(chunks, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t count = std::min(kChunk, floats - i * kChunk);
+      [[maybe_unused]] const volatile float sink = kernels_.read_all(data + i * kChunk, count);
+    }
+  });
+  return true;
+}
+
 void CpuBackend::start_trace(Trace& trace) {
   trace.source = "ops";
   stream_.call([&] { trace_ = &trace; });

@@ -66,6 +66,7 @@ class CpuBackend final : public Backend {
               const SampleOutputs& out) override;
   void score(const Tensor& logits, const int32_t* targets, int32_t top,
              const SampleOutputs& out) override;
+  bool read_all(const void* p, size_t bytes) override;
 
  private:
   // Calls body(begin, end, worker) over rows of `row_cost` element operations each, on as many
