@@ -79,6 +79,8 @@ export function createSockets(deps: SocketsDeps): Sockets {
     // Compression is memory and a decompression bomb for text that stays on this machine.
     perMessageDeflate: false,
     clientTracking: false,
+    // One message a turn: a packet may hold hundreds, and other clients come between them.
+    allowSynchronousEvents: false,
     closeTimeout: CLOSE_TIMEOUT_MS,
     handleProtocols: (offered) => [...offered].find((p) => subprotocols.has(p)) ?? false,
   };
