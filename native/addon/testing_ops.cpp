@@ -19,6 +19,9 @@
 //
 // linear_gated: as linear, with weight[2 outs, cols] bias?[2 outs] -> out[rows, outs]
 //
+// norm_linear, norm_linear_gated: as linear and linear_gated, eps | norm[cols] too
+//   The norm's weight is folded into the linear's where the backend does that, as models do.
+//
 // quantize: rows cols dtype | weight[rows, cols] -> out[rows, cols]
 //   What a weight kept as "int8" or "int4" stands for, after the quantizer of core/quant.h.
 //
@@ -150,6 +153,38 @@ Napi::Object run_linear_gated(OpTestCall& c) {
   return c.run([&] { c.backend().linear_gated(out, scratch, x, *weight, bias); });
 }
 
+// Leaves x as it is.
+NormArgs norm_ahead(OpTestCall& c, const Tensor& x, PackedWeight& weight) {
+  const auto cols = static_cast<int32_t>(x.cols());
+  const float* norm = c.floats("norm", cols);
+  const bool folded = c.backend().scale_columns(weight, norm);
+  return {.x = x,
+          .scratch = c.new_activations(static_cast<int32_t>(x.rows()), cols),
+          .weight = folded ? nullptr : norm,
+          .eps = c.number("eps")};
+}
+
+Napi::Object run_norm_linear(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols"), outs = c.size("outs");
+  const Tensor x = c.activations("x", rows, cols), out = c.new_activations(rows, outs);
+  const PackedWeightPtr weight = fill(c, outs, cols);
+  const NormArgs norm = norm_ahead(c, x, *weight);
+  const float* bias = c.has("bias") ? c.floats("bias", outs) : nullptr;
+  c.output("out", out);
+  return c.run([&] { c.backend().norm_linear(norm, out, *weight, bias); });
+}
+
+Napi::Object run_norm_linear_gated(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols"), outs = c.size("outs");
+  const Tensor x = c.activations("x", rows, cols), out = c.new_activations(rows, outs),
+               scratch = c.new_activations(rows, 2 * int64_t{outs});
+  const PackedWeightPtr weight = fill(c, 2 * outs, cols);
+  const NormArgs norm = norm_ahead(c, x, *weight);
+  const float* bias = c.has("bias") ? c.floats("bias", 2 * int64_t{outs}) : nullptr;
+  c.output("out", out);
+  return c.run([&] { c.backend().norm_linear_gated(norm, out, scratch, *weight, bias); });
+}
+
 Napi::Object run_quantize(OpTestCall& c) {
   const int32_t rows = c.size("rows"), cols = c.size("cols");
   const bool int4 = c.weight_dtype("dtype") == DType::kI4;
@@ -236,6 +271,8 @@ constexpr OpTest kTests[] = {
     {"linear", run_linear},
     {"linear_add", run_linear_add},
     {"linear_gated", run_linear_gated},
+    {"norm_linear", run_norm_linear},
+    {"norm_linear_gated", run_norm_linear_gated},
     {"quantize", run_quantize},
     {"silu_mul", run_silu_mul},
     {"gather_rows", run_gather_rows},

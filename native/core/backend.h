@@ -123,6 +123,14 @@ struct RopeTable {
   int32_t rotary_dim;      // <= head_dim; half-split pairing (i, i + rotary_dim / 2)
 };
 
+// The norm ahead of a linear op: x / sqrt(mean(x^2) + eps) * weight, a row at a time.
+struct NormArgs {
+  Tensor x;             // [tokens, hidden]
+  Tensor scratch;       // the same shape: may hold the result
+  const float* weight;  // [hidden] device; null: folded into the linear's weight by scale_columns
+  float eps;
+};
+
 // q/k/v of one layer before rope, written by the fused qkv projection: [tokens, (heads + 2
 // kv_heads) * head_dim].
 struct QkvArgs {
@@ -185,6 +193,13 @@ class Backend {
   virtual int64_t reserve_steps(const StepShape& shape) {
     (void)shape;
     return 0;
+  }
+
+  // Once a weight is filled: weight[r][c] *= factors[c], so that what is ahead of its linear op
+  // need not multiply by them; `factors` [cols] is device memory. False: the weight stays as it is.
+  virtual bool scale_columns(PackedWeight& weight, const float* factors) {
+    (void)weight, (void)factors;
+    return false;
   }
 
   // --- steps ---
@@ -280,6 +295,17 @@ class Backend {
                             const float* bias) {
     linear(scratch, x, w, bias);
     silu_mul(out, scratch);
+  }
+  // rms_norm, then linear or linear_gated of its result.
+  virtual void norm_linear(const NormArgs& norm, Tensor out, const PackedWeight& w,
+                           const float* bias) {
+    rms_norm(norm.scratch, norm.x, norm.weight, norm.eps);
+    linear(out, norm.scratch, w, bias);
+  }
+  virtual void norm_linear_gated(const NormArgs& norm, Tensor out, Tensor scratch,
+                                 const PackedWeight& w, const float* bias) {
+    rms_norm(norm.scratch, norm.x, norm.weight, norm.eps);
+    linear_gated(out, scratch, norm.scratch, w, bias);
   }
   // inout += x; out = rms_norm(inout)
   virtual void add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const float* weight,

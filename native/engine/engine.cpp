@@ -214,7 +214,10 @@ Engine::~Engine() {
 
 LoadProgress Engine::load(int64_t max_bytes) {
   if (!loader_->progress().done) loader_->load(max_bytes);
-  if (loader_->progress().done && runner_ == nullptr) allocate_step_memory();
+  if (loader_->progress().done && runner_ == nullptr) {
+    decoder_->finish_loading();
+    allocate_step_memory();
+  }
   return loader_->progress();
 }
 

@@ -88,20 +88,30 @@ void Decoder::describe(Layer& layer, int32_t index) {
   layer.down.add(list_, at + "mlp.down_proj", c.hidden_size, c.intermediate_size, c.mlp_bias);
 }
 
+void Decoder::finish_loading() {
+  for (const auto& layer : layers_) {
+    layer->qkv.fold(backend_, layer->input_norm);
+    layer->gate_up.fold(backend_, layer->post_norm);
+  }
+}
+
 void Decoder::forward(const DecoderBuffers& b, const std::vector<KvLayer>& kv,
                       const SlotTables& slots, const StepBatch& batch) const {
   const int64_t tokens = batch.num_tokens;
-  const Tensor hidden = head_rows(b.hidden, tokens), normed = head_rows(b.normed, tokens);
+  const Tensor hidden = head_rows(b.hidden, tokens);
   backend_.embed(hidden, embedding_.tensor(), batch.ids);
-  backend_.rms_norm(normed, hidden, layers_[0]->input_norm.data(), config_.norm_eps);
   for (size_t i = 0; i < layers_.size(); ++i) {
-    const Layer& layer = *layers_[i];
-    attention(layer, b, kv[i], config_.windows[i], slots, batch);
-    backend_.rms_norm(normed, hidden, layer.post_norm.data(), config_.norm_eps);
-    mlp(layer, b, tokens);
-    const DeviceVector& next = i + 1 < layers_.size() ? layers_[i + 1]->input_norm : final_norm_;
-    backend_.rms_norm(normed, hidden, next.data(), config_.norm_eps);
+    attention(*layers_[i], b, kv[i], config_.windows[i], slots, batch);
+    mlp(*layers_[i], b, tokens);
   }
+  backend_.rms_norm(head_rows(b.normed, tokens), hidden, final_norm_.data(), config_.norm_eps);
+}
+
+NormArgs Decoder::norm(const DeviceVector& weight, const DecoderBuffers& b, int64_t tokens) const {
+  return {.x = head_rows(b.hidden, tokens),
+          .scratch = head_rows(b.normed, tokens),
+          .weight = weight.data(),
+          .eps = config_.norm_eps};
 }
 
 // hidden += linear(x), summed over the ranks.
@@ -117,12 +127,12 @@ void Decoder::add_to_residual(const Linear& linear, const DecoderBuffers& b,
   backend_.add(hidden, delta);
 }
 
-// normed -> added to hidden
+// hidden -> added to hidden
 void Decoder::attention(const Layer& layer, const DecoderBuffers& b, const KvLayer& kv,
                         int32_t window, const SlotTables& slots, const StepBatch& batch) const {
   const int64_t tokens = batch.num_tokens;
   const Tensor qkv = head_rows(b.qkv, tokens), attended = head_rows(b.attended, tokens);
-  layer.qkv.apply(backend_, qkv, head_rows(b.normed, tokens));
+  layer.qkv.apply(backend_, norm(layer.input_norm, b, tokens), qkv);
   backend_.rope_and_cache({.qkv = qkv,
                            .q_norm = layer.q_norm.data(),
                            .k_norm = layer.k_norm.data(),
@@ -142,11 +152,11 @@ void Decoder::attention(const Layer& layer, const DecoderBuffers& b, const KvLay
   add_to_residual(layer.output, b, attended);
 }
 
-// normed -> added to hidden
+// hidden -> added to hidden
 void Decoder::mlp(const Layer& layer, const DecoderBuffers& b, int64_t tokens) const {
   const Tensor activated = head_rows(b.activated, tokens);
-  layer.gate_up.apply_gated(backend_, activated, head_rows(b.gate_up, tokens),
-                            head_rows(b.normed, tokens));
+  layer.gate_up.apply_gated(backend_, norm(layer.post_norm, b, tokens), activated,
+                            head_rows(b.gate_up, tokens));
   add_to_residual(layer.down, b, activated);
 }
 

@@ -47,6 +47,10 @@ class Decoder {
   const std::vector<WeightPart>& parts() const { return list_.parts; }
   const ModelConfig& config() const { return config_; }
 
+  // Once all parts are stored, before the first step: folds norms into the linears behind them
+  // where the backend can.
+  void finish_loading();
+
   // Hidden states of all tokens of the batch after the final norm: the first num_tokens rows of
   // buffers.normed. Writes the tokens' keys and values into `kv` ([num_layers]).
   void forward(const DecoderBuffers& buffers, const std::vector<KvLayer>& kv,
@@ -64,6 +68,7 @@ class Decoder {
   void attention(const Layer& layer, const DecoderBuffers& b, const KvLayer& kv, int32_t window,
                  const SlotTables& slots, const StepBatch& batch) const;
   void mlp(const Layer& layer, const DecoderBuffers& b, int64_t tokens) const;
+  NormArgs norm(const DeviceVector& weight, const DecoderBuffers& b, int64_t tokens) const;
   void add_to_residual(const Linear& linear, const DecoderBuffers& b, const Tensor& x) const;
 
   ModelConfig config_;

@@ -47,7 +47,8 @@ struct WeightList {
 class DeviceVector {
  public:
   void add(WeightList& list, const std::string& name, int64_t count, bool dummy_ones);
-  const float* data() const { return buffer_.as<float>(); }
+  const float* data() const { return buffer_.as<float>(); }  // null when empty
+  void release() { buffer_ = {}; }
 
  private:
   DeviceBuffer buffer_;
@@ -70,13 +71,21 @@ class Linear {
   void apply(Backend& backend, Tensor out, const Tensor& x) const {
     backend.linear(out, x, *weight_, bias_.data());
   }
+  // y of the norm.
+  void apply(Backend& backend, const NormArgs& norm, Tensor out) const {
+    backend.norm_linear(norm, out, *weight_, bias_.data());
+  }
+  // Takes in the weight of the norm ahead of it, which then has none, where the backend can.
+  void fold(Backend& backend, DeviceVector& norm) {
+    if (norm.data() != nullptr && backend.scale_columns(*weight_, norm.data())) norm.release();
+  }
   // inout += y; `scratch` has the shape of inout.
   void apply_add(Backend& backend, Tensor inout, Tensor scratch, const Tensor& x) const {
     backend.linear_add(inout, scratch, x, *weight_, bias_.data());
   }
-  // out [n, d] = silu(gate) * up, where y = [gate | up] is [n, 2d], as `scratch`.
-  void apply_gated(Backend& backend, Tensor out, Tensor scratch, const Tensor& x) const {
-    backend.linear_gated(out, scratch, x, *weight_, bias_.data());
+  // out [n, d] = silu(gate) * up, where y = [gate | up] of the norm is [n, 2d], as `scratch`.
+  void apply_gated(Backend& backend, const NormArgs& norm, Tensor out, Tensor scratch) const {
+    backend.norm_linear_gated(norm, out, scratch, *weight_, bias_.data());
   }
 
  private:

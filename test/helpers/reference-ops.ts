@@ -81,7 +81,7 @@ export function rmsNorm(x: ArrayLike<number>, weight: Float32Array, cols: number
 }
 
 /** out[r, o] = x[r, :] . weight[o, :] + bias[o] */
-export function linear(x: Float32Array, weight: Float32Array, bias: Float32Array | null, cols: number): Float64Array {
+export function linear(x: Float32Array | Float64Array, weight: Float32Array, bias: Float32Array | null, cols: number): Float64Array {
   const rows = x.length / cols;
   const outs = weight.length / cols;
   const out = new Float64Array(rows * outs);

@@ -36,6 +36,8 @@ it('the op table names every op', () => {
     'linear',
     'linear_add',
     'linear_gated',
+    'norm_linear',
+    'norm_linear_gated',
     'rope_and_cache',
     'attention',
     'silu_mul',
@@ -220,6 +222,18 @@ for (const isa of isas) {
             const gated = floats(runOp({ isa }, 'linear_gated', attrs, { x, weight: wide, ...(bias === null ? {} : { bias }) }), 'out');
             const want = siluMul(linear(x, wide, bias, cols), outs);
             assertClose(gated, want, 4 * F32_BOUND, `linear_gated ${dtype} ${rows}x${cols}x${outs}`);
+            const norm = randomFloats(random, cols, 2);
+            const normed = rmsNorm(x, norm, cols, 0.01);
+            const normAttrs = { ...attrs, eps: 0.01 };
+            const behind = runOp({ isa }, 'norm_linear', normAttrs, { x, weight, norm, ...(half === null ? {} : { bias: half }) });
+            assertClose(floats(behind, 'out'), linear(normed, weight, half, cols), 4 * F32_BOUND, 'norm_linear');
+            const gatedBehind = runOp({ isa }, 'norm_linear_gated', normAttrs, {
+              x,
+              weight: wide,
+              norm,
+              ...(bias === null ? {} : { bias }),
+            });
+            assertClose(floats(gatedBehind, 'out'), siluMul(linear(normed, wide, bias, cols), outs), 4 * F32_BOUND, 'norm_linear_gated');
           }
         }
       }
