@@ -193,6 +193,14 @@ bool CudaBackend::fill_dummy(const Tensor& rows, uint64_t counter) {
   return true;
 }
 
+// f16 stays as it is: a weight of 2^-14 and less would lose digits.
+bool CudaBackend::scale_columns(PackedWeight& weight, const float* factors) {
+  if (half_ != Half::kBF16 || weight.dtype != DType::kBF16 || weight.cols % 8 != 0) return false;
+  check(scale_weight_columns(half_, weight.plain, factors, weight.rows, weight.cols, stream_.get()),
+        "folding a norm");
+  return true;
+}
+
 void* CudaBackend::allocate_host(size_t bytes) {
   const size_t at_least = std::max<size_t>(bytes, 1);
   PinnedMemory memory = allocate_pinned(at_least);

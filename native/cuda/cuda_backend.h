@@ -44,6 +44,7 @@ class CudaBackend final : public Backend {
   PackedWeightPtr make_weight(int64_t rows, int64_t cols, DType dtype) override;
   void fill_weight(PackedWeight& weight, int64_t first_row, const Tensor& source) override;
   bool fill_dummy(const Tensor& rows, uint64_t counter) override;
+  bool scale_columns(PackedWeight& weight, const float* factors) override;
   void* allocate_host(size_t bytes) override;
   void release_host(void* p) override;
   void reserve_swap(const SwapPool& pool) override;
@@ -73,6 +74,10 @@ class CudaBackend final : public Backend {
                   const float* bias) override;
   void linear_gated(Tensor out, Tensor scratch, const Tensor& x, const PackedWeight& w,
                     const float* bias) override;
+  void norm_linear(const NormArgs& norm, Tensor out, const PackedWeight& w,
+                   const float* bias) override;
+  void norm_linear_gated(const NormArgs& norm, Tensor out, Tensor scratch, const PackedWeight& w,
+                         const float* bias) override;
   void silu_mul(Tensor out, const Tensor& gate_up) override;
   void gather_rows(Tensor out, const Tensor& x, const int32_t* rows, int32_t n) override;
   void add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const float* weight,
@@ -127,6 +132,9 @@ class CudaBackend final : public Backend {
   Launch launch() const { return {stream_.get(), major_ >= 9}; }
   // `scratch`: for LinearUse::kGated.
   void multiply(LinearUse use, const Tensor& out, const Tensor* scratch, const Tensor& x,
+                const PackedWeight& weight, const float* bias);
+  // The same of a norm.
+  void multiply(LinearUse use, const Tensor& out, const Tensor* scratch, const NormArgs& norm,
                 const PackedWeight& weight, const float* bias);
   GemmArgs product(LinearUse use, const Tensor& out, const Tensor* scratch, const Tensor& x,
                    const PackedWeight& weight, const float* bias);

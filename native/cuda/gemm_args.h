@@ -26,6 +26,12 @@ struct GemmArgs {
   // Gated only: [m, 2 n] of `type`, packed, for ways that compute the product first; then out of
   // use.
   void* scratch = nullptr;
+  // In place of x, its rows divided by their root mean square: x / sqrt(mean(x^2) + norm_eps). Then
+  // y is of `type`, `add_to_y` is false and x is packed.
+  bool norm_x = false;
+  float norm_eps = 0;
+  // norm_x only: [m, k] of `type`, packed, for ways that do so first; then out of use.
+  void* norm_scratch = nullptr;
 };
 
 }  // namespace inferd::cuda

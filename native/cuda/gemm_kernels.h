@@ -17,7 +17,7 @@ constexpr size_t kGemmVariants = 6;
 
 struct GemmKernel {
   const char* name;
-  bool (*takes)(const GemmArgs& args);
+  bool (*takes)(const GemmArgs& args);  // with norm_x: then any variant will do
   // Writes ways to compute `args`, which it takes, and returns how many. At start-up only.
   size_t (*variants)(const GemmArgs& args, std::span<GemmVariant, kGemmVariants> out);
   // Enqueues. Neither allocates nor waits.

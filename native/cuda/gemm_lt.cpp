@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "activation.h"
+#include "norm.h"
 
 namespace inferd::cuda {
 namespace {
@@ -182,6 +183,16 @@ static const char* finish(const GemmArgs& args, const Launch& launch) {
   return text(gated_mul(args.type, Gate::kSilu, args.y, args.scratch, args.m, args.n, launch));
 }
 
+// The norm, by itself, of a product that no kernel of ours takes with it; leaves `p` the product.
+static const char* norm_ahead(GemmArgs& p, const Launch& launch) {
+  if (p.x_stride != p.k) return "a norm needs packed rows";
+  const char* error =
+      text(rms_norm(p.type, p.norm_scratch, p.x, nullptr, nullptr, p.m, p.k, p.norm_eps, launch));
+  p.x = p.norm_scratch;
+  p.norm_x = false;
+  return error;
+}
+
 GemmLt::GemmLt(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 GemmLt::~GemmLt() = default;
 
@@ -276,6 +287,14 @@ const char* GemmLt::tune(const GemmArgs& args, std::span<const void* const> weig
 }
 
 const char* GemmLt::run(const GemmArgs& args, const Launch& launch) {
+  if (args.norm_x) {
+    for (const GemmKernel& kernel : gemm_kernels()) {
+      if (kernel.takes(args)) return text(kernel.run(args, {}, launch));
+    }
+    GemmArgs rest = args;
+    const char* error = norm_ahead(rest, launch);
+    return error == nullptr ? run(rest, launch) : error;
+  }
   Impl::Entry& entry = impl_->entries[key_of(args)];
   if (!entry.has_algorithm && entry.kernel == nullptr) entry.take_first_kernel(args);
   // What a step of rows was measured with may refuse another stride.

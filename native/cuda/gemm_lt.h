@@ -46,10 +46,10 @@ class GemmLt {
                    float budget_us, const Launch& launch);
 
   // Enqueues. An untuned shape takes the first kernel that computes it, else the heuristic's first
-  // answer.
+  // answer. With norm_x the first of our kernels that takes it; else rms_norm runs ahead.
   const char* run(const GemmArgs& args, const Launch& launch);
 
-  // What run() would do for `args`; null when neither tuned nor run yet.
+  // What run() would do for `args`, without norm_x; null when neither tuned nor run yet.
   const GemmChoice* choice(const GemmArgs& args) const;
 
  private:

@@ -6,7 +6,7 @@
 namespace inferd::cuda {
 
 // Whether large_gemm() computes `args` on the current device: compute capability 9.0; 16-bit y; n,
-// k and the strides multiples of 8; x, w and y 16-byte aligned; m, n and k positive.
+// k and the strides multiples of 8; x, w and y 16-byte aligned; m, n and k positive; no norm_x.
 bool large_gemm_takes(const GemmArgs& args);
 
 // Enqueues on the current device. cudaErrorInvalidValue unless args are as above. Neither allocates

@@ -345,7 +345,7 @@ bool large_gemm_takes(const GemmArgs& args) {
   int device, major = 0, minor = 0;
   return args.m > 0 && args.n > 0 && args.k > 0 && args.n % 8 == 0 && args.k % 8 == 0 &&
          args.x_stride % 8 == 0 && args.y_stride % 8 == 0 && args.out == GemmOut::kHalf &&
-         !(args.gated && args.add_to_y) && aligned16(args.x) && aligned16(args.w) &&
+         !(args.gated && args.add_to_y) && !args.norm_x && aligned16(args.x) && aligned16(args.w) &&
          aligned16(args.y) && cudaGetDevice(&device) == cudaSuccess &&
          cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
          cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&

@@ -35,7 +35,8 @@ __global__ void rms_norm_kernel(T* out, const T* x, T* residual, const float* __
 #pragma unroll
   for (int i = 0; i < kGroups; ++i) {
     const int at = threadIdx.x + i * blockDim.x;
-    if (at >= groups) continue;
+    scales[i][0] = scales[i][1] = {1.f, 1.f, 1.f, 1.f};
+    if (at >= groups || weight == nullptr) continue;
     scales[i][0] = reinterpret_cast<const float4*>(weight)[at * 2];
     scales[i][1] = reinterpret_cast<const float4*>(weight)[at * 2 + 1];
   }

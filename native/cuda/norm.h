@@ -7,9 +7,10 @@
 
 namespace inferd::cuda {
 
-// out[r] = rms_norm(x[r]) * weight; with `residual`: residual[r] += x[r] first, and the norm is of
-// the sum. x, out, residual [rows, width] packed, 16-byte aligned; weight [width] f32, 16-byte
-// aligned. out may be x. width a multiple of 8, at most 16384, else cudaErrorInvalidValue.
+// out[r] = rms_norm(x[r]) * weight, which may be null: all ones; with `residual`: residual[r] +=
+// x[r] first, and the norm is of the sum. x, out, residual [rows, width] packed, 16-byte aligned;
+// weight [width] f32, 16-byte aligned. out may be x. width a multiple of 8, at most 16384, else
+// cudaErrorInvalidValue.
 cudaError_t rms_norm(Half type, void* out, const void* x, void* residual, const float* weight,
                      int64_t rows, int32_t width, float eps, const Launch& launch);
 

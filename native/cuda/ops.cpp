@@ -176,6 +176,29 @@ void CudaBackend::multiply(LinearUse use, const Tensor& out, const Tensor* scrat
   gemm_->run(product(use, out, scratch, x, weight, bias), launch());
 }
 
+void CudaBackend::norm_linear(const NormArgs& norm, Tensor out, const PackedWeight& weight,
+                              const float* bias) {
+  multiply(LinearUse::kPlain, out, nullptr, norm, weight, bias);
+}
+
+void CudaBackend::norm_linear_gated(const NormArgs& norm, Tensor out, Tensor scratch,
+                                    const PackedWeight& weight, const float* bias) {
+  multiply(LinearUse::kGated, out, &scratch, norm, weight, bias);
+}
+
+void CudaBackend::multiply(LinearUse use, const Tensor& out, const Tensor* scratch,
+                           const NormArgs& norm, const PackedWeight& weight, const float* bias) {
+  if (norm.weight != nullptr) {
+    rms_norm(norm.scratch, norm.x, norm.weight, norm.eps);
+    return multiply(use, out, scratch, norm.scratch, weight, bias);
+  }
+  GemmArgs args = product(use, out, scratch, norm.x, weight, bias);
+  args.norm_x = true;
+  args.norm_eps = norm.eps;
+  args.norm_scratch = norm.scratch.data;
+  gemm_->run(args, launch());
+}
+
 GemmArgs CudaBackend::product(LinearUse use, const Tensor& out, const Tensor* scratch,
                               const Tensor& x, const PackedWeight& weight, const float* bias) {
   const bool gated = use == LinearUse::kGated;

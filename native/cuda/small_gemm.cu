@@ -1,4 +1,5 @@
-// 1. y = x w^T (+ bias) (+ y) for m <= 16 rows; gated: y = silu(x w_gate^T) * (x w_up^T).
+// 1. y = x w^T (+ bias) (+ y) for m <= 16 rows; gated: y = silu(x w_gate^T) * (x w_up^T). Either
+//    also of x divided by the root mean square of its rows.
 // 2. x [m, k] and w [n, k] f16 or bf16, w packed, 16-byte aligned rows; y [m, n] of the same type
 //    or f32; bias [n] of y's type.
 // 3. One block a multiprocessor takes tiles of 16 rows of w in turn (32 for m > 8). Its 16 warps
@@ -14,6 +15,8 @@
 //    adds up its warps' sums for one tile, the weights of the next are on their way. They are full
 //    before the kernel waits for the one ahead of it.
 //    Gated, 8 of a tile's 16 rows are gate rows and 8 the up rows of the same outputs.
+//    The rows' squares are summed as products of x with itself, in a block's first tile, and the
+//    sums of every tile multiplied by 1 / rms: x is what it was before the norm.
 // 4. Shared memory 128 KB ring and 17 KB sums (34 KB for m > 8); 8 warps and half of it where a
 //    block may have only 99 KB. Up to 128 registers. x comes through what is left of L1.
 // 5. f32 accumulation over k within a warp, then over warps in order; one rounding at the end.
@@ -22,6 +25,8 @@
 // 7. Bytes 2 * n * k: bound by memory. Llama-3-8B on an H200 with early starts, m = 1, of the read
 //    ceiling (cuBLASLt's best of 8 beside it): qkv 12.6 us 91 % (15.4), o 8.6 us 89 % (12.5),
 //    gate_up 56.2 us 95 % (55.3 to 61), down 28.6 us 94 % (31), head 250 us 96 % (242).
+//    With a small kernel ahead, norm_x and (the norm apart), m = 1, 8, 16: qkv 13.7 (15.0), 14.2
+//    (15.5), 18.1 (20.4), gate_up with silu 59.1 (60.1), 60.1 (61.1), 64.0 (66.3).
 // 8. Weights as the streamed operand of tensor core tiles: Marlin (Frantar et al. 2024).
 // 9. A block a tile with loads to registers: the memory pipe drains at each tile's end (o 11.6 us,
 //    gate_up 58.8). 8 warps with 6 stages: less L1 for x, o 10.6, head at m = 8 309 us instead of
@@ -51,9 +56,10 @@ struct Tile {
   static constexpr int kPitch = kRows + 1;                // of the sums
   static constexpr int kCopies = kRowTiles == 1 ? 2 : 1;  // of the sums: two save a barrier
 
+  // The queues, the sums, the squares.
   static constexpr size_t shared_bytes(int warps) {
     return static_cast<size_t>(kStages) * warps * kWarp * kChunks * 16 +
-           static_cast<size_t>(kCopies) * warps * kTokens * kPitch * sizeof(float);
+           static_cast<size_t>(warps) * kTokens * (kCopies * kPitch + 1) * sizeof(float);
   }
 };
 
@@ -86,8 +92,10 @@ __global__ void __launch_bounds__(kWarps* kWarp, 1) small_gemm_kernel(const Gemm
   let_next_start();
   uint4* queue = shared + threadIdx.x;  // chunk c of stage s at (s * kChunks + c) * kThreads
   float* sums = reinterpret_cast<float*>(shared + kStages * kChunks * kThreads);
+  float* squares = sums + S::kCopies * kWarps * S::kTokens * S::kPitch;  // [warp][token]
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
-  constexpr int kOutputs = kGated ? S::kRows / 2 : S::kRows;  // of a tile
+  constexpr int kOutputs = kGated ? S::kRows / 2 : S::kRows;                 // of a tile
+  constexpr int kTurns = (S::kTokens * kOutputs + kThreads - 1) / kThreads;  // of a thread
   const int tiles = (p.n + kOutputs - 1) / kOutputs;
   const int pieces = (p.k + kWarps * S::kPiece - 1) / (kWarps * S::kPiece);  // a warp and tile
   const T* weights = static_cast<const T*>(p.w);
@@ -139,9 +147,14 @@ __global__ void __launch_bounds__(kWarps* kWarp, 1) small_gemm_kernel(const Gemm
   };
   load_tokens(0, b);
 
+  // norm_x: x x^T of this warp's columns, whose diagonal is the sums of squares; tokens 0 to 7 are
+  // rows g, the last 8 rows g + 8. In the first tile.
+  float gram[kTokenTiles][4] = {};
+  float factors[kTurns];  // 1 / rms of the token of each of this thread's outputs
   int stage = 0, copy = 0;
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     float acc[kRowTiles][kTokenTiles][4] = {};
+    const bool measures = p.norm_x && tile == static_cast<int>(blockIdx.x);
     for (int piece = 0; piece < pieces; ++piece) {
       load_tokens(piece + 1 < pieces ? piece + 1 : 0, next);
       copy_wait<kStages - 1>();
@@ -156,6 +169,14 @@ __global__ void __launch_bounds__(kWarps* kWarp, 1) small_gemm_kernel(const Gemm
           for (int j = 0; j < kTokenTiles; ++j) {
             mma16816<T>(acc[i][j], a.x, a8.x, a.y, a8.y, b[j][step].x, b[j][step].y);
             mma16816<T>(acc[i][j], a.z, a8.z, a.w, a8.w, b[j][step].z, b[j][step].w);
+          }
+        }
+        if (measures) {
+          const uint4 &low = b[0][step], &high = b[kTokenTiles - 1][step];
+#pragma unroll
+          for (int j = 0; j < kTokenTiles; ++j) {
+            mma16816<T>(gram[j], low.x, high.x, low.y, high.y, b[j][step].x, b[j][step].y);
+            mma16816<T>(gram[j], low.z, high.z, low.w, high.w, b[j][step].z, b[j][step].w);
           }
         }
       }
@@ -175,15 +196,31 @@ __global__ void __launch_bounds__(kWarps* kWarp, 1) small_gemm_kernel(const Gemm
         }
       }
     }
+    if (measures && t == g / 2) {
+#pragma unroll
+      for (int j = 0; j < kTokenTiles; ++j) {
+        squares[warp * S::kTokens + j * 8 + g] = g % 2 == 0 ? gram[j][j * 2] : gram[j][j * 2 + 1];
+      }
+    }
     __syncthreads();  // with two copies the other one is free: all have passed its sums
-    for (int i = threadIdx.x; i < S::kTokens * kOutputs; i += kThreads) {
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const int i = threadIdx.x + turn * kThreads;
       const int token = i / kOutputs, at = i % kOutputs, out = tile * kOutputs + at;
-      if (token >= p.m || out >= p.n) continue;
+      if (token >= p.m) continue;
+      if (measures) {
+        float sum = 0.f;
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) sum += squares[w * S::kTokens + token];
+        factors[turn] = rsqrtf(sum / static_cast<float>(p.k) + p.norm_eps);
+      }
+      if (out >= p.n) continue;
       const auto total = [&](int row, int output) {
         const float* from = sums + (copy * kWarps * S::kTokens + token) * S::kPitch + row;
         float sum = 0.f;
 #pragma unroll
         for (int w = 0; w < kWarps; ++w) sum += from[w * S::kTokens * S::kPitch];
+        if (p.norm_x) sum *= factors[turn];
         if (p.bias != nullptr) sum += to_float(static_cast<const Y*>(p.bias)[output]);
         return sum;
       };
@@ -258,7 +295,7 @@ cudaError_t dispatch_out(const GemmArgs& p, const Launch& launch) {
 
 cudaError_t small_gemm(const GemmArgs& p, const Launch& launch) {
   if (p.m < 1 || p.m > kSmallGemmRows || p.n < 1 || p.k < 8 || p.k % 8 != 0 ||
-      p.x_stride % 8 != 0 || (p.gated && (p.add_to_y || p.out == GemmOut::kF32))) {
+      p.x_stride % 8 != 0 || ((p.gated || p.norm_x) && (p.add_to_y || p.out == GemmOut::kF32))) {
     return cudaErrorInvalidValue;
   }
   return p.type == Half::kBF16 ? dispatch_out<__nv_bfloat16>(p, launch)

@@ -81,7 +81,7 @@ float estimate(const GemmArgs& p, const StreamGemmCut& cut, int32_t multiprocess
 bool stream_gemm_takes(const GemmArgs& p) {
   int major = 0, minor = 0;
   return p.m >= 1 && p.m <= kStreamGemmRows && p.n >= 1 && p.k >= 8 && p.k % 8 == 0 &&
-         p.x_stride % 8 == 0 && !(p.gated && (p.add_to_y || p.out == GemmOut::kF32)) &&
+         p.x_stride % 8 == 0 && !p.norm_x && !(p.gated && (p.add_to_y || p.out == GemmOut::kF32)) &&
          attribute(&major, cudaDevAttrComputeCapabilityMajor) == cudaSuccess && major == 9 &&
          attribute(&minor, cudaDevAttrComputeCapabilityMinor) == cudaSuccess && minor == 0 &&
          INFERD_MOST_MAJOR >= 9;

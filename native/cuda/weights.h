@@ -24,6 +24,10 @@ void upload_rows(CudaWeight& weight, int64_t first_row, const Tensor& source, Up
 cudaError_t fill_dummy_rows(void* data, DType dtype, int64_t count, uint64_t counter,
                             cudaStream_t stream);
 
+// Enqueues weight[r][c] *= factors[c], rounded to the 16-bit type; cols a multiple of 8.
+cudaError_t scale_weight_columns(Half type, void* weight, const float* factors, int64_t rows,
+                                 int64_t cols, cudaStream_t stream);
+
 // Enqueues out[i] = values[i] in the 16-bit type.
 cudaError_t narrow_floats(Half type, void* out, const float* values, int64_t count,
                           cudaStream_t stream);

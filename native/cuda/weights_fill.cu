@@ -1,13 +1,15 @@
-// Random weights for load_dummy, made on the device, and 16-bit copies of f32 vectors.
+// Random weights for load_dummy, made on the device, 16-bit copies of f32 vectors, and weights
+// whose columns take in the weight of a norm.
 //
 // 1. fill: element i = dummy_weight(counter + i), the numbers every backend makes. narrow: a
-//    conversion.
-// 2. fill reads nothing; writes [count] values of f32, f16 or bf16.
+//    conversion. scale: weight[r][c] *= factors[c].
+// 2. fill reads nothing; writes [count] values of f32, f16 or bf16. scale reads and writes [rows,
+//    cols] of f16 or bf16, factors [cols] of f32.
 // 3. One thread an element, grid-stride: the work is a few integer operations an element and
-//    stays under the time of the writes.
+//    stays under the time of the writes. scale: 8 values of a row a thread, the factors from L2.
 // 4. Bound: write bandwidth; 16 GB in about 10 ms on an H200.
 // 5. No shared memory, no reductions.
-// 6. Any count; memory aligned to its elements.
+// 6. Any count; memory aligned to its elements. scale: cols a multiple of 8, rows 16-byte aligned.
 // 7. Runs at start-up only; deterministic, since an element depends on its counter alone.
 // 8. sm_80 and later, the same code.
 // 9. Conversion rounds to nearest even, as the host's does.
@@ -46,7 +48,41 @@ __global__ void narrow(T* out, const float* values, int64_t count) {
   if (i < count) out[i] = from_float<T>(values[i]);
 }
 
+template <typename T>
+__global__ void scale(T* weight, const float* factors, int64_t groups, Divisor row_groups) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < groups;
+       i += step) {
+    const int32_t at = static_cast<int32_t>(i);
+    const float* from = factors + (at - row_groups.divide(at) * row_groups.value) * 8;
+    Vec8<T> v = load8(weight + i * 8);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) v.v[j] = from_float<T>(to_float(v.v[j]) * from[j]);
+    store8(weight + i * 8, v);
+  }
+}
+
+template <typename T>
+cudaError_t launch_scale(void* weight, const float* factors, int64_t rows, int64_t cols,
+                         cudaStream_t stream) {
+  constexpr int kThreads = 256;
+  constexpr int64_t kMostBlocks = 4096;
+  const int64_t groups = rows * cols / 8;
+  const int64_t blocks = std::min((groups + kThreads - 1) / kThreads, kMostBlocks);
+  if (blocks == 0) return cudaSuccess;
+  scale<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(
+      static_cast<T*>(weight), factors, groups, Divisor::of(static_cast<int32_t>(cols / 8)));
+  return cudaGetLastError();
+}
+
 }  // namespace
+
+cudaError_t scale_weight_columns(Half type, void* weight, const float* factors, int64_t rows,
+                                 int64_t cols, cudaStream_t stream) {
+  if (cols % 8 != 0 || rows * cols / 8 >= int64_t{1} << 31) return cudaErrorInvalidValue;
+  return type == Half::kF16 ? launch_scale<__half>(weight, factors, rows, cols, stream)
+                            : launch_scale<__nv_bfloat16>(weight, factors, rows, cols, stream);
+}
 
 cudaError_t narrow_floats(Half type, void* out, const float* values, int64_t count,
                           cudaStream_t stream) {

@@ -28,14 +28,15 @@ double value(const T& x) {
 }
 
 template <typename T>
-void check_norm(int rows, int width, bool fused, cudaStream_t stream) {
+void check_norm(int rows, int width, bool fused, bool ones, cudaStream_t stream) {
   const size_t count = static_cast<size_t>(rows) * static_cast<size_t>(width);
   const auto x = noisy<T>(count, 3.f, 1), r = noisy<T>(count, 3.f, 2);
-  const auto weight = noisy<float>(static_cast<size_t>(width), 2.f, 3);
+  const auto weight = ones ? std::vector<float>(static_cast<size_t>(width), 1.f)
+                           : noisy<float>(static_cast<size_t>(width), 2.f, 3);
   Device<T> dx(x), dr(r), out(count);
   Device<float> dw(weight);
-  CHECK_CUDA(rms_norm(half_of<T>, out.get(), dx.get(), fused ? dr.get() : nullptr, dw.get(), rows,
-                      width, 1e-5f, Launch(stream, true)));
+  CHECK_CUDA(rms_norm(half_of<T>, out.get(), dx.get(), fused ? dr.get() : nullptr,
+                      ones ? nullptr : dw.get(), rows, width, 1e-5f, Launch(stream, true)));
   CHECK_CUDA(cudaStreamSynchronize(stream));
   std::vector<double> want(count);
   std::vector<T> sums(count);
@@ -278,8 +279,9 @@ template <typename T>
 void check_type(cudaStream_t stream) {
   for (int width : {8, 64, 192, 4096, 5120, 8200, 16384}) {
     for (int rows : {1, 37}) {
-      check_norm<T>(rows, width, false, stream);
-      check_norm<T>(rows, width, true, stream);
+      check_norm<T>(rows, width, false, false, stream);
+      check_norm<T>(rows, width, false, true, stream);
+      check_norm<T>(rows, width, true, false, stream);
     }
     check_activation<T>(13, width, Gate::kSilu, stream);
     check_activation<T>(13, width, Gate::kGeluTanh, stream);

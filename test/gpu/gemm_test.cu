@@ -1,7 +1,7 @@
 // Linear layers on a GPU: correctness of the small GEMM and of cuBLASLt calls against float64, then
 // times of both beside the machine's read bandwidth.
-//   ./gemm_test [check|quick|bench|small]     sources: programs.mjs; quick: few shapes, for
-//   compute-sanitizer; small: times without cuBLASLt
+//   ./gemm_test [check|quick|bench|small|norm]     sources: programs.mjs; quick: few shapes, for
+//   compute-sanitizer; small: times without cuBLASLt; norm: times with a norm ahead alone
 #include <cstring>
 
 #include "activation.h"
@@ -20,7 +20,7 @@ constexpr size_t kWorkspace = 32 << 20;
 
 template <typename T, typename Y>
 __global__ void reference(double* out, const T* x, int64_t x_stride, const T* w, const Y* bias,
-                          const Y* before, int64_t y_stride, int n, int k) {
+                          const Y* before, int64_t y_stride, const double* factors, int n, int k) {
   const int column = blockIdx.x * 8 + threadIdx.x / 32, row = blockIdx.y, lane = threadIdx.x % 32;
   if (column >= n) return;
   double sum = 0;
@@ -30,6 +30,7 @@ __global__ void reference(double* out, const T* x, int64_t x_stride, const T* w,
   }
   for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
   if (lane != 0) return;
+  if (factors != nullptr) sum *= factors[row];
   if (bias != nullptr) sum += static_cast<double>(static_cast<float>(bias[column]));
   if (before != nullptr)
     sum += static_cast<double>(static_cast<float>(before[row * y_stride + column]));
@@ -47,14 +48,18 @@ __global__ void gate(double* want, const double* products, int m, int n) {
 
 struct Case {
   int m, n, k;
-  bool bias, add, gated = false;
+  bool bias, add, gated = false, norm = false;
 };
+constexpr float kEps = 0.01f;  // visible beside mean squares of 1/3
 
 template <typename T, typename Y>
 void check_case(const Case& c, GemmLt* lt, cudaStream_t stream) {
   const bool packed = c.gated && lt != nullptr;  // what the activation after cuBLASLt asks for
-  const int64_t x_stride = c.k + 8, y_stride = packed ? c.n : c.n + 3;
-  Device<T> x(noisy<T>(static_cast<size_t>(c.m * x_stride), 1.f, 1));
+  const bool normed_first = c.norm && lt != nullptr;
+  const int64_t x_stride = normed_first ? c.k : c.k + 8, y_stride = packed ? c.n : c.n + 3;
+  const std::vector<T> host_x = noisy<T>(static_cast<size_t>(c.m * x_stride), 1.f, 1);
+  Device<T> x(host_x), normed_x(static_cast<size_t>(normed_first ? c.m * c.k : 0));
+  Device<double> factors(row_factors(host_x, c.m, x_stride, c.k, kEps));
   const int rows = c.gated ? 2 * c.n : c.n;  // of w
   Device<T> w(noisy<T>(static_cast<size_t>(rows) * c.k, c.gated ? 0.1f : 1.f, 2));
   Device<Y> bias(noisy<Y>(static_cast<size_t>(rows), 3.f, 3));
@@ -64,7 +69,8 @@ void check_case(const Case& c, GemmLt* lt, cudaStream_t stream) {
   Device<T> scratch(static_cast<size_t>(c.gated ? c.m * rows : 0));
   reference<T, Y><<<dim3((rows + 7) / 8, c.m), 256, 0, stream>>>(
       c.gated ? products.get() : want.get(), x.get(), x_stride, w.get(),
-      c.bias ? bias.get() : nullptr, c.add ? old.get() : nullptr, y_stride, rows, c.k);
+      c.bias ? bias.get() : nullptr, c.add ? old.get() : nullptr, y_stride,
+      c.norm ? factors.get() : nullptr, rows, c.k);
   if (c.gated)
     gate<<<(c.m * c.n + 255) / 256, 256, 0, stream>>>(want.get(), products.get(), c.m, c.n);
   const GemmArgs args = {.type = half_of<T>,
@@ -80,11 +86,15 @@ void check_case(const Case& c, GemmLt* lt, cudaStream_t stream) {
                          .n = c.n,
                          .k = c.k,
                          .gated = c.gated,
-                         .scratch = scratch.get()};
+                         .scratch = scratch.get(),
+                         .norm_x = c.norm,
+                         .norm_eps = kEps,
+                         .norm_scratch = normed_x.get()};
   char name[120];
-  std::snprintf(name, sizeof name, "%s %s->%s m %d n %d k %d%s%s%s", lt != nullptr ? "lt" : "small",
-                half_of<T> == Half::kF16 ? "f16" : "bf16", sizeof(Y) == 4 ? "f32" : "half", c.m,
-                c.n, c.k, c.bias ? " bias" : "", c.add ? " add" : "", c.gated ? " gated" : "");
+  std::snprintf(name, sizeof name, "%s %s->%s m %d n %d k %d%s%s%s%s",
+                lt != nullptr ? "lt" : "small", half_of<T> == Half::kF16 ? "f16" : "bf16",
+                sizeof(Y) == 4 ? "f32" : "half", c.m, c.n, c.k, c.bias ? " bias" : "",
+                c.add ? " add" : "", c.gated ? " gated" : "", c.norm ? " norm" : "");
   if (lt != nullptr) {
     const char* error = lt->run(args, stream);
     expect(error == nullptr, std::string(name) + ": " + (error == nullptr ? "" : error));
@@ -105,8 +115,10 @@ void check_case(const Case& c, GemmLt* lt, cudaStream_t stream) {
     }
   }
   const double error = relative_error(got, want.download());
-  // cuBLASLt's product is rounded before the activation.
-  const double bound = sizeof(Y) == 4 ? 1e-5 : packed ? 3 * rounding<T> : rounding<T>;
+  // cuBLASLt's product is rounded before the activation, and so is what it takes from a norm.
+  const double bound = sizeof(Y) == 4           ? 1e-5
+                       : packed || normed_first ? 3 * rounding<T>
+                                                : rounding<T>;
   expect(error < bound, std::string(name) + " error " + std::to_string(error));
   expect(outside_same, std::string(name) + " wrote outside of its columns");
   if (lt == nullptr) {
@@ -130,6 +142,7 @@ void check_type(GemmLt& lt, bool quick, cudaStream_t stream) {
         check_case<T, T>(c, nullptr, stream);
         check_case<T, float>(c, nullptr, stream);
         check_case<T, T>({m, n, k, c.bias, false, true}, nullptr, stream);
+        check_case<T, T>({m, n, k, c.bias, false, c.add, true}, nullptr, stream);
       }
     }
   }
@@ -140,6 +153,7 @@ void check_type(GemmLt& lt, bool quick, cudaStream_t stream) {
       check_case<T, T>({m, n, k, m % 2 == 0, m % 3 == 0}, &lt, stream);
       check_case<T, float>({m, n, k, false, false}, &lt, stream);
       check_case<T, T>({m, n, k, m % 2 == 0, false, true}, &lt, stream);
+      check_case<T, T>({m, n, k, m % 2 == 0, false, m % 3 == 0, true}, &lt, stream);
     }
   }
 }
@@ -221,6 +235,42 @@ void bench_shapes(Bench& bench, GemmLt* lt) {
       }
       std::printf("\n");
     }
+  }
+}
+
+// A norm and the linear behind it, both by our kernels, and the linear alone with norm_x; a small
+// kernel ahead of each, as in a step.
+void bench_norm(Bench& bench) {
+  const Launch on(bench.stream, true);
+  Device<float> weight(noisy<float>(4096, 1.f, 1));
+  Device<Bf16> few(64);
+  std::printf(
+      "norm and linear, small, us: m, qkv apart, with norm_x, gate_up apart, with norm_x\n");
+  for (int m : {1, 4, 8, 16}) {
+    std::printf("%4d", m);
+    for (const int shape : {0, 2}) {
+      const Weight& s = kShapes[shape];
+      const int64_t size = static_cast<int64_t>(s.n) * s.k;
+      for (const bool norm_x : {false, true}) {
+        const double us = time_in_graph(bench.stream, 12, 9, [&](int i) {
+          CHECK_CUDA(add(Half::kBF16, few.get(), few.get(), 8, on));
+          if (!norm_x) {
+            CHECK_CUDA(rms_norm(Half::kBF16, bench.x.get(), bench.x.get(), nullptr, weight.get(), m,
+                                s.k, 1e-5f, on));
+          }
+          GemmArgs args = bench.args(s, m, bench.w.get() + i * size);
+          args.norm_x = norm_x;
+          args.norm_eps = 1e-5f;
+          if (shape == 2) {
+            args.gated = true;
+            args.n /= 2;
+          }
+          CHECK_CUDA(small_gemm(args, on));
+        });
+        std::printf(" %8.1f", us);
+      }
+    }
+    std::printf("\n");
   }
 }
 
@@ -329,6 +379,8 @@ int main(int argc, char** argv) {
   }
   if (what != "check" && !quick) {
     Bench bench(stream);
+    bench_norm(bench);
+    if (what == "norm") return failures == 0 ? 0 : 1;
     GemmLt* const linear = what == "small" ? nullptr : lt.get();
     bench_shapes(bench, linear);
     bench_layer(bench, linear);

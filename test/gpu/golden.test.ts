@@ -1,7 +1,7 @@
 /**
  * The golden packs on CUDA, in both 16-bit types and with 8-bit keys and values, recorded as graphs and not. Weights are exact in
- * bf16, so the errors are those of activations, keys and values with 8 (bf16) or 11 (f16) bits of mantissa against float32, or of
- * keys and values with 4 (fp8), or 8 at the largest of a row (int8).
+ * bf16 but for those that take in a norm, so the errors are those of these, of activations, keys and values with 8 (bf16) or 11 (f16)
+ * bits of mantissa against float32, or of keys and values with 4 (fp8), or 8 at the largest of a row (int8).
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';

@@ -107,6 +107,22 @@ __global__ void fill_noise(T* p, int64_t count, float scale, uint32_t seed) {
   }
 }
 
+// 1 / sqrt(mean(x^2) + eps) of each row of x, in float64.
+template <typename T>
+std::vector<double> row_factors(const std::vector<T>& x, int rows, int64_t stride, int columns,
+                                double eps) {
+  std::vector<double> factors;
+  for (int row = 0; row < rows; ++row) {
+    double sum = 0;
+    for (int i = 0; i < columns; ++i) {
+      const double v = static_cast<double>(to_float(x[static_cast<size_t>(row * stride + i)]));
+      sum += v * v;
+    }
+    factors.push_back(1 / std::sqrt(sum / columns + eps));
+  }
+  return factors;
+}
+
 // ||got - want|| / ||want||; NaN where anything is not finite.
 template <typename T>
 double relative_error(const std::vector<T>& got, const std::vector<double>& want) {

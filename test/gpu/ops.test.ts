@@ -170,6 +170,16 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
           const want = siluMul(linear(x, wide, bias, cols), outs);
           // Both halves may be rounded, and a gate is about as wrong as its argument.
           close(floats(gated, 'out'), want, GATED[type], `linear_gated ${rows}x${outs}x${cols}`);
+          if (rows * outs * cols > 4e6) continue; // the references take seconds
+          // The product of the two weights is rounded, or the norm is.
+          const norm = randomFloats(random, cols, 2);
+          const normed = rmsNorm(x, norm, cols, 0.01);
+          const normAttrs = { ...attrs, eps: 0.01 };
+          const behind = runOp(setup, 'norm_linear', normAttrs, { x, weight, norm, ...(half === null ? {} : { bias: half }) });
+          close(floats(behind, 'out'), linear(normed, weight, half, cols), 3 * STORED[type], `norm_linear ${rows}x${outs}x${cols}`);
+          const gatedBehind = runOp(setup, 'norm_linear_gated', normAttrs, { x, weight: wide, norm, ...(bias === null ? {} : { bias }) });
+          const wanted = siluMul(linear(normed, wide, bias, cols), outs);
+          close(floats(gatedBehind, 'out'), wanted, 2 * GATED[type], `norm_linear_gated ${rows}x${outs}x${cols}`);
         }
       }
     });

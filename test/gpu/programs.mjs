@@ -18,9 +18,9 @@ function program(name, sources, settings = {}) {
 
 /** cuBLASLt and every kernel of gemm_kernels.cpp. */
 const products =
-  'gemm_lt.cpp gemm_kernels.cpp small_gemm.cu stream_gemm.cpp stream_gemm_sm90.cu large_gemm_sm90.cu tensor_map.cu activation.cu';
+  'gemm_lt.cpp gemm_kernels.cpp small_gemm.cu stream_gemm.cpp stream_gemm_sm90.cu large_gemm_sm90.cu tensor_map.cu activation.cu norm.cu';
 /** cuBLASLt alone: the program has an empty gemm_kernels() of its own. */
-const cublas = 'gemm_lt.cpp tensor_map.cu activation.cu';
+const cublas = 'gemm_lt.cpp tensor_map.cu activation.cu norm.cu';
 const cpuSampler = 'cpu/sampler.cpp cpu/sampling_math.cpp cpu/kernels_reference.cpp';
 
 /** @type {readonly Program[]} */
@@ -28,9 +28,9 @@ export const programs = [
   program('attention_decode_test', 'attention_decode.cu attention_decode_plan.cu rope_kv.cu', { quick: 'smoke' }),
   program('attention_prefill_test', 'attention_prefill.cu attention_prefill_sm90.cu tensor_map.cu', { quick: 'smoke', generic: 'mma' }),
   program('elementwise_test', 'norm.cu activation.cu rope_kv.cu embedding.cu', { quick: 'check' }),
-  program('gemm_test', `${products} norm.cu rope_kv.cu`, { cublas: true }),
+  program('gemm_test', `${products} rope_kv.cu`, { cublas: true }),
   program('large_gemm_test', `${cublas} large_gemm_sm90.cu`, { cublas: true, generic: null }),
   program('sampler_test', `sampler.cu sampler_greedy.cu ${cpuSampler}`),
-  program('stream_gemm_test', `${cublas} stream_gemm.cpp stream_gemm_sm90.cu norm.cu`, { cublas: true, generic: null }),
+  program('stream_gemm_test', `${cublas} stream_gemm.cpp stream_gemm_sm90.cu`, { cublas: true, generic: null }),
   program('tables_test', 'slots.cu block_copy.cu'),
 ];
