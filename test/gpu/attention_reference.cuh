@@ -173,15 +173,19 @@ static __global__ void reference(double* out, const void* q, int64_t q_stride, P
     __syncthreads();
     score[tid] = s;
     __syncthreads();
+    const int count = min(128, position + 1 - base);
     double best = top;
-    for (int j = 0; j < 128; ++j) best = fmax(best, score[j]);
+    for (int j = 0; j < count; ++j) best = fmax(best, score[j]);
     const double keep = exp(top - best);
     top = best;
     total *= keep;
     sum[0] *= keep;
     sum[1] *= keep;
-    for (int j = 0; j < 128 && base + j <= position; ++j) {
-      const double p = exp(score[j] - best);
+    __syncthreads();
+    score[tid] = exp(s - best);
+    __syncthreads();
+    for (int j = 0; j < count; ++j) {
+      const double p = score[j];
       total += p;
       const KvPlace at = place(base + j);
       for (int d = tid, n = 0; d < dim; d += 128, ++n) {

@@ -25,8 +25,8 @@ const cpuSampler = 'cpu/sampler.cpp cpu/sampling_math.cpp cpu/kernels_reference.
 
 /** @type {readonly Program[]} */
 export const programs = [
-  program('attention_decode_test', 'attention_decode.cu attention_decode_plan.cu rope_kv.cu', { quick: 'smoke' }),
-  program('attention_prefill_test', 'attention_prefill.cu attention_prefill_sm90.cu tensor_map.cu', { quick: 'smoke', generic: 'mma' }),
+  program('attention_decode_test', 'attention_decode.cu attention_decode_plan.cu rope_kv.cu'),
+  program('attention_prefill_test', 'attention_prefill.cu attention_prefill_sm90.cu tensor_map.cu', { generic: 'mma' }),
   program('elementwise_test', 'norm.cu activation.cu rope_kv.cu embedding.cu', { quick: 'check' }),
   program('gemm_test', `${products} rope_kv.cu`, { cublas: true }),
   program('large_gemm_test', `${cublas} large_gemm_sm90.cu`, { cublas: true, generic: null }),
