@@ -181,7 +181,7 @@ void StepRunner::execute(StagedStep& step) {
     forward(batch);
     score_prompts(step);
     copy_logits(step);
-    sample(batch);
+    sample(batch, plan.pure_decode);
   }
   const auto bring_home = [&](const SampleOutputs& host, const OutputBuffer& device, bool tops) {
     backend_.copy_out(host.tokens, device.view.tokens,
@@ -198,7 +198,7 @@ void StepRunner::run_decode_graph(const StagedStep& step, const StepBatch& batch
                        (batch.plain_greedy ? 1u : 0u);
   backend_.run_graph(key, [&] {
     forward(batch);
-    sample(batch);
+    sample(batch, true);
   });
 }
 
@@ -287,14 +287,16 @@ void StepRunner::copy_logits(StagedStep& step) const {
   }
 }
 
-void StepRunner::sample(const StepBatch& batch) const {
+void StepRunner::sample(const StepBatch& batch, bool pure_decode) const {
   for (int32_t at = 0; at < batch.num_samples; at += buffers_.max_logit_rows) {
     StepBatch piece = batch;
     piece.num_samples = std::min(batch.num_samples - at, buffers_.max_logit_rows);
     piece.host_samples += at;
     piece.samples += at;
     const Tensor logits =
-        decoder_.logits(buffers_.decoder, buffers_.inputs.picks + at, piece.num_samples);
+        pure_decode
+            ? decoder_.logits_from(buffers_.decoder, at, piece.num_samples)
+            : decoder_.logits(buffers_.decoder, buffers_.inputs.picks + at, piece.num_samples);
     backend_.sample(logits, slots_.tables(), piece, from(buffers_.sampled.view, at));
   }
 }

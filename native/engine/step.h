@@ -117,7 +117,8 @@ class StepRunner {
   void forward(const StepBatch& batch) const;
   void score_prompts(const StagedStep& step) const;
   void copy_logits(StagedStep& step) const;
-  void sample(const StepBatch& batch) const;
+  // `pure_decode`: sample i is of token i.
+  void sample(const StepBatch& batch, bool pure_decode) const;
 
   Backend& backend_;
   const Decoder& decoder_;

@@ -167,4 +167,12 @@ Tensor Decoder::logits(const DecoderBuffers& b, const int32_t* rows, int32_t cou
   return logits;
 }
 
+Tensor Decoder::logits_from(const DecoderBuffers& b, int32_t first, int32_t count) const {
+  const Tensor logits = head_rows(b.logits, count), normed = head_rows(b.normed, count);
+  const int64_t skipped = first * normed.cols() * dtype_bytes(normed.dtype);
+  head_.apply(backend_, logits,
+              Tensor::matrix(normed.as<std::byte>() + skipped, normed.dtype, count, normed.cols()));
+  return logits;
+}
+
 }  // namespace inferd

@@ -58,6 +58,8 @@ class Decoder {
   // Logits of `count` <= max_logit_rows rows of buffers.normed; `rows` is device memory. The result
   // is a view of buffers.logits.
   Tensor logits(const DecoderBuffers& buffers, const int32_t* rows, int32_t count) const;
+  // The same of rows first, first + 1, .., which need not be gathered.
+  Tensor logits_from(const DecoderBuffers& buffers, int32_t first, int32_t count) const;
 
  private:
   struct Layer {
