@@ -35,18 +35,20 @@
 //    560 instructions a tile at half the issue rate.
 // 8. Split keys: Flash-Decoding (Dao et al. 2023); heads as rows: FlashInfer; paged cache: Kwon
 //    et al. 2023; the online softmax: Milakov and Gimelshein 2018.
-// 9. Tried, H200, us in a chain: a block for each share the plan may make instead of chains: 21.4
-//    plain launches at 128x128 where 19.4 are needed now, blocks with nothing to do waiting for
-//    shared memory. Keys and values without leave-L2-first: 18.2 instead of 16.9 at 128x128, 55 not
-//    52 at 256x200. let_next_start() at the end of the stream: 20.7 instead of 18.0. Copies issued
-//    ahead of the scores: no difference. Three blocks an SM with shorter rings for e4m3: 44 instead
-//    of 48 at 1x65536, 16.3 not 20.3 at 16x1024, but 84 not 78 at 128x1024 and 170 not 150 at
-//    32x8192; four: twice as long. The last block adding up all shares in one loop over them: 15 us
-//    at 1x16384, now 3. Shares found by every block from the lengths: 64 instead of 41 us at
-//    256x128, hence the plan. A team for every row: 26 instead of 21.7 us at 128x128. Unrolled ring
-//    start and merge (100 KB of code): 10.3 instead of 8.4 us at 1x1024, instruction misses. 8
-//    warps a block: 32 us at 128x128. 2 warps: 5.6 at 1x128. e4m3 widened by integer operations:
-//    124 us at 128x1024.
+// 9. Tried, H200: rope, the new keys' way to the cache and a norm's 1/rms in this kernel instead of
+//    rope_kv: a step of Llama-3-8B 5.99 ms instead of 6.05 at 128x128, no difference at 16x1024 and
+//    256x128, for 200 lines. Tried, us in a chain: a block for each share the plan may make instead
+//    of chains: 21.4 plain launches at 128x128 where 19.4 are needed now, blocks with nothing to do
+//    waiting for shared memory. Keys and values without leave-L2-first: 18.2 instead of 16.9 at
+//    128x128, 55 not 52 at 256x200. let_next_start() at the end of the stream: 20.7 instead
+//    of 18.0. Copies issued ahead of the scores: no difference. Three blocks an SM with shorter
+//    rings for e4m3: 44 instead of 48 at 1x65536, 16.3 not 20.3 at 16x1024, but 84 not 78 at
+//    128x1024 and 170 not 150 at 32x8192; four: twice as long. The last block adding up all shares
+//    in one loop over them: 15 us at 1x16384, now 3. Shares found by every block from the lengths:
+//    64 instead of 41 us at 256x128, hence the plan. A team for every row: 26 instead of 21.7 us at
+//    128x128. Unrolled ring start and merge (100 KB of code): 10.3 instead of 8.4 us at 1x1024,
+//    instruction misses. 8 warps a block: 32 us at 128x128. 2 warps: 5.6 at 1x128. e4m3 widened by
+//    integer operations: 124 us at 128x1024.
 #include <math_constants.h>
 
 #include "attention_decode_merge.cuh"
