@@ -10,6 +10,8 @@ export interface Sizes {
   readonly layers: number;
   /** Query heads times their size. */
   readonly queries: number;
+  /** Key and value heads times their size. */
+  readonly keys: number;
   readonly tied: boolean;
 }
 
@@ -18,11 +20,13 @@ export function readSizes(file: string): Sizes {
   const count = (name: string): number => Number(config[name] ?? 0);
   const hidden = count('hidden_size');
   const heads = count('num_attention_heads');
+  const headDim = count('head_dim') || hidden / heads;
   return {
     hidden,
     vocab: count('vocab_size'),
     layers: count('num_hidden_layers'),
-    queries: heads * (count('head_dim') || hidden / heads),
+    queries: heads * headDim,
+    keys: (count('num_key_value_heads') || heads) * headDim,
     tied: config['tie_word_embeddings'] === true,
   };
 }
@@ -34,8 +38,11 @@ export function workOf(info: NativeModelInfo, sizes: Sizes, shape: BatchShape, w
   const perPosition = 4 * sizes.layers * sizes.queries;
   const context = shape.length + (warmup + shape.steps) / 2; // of the middle one of the steps kept
   const tokens = shape.batch * shape.length;
+  // Behind its attention the last layer works for the tokens that get logits, one a sequence.
+  const behind = layers / sizes.layers - sizes.hidden * (sizes.queries + 2 * sizes.keys);
   return {
-    prefillFlops: 2 * layers * tokens + 2 * table * shape.batch + (perPosition * tokens * (shape.length + 1)) / 2,
+    prefillFlops:
+      2 * layers * tokens - 2 * behind * (tokens - shape.batch) + 2 * table * shape.batch + (perPosition * tokens * (shape.length + 1)) / 2,
     decodeFlops: 2 * (layers + table) * shape.batch + perPosition * context * shape.batch,
     // The embedding table is looked up by rows; it is kept in 16 bits, or in 32 when the weights are.
     weightBytes: info.weightBytes - table * (info.dtype === 'f32' ? 4 : 2),

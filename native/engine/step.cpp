@@ -178,10 +178,10 @@ void StepRunner::execute(StagedStep& step) {
   if (step.padded_rows > 0) {
     run_decode_graph(step, batch);
   } else {
-    forward(batch);
-    score_prompts(step);
-    copy_logits(step);
-    sample(batch, plan.pure_decode);
+    const States states = forward(batch, step);
+    score_prompts(step, states);
+    copy_logits(step, states);
+    sample(batch, states);
   }
   const auto bring_home = [&](const SampleOutputs& host, const OutputBuffer& device, bool tops) {
     backend_.copy_out(host.tokens, device.view.tokens,
@@ -196,10 +196,7 @@ void StepRunner::run_decode_graph(const StagedStep& step, const StepBatch& batch
   const uint64_t key = static_cast<uint64_t>(step.padded_rows) << 2 |
                        (batch.max_context == kShortContext ? 2u : 0u) |
                        (batch.plain_greedy ? 1u : 0u);
-  backend_.run_graph(key, [&] {
-    forward(batch);
-    sample(batch, true);
-  });
+  backend_.run_graph(key, [&] { sample(batch, forward(batch, step)); });
 }
 
 void StepRunner::record_graphs(StagedStep& step, std::chrono::steady_clock::time_point deadline) {
@@ -254,14 +251,25 @@ StepBatch StepRunner::make_batch(const StagedStep& step) const {
           .plain_greedy = plan.plain_greedy};
 }
 
-void StepRunner::forward(const StepBatch& batch) const {
+StepRunner::States StepRunner::forward(const StepBatch& batch, const StagedStep& step) const {
   backend_.gather_tokens(slots_.tables(), batch);
-  decoder_.forward(buffers_.decoder, kv_, slots_.tables(), batch);
+  // The picks of a pure decode step are its rows. More picks than tokens come of raw logits beside
+  // those of a prompt.
+  const bool in_order = step.plan.pure_decode;
+  const bool by_pick = in_order || step.num_picks <= batch.num_tokens;
+  Picks picks;
+  if (by_pick && !in_order) picks = {.rows = buffers_.inputs.picks, .count = step.num_picks};
+  return {decoder_.forward(buffers_.decoder, kv_, slots_.tables(), batch, picks), by_pick};
 }
 
-void StepRunner::score_prompts(const StagedStep& step) const {
+Tensor StepRunner::logits(const States& states, int32_t first, int32_t count) const {
+  if (states.by_pick) return decoder_.logits(buffers_.decoder, states.rows, first, count);
+  return decoder_.logits(buffers_.decoder, states.rows, buffers_.inputs.picks + first, count);
+}
+
+void StepRunner::score_prompts(const StagedStep& step, const States& states) const {
   const std::vector<PromptTarget>& prompts = step.plan.prompts;
-  const int32_t* picks = buffers_.inputs.picks + step.plan.samples.size();
+  const auto first_pick = static_cast<int32_t>(step.plan.samples.size());
   const int32_t total = static_cast<int32_t>(prompts.size());
   for (int32_t at = 0; at < total; at += buffers_.max_logit_rows) {
     const int32_t count = std::min(total - at, buffers_.max_logit_rows);
@@ -269,35 +277,30 @@ void StepRunner::score_prompts(const StagedStep& step) const {
         0;  // one number for the piece; what a position did not ask for is left out of the result
     for (int32_t i = at; i < at + count; ++i)
       top = std::max(top, prompts[static_cast<size_t>(i)].top);
-    const Tensor logits = decoder_.logits(buffers_.decoder, picks + at, count);
-    backend_.score(logits, buffers_.inputs.targets + at, top, from(buffers_.scored.view, at));
+    backend_.score(logits(states, first_pick + at, count), buffers_.inputs.targets + at, top,
+                   from(buffers_.scored.view, at));
   }
 }
 
-void StepRunner::copy_logits(StagedStep& step) const {
+void StepRunner::copy_logits(StagedStep& step, const States& states) const {
   const int32_t total = static_cast<int32_t>(step.plan.logit_rows.size());
   const int32_t first_pick = step.num_picks - total;
   const int64_t vocab = decoder_.config().vocab_size;
   for (int32_t at = 0; at < total; at += buffers_.max_logit_rows) {
     const int32_t count = std::min(total - at, buffers_.max_logit_rows);
-    const Tensor logits =
-        decoder_.logits(buffers_.decoder, buffers_.inputs.picks + first_pick + at, count);
-    backend_.copy_out(step.logits.data() + at * vocab, logits.data,
+    backend_.copy_out(step.logits.data() + at * vocab, logits(states, first_pick + at, count).data,
                       static_cast<size_t>(count * vocab) * sizeof(float));
   }
 }
 
-void StepRunner::sample(const StepBatch& batch, bool pure_decode) const {
+void StepRunner::sample(const StepBatch& batch, const States& states) const {
   for (int32_t at = 0; at < batch.num_samples; at += buffers_.max_logit_rows) {
     StepBatch piece = batch;
     piece.num_samples = std::min(batch.num_samples - at, buffers_.max_logit_rows);
     piece.host_samples += at;
     piece.samples += at;
-    const Tensor logits =
-        pure_decode
-            ? decoder_.logits_from(buffers_.decoder, at, piece.num_samples)
-            : decoder_.logits(buffers_.decoder, buffers_.inputs.picks + at, piece.num_samples);
-    backend_.sample(logits, slots_.tables(), piece, from(buffers_.sampled.view, at));
+    backend_.sample(logits(states, at, piece.num_samples), slots_.tables(), piece,
+                    from(buffers_.sampled.view, at));
   }
 }
 

@@ -114,11 +114,17 @@ class StepRunner {
   void run_decode_graph(const StagedStep& step, const StepBatch& batch);
   void execute(StagedStep& step);
   StepBatch make_batch(const StagedStep& step) const;
-  void forward(const StepBatch& batch) const;
-  void score_prompts(const StagedStep& step) const;
-  void copy_logits(StagedStep& step) const;
-  // `pure_decode`: sample i is of token i.
-  void sample(const StepBatch& batch, bool pure_decode) const;
+  // Hidden states of a step.
+  struct States {
+    Tensor rows;
+    bool by_pick;  // row i is of pick i, not of batch row i
+  };
+  States forward(const StepBatch& batch, const StagedStep& step) const;
+  // Of picks first, first + 1, .. of the step.
+  Tensor logits(const States& states, int32_t first, int32_t count) const;
+  void score_prompts(const StagedStep& step, const States& states) const;
+  void copy_logits(StagedStep& step, const States& states) const;
+  void sample(const StepBatch& batch, const States& states) const;
 
   Backend& backend_;
   const Decoder& decoder_;

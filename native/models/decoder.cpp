@@ -6,6 +6,7 @@
 #include "models/decoder.h"
 
 #include <cmath>
+#include <utility>
 
 #include "models/rope.h"
 
@@ -95,16 +96,44 @@ void Decoder::finish_loading() {
   }
 }
 
-void Decoder::forward(const DecoderBuffers& b, const std::vector<KvLayer>& kv,
-                      const SlotTables& slots, const StepBatch& batch) const {
+Tensor Decoder::forward(const DecoderBuffers& b, const std::vector<KvLayer>& kv,
+                        const SlotTables& slots, const StepBatch& batch, const Picks& picks) const {
   const int64_t tokens = batch.num_tokens;
-  const Tensor hidden = head_rows(b.hidden, tokens);
-  backend_.embed(hidden, embedding_.tensor(), batch.ids);
-  for (size_t i = 0; i < layers_.size(); ++i) {
+  backend_.embed(head_rows(b.hidden, tokens), embedding_.tensor(), batch.ids);
+  const size_t last = layers_.size() - 1;
+  for (size_t i = 0; i < last; ++i) {
     attention(*layers_[i], b, kv[i], config_.windows[i], slots, batch);
+    add_to_residual(layers_[i]->output, b, head_rows(b.attended, tokens));
     mlp(*layers_[i], b, tokens);
   }
-  backend_.rms_norm(head_rows(b.normed, tokens), hidden, final_norm_.data(), config_.norm_eps);
+  const Layer& layer = *layers_[last];
+  attention(layer, b, kv[last], config_.windows[last], slots, batch);
+  const bool all = picks.rows == nullptr;
+  const DecoderBuffers end = all ? b : picked(b, tokens, picks);
+  const int64_t rows = all ? tokens : picks.count;
+  const Tensor states = head_rows(end.normed, rows);
+  if (rows == 0) return states;
+  add_to_residual(layer.output, end, head_rows(end.attended, rows));
+  mlp(layer, end, rows);
+  backend_.rms_norm(states, head_rows(end.hidden, rows), final_norm_.data(), config_.norm_eps);
+  return states;
+}
+
+// The picked rows of the residual stream and of the attention in front of buffers of their own:
+// those of `normed` and `qkv`, which hold nothing any more.
+DecoderBuffers Decoder::picked(const DecoderBuffers& b, int64_t tokens, const Picks& picks) const {
+  DecoderBuffers end = b;
+  std::swap(end.hidden, end.normed);
+  const Tensor& attended = b.attended;
+  end.attended = Tensor::matrix(b.qkv.data, attended.dtype, attended.rows(), attended.cols());
+  if (picks.count == 0) return end;
+  const auto gather = [&](const Tensor& to, const Tensor& from) {
+    backend_.gather_rows(head_rows(to, picks.count), head_rows(from, tokens), picks.rows,
+                         picks.count);
+  };
+  gather(end.hidden, b.hidden);
+  gather(end.attended, attended);
+  return end;
 }
 
 NormArgs Decoder::norm(const DeviceVector& weight, const DecoderBuffers& b, int64_t tokens) const {
@@ -127,7 +156,7 @@ void Decoder::add_to_residual(const Linear& linear, const DecoderBuffers& b,
   backend_.add(hidden, delta);
 }
 
-// hidden -> added to hidden
+// hidden -> attended
 void Decoder::attention(const Layer& layer, const DecoderBuffers& b, const KvLayer& kv,
                         int32_t window, const SlotTables& slots, const StepBatch& batch) const {
   const int64_t tokens = batch.num_tokens;
@@ -149,7 +178,6 @@ void Decoder::attention(const Layer& layer, const DecoderBuffers& b, const KvLay
        .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim))),
        .window = window},
       slots, batch);
-  add_to_residual(layer.output, b, attended);
 }
 
 // hidden -> added to hidden
@@ -160,19 +188,20 @@ void Decoder::mlp(const Layer& layer, const DecoderBuffers& b, int64_t tokens) c
   add_to_residual(layer.down, b, activated);
 }
 
-Tensor Decoder::logits(const DecoderBuffers& b, const int32_t* rows, int32_t count) const {
-  const Tensor picked = head_rows(b.picked, count), logits = head_rows(b.logits, count);
-  backend_.gather_rows(picked, b.normed, rows, count);
-  head_.apply(backend_, logits, picked);
+Tensor Decoder::logits(const DecoderBuffers& b, const Tensor& states, int32_t first,
+                       int32_t count) const {
+  const Tensor logits = head_rows(b.logits, count);
+  const int64_t skipped = first * states.cols() * dtype_bytes(states.dtype);
+  head_.apply(backend_, logits,
+              Tensor::matrix(states.as<std::byte>() + skipped, states.dtype, count, states.cols()));
   return logits;
 }
 
-Tensor Decoder::logits_from(const DecoderBuffers& b, int32_t first, int32_t count) const {
-  const Tensor logits = head_rows(b.logits, count), normed = head_rows(b.normed, count);
-  const int64_t skipped = first * normed.cols() * dtype_bytes(normed.dtype);
-  head_.apply(backend_, logits,
-              Tensor::matrix(normed.as<std::byte>() + skipped, normed.dtype, count, normed.cols()));
-  return logits;
+Tensor Decoder::logits(const DecoderBuffers& b, const Tensor& states, const int32_t* rows,
+                       int32_t count) const {
+  const Tensor picked = head_rows(b.picked, count);
+  backend_.gather_rows(picked, states, rows, count);
+  return logits(b, picked, 0, count);
 }
 
 }  // namespace inferd

@@ -21,7 +21,7 @@ namespace inferd {
 // rows.
 struct DecoderBuffers {
   Tensor hidden;     // [max_tokens, hidden] the residual stream
-  Tensor normed;     // [max_tokens, hidden] also the result of forward()
+  Tensor normed;     // [max_tokens, hidden]
   Tensor delta;      // [max_tokens, hidden] what a block adds to the residual, where that is apart
   Tensor qkv;        // [max_tokens, (heads + 2 kv_heads) * head_dim]
   Tensor attended;   // [max_tokens, heads * head_dim]
@@ -32,6 +32,12 @@ struct DecoderBuffers {
 
   static DecoderBuffers carve(Arena& arena, const ModelConfig& config, DType activation,
                               int64_t max_tokens, int64_t max_logit_rows);
+};
+
+// The batch rows whose hidden states are asked for, `rows` [count] in device memory; null: all.
+struct Picks {
+  const int32_t* rows = nullptr;
+  int32_t count = 0;  // at most the tokens of the batch
 };
 
 class Decoder {
@@ -51,15 +57,17 @@ class Decoder {
   // where the backend can.
   void finish_loading();
 
-  // Hidden states of all tokens of the batch after the final norm: the first num_tokens rows of
-  // buffers.normed. Writes the tokens' keys and values into `kv` ([num_layers]).
-  void forward(const DecoderBuffers& buffers, const std::vector<KvLayer>& kv,
-               const SlotTables& slots, const StepBatch& batch) const;
-  // Logits of `count` <= max_logit_rows rows of buffers.normed; `rows` is device memory. The result
-  // is a view of buffers.logits.
-  Tensor logits(const DecoderBuffers& buffers, const int32_t* rows, int32_t count) const;
-  // The same of rows first, first + 1, .., which need not be gathered.
-  Tensor logits_from(const DecoderBuffers& buffers, int32_t first, int32_t count) const;
+  // Hidden states after the final norm, [picks.count, hidden] or [num_tokens, hidden]: a view of
+  // `buffers`. Writes the keys and values of all tokens into `kv` ([num_layers]); of other rows
+  // nothing else of the last layer is computed.
+  Tensor forward(const DecoderBuffers& buffers, const std::vector<KvLayer>& kv,
+                 const SlotTables& slots, const StepBatch& batch, const Picks& picks) const;
+  // Logits of `count` <= max_logit_rows rows of `states`, which forward() gave: first, first + 1,
+  // .. or rows[0], rows[1], .., which is device memory. The result is a view of buffers.logits.
+  Tensor logits(const DecoderBuffers& buffers, const Tensor& states, int32_t first,
+                int32_t count) const;
+  Tensor logits(const DecoderBuffers& buffers, const Tensor& states, const int32_t* rows,
+                int32_t count) const;
 
  private:
   struct Layer {
@@ -69,6 +77,7 @@ class Decoder {
   void describe(Layer& layer, int32_t index);
   void attention(const Layer& layer, const DecoderBuffers& b, const KvLayer& kv, int32_t window,
                  const SlotTables& slots, const StepBatch& batch) const;
+  DecoderBuffers picked(const DecoderBuffers& b, int64_t tokens, const Picks& picks) const;
   void mlp(const Layer& layer, const DecoderBuffers& b, int64_t tokens) const;
   NormArgs norm(const DeviceVector& weight, const DecoderBuffers& b, int64_t tokens) const;
   void add_to_residual(const Linear& linear, const DecoderBuffers& b, const Tensor& x) const;

@@ -286,6 +286,31 @@ describe('steps', () => {
     free(0);
   });
 
+  test('a token is the same to the last bit whichever other rows of its step are asked for', () => {
+    const half = prompt.length >> 1;
+    const asked = (flags: number) => {
+      const newSlots = [0, 1].map((slot) => ({ slot, tokens: prompt, sampling: { topLogprobs: 5 } }));
+      const { samples } = runStep(engine, {
+        newSlots,
+        blockSets: [...blockSets(0, 0, 4), ...blockSets(1, 4, 4)],
+        rows: [
+          { slot: 0, start: 0, count: half, flags },
+          { slot: 1, start: 0, count: prompt.length, flags },
+        ],
+        samples: [{ row: 1, slot: 1 }],
+      });
+      const rest = runStep(engine, {
+        rows: [{ slot: 0, start: half, count: prompt.length - half, flags }],
+        samples: [{ row: 0, slot: 0 }],
+      });
+      free(0, 1);
+      return [...samples, ...rest.samples].map(({ slot: _, ...sample }) => sample);
+    };
+    const few = asked(0);
+    assert.deepEqual(few, asked(ROW_FLAG.rawLogits));
+    assert.deepEqual(few[0], few[1], 'a prompt in two pieces, of which the first asks for no row');
+  });
+
   test('a fork shares blocks, samples from the same row and goes its own way after a copy', () => {
     runStep(engine, {
       newSlots: [{ slot: 0, tokens: prompt.slice(0, 20), sampling: { temperature: 1, seedLo: 11 } }],
