@@ -38,7 +38,10 @@ EventClock::Window EventClock::place(Event& begin, const Event& end, int64_t sub
     least_delay_ns_ = INT64_MAX;
     steps_ = 0;
   }
-  return {start_ns, start_ns + length};
+  // A bound may have moved the chain back by a fraction of a microsecond.
+  const int64_t from = std::max(start_ns, last_end_ns_);
+  last_end_ns_ = std::max(start_ns + length, from);
+  return {from, last_end_ns_};
 }
 
 }  // namespace inferd::cuda

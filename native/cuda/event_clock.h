@@ -21,7 +21,8 @@ class EventClock {
   struct Window {
     int64_t start_ns, end_ns;
   };
-  // Of a step that is done. Keeps `begin`'s event as the next link and leaves another in its place.
+  // Of a step that is done; never ahead of the end of the one before. Keeps `begin`'s event as the
+  // next link and leaves another in its place.
   Window place(Event& begin, const Event& end, int64_t submitted_ns, int64_t seen_ns);
 
  private:
@@ -29,6 +30,7 @@ class EventClock {
 
   Event anchor_;
   int64_t anchor_ns_;
+  int64_t last_end_ns_ = 0;
   int64_t least_delay_ns_ = INT64_MAX;
   int steps_ = 0;
 };

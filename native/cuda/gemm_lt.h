@@ -22,9 +22,8 @@ int32_t gemm_row_step(int32_t m);
 struct GemmChoice {
   const char* kernel = nullptr;  // one of ours; null: cuBLASLt
   GemmVariant variant{};         // of `kernel`
-  float us = 0;        // median, for few rows with a small kernel ahead and what fills cost in a
-                       // graph; 0 when not measured
-  float first_us = 0;  // of the heuristic's first answer
+  float us = 0;            // median, for few rows with a small kernel ahead; 0 when not measured
+  float first_us = 0;      // of the heuristic's first answer
   int32_t candidates = 0;  // algorithms measured
 };
 
