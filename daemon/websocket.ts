@@ -252,7 +252,7 @@ class Connection implements Wire {
     }
     const bytes = data as Buffer; // binaryType is "nodebuffer", so never a list or an ArrayBuffer
     try {
-      this.#session.receive(isBinary ? bytes : bytes.toString('utf8'));
+      this.#session.receive(bytes);
     } catch (error) {
       // The session answers bad input itself: an exception here is a bug and must not take the daemon down.
       this.#log.error(errorFields(error), 'a WebSocket message failed');

@@ -2,8 +2,8 @@
  * Turns batches of messages into bytes and back, msgpack with inline records. Used by every mailbox, in every thread.
  *
  * Traps of the packer that this file keeps from everyone else:
- *  - Two packs share one 8 KB ArrayBuffer. Posting `packed` would copy (or, when transferred, take away) that whole buffer, so
- *    `encode` returns bytes that own an ArrayBuffer of exactly their length.
+ *  - Two packs share one 8 KB ArrayBuffer. Posting `packed` would copy (or, when transferred, take away) that whole buffer, so bytes
+ *    that are posted must be copied before.
  *  - Binary fields would come out as unaligned views that keep the whole batch alive; `decode` copies them, so an int32 body can be
  *    viewed in place.
  * Each message is self-contained (no structures shared between messages): a link can be replaced at any time.
@@ -15,14 +15,18 @@ export class Codec {
   readonly #packr = new Packr({ useRecords: true });
   readonly #unpackr = new Unpackr({ useRecords: true, copyBuffers: true, mapsAsObjects: true });
 
-  /** Allocates the result; its ArrayBuffer holds nothing else and may be transferred. */
-  encode(batch: readonly unknown[]): Uint8Array<ArrayBuffer> {
-    return new Uint8Array(this.#packr.pack(batch));
+  /** A view of memory that holds other things too: to be copied, not posted or kept. */
+  encode(batch: readonly unknown[]): Uint8Array {
+    return this.#packr.pack(batch);
   }
 
-  /** `T` is the sender's message type: both ends of a link are built from one declaration. @throws on bytes that `encode` did not make. */
-  decode<T>(bytes: Uint8Array): readonly T[] {
-    const batch: unknown = this.#unpackr.unpack(bytes);
+  /**
+   * `T` is the sender's message type: both ends of a link are built from one declaration. Keeps nothing of `bytes`.
+   * @param length bytes of the batch, at the beginning of `bytes`.
+   * @throws on bytes that `encode` did not make.
+   */
+  decode<T>(bytes: Uint8Array, length = bytes.byteLength): readonly T[] {
+    const batch: unknown = this.#unpackr.unpack(bytes, length);
     if (!Array.isArray(batch)) throw new Error('codec: a message batch is not an array');
     return batch as T[]; // proof: see T above
   }

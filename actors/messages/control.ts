@@ -6,15 +6,18 @@ import type { MessagePort } from 'node:worker_threads';
 import type { CallReply } from './calls.js';
 import type { Failure } from './errors.js';
 
-/** One end of a two-way link between two actors (runtime/mailbox.ts). Posting it transfers `port`. */
+/** One end of a two-way link between two actors (runtime/mailbox.ts, which knows the layout of the lanes). Posting it transfers `port`. */
 export interface LinkEnd {
+  /** Carries what the lanes have no room for. */
   readonly port: MessagePort;
-  /** Cell 0: batches sent from this end that the other one has handled. */
+  /** Batches from this end. */
   readonly outgoing: Int32Array<SharedArrayBuffer>;
-  /** Cell 0: batches from the other end that this one has handled. */
+  /** Batches from the other end. */
   readonly incoming: Int32Array<SharedArrayBuffer>;
-  /** Rung after each batch when the other end is a parked thread. */
-  readonly peerBell: Int32Array<SharedArrayBuffer> | null;
+  /** Rung by the other end after each batch; of a parked thread, the one that it sleeps on. */
+  readonly bell: Int32Array<SharedArrayBuffer>;
+  /** Rung after each batch. */
+  readonly peerBell: Int32Array<SharedArrayBuffer>;
 }
 
 /** Progress of an actor's start-up. */

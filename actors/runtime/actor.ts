@@ -44,7 +44,7 @@ export class Control {
     this.#send({ k: 'reply', call, ok: false, failure });
   }
 
-  /** For loops: handles what has arrived. `stop` is remembered; everything else goes to `handle`. */
+  /** Handles what has arrived, for loops and for those who cannot wait. `stop` is remembered; everything else goes to `handle`. */
   poll(handle?: (message: ToActor) => void): void {
     for (;;) {
       const received = receiveMessageOnPort(this.#port);

@@ -1,5 +1,5 @@
 /**
- * The one word a parked thread sleeps on. Whoever leaves something for the thread (a message, a plan, a stop request) rings after
+ * The one word a parked thread sleeps on, or that wakes an event loop. Whoever leaves something for the thread (a message, a plan, a stop request) rings after
  * leaving it; the thread reads the word before it looks around and sleeps only while the word is unchanged, so no ring is lost.
  * The idea of counters plus a parked worker is piscina's.
  */
@@ -26,4 +26,11 @@ export function listen(bell: Doorbell): number {
 /** Blocks the thread until a ring after `heard`, or `timeoutMs`. True when it rang. */
 export function park(bell: Doorbell, heard: number, timeoutMs: number): boolean {
   return Atomics.wait(bell, 0, heard, Math.max(0, timeoutMs)) !== 'timed-out';
+}
+
+/** As `park`, for an event loop: calls `onRing` in a later turn, once, when it has rung after `heard`. Does not keep the loop alive. */
+export function onceRung(bell: Doorbell, heard: number, onRing: () => void): void {
+  const waiting = Atomics.waitAsync(bell, 0, heard);
+  if (waiting.async) void waiting.value.then(onRing);
+  else setImmediate(onRing);
 }

@@ -1,51 +1,84 @@
 /**
- * Two-way links between actors: a MessagePort, a count of handled batches in shared memory each way, and the doorbell of a parked peer.
+ * Two-way links between actors: a lane of shared memory each way, the doorbells of both ends, and a MessagePort.
  *
  * - What is posted in one turn goes out as one msgpack batch: at `flush` (parked loops) or after the current task (event loops).
  * - Order is kept. A handler may post, pause or close the link it is called from.
  * - Bounded: `full` tells a sender that the peer is more than `limit` batches behind; senders of streams stop then. Messages that
  *   cannot wait are still taken, up to a hard limit that only a bug can reach.
  * ParkedLink is drained by the thread's loop; EventLink calls its handler from the event loop. The shape is that of xstate's mailbox.
+ *
+ *   lane:  [handled | pad.. | sent | pad.. | slot 0 | slot 1 | .. ]        slot = [stamp: int32][bytes: int32][batch]
+ *
+ * Batch n (from 0) lies in slot n modulo SLOTS with the stamp n + 1. One that is too large, or comes when all slots are taken, is posted to
+ * the port before it is counted as sent; then its slot has another stamp. A port alone costs two to three times as much (each message
+ * is serialized, posted and delivered as an event), which is most of what a message costs that comes alone.
  */
 import { MessageChannel, receiveMessageOnPort } from 'node:worker_threads';
 import { Codec } from '../messages/codec.js';
 import type { LinkEnd } from '../messages/control.js';
-import { type Doorbell, ring } from './doorbell.js';
+import { createDoorbell, type Doorbell, listen, onceRung, ring } from './doorbell.js';
 import { invariant } from './invariant.js';
 
 /** Batches a peer may be behind before `full`. */
 const SOFT_LIMIT = 64;
 const HARD_LIMIT = 65_536;
-/** Larger batches are transferred; below this the copy of a clone is cheaper than detaching the buffer (test/bench/actors.ts). */
-const TRANSFER_BYTES = 2048;
 /** Batches handled in one drain, so that one busy sender cannot starve the rest of a loop. */
 const DRAIN_BATCHES = 256;
 
+/** A prompt of some thousand characters, or the text of a step of a hundred streams. */
+const SLOT_BYTES = 8192;
+const SLOTS = 16;
+/** Words: two cache lines of counters, then the slots. */
 const HANDLED = 0;
+const SENT = 16;
+const FIRST_SLOT = 32;
+const SLOT_WORDS = SLOT_BYTES / 4;
+const STAMP = 0;
+const LENGTH = 1;
+const SLOT_HEADER_WORDS = 2;
+const ROOM = SLOT_BYTES - 4 * SLOT_HEADER_WORDS;
+/** Bytes of one way of a link. */
+const LANE_BYTES = 4 * FIRST_SLOT + SLOTS * SLOT_BYTES;
 
 /** Makes a link; `bellA` and `bellB` are the doorbells of the threads at either end, null where it has an event loop. */
 export function createLink(bellA: Doorbell | null, bellB: Doorbell | null): readonly [LinkEnd, LinkEnd] {
   const { port1, port2 } = new MessageChannel();
-  const toB = new Int32Array(new SharedArrayBuffer(64));
-  const toA = new Int32Array(new SharedArrayBuffer(64));
+  const toB = new Int32Array(new SharedArrayBuffer(LANE_BYTES));
+  const toA = new Int32Array(new SharedArrayBuffer(LANE_BYTES));
+  const a = bellA ?? createDoorbell();
+  const b = bellB ?? createDoorbell();
   return [
-    { port: port1, outgoing: toB, incoming: toA, peerBell: bellB },
-    { port: port2, outgoing: toA, incoming: toB, peerBell: bellA },
+    { port: port1, outgoing: toB, incoming: toA, bell: a, peerBell: b },
+    { port: port2, outgoing: toA, incoming: toB, bell: b, peerBell: a },
   ];
 }
 
-/** The sending half of both kinds of link. */
-abstract class LinkSender<Out> {
+const slotAt = (batch: number): number => FIRST_SLOT + (batch & (SLOTS - 1)) * SLOT_WORDS;
+
+/** The bytes of each slot of a lane. */
+function roomsOf(lane: Int32Array<SharedArrayBuffer>): readonly Uint8Array[] {
+  return Array.from({ length: SLOTS }, (_, slot) => new Uint8Array(lane.buffer, 4 * (slotAt(slot) + SLOT_HEADER_WORDS), ROOM));
+}
+
+/** What both kinds of link share. */
+abstract class Link<In, Out> {
   protected readonly end: LinkEnd;
   protected readonly codec = new Codec();
   protected closed = false;
   readonly #limit: number;
+  readonly #outRooms: readonly Uint8Array[];
+  readonly #inRooms: readonly Uint8Array[];
+  /** A batch is copied here to be unpacked: the packer is not made for shared memory. */
+  readonly #batch = Buffer.alloc(ROOM);
   #waiting: Out[] = [];
   #sent = 0;
+  #taken = 0;
 
   constructor(end: LinkEnd, limit: number) {
     this.end = end;
     this.#limit = limit;
+    this.#outRooms = roomsOf(end.outgoing);
+    this.#inRooms = roomsOf(end.incoming);
   }
 
   /** Queues a message for the next flush. Ignored after `close`. */
@@ -62,11 +95,22 @@ abstract class LinkSender<Out> {
     this.#waiting = [];
     const bytes = this.#encode(batch);
     if (bytes === null) return;
-    this.#sent = (this.#sent + 1) | 0;
-    invariant(this.behind() < HARD_LIMIT, 'mailbox: the peer does not read');
-    if (bytes.byteLength > TRANSFER_BYTES) this.end.port.postMessage(bytes, [bytes.buffer]);
-    else this.end.port.postMessage(bytes);
-    if (this.end.peerBell !== null) ring(this.end.peerBell);
+    const { outgoing, peerBell, port } = this.end;
+    const behind = this.behind();
+    invariant(behind < HARD_LIMIT, 'mailbox: the peer does not read');
+    const number = this.#sent;
+    this.#sent = (number + 1) | 0;
+    if (bytes.byteLength <= ROOM && behind < SLOTS) {
+      const slot = slotAt(number);
+      this.#outRooms[number & (SLOTS - 1)]?.set(bytes);
+      outgoing[slot + LENGTH] = bytes.byteLength;
+      outgoing[slot + STAMP] = this.#sent;
+    } else {
+      const own = new Uint8Array(bytes);
+      port.postMessage(own, [own.buffer]);
+    }
+    Atomics.store(outgoing, SENT, this.#sent);
+    ring(peerBell);
   }
 
   /** Batches sent and not yet handled by the peer. */
@@ -85,6 +129,28 @@ abstract class LinkSender<Out> {
     this.end.port.close();
   }
 
+  /** The next batch from the other end, or null. The caller counts it as handled. */
+  protected take(): readonly In[] | null {
+    const { incoming, port } = this.end;
+    const number = this.#taken;
+    if (Atomics.load(incoming, SENT) === number) return null;
+    this.#taken = (number + 1) | 0;
+    const slot = slotAt(number);
+    if (incoming[slot + STAMP] !== this.#taken) {
+      const received = receiveMessageOnPort(port);
+      invariant(received !== undefined, 'mailbox: a batch is missing');
+      return this.codec.decode(received.message as Uint8Array); // proof: only `flush` posts to the other end
+    }
+    const room = this.#inRooms[number & (SLOTS - 1)];
+    const length = incoming[slot + LENGTH] ?? 0;
+    if (room !== undefined) this.#batch.set(length === ROOM ? room : room.subarray(0, length));
+    return this.codec.decode(this.#batch, length);
+  }
+
+  protected handled(): void {
+    Atomics.add(this.end.incoming, HANDLED, 1);
+  }
+
   /** Called with the first message of a batch. */
   protected abstract started(): void;
 
@@ -93,7 +159,7 @@ abstract class LinkSender<Out> {
     throw error;
   }
 
-  #encode(batch: readonly Out[]): Uint8Array<ArrayBuffer> | null {
+  #encode(batch: readonly Out[]): Uint8Array | null {
     try {
       return this.codec.encode(batch);
     } catch {
@@ -114,7 +180,7 @@ abstract class LinkSender<Out> {
 }
 
 /** The end of a thread that runs its own loop. */
-export class ParkedLink<In, Out> extends LinkSender<Out> {
+export class ParkedLink<In, Out> extends Link<In, Out> {
   constructor(end: LinkEnd, limit = SOFT_LIMIT) {
     super(end, limit);
   }
@@ -125,10 +191,10 @@ export class ParkedLink<In, Out> extends LinkSender<Out> {
   drain(handle: (message: In) => void): boolean {
     let batches = 0;
     for (; batches < DRAIN_BATCHES && !this.closed; batches++) {
-      const received = receiveMessageOnPort(this.end.port);
-      if (received === undefined) break;
-      for (const message of this.codec.decode<In>(received.message as Uint8Array)) handle(message);
-      Atomics.add(this.end.incoming, HANDLED, 1);
+      const batch = this.take();
+      if (batch === null) break;
+      for (const message of batch) handle(message);
+      this.handled();
     }
     return batches === DRAIN_BATCHES;
   }
@@ -141,29 +207,36 @@ export interface EventLinkOptions<Out> {
   readonly onUnsendable?: (message: Out, error: unknown) => void;
 }
 
-/** The end of a thread with an event loop. The port keeps that loop alive until `close`. */
-export class EventLink<In, Out> extends LinkSender<Out> {
+/** The end of a thread with an event loop. The link keeps that loop alive until `close`. */
+export class EventLink<In, Out> extends Link<In, Out> {
   readonly #handle: (message: In) => void;
-  readonly #backlog: Uint8Array[] = [];
   readonly #onUnsendable: ((message: Out, error: unknown) => void) | null;
   #paused = false;
-  #draining = false;
+  #handling = false;
+  /** It will look for batches when the bell has rung, or soon. */
+  #listening = true;
+  /** Batches handled without a turn of the event loop in between. */
+  #inTurn = 0;
 
-  /** `handle` runs once per message; what it throws surfaces in the event loop. */
+  /** `handle` runs once per message, not before the caller is done; what it throws surfaces in the event loop. */
   constructor(end: LinkEnd, handle: (message: In) => void, options: EventLinkOptions<Out> = {}) {
     super(end, options.limit ?? SOFT_LIMIT);
     this.#handle = handle;
     this.#onUnsendable = options.onUnsendable ?? null;
-    end.port.on('message', (bytes: Uint8Array) => {
-      this.#backlog.push(bytes);
-      this.#drain();
-    });
+    end.port.ref();
+    queueMicrotask(this.#onRing);
   }
 
   /** Batches are kept, not handled, while paused; the peer sees itself as behind and stops its stream. */
   setPaused(paused: boolean): void {
     this.#paused = paused;
-    this.#drain();
+    while (this.#handleNext());
+    if (!this.#listening) this.#listen();
+  }
+
+  override close(): void {
+    super.close();
+    ring(this.end.bell); // so that nobody waits for it any more
   }
 
   protected started(): void {
@@ -175,21 +248,43 @@ export class EventLink<In, Out> extends LinkSender<Out> {
     this.#onUnsendable(message, error);
   }
 
-  #drain(): void {
-    if (this.#draining) return;
-    this.#draining = true;
+  readonly #onRing = (): void => {
+    this.#listening = false;
+    this.#listen();
+  };
+
+  /** Handles a batch, if there is one, and comes back for the next: after what was posted meanwhile has left. */
+  #listen(): void {
+    if (this.#handling || this.#paused || this.closed) return;
+    const heard = listen(this.end.bell);
+    let handled = true;
     try {
-      while (!this.#paused && !this.closed) {
-        const bytes = this.#backlog.shift();
-        if (bytes === undefined) break;
-        Atomics.add(this.end.incoming, HANDLED, 1);
-        for (const message of this.codec.decode<In>(bytes)) {
-          if (this.closed) break;
-          this.#handle(message);
-        }
+      handled = this.#handleNext();
+    } finally {
+      this.#inTurn = handled ? this.#inTurn + 1 : 0;
+      if (!this.#paused && !this.closed) {
+        this.#listening = true;
+        if (!handled) onceRung(this.end.bell, heard, this.#onRing);
+        else if (this.#inTurn % DRAIN_BATCHES > 0) queueMicrotask(this.#onRing);
+        else setImmediate(this.#onRing);
+      }
+    }
+  }
+
+  /** False when there is none, or none may be handled now. */
+  #handleNext(): boolean {
+    const batch = this.#handling || this.#paused || this.closed ? null : this.take();
+    if (batch === null) return false;
+    this.#handling = true;
+    try {
+      this.handled();
+      for (const message of batch) {
+        if (this.closed) break;
+        this.#handle(message);
       }
     } finally {
-      this.#draining = false;
+      this.#handling = false;
     }
+    return true;
   }
 }

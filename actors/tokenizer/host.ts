@@ -47,6 +47,7 @@ class TokenizerHost {
   #scheduler: EventLink<FromScheduler, ToScheduler> | null = null;
   #handlers: TokenizerHandlers | null = null;
   #catchUp: NodeJS.Timeout | null = null;
+  #stop: () => void = () => {};
   /** Something was said to a scheduler before the first one was there. */
   #dropped = false;
 
@@ -58,10 +59,8 @@ class TokenizerHost {
   async run(): Promise<void> {
     // The control port is listened to first: a stop, or a scheduler, may come while the tokenizer loads.
     const stopped = new Promise<void>((resolve) => {
-      this.#control.listen((message) => {
-        if (message.k === 'stop') resolve();
-        else this.#onControl(message);
-      });
+      this.#stop = resolve;
+      this.#control.listen((message) => this.#onControl(message));
     });
     const handlers = await createTokenizerActor(this.#start.tokenizer, {
       toScheduler: (message) => this.#toScheduler(message),
@@ -83,6 +82,7 @@ class TokenizerHost {
   }
 
   #onControl(message: ToActor): void {
+    if (message.k === 'stop') this.#stop();
     if (message.k !== 'connect') return;
     const readmit = this.#scheduler !== null || this.#dropped;
     this.#scheduler?.close();
@@ -92,6 +92,11 @@ class TokenizerHost {
   }
 
   #toScheduler(message: ToScheduler): void {
+    if (this.#scheduler === null) {
+      // A request overtakes the control message that came before it, and must not look as if it had lost a scheduler.
+      this.#control.poll((earlier) => this.#onControl(earlier));
+      if (this.#control.stopping) this.#stop();
+    }
     if (this.#scheduler === null) this.#dropped = true;
     else this.#scheduler.post(message);
   }

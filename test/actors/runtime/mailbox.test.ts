@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import fc from 'fast-check';
@@ -133,7 +134,63 @@ test('a handler may post to, resume or close the link it is called from', async 
   sender.close();
 });
 
-test('large batches, which are transferred, arrive whole', () => {
+test('batches of any size arrive whole and in order, also when the peer is further behind than there is room', () => {
+  interface Sized extends Note {
+    readonly body: Uint8Array;
+  }
+  // How many batches are sent before the peer handles some, and how large each is: around the room of a slot, and far beyond.
+  const size = fc.oneof(fc.integer({ min: 0, max: 300 }), fc.integer({ min: 8100, max: 8300 }), fc.integer({ min: 10_000, max: 50_000 }));
+  fc.assert(
+    fc.property(fc.array(fc.array(size, { maxLength: 40 }), { maxLength: 6 }), (rounds) => {
+      const [a, b] = createLink(null, null);
+      const sender = new ParkedLink<never, Sized>(a);
+      const receiver = new ParkedLink<Sized, never>(b);
+      let n = 0;
+      let got = 0;
+      for (const sizes of rounds) {
+        for (const bytes of sizes) {
+          sender.post({ n, body: new Uint8Array(bytes).fill(n) });
+          sender.flush();
+          n++;
+        }
+        assert.equal(sender.behind(), sizes.length);
+        receiver.drain((m) => {
+          assert.equal(m.n, got++);
+          assert.ok(m.body.every((byte) => byte === (m.n & 255)));
+        });
+      }
+      assert.equal(got, n);
+      sender.close();
+    }),
+    { numRuns: 60 },
+  );
+});
+
+test('an event link wakes up for each batch of another thread, and a closed one keeps no process alive', () => {
+  const script = `
+    const { Worker } = require('node:worker_threads');
+    Promise.all([import(process.argv[1] + 'actors/runtime/mailbox.js'), import(process.argv[1] + 'actors/runtime/doorbell.js')]).then(([m, d]) => {
+      const [own, link] = m.createLink(null, null);
+      const [bell, peerBell] = [d.createDoorbell(), d.createDoorbell()];
+      const none = { memory: new SharedArrayBuffer(4096), readers: 1, maxEntryBytes: 1024 };
+      const workerData = { link, bell: link.bell, peerBell, toEcho: none, fromEcho: none };
+      new Worker(new URL(process.argv[1] + 'test/helpers/echo-thread.js'), { workerData, transferList: [link.port] });
+      let left = 500;
+      const echo = new m.EventLink(own, () => {
+        if (--left > 0) return echo.post({ k: 'again', body: new Uint8Array(left % 3 === 0 ? 20000 : 20) });
+        echo.post({ k: 'end' });
+        echo.flush();
+        echo.close();
+      });
+      echo.post({ k: 'first' });
+    });`;
+  const compiled = new URL('../../../', import.meta.url).href;
+  const { status, stderr } = spawnSync(process.execPath, ['-e', script, compiled], { encoding: 'utf8', timeout: 20_000 });
+  assert.equal(stderr, '');
+  assert.equal(status, 0);
+});
+
+test('a large batch, which is transferred, takes nothing from its sender', () => {
   const [a, b] = createLink(null, null);
   const sender = new ParkedLink<never, { readonly body: Uint8Array }>(a);
   const receiver = new ParkedLink<{ readonly body: Uint8Array }, never>(b);
