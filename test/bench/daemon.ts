@@ -18,6 +18,8 @@
  *                to_engine     -> step submitted
  *                to_front_back step done -> the front has the text of the token (scheduler, tokenizer)
  *                to_client     -> bytes read by the client
+ *            bare_socket is the floor: a round trip of as many bytes between the same two processes, each asleep before for as long as in a
+ *            request (four steps and the pause); to_front and to_client hold one such trip, the client's own write and read included.
  *   streams  Tokens a second to 64 connections with one stream each, in JSON text and in msgpack, from the first request to the last
  *            response. Tokens of one stream that come together (two steps, before the scheduler looked) are one notification. `paced`: a
  *            step of 64 tokens takes 0.9 ms, so that at most 71,000 a second are made and nearly each has a notification of its own; the
@@ -67,6 +69,10 @@ async function withHost<T>(setup: Setup, sequences: number, work: (host: Host) =
 
 /** Requests until the code that they run is compiled, as it is in a daemon that has served for a while. */
 const FIRST_WARM_UP = 3000;
+/** Of such a request. */
+const FIRST_BYTES = 550;
+/** Four steps. */
+const FIRST_ASLEEP_MS = 8;
 
 const first: Part = (setup) =>
   withHost(setup, STREAMS, async (host) => {
@@ -84,9 +90,16 @@ const first: Part = (setup) =>
       const requests = await setup.clients.first({ ...round, pauseMs, requests: Math.round(1500 * setup.scale) });
       const { times } = await host.steps(count);
       const stages = stagesOf(requests, await host.stamps(), times);
+      const bareRound = {
+        port: host.bare,
+        bytes: FIRST_BYTES,
+        requests: Math.round(500 * setup.scale),
+        pauseMs: pauseMs + FIRST_ASLEEP_MS,
+      };
       const added = percentiles(stages.map((s) => s.added));
       figures[name] = {
         prompt_tokens: median(requests.map((r) => r.promptTokens)),
+        bare_socket_us: percentiles(await setup.clients.bare(bareRound)),
         added_us: added,
         ...Object.fromEntries(stageNames.map((stage) => [`${stage}_us`, percentiles(stages.map((s) => s[stage]))])),
       };

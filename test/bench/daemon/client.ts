@@ -1,9 +1,12 @@
 /**
  * The clients of the benchmark, all in one process of their own; `fork`ed by daemon.ts, answers each command with one message.
  *   { first }    one request after the other: when each was sent and when its first token came
+ *   { bare }     the same bytes over a plain socket to somebody who answers at once
  *   { streams }  so many connections with one stream each, all begun together: frames, time, gaps between two tokens
  * Ends when the parent goes away.
  */
+import { once } from 'node:events';
+import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { BareSocket, type Encoding } from './bare-socket.js';
 import { clockUs } from './step-log.js';
@@ -15,6 +18,15 @@ export interface FirstRound {
   readonly promptTokens: number;
   readonly answerTokens: number;
   /** Between the end of an answer and the next request; up to as much again is added at random. */
+  readonly pauseMs: number;
+}
+
+export interface BareRound {
+  readonly port: number;
+  readonly requests: number;
+  /** As long as a request of the daemon's. */
+  readonly bytes: number;
+  /** Between two of them, as long as the daemon and the client sleep between two requests; up to as much again is added at random. */
   readonly pauseMs: number;
 }
 
@@ -49,6 +61,7 @@ export interface StreamsAnswer {
 
 export type ClientCommand =
   | { readonly first: FirstRound }
+  | { readonly bare: BareRound }
   | { readonly streams: StreamsRound }
   | { readonly fill: FillRound }
   | { readonly unfill: true };
@@ -123,6 +136,27 @@ async function first(round: FirstRound): Promise<FirstToken[]> {
   return times;
 }
 
+async function bare(round: BareRound): Promise<number[]> {
+  const buffer = Buffer.allocUnsafe(4096);
+  let read: (atUs: number) => void = () => {};
+  const onread = { buffer, callback: () => read(clockUs()) as unknown as boolean }; // the answer is optional
+  const socket = connect({ host: '127.0.0.1', port: round.port, noDelay: true, onread });
+  await once(socket, 'connect');
+  const times: number[] = [];
+  for (let i = 0; i < round.requests; i++) {
+    const answered = new Promise<number>((resolve) => {
+      read = resolve;
+    });
+    const bytes = Buffer.alloc(round.bytes, '.');
+    const sent = clockUs();
+    socket.write(bytes);
+    times.push((await answered) - sent);
+    await sleep(round.pauseMs * (1 + Math.random()));
+  }
+  socket.destroy();
+  return times;
+}
+
 /** A text completion of 16 token ids. */
 function completion(id: number, tokens: number, token: string | number): object {
   const prompt = Array.from({ length: 16 }, (_, i) => 300 + ((id * 37 + i * 11) % 512));
@@ -170,6 +204,7 @@ async function fill(round: FillRound): Promise<null> {
 
 function run(command: ClientCommand): Promise<unknown> {
   if ('first' in command) return first(command.first);
+  if ('bare' in command) return bare(command.bare);
   if ('streams' in command) return streams(command.streams);
   if ('fill' in command) return fill(command.fill);
   filling?.close();

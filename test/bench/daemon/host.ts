@@ -1,11 +1,14 @@
 /**
  * The daemon of the benchmark in a process of its own: the real one with step-engine.ts in its executor thread. `fork`ed with the --set
- * values as arguments; sends { ready } and then answers each command with one message:
+ * values as arguments; sends { ready, bare } and then answers each command with one message:
  *   { stepUs }       from now on a step takes this long
  *   { steps: from }  the times of the steps after the first `from`; how many there were, and the processor time used so far
  *   { stamps: true } when each request since the last time passed the front (requests are stamped from the first of these on)
+ * Beside the daemon it answers whatever comes to a plain TCP port (`bare`) with a few bytes: what the same sockets cost without a daemon.
  * Ends when the parent goes away.
  */
+import { once } from 'node:events';
+import { type AddressInfo, createServer } from 'node:net';
 import { setEnvironmentData } from 'node:worker_threads';
 import type { EngineClient } from '../../../actors/client-types.js';
 import { nowMs } from '../../../actors/runtime/clock.js';
@@ -118,4 +121,12 @@ function answer(command: HostCommand): StepsAnswer | readonly Stamp[] | null {
 
 process.on('message', (command: HostCommand) => process.send?.(answer(command)));
 process.on('disconnect', () => process.exit(0));
-process.send?.({ ready: daemon.addresses.ws });
+
+/** As long as the first event of a stream. */
+const reply = Buffer.alloc(200, '.');
+const bare = createServer({ noDelay: true }, (socket) => {
+  socket.on('data', () => socket.write(reply));
+  socket.on('error', () => socket.destroy());
+}).listen(0, '127.0.0.1');
+await once(bare, 'listening');
+process.send?.({ ready: daemon.addresses.ws, bare: (bare.address() as AddressInfo).port }); // proof: it listens on TCP

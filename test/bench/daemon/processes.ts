@@ -2,7 +2,7 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import type { ClientCommand, FillRound, FirstRound, FirstToken, StreamsAnswer, StreamsRound } from './client.js';
+import type { BareRound, ClientCommand, FillRound, FirstRound, FirstToken, StreamsAnswer, StreamsRound } from './client.js';
 import type { HostCommand, Stamp, StepsAnswer } from './host.js';
 
 const settings = [
@@ -49,18 +49,21 @@ class Child {
 
 export class Host {
   readonly url: string;
+  /** Port of the plain socket. */
+  readonly bare: number;
   readonly #child: Child;
 
-  private constructor(child: Child, url: string) {
+  private constructor(child: Child, url: string, bare: number) {
     this.#child = child;
     this.url = url;
+    this.bare = bare;
   }
 
   /** `nodeArgs`: for example --cpu-prof. */
   static async start(sets: readonly string[], nodeArgs: readonly string[]): Promise<Host> {
     const child = new Child('./host.js', [...settings, ...sets], nodeArgs);
-    const { ready } = (await child.next()) as { readonly ready: string };
-    return new Host(child, ready);
+    const { ready, bare } = (await child.next()) as { readonly ready: string; readonly bare: number };
+    return new Host(child, ready, bare);
   }
 
   setStepUs(stepUs: number): Promise<null> {
@@ -95,6 +98,11 @@ export class Clients {
 
   first(round: FirstRound): Promise<readonly FirstToken[]> {
     return this.#child.ask({ first: round });
+  }
+
+  /** Round trips over a plain socket, microseconds. */
+  bare(round: BareRound): Promise<readonly number[]> {
+    return this.#child.ask({ bare: round });
   }
 
   streams(round: StreamsRound): Promise<StreamsAnswer> {
