@@ -27,7 +27,8 @@ export type Encoding = 'json' | 'msgpack';
 export interface Session {
   /** Calls that are not answered yet. */
   readonly pending: number;
-  receive(data: string | Uint8Array): void;
+  /** The bytes of one message, text as UTF-8. */
+  receive(data: Uint8Array): void;
   writable(): void;
   close(): void;
   shutdown(): void;

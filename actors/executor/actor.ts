@@ -107,10 +107,11 @@ class ExecutorLoop {
   /** Returns how long the loop may sleep. */
   turn(): number {
     const heard = listen(this.#start.bell);
+    const room = this.#results.resume();
+    if (room) this.#submitPlans();
     this.#control.poll((message) => this.#onControl(message));
-    if (!this.#results.resume()) return MAX_PARK_MS; // the scheduler rings when it has read some
-    this.#submitPlans();
-    if (this.#inFlight.length === 0) return MAX_PARK_MS;
+    // Without room, the scheduler rings when it has read some results.
+    if (!room || this.#inFlight.length === 0) return MAX_PARK_MS;
     if (this.#collect(0)) return 0;
     if (this.#inFlight.length < MAX_IN_FLIGHT) {
       const sleepMs = this.#beganMs + SLEEP_SHARE * this.#clock.predictMs(this.#inFlight[0] ?? 0) - nowMs();

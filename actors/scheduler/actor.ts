@@ -2,8 +2,9 @@
  * The scheduler actor: moves messages, plans and results between threads and the Scheduler, and holds no policy. A parked loop on its
  * own thread; one per engine group and epoch.
  *
- * One turn: control and mailboxes first (so aborts and stopped sequences take effect before the results that would feed them), then
- * results, then plans while fewer than two steps are in flight, and only then the tokens go out: the executors never wait for text.
+ * One turn: mailboxes first (so aborts and stopped sequences take effect before the results that would feed them), then results, then
+ * plans while fewer than two steps are in flight, and only then the tokens go out, since the executors never wait for text. What the
+ * supervisor says comes last: it is rare, and to look for it costs as much as all of the others.
  * When a tokenizer is far behind, no further step is planned, which is the back-pressure of the whole token path.
  */
 import type { CallReply, SchedulerCall } from '../messages/calls.js';
@@ -43,8 +44,8 @@ type ToFront = Notices | CallReply;
 const BEHIND_MS = 2;
 /** A deadline that cannot be met yet (two steps are in flight) must not make the loop spin. */
 const MIN_PARK_MS = 1;
-/** Integrity of the block tables is checked when idle, at most this often. */
-const INTEGRITY_EVERY_MS = 1000;
+/** Integrity of the block tables is checked when nothing has happened for this long: it takes milliseconds, and the next request may be near. */
+const QUIET_MS = 200;
 
 /** Runs until told to stop. @throws BrokenInvariant when the books do not add up. */
 export function runScheduler(start: SchedulerStart, control: Control): void {
@@ -78,7 +79,8 @@ class SchedulerLoop {
   #faulted = false;
   #steps = 0;
   #meanStepMs = 0;
-  #checkedMs = 0;
+  /** When there last was something to do; null when the books were checked since. */
+  #busyMs: number | null = null;
 
   constructor(start: SchedulerStart, control: Control) {
     this.#start = start;
@@ -94,8 +96,6 @@ class SchedulerLoop {
     const now = nowMs();
     const began = this.#spans.begin();
     this.#handled = 0;
-    this.#control.poll((message) => this.#onControl(message));
-    if (this.#control.stopping) return 0;
     let more = this.#front.drain((message) => this.#onFront(message));
     for (const [owner, link] of this.#tokenizers) more = link.drain((message) => this.#onTokenizer(owner, message)) || more;
     this.#spans.end(SPAN.drain, began, NO_STEP, this.#handled);
@@ -103,9 +103,13 @@ class SchedulerLoop {
     const behind = this.#publishPlans(now);
     this.#sendOutputs();
     this.#publishCounters(now);
-    if (more) return 0;
+    this.#control.poll((message) => {
+      more = true; // a tokenizer that was attached may have sent something already
+      this.#onControl(message);
+    });
+    if (more || this.#control.stopping) return 0;
     if (behind) return BEHIND_MS;
-    this.#checkWhenIdle(now);
+    this.#checkWhenQuiet(now);
     return Math.min(Math.max(this.#scheduler.nextDeadlineMs(now), MIN_PARK_MS), MAX_PARK_MS);
   }
 
@@ -179,9 +183,10 @@ class SchedulerLoop {
     counters[SCHEDULER_COUNTER.heartbeatMs] = now;
   }
 
-  #checkWhenIdle(now: number): void {
-    if (this.#scheduler.hasWork() || now - this.#checkedMs < INTEGRITY_EVERY_MS) return;
-    this.#checkedMs = now;
+  #checkWhenQuiet(now: number): void {
+    if (this.#handled > 0 || this.#scheduler.hasWork()) this.#busyMs = now;
+    if (this.#busyMs === null || now - this.#busyMs < QUIET_MS) return;
+    this.#busyMs = null;
     this.#scheduler.checkIntegrity();
   }
 

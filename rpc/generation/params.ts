@@ -76,10 +76,19 @@ export function streams(body: GenerationBody): boolean {
 
 /** Low and high word of a 64-bit seed, two's complement; random when none is given. */
 function seedWords(seed: number | null): readonly [number, number] {
-  if (seed === null) {
-    const words = crypto.getRandomValues(new Uint32Array(2));
-    return [words[0] ?? 0, words[1] ?? 0];
-  }
+  if (seed === null) return [randomWord(), randomWord()];
   const bits = BigInt.asUintN(64, BigInt(seed));
   return [Number(bits & 0xffff_ffffn), Number(bits >> 32n)];
+}
+
+/** Random words drawn at a time: one call of the system's source costs as much for a thousand. */
+const drawn = new Uint32Array(1024);
+let left = 0;
+
+function randomWord(): number {
+  if (left === 0) {
+    crypto.getRandomValues(drawn);
+    left = drawn.length;
+  }
+  return drawn[--left] ?? 0;
 }

@@ -26,15 +26,16 @@ export class RecordingSession implements Session {
   readonly options: { readonly encoding: Encoding; readonly admin: boolean };
   readonly events: string[] = [];
   pending = 0;
-  readonly #onReceive: (session: RecordingSession, data: string | Uint8Array) => void;
+  readonly #onReceive: (session: RecordingSession, data: Uint8Array) => void;
 
   constructor(wire: Wire, options: { encoding: Encoding; admin: boolean }, onReceive: RecordingSession['receive'] | undefined) {
     this.wire = wire;
     this.options = options;
-    this.#onReceive = onReceive ? (_, data) => onReceive.call(this, data) : (_, data) => wire.send(data);
+    const echo = (_: unknown, data: Uint8Array) => wire.send(options.encoding === 'json' ? Buffer.from(data).toString() : data);
+    this.#onReceive = onReceive ? (_, data) => onReceive.call(this, data) : echo;
   }
-  receive(data: string | Uint8Array): void {
-    this.#note(typeof data === 'string' ? 'text' : 'bytes');
+  receive(data: Uint8Array): void {
+    this.#note(this.options.encoding === 'json' ? 'text' : 'bytes');
     this.#onReceive(this, data);
   }
   writable(): void {
