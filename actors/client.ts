@@ -258,10 +258,13 @@ export class Client implements EngineClient {
     if (live.unsent === null) return;
     const index = this.#pick(live.unsent.id);
     if (index === null) return; // waits for attachTokenizer
-    this.#tokenizers.get(index)?.post(live.unsent);
+    const message = live.unsent;
     live.tokenizer = index;
     live.unsent = null;
     this.#countEncoding(index, 1);
+    const link = this.#tokenizers.get(index);
+    link?.post(message);
+    link?.flush(); // now: what the caller still has to do in this turn takes as long as the way there
   }
 
   /** One of those with the least to do, by hash of the id: a prompt that takes long to encode holds up nobody while another is free. */

@@ -3,7 +3,8 @@
  * own thread; one per engine group and epoch.
  *
  * One turn: mailboxes first (so aborts and stopped sequences take effect before the results that would feed them), then results, then
- * plans while fewer than two steps are in flight, and only then the tokens go out, since the executors never wait for text. What the
+ * plans while fewer than two steps are in flight, and only then the tokens go out, since the executors never wait for text; but the first
+ * token of an answer goes before plans for executors that have a step to run. What the
  * supervisor says comes last: it is rare, and to look for it costs as much as all of the others.
  * When a tokenizer is far behind, no further step is planned, which is the back-pressure of the whole token path.
  */
@@ -100,6 +101,7 @@ class SchedulerLoop {
     for (const [owner, link] of this.#tokenizers) more = link.drain((message) => this.#onTokenizer(owner, message)) || more;
     this.#spans.end(SPAN.drain, began, NO_STEP, this.#handled);
     this.#applyResults(now);
+    if (this.#scheduler.hasFirstTokens && this.#scheduler.stepsInFlight > 0) this.#sendOutputs();
     const behind = this.#publishPlans(now);
     this.#sendOutputs();
     this.#publishCounters(now);

@@ -34,6 +34,8 @@ export class Events {
   private tokens = new Map<number, TokensDraft>();
   private refused: { owner: number; message: Refused }[] = [];
   private notices: Notice[] = [];
+  /** A request got its first token since the last `take`. */
+  hasFirst = false;
 
   /** Adds a token that was sampled for `sequence`, whose sum of logprobs includes it. `detail` is null unless the client asked. */
   token(sequence: Sequence, token: number, finish: number, detail: TokenLogprob | null): void {
@@ -54,6 +56,7 @@ export class Events {
     const draft = this.draft(owner);
     draft.started ??= [];
     draft.started.push(started);
+    this.hasFirst = true;
   }
 
   promptLogprob(owner: number, id: RequestId, entry: PromptLogprob): void {
@@ -84,6 +87,7 @@ export class Events {
     this.tokens = new Map();
     this.refused = [];
     this.notices = [];
+    this.hasFirst = false;
     return outputs;
   }
 

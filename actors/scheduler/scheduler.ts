@@ -153,6 +153,11 @@ export class Scheduler {
     return Math.max(0, Math.min(timeout, admission > nowMs ? admission : Number.POSITIVE_INFINITY) - nowMs);
   }
 
+  /** Somebody waits for what there is to send: the first token of an answer is among it. */
+  get hasFirstTokens(): boolean {
+    return this.events.hasFirst;
+  }
+
   /** Everything to send since the last call. */
   takeOutputs(): Outputs {
     return this.events.take();

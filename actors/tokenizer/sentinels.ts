@@ -54,12 +54,14 @@ export class SentinelGuard {
     const keys = this.#keys;
     if (keys === null) return INACTIVE;
     const found = new Set<string>();
-    const taken = new Set<string>(template.match(PRIVATE_USE) ?? []);
     visitStrings(values, 0, (text) => {
       for (const key of text.match(keys) ?? []) found.add(key);
-      for (const unit of text.match(PRIVATE_USE) ?? []) taken.add(unit);
     });
     if (found.size === 0) return INACTIVE;
+    const taken = new Set<string>(template.match(PRIVATE_USE) ?? []);
+    visitStrings(values, 0, (text) => {
+      for (const unit of text.match(PRIVATE_USE) ?? []) taken.add(unit);
+    });
     const to = new Map<string, string>();
     const back = new Map<string, string>();
     let code = 0xe000;
