@@ -3,20 +3,21 @@
  * A call is in the table from before its handler runs until its response exists, so a cancel can never miss it in between.
  */
 import type { Failure } from '../actors/messages/errors.js';
+import { Cancellation } from './cancellation.js';
 import { type Id, idKey } from './message.js';
 
 /** A call between its arrival and its response. */
 export interface OpenCall {
-  readonly signal: AbortSignal;
+  readonly cancellation: Cancellation;
   /** Must be called exactly once, when the response exists. */
   close(): void;
 }
 
 export class CallTable {
   readonly #limit: number;
-  readonly #byId = new Map<string, AbortController>();
+  readonly #byId = new Map<string, Cancellation>();
   /** Calls without a usable id (null, notifications): bounded and cancelled on close like the others. */
-  readonly #anonymous = new Set<AbortController>();
+  readonly #anonymous = new Set<Cancellation>();
 
   constructor(limit: number) {
     this.#limit = limit;
@@ -35,13 +36,13 @@ export class CallTable {
     if (this.size >= this.#limit) {
       return { kind: 'rate_limited', message: `More than ${this.#limit} requests of this connection are not answered yet` };
     }
-    const controller = new AbortController();
-    if (key === null) this.#anonymous.add(controller);
-    else this.#byId.set(key, controller);
+    const cancellation = new Cancellation();
+    if (key === null) this.#anonymous.add(cancellation);
+    else this.#byId.set(key, cancellation);
     return {
-      signal: controller.signal,
+      cancellation,
       close: () => {
-        if (key === null) this.#anonymous.delete(controller);
+        if (key === null) this.#anonymous.delete(cancellation);
         else this.#byId.delete(key);
       },
     };
@@ -49,10 +50,10 @@ export class CallTable {
 
   /** Unknown and answered ids are ignored. */
   cancel(id: string | number): void {
-    this.#byId.get(idKey(id))?.abort();
+    this.#byId.get(idKey(id))?.cancel();
   }
 
   cancelAll(): void {
-    for (const controller of [...this.#byId.values(), ...this.#anonymous]) controller.abort();
+    for (const cancellation of [...this.#byId.values(), ...this.#anonymous]) cancellation.cancel();
   }
 }

@@ -7,6 +7,7 @@ import type { Log } from '../actors/runtime/log.js';
 import type { ModelFolder } from '../config/model-folder.js';
 import type { Config } from '../config/schema.js';
 import type { CallTable } from './calls.js';
+import type { Cancellation } from './cancellation.js';
 import type { Id } from './message.js';
 import type { Profiler } from './schemas/profile.js';
 import type { Session } from './session.js';
@@ -46,7 +47,7 @@ export interface CallContext {
   /** No new work is taken. */
   readonly draining: boolean;
   /** Fires when the caller cancels or goes away. */
-  readonly signal: AbortSignal;
+  readonly cancellation: Cancellation;
   /** Calls of all clients; handlers add theirs while it runs. */
   readonly live: Map<RequestId, LiveRequest>;
 }

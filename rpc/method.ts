@@ -26,7 +26,7 @@ interface MethodFacts {
   readonly work?: true;
   /** Needs admin scope. */
   readonly admin?: true;
-  /** The handler watches `signal` itself and ends soon after it fires; others are left behind at once. */
+  /** The handler watches `cancellation` itself and ends soon after it fires; others are left behind at once. */
   readonly ownsCancel?: true;
 }
 

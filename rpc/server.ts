@@ -9,6 +9,7 @@ import { type JSONRPCRequest, type JSONRPCResponse, JSONRPCServer } from 'json-r
 import { errorTable, type Failure, InferdError } from '../actors/messages/errors.js';
 import type { RequestId } from '../actors/messages/ids.js';
 import { CallTable } from './calls.js';
+import { Cancellation } from './cancellation.js';
 import type { CallContext, LiveRequest, RpcDeps } from './context.js';
 import { decodeMessage } from './decode.js';
 import { errorResponse, type Id, type Member, type Message, maxBatchMembers, type Response } from './message.js';
@@ -33,7 +34,7 @@ export interface PostOptions {
   readonly signal?: AbortSignal;
 }
 
-const never = new AbortController().signal;
+const never = new Cancellation();
 
 export class RpcServer {
   readonly deps: RpcDeps;
@@ -86,13 +87,16 @@ export class RpcServer {
   /** One method by an HTTP route of its own: its result, or an error in OpenAI's shape with the status of the table. Never rejects. */
   async handleCall(name: MethodName, options: PostOptions = {}): Promise<{ status: number; body: string }> {
     const calls = new CallTable(1);
+    const cancellation = new Cancellation();
+    options.signal?.addEventListener('abort', () => cancellation.cancel(), { once: true });
+    if (options.signal?.aborted) cancellation.cancel();
     const caller = { calls, session: null, admin: options.admin ?? this.deps.config.auth.mode === 'none' };
     try {
       const method = this.#methods.get(name);
       if (method === undefined) throw new InferdError('method_not_found');
       return {
         status: 200,
-        body: JSON.stringify(await this.#run(method, {}, this.#context(undefined, options.signal ?? never, caller, false))),
+        body: JSON.stringify(await this.#run(method, {}, this.#context(undefined, cancellation, caller, false))),
       };
     } catch (error) {
       if (!(error instanceof InferdError)) this.#logUnexpected(name, error);
@@ -121,7 +125,7 @@ export class RpcServer {
     const call = caller.calls.open(member.id);
     if ('kind' in call) return errorResponse(member.id, call);
     try {
-      return await this.#receive(member, this.#context(member.id, call.signal, caller, inBatch));
+      return await this.#receive(member, this.#context(member.id, call.cancellation, caller, inBatch));
     } finally {
       call.close();
     }
@@ -133,17 +137,17 @@ export class RpcServer {
     return (await this.#rpc.receive(request, ctx)) as Response | null; // proof: built by the package or by the two hooks above
   }
 
-  #context(id: Id | undefined, signal: AbortSignal, caller: Caller, inBatch: boolean): CallContext {
+  #context(id: Id | undefined, cancellation: Cancellation, caller: Caller, inBatch: boolean): CallContext {
     const { calls, session, admin } = caller;
     const draining = this.#draining || session?.draining === true;
-    return { ...(id === undefined ? {} : { id }), session, calls, admin, inBatch, draining, signal, live: this.#live };
+    return { ...(id === undefined ? {} : { id }), session, calls, admin, inBatch, draining, cancellation, live: this.#live };
   }
 
   #run(method: Method, params: unknown, ctx: CallContext): unknown {
     if (method.admin && !ctx.admin) throw new InferdError('unauthorized', 'This method needs admin scope');
     if (method.work && ctx.draining) throw new InferdError('shutting_down');
     const answer = method.invoke(params, ctx);
-    return method.ownsCancel || !(answer instanceof Promise) ? answer : leaveOnAbort(answer, ctx.signal);
+    return method.ownsCancel || !(answer instanceof Promise) ? answer : leaveOnCancel(answer, ctx.cancellation);
   }
 
   /** The table's failures are answers; anything else is a bug. The message of an exception may quote the params, so it is left out. */
@@ -167,12 +171,12 @@ export function createRpcServer(deps: RpcDeps, extra: readonly Method[] = []): R
   return new RpcServer(deps, extra);
 }
 
-/** The answer, or a refusal as soon as `signal` fires; the answer is then left to finish by itself. */
-function leaveOnAbort(answer: Promise<unknown>, signal: AbortSignal): Promise<unknown> {
+/** The answer, or a refusal as soon as it is cancelled; the answer is then left to finish by itself. */
+function leaveOnCancel(answer: Promise<unknown>, cancellation: Cancellation): Promise<unknown> {
   return new Promise((resolve, reject) => {
     const leave = (): void => reject(new InferdError('cancelled'));
-    if (signal.aborted) leave();
-    signal.addEventListener('abort', leave, { once: true });
-    answer.then(resolve, reject).finally(() => signal.removeEventListener('abort', leave));
+    if (cancellation.cancelled) leave();
+    cancellation.listen(leave);
+    answer.then(resolve, reject).finally(() => cancellation.unlisten(leave));
   });
 }

@@ -89,11 +89,11 @@ export class GenerationCall {
       this.#resolve = resolve;
       this.#reject = reject;
       this.#openStream();
-      if (this.#ctx.signal.aborted) {
+      if (this.#ctx.cancellation.cancelled) {
         this.#onAbort();
         return;
       }
-      this.#ctx.signal.addEventListener('abort', this.#onAbort);
+      this.#ctx.cancellation.listen(this.#onAbort);
       for (const prompt of this.prompts) if (!this.#settled) this.#submit(prompt);
     });
   }
@@ -202,7 +202,7 @@ export class GenerationCall {
     if (this.#settled) return;
     this.#settled = true;
     answer();
-    this.#ctx.signal.removeEventListener('abort', this.#onAbort);
+    this.#ctx.cancellation.unlisten(this.#onAbort);
     if (this.#plan.stream !== null && this.#stream !== null) this.#ctx.session?.closeStream(this.#plan.stream.token);
     for (const handle of this.#handles) this.#ctx.live.delete(handle.id);
   }

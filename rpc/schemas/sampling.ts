@@ -19,15 +19,29 @@ export function samplingFields(): { [K in SamplingParamName]: Field } {
   return Object.fromEntries(names.map((name) => [name, field(name)])) as { [K in SamplingParamName]: Field }; // proof: names has every key
 }
 
-/** Resolves each parameter: the request, else the model's recommendation (brought into range), else the table's default. */
-export function samplingValues(
-  request: { readonly [K in SamplingParamName]?: number | null | undefined },
-  model: { readonly [K in SamplingParamName]?: number },
-): { readonly [K in SamplingParamName]: number } {
+type Values = { readonly [K in SamplingParamName]: number };
+type Recommended = { readonly [K in SamplingParamName]?: number };
+
+/** What a request that says nothing gets: the model's recommendation (brought into range), else the table's default. By model. */
+const unsaid = new WeakMap<Recommended, Values>();
+
+function unsaidValues(model: Recommended): Values {
   const value = (name: SamplingParamName): number => {
     const d: SamplingDescriptor = samplingParams[name];
     const recommended = model[name];
-    return request[name] ?? (recommended === undefined ? d.default : Math.min(Math.max(recommended, d.min), d.max));
+    return recommended === undefined ? d.default : Math.min(Math.max(recommended, d.min), d.max);
   };
-  return Object.fromEntries(names.map((name) => [name, value(name)])) as { [K in SamplingParamName]: number }; // proof: as above
+  return Object.fromEntries(names.map((name) => [name, value(name)])) as Values; // proof: names has every key
+}
+
+/** Resolves each parameter: the request, else what a request gets that says nothing. `model` is the same object for each request. */
+export function samplingValues(request: { readonly [K in SamplingParamName]?: number | null | undefined }, model: Recommended): Values {
+  let base = unsaid.get(model);
+  if (base === undefined) {
+    base = unsaidValues(model);
+    unsaid.set(model, base);
+  }
+  const values: { -readonly [K in SamplingParamName]: number } = { ...base };
+  for (const name of names) values[name] = request[name] ?? values[name];
+  return values;
 }
