@@ -41,11 +41,6 @@ GemmArgs plain_part(const GemmArgs& p) {
 // Steps of up to this many rows are bound by memory and by what stands between two products.
 constexpr int32_t kPacedRows = 512;
 
-// In a step our kernels begin while the one ahead ends, which the tuner's stand-in for that one
-// shows in part: with cuBLASLt's split-K for the o projection, level with ours here, a step of
-// 16x1024 took 5.49 ms, with the streaming GEMM 5.20 to 5.30. So theirs must lead by this.
-constexpr float kLibraryLead = 1.05f;
-
 // A fill ahead of an algorithm's kernel costs next to nothing in a stream, where steps are
 // measured, but in a graph it keeps the kernels around it from meeting: a step of 16x1024 of
 // Llama-3-8B on an H200 took 5.41 to 5.50 ms with 32 of them, 5.20 to 5.26 with an algorithm
@@ -100,8 +95,8 @@ struct Way {
   const GemmKernel* kernel = nullptr;  // ours; null: cuBLASLt's `algorithm`
   GemmVariant variant{};
   cublasLtMatmulAlgo_t algorithm = {};
-  float lead = 1, fill_us = 0;
-  float us = 0;  // times lead, with fill_us
+  float fill_us = 0;
+  float us = 0;  // with fill_us
 };
 
 // How many fills `call` enqueues; 0 where the stream cannot be recorded.
@@ -284,7 +279,7 @@ const char* GemmLt::tune(const GemmArgs& args, std::span<const void* const> weig
     float ms = -1;
     if (cudaEventSynchronize(timer.end) != cudaSuccess) return -1.f;
     cudaEventElapsedTime(&ms, timer.begin, timer.end);
-    return ms * 1000 / static_cast<float>(repeat) * way.lead + way.fill_us;
+    return ms * 1000 / static_cast<float>(repeat) + way.fill_us;
   };
 
   // A look at all, then the best in turns, since a card slows down while it is measured.
@@ -293,7 +288,6 @@ const char* GemmLt::tune(const GemmArgs& args, std::span<const void* const> weig
     if (way.us < 0) continue;
     if (paced && way.kernel == nullptr) {
       const auto once = [&] { return call(way, weights[0]); };
-      way.lead = kLibraryLead;
       way.fill_us = kFillUs * static_cast<float>(fills_of(once, launch.stream));
     }
     way.us = measure(way, 2);
@@ -320,7 +314,7 @@ const char* GemmLt::tune(const GemmArgs& args, std::span<const void* const> weig
   impl_->entries[key_of(args)] = {
       .choice = {.kernel = best.kernel == nullptr ? nullptr : best.kernel->name,
                  .variant = best.variant,
-                 .us = (best.us - best.fill_us) / best.lead,
+                 .us = best.us - best.fill_us,
                  .first_us = first_us,
                  .candidates = candidates},
       .kernel = best.kernel,
