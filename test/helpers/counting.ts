@@ -92,9 +92,13 @@ const pollMs = 5;
 
 const statsOf = async (at: TestDaemon): Promise<SchedulerStats> => (await at.stats()) as unknown as SchedulerStats;
 
-async function answer(client: Client, prompt: string): Promise<string> {
-  const body = { messages: [{ role: 'user' as const, content: prompt }], temperature: 0, max_tokens: 200, stream: false as const };
-  return (await client.chat.completions.create(body)).choices[0]?.message.content ?? '';
+/** The prompt as the model reads it: requests that bring ids come faster than short answers end, so that many run together. */
+const tokensOf = async (client: Client, content: string): Promise<readonly number[]> =>
+  (await client.call('tokenize', { messages: [{ role: 'user', content }] })).ids;
+
+async function answer(client: Client, prompt: readonly number[]): Promise<string> {
+  const body = { prompt: [...prompt], temperature: 0, max_tokens: 200, stream: false as const };
+  return (await client.completions.create(body)).choices[0]?.text ?? '';
 }
 
 /**
@@ -109,6 +113,8 @@ export async function countInParallel(
   const at = await startTestDaemon([`scheduler.max_num_sequences=${requests}`, ...setting.sets, ...more]);
   try {
     const clients = await Promise.all(Array.from({ length: connections }, () => connect({ url: at.ws })));
+    const clientOf = (i: number): Client => clients[i % connections] as Client; // one for every remainder
+    const prompts = await Promise.all(ranges(requests).map(({ prompt }, i) => tokensOf(clientOf(i), prompt)));
     let together = 0;
     let swapped = 0;
     const look = async (): Promise<void> => {
@@ -122,7 +128,7 @@ export async function countInParallel(
       for (let round = 0; round < setting.rounds; round++) {
         await Promise.all(
           ranges(requests).map(async ({ prompt, want }, i) => {
-            const got = await answer(clients[i % connections] as Client, prompt); // one for every remainder
+            const got = await answer(clientOf(i), prompts[i] ?? []);
             if (got !== want) wrong.push(`${prompt} -> ${got}`);
           }),
         );
