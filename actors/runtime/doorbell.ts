@@ -1,6 +1,7 @@
 /**
- * The one word a parked thread sleeps on, or that wakes an event loop. Whoever leaves something for the thread (a message, a plan, a stop request) rings after
- * leaving it; the thread reads the word before it looks around and sleeps only while the word is unchanged, so no ring is lost.
+ * The one word a parked thread sleeps on, or that wakes an event loop. Whoever leaves something for the thread (a message, a plan, a stop
+ * request) rings after leaving it; the thread reads the word before it looks around and sleeps only while the word is unchanged, so no
+ * ring is lost.
  * The idea of counters plus a parked worker is piscina's.
  */
 

@@ -4,8 +4,8 @@
  *
  * One turn: mailboxes first (so aborts and stopped sequences take effect before the results that would feed them), then results, then
  * plans while fewer than two steps are in flight, and only then the tokens go out, since the executors never wait for text; but the first
- * token of an answer goes before plans for executors that have a step to run. What the
- * supervisor says comes last: it is rare, and to look for it costs as much as all of the others.
+ * token of an answer goes before plans for executors that have a step to run. What the supervisor says comes last: it is rare, and to look
+ * for it costs as much as all of the others.
  * When a tokenizer is far behind, no further step is planned, which is the back-pressure of the whole token path.
  */
 import type { CallReply, SchedulerCall } from '../messages/calls.js';

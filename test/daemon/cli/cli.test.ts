@@ -172,6 +172,9 @@ test('another model in the demo profile is warned of, with what the profile sets
   assert.match(stderr, /warning: --set inference\.model_name: \/models\/llama runs in the profile of the demo model/);
   assert.match(stderr, /which also sets inference\.device, cache\.cache_dtype, cache\.num_gpu_blocks_override/);
   assert.equal((await inferd(['config', 'show'])).stderr, '');
+  const ofProfile = ['inference.device=auto', 'cache.cache_dtype=auto', 'cache.num_gpu_blocks_override=512'];
+  const all = [...ofProfile, 'scheduler.max_num_batched_tokens=256', 'scheduler.max_num_sequences=8', 'inference.model_name=/models/llama'];
+  assert.equal((await inferd(['config', 'show', ...all.flatMap((set) => ['--set', set])])).stderr, '', 'nothing of the profile is left');
 });
 
 test('config init prints the documents made from the schema', async () => {
