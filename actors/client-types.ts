@@ -64,8 +64,11 @@ export interface StartProgress {
 }
 
 export interface EngineClient {
-  /** Never throws; refusals arrive through `sink.onEnd`, possibly before this returns. */
-  submit(prompt: PromptInput, params: GenerationParams, sink: RequestSink): RequestHandle;
+  /**
+   * Never throws; refusals arrive through `sink.onEnd`, possibly before this returns. Waiting requests of different `client`s take turns;
+   * those that name none are one client's.
+   */
+  submit(prompt: PromptInput, params: GenerationParams, sink: RequestSink, client?: object): RequestHandle;
   /** @throws InferdError with the kind of the failure, also when the deadline passes. */
   encode(prompt: PromptInput): Promise<Int32Array>;
   decode(ids: readonly number[], skipSpecialTokens: boolean): Promise<string>;

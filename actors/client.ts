@@ -33,6 +33,7 @@ import { type Counters, SCHEDULER_COUNTER } from './runtime/counters.js';
 import { unreachable } from './runtime/invariant.js';
 import { errorFields, type Log } from './runtime/log.js';
 import { EventLink } from './runtime/mailbox.js';
+import { Turns } from './turns.js';
 
 type TokenizerLink = EventLink<Encoded | Deltas | Failed | CallReply, Submit | Abort | TokenizerCall>;
 type SchedulerLink = EventLink<Notices | CallReply, Flow | SchedulerCall>;
@@ -40,6 +41,8 @@ type SchedulerLink = EventLink<Notices | CallReply, Flow | SchedulerCall>;
 interface Live {
   readonly arrivalMs: number;
   readonly sink: RequestSink;
+  readonly client: object;
+  readonly turn: number;
   /** Sequences without a finish yet. */
   readonly open: Set<number>;
   /** The message while no tokenizer is there to take it. */
@@ -60,6 +63,8 @@ export interface ClientOptions {
 }
 
 const RETRY_AFTER_MS = 1000;
+/** Whose a request is that names no client. */
+const ANYBODY = {};
 /** Batches a tokenizer may be behind before requests are refused. */
 const MAX_BEHIND = 8192;
 const ENCODE_DEADLINE_MS = 30_000;
@@ -78,6 +83,7 @@ export class Client implements EngineClient {
   /** Prompts that each tokenizer was handed and has not encoded yet, calls included. */
   readonly #encoding = new Map<number, number>();
   readonly #calls = new Calls();
+  readonly #turns = new Turns();
   #scheduler: SchedulerLink | null = null;
   #counters: Counters | null = null;
   #state: EngineState = 'starting';
@@ -91,7 +97,7 @@ export class Client implements EngineClient {
 
   // --- EngineClient ---
 
-  submit(prompt: PromptInput, params: GenerationParams, sink: RequestSink): RequestHandle {
+  submit(prompt: PromptInput, params: GenerationParams, sink: RequestSink, client: object = ANYBODY): RequestHandle {
     const id = this.#nextId++ as RequestId;
     const refusal = this.#refusal();
     if (refusal !== null) {
@@ -99,11 +105,14 @@ export class Client implements EngineClient {
       return { id, cancel() {}, setPaused() {} };
     }
     const arrivalMs = nowMs();
+    const turn = this.#turns.take(client);
     const live: Live = {
       arrivalMs,
       sink,
+      client,
+      turn,
       open: new Set(Array.from({ length: params.bestOf }, (_, index) => index)),
-      unsent: { k: 'submit', id, prompt, params, arrivalMs },
+      unsent: { k: 'submit', id, prompt, params, arrivalMs, turn },
       tokenizer: null,
       encoded: false,
       started: false,
@@ -117,7 +126,7 @@ export class Client implements EngineClient {
   }
 
   async encode(prompt: PromptInput): Promise<Int32Array> {
-    const value = await this.#askTokenizer((call) => ({ k: 'encode', call, prompt }));
+    const value = await this.#askTokenizer((call) => ({ k: 'encode', call, prompt, turn: this.#turns.served }));
     if (value instanceof Uint8Array) return int32Of(value);
     throw new InferdError('internal', 'The tokenizer answered with something else than token ids');
   }
@@ -310,6 +319,7 @@ export class Client implements EngineClient {
     if (live === undefined) return;
     this.#requests.delete(id);
     this.#endEncoding(live);
+    if (!live.started) this.#turns.giveBack(live.client, live.turn);
     this.#guarded(() => live.sink.onEnd(failure));
     if (this.#requests.size > 0) return;
     const idle = this.#idle;
@@ -394,6 +404,7 @@ export class Client implements EngineClient {
     const live = this.#requests.get(started.id);
     if (live === undefined || live.started) return;
     live.started = true;
+    this.#turns.began(live.turn);
     this.#guarded(() => live.sink.onStarted(started));
   }
 

@@ -136,7 +136,7 @@ export const schema = {
     max_model_len: int(maybe(null), [1, 2 ** 24], "Prompt plus answer, at most; the model's own limit when not set.", { unit: 'tokens' }),
     delay_factor: float(0, [0, 100], 'Wait this many times the last prompt step before the next prompts are admitted.'),
     enable_chunked_prefill: bool(true, 'Split long prompts over steps and mix them with decoding.'),
-    policy: oneOf(['fcfs', 'priority'], 'fcfs', 'Order of waiting requests.'),
+    policy: oneOf(['fcfs', 'priority'], 'fcfs', 'Order of waiting requests; among equals clients take turns.'),
     preemption_mode: oneOf(
       ['auto', 'recompute', 'swap'],
       'auto',

@@ -80,7 +80,7 @@ async function answerPost(deps: RouteDeps, request: IncomingMessage, response: S
   }
   const body = await wholeBody(deps, request, response);
   if (body === null) return;
-  const reply = await deps.rpc.handlePost(body, { admin: !peer.browser, signal: untilGone(response) });
+  const reply = await deps.rpc.handlePost(body, { admin: !peer.browser, signal: untilGone(response), client: request.socket });
   send(response, reply.status, 'application/json', reply.body);
 }
 

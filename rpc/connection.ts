@@ -26,7 +26,7 @@ export class RpcConnection {
     this.#out = new Outbox(wire, options.encoding);
     const maxRequests = server.deps.config.server.max_requests_per_connection;
     this.#session = new Session(this.#out, { admin: options.admin, maxRequests });
-    this.#caller = { calls: this.#session.calls, session: this.#session, admin: options.admin };
+    this.#caller = { calls: this.#session.calls, session: this.#session, client: this.#session, admin: options.admin };
   }
 
   /** One whole frame. */

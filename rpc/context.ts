@@ -40,6 +40,8 @@ export interface CallContext {
   readonly id?: Id;
   /** `null` over HTTP, where nothing can be sent but the response. */
   readonly session: Session | null;
+  /** Stands for the caller's connection: waiting requests of different ones take turns. */
+  readonly client: object;
   /** Unanswered calls of the same caller. */
   readonly calls: CallTable;
   readonly admin: boolean;

@@ -24,6 +24,8 @@ export type { RpcDeps } from './context.js';
 export interface Caller {
   readonly calls: CallTable;
   readonly session: Session | null;
+  /** Stands for the connection; compared only. */
+  readonly client: object;
   readonly admin: boolean;
 }
 
@@ -32,6 +34,8 @@ export interface PostOptions {
   readonly admin?: boolean;
   /** Fires when the HTTP client goes away. */
   readonly signal?: AbortSignal;
+  /** Stands for the HTTP connection; without it, each body is a client of its own. */
+  readonly client?: object;
 }
 
 const never = new Cancellation();
@@ -75,7 +79,10 @@ export class RpcServer {
     const cancel = (): void => calls.cancelAll();
     options.signal?.addEventListener('abort', cancel);
     try {
-      const answering = this.answer(message, { calls, session: null, admin: options.admin ?? config.auth.mode === 'none' });
+      const answering = this.answer(message, {
+        ...{ calls, session: null, client: options.client ?? calls },
+        admin: options.admin ?? config.auth.mode === 'none',
+      });
       if (options.signal?.aborted) calls.cancelAll();
       const reply = await answering;
       return reply === null ? { status: 204, body: null } : { status: 200, body: JSON.stringify(reply) };
@@ -90,7 +97,7 @@ export class RpcServer {
     const cancellation = new Cancellation();
     options.signal?.addEventListener('abort', () => cancellation.cancel(), { once: true });
     if (options.signal?.aborted) cancellation.cancel();
-    const caller = { calls, session: null, admin: options.admin ?? this.deps.config.auth.mode === 'none' };
+    const caller = { calls, session: null, client: calls, admin: options.admin ?? this.deps.config.auth.mode === 'none' };
     try {
       const method = this.#methods.get(name);
       if (method === undefined) throw new InferdError('method_not_found');
@@ -138,9 +145,9 @@ export class RpcServer {
   }
 
   #context(id: Id | undefined, cancellation: Cancellation, caller: Caller, inBatch: boolean): CallContext {
-    const { calls, session, admin } = caller;
+    const { calls, session, client, admin } = caller;
     const draining = this.#draining || session?.draining === true;
-    return { ...(id === undefined ? {} : { id }), session, calls, admin, inBatch, draining, cancellation, live: this.#live };
+    return { ...(id === undefined ? {} : { id }), session, client, calls, admin, inBatch, draining, cancellation, live: this.#live };
   }
 
   #run(method: Method, params: unknown, ctx: CallContext): unknown {

@@ -7,7 +7,7 @@ import type { PromptInput } from './requests.js';
 
 /** front -> tokenizer. */
 export type TokenizerCall =
-  | { readonly k: 'encode'; readonly call: number; readonly prompt: PromptInput }
+  | { readonly k: 'encode'; readonly call: number; readonly prompt: PromptInput; readonly turn: number }
   | { readonly k: 'decode'; readonly call: number; readonly ids: readonly number[]; readonly skipSpecialTokens: boolean };
 
 /** front -> scheduler. */

@@ -72,6 +72,8 @@ export interface Submit {
   readonly params: GenerationParams;
   /** Milliseconds since the epoch (fractional) when the front took the request. */
   readonly arrivalMs: number;
+  /** Its place among waiting requests, smaller first: see turns.ts. */
+  readonly turn: number;
 }
 
 /** front -> tokenizer -> scheduler. Unknown ids are ignored. */
@@ -104,8 +106,8 @@ export interface Admit {
   readonly ignoreEos: boolean;
   readonly bestOf: number;
   readonly priority: number;
-  /** The scheduler adds up logprobs for ranking (bestOf > n) and must ask for them. */
   readonly arrivalMs: number;
+  readonly turn: number;
 }
 
 export type FinishReason = 'stop' | 'length' | 'abort';

@@ -2,8 +2,8 @@
  * Who comes first: the policy as pure functions, and the waiting sequences in that order. Runs in the scheduler thread.
  *
  * Running sequences are ordered by age (rank, arrival, admission, index); the last one is the victim when blocks run out. Waiting
- * ones likewise, except that within a rank those that have run before go ahead of those that have not. A new policy is a new
- * `rankOf`.
+ * ones likewise, except that within a rank those that have run before go ahead of those that have not, and that among the latter
+ * clients take turns (actors/turns.ts). A new policy is a new `rankOf`.
  */
 import type { Sequence } from './request.js';
 
@@ -19,11 +19,11 @@ export function byAge(a: Sequence, b: Sequence): number {
   return p.rank - q.rank || p.arrivalMs - q.arrivalMs || p.ordinal - q.ordinal || a.index - b.index;
 }
 
-/** Order of admission: preempted and resumed sequences first within their rank, then by age. */
+/** Order of admission: preempted and resumed sequences first within their rank, by age; then the others, by turn and age. */
 export function byTurn(a: Sequence, b: Sequence): number {
   const p = a.request;
   const q = b.request;
-  return p.rank - q.rank || Number(q.started) - Number(p.started) || byAge(a, b);
+  return p.rank - q.rank || Number(q.started) - Number(p.started) || (p.started ? 0 : p.turn - q.turn) || byAge(a, b);
 }
 
 /** An array kept in an order; insertion and removal by binary search. */

@@ -33,6 +33,8 @@ export class Request {
   /** Smaller runs first; see queue.ts. */
   readonly rank: number;
   readonly arrivalMs: number;
+  /** Its client's turn (actors/turns.ts): orders those of one rank that have never run, before arrival. */
+  readonly turn: number;
   /** Counts admissions: settles ties of rank and arrival. */
   readonly ordinal: number;
   /** When it entered the queue; its queue timeout counts from here. */
@@ -80,6 +82,7 @@ export class Request {
     this.owner = context.owner;
     this.rank = rankOf(options.policy, message.priority);
     this.arrivalMs = message.arrivalMs;
+    this.turn = message.turn;
     this.ordinal = context.ordinal;
     this.enqueuedMs = context.nowMs;
     const prompt = wordsOf(message.promptIds);

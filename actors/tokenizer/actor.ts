@@ -105,7 +105,7 @@ class TokenizerActor implements TokenizerHandlers {
         this.#abort(message.ids);
         return;
       case 'encode':
-        void this.#replyEncoded(message.call, message.prompt);
+        void this.#replyEncoded(message.call, message.prompt, message.turn);
         return;
       case 'decode':
         this.#replyDecoded(message.call, message.ids, message.skipSpecialTokens);
@@ -133,15 +133,16 @@ class TokenizerActor implements TokenizerHandlers {
     }
   }
 
-  async #submit({ id, prompt, params, arrivalMs }: Submit): Promise<void> {
+  async #submit(message: Submit): Promise<void> {
+    const { id, prompt, params, turn } = message;
     const stops = new StopStrings(params.stop);
     const { table } = this.#vocabulary;
-    const request = new RequestState(id, arrivalMs, { params, stops, table, logprobTexts: this.#logprobTexts });
+    const request = new RequestState(message, { stops, table, logprobTexts: this.#logprobTexts });
     this.#requests.set(id, request);
     try {
       checkTokenIds(params, table.size);
       const promptIds = truncated(
-        await this.#encoder.encode(prompt, () => this.#requests.get(id) === request),
+        await this.#encoder.encode(prompt, turn, () => this.#requests.get(id) === request),
         params.truncatePromptTokens,
       );
       if (this.#requests.get(id) !== request) return; // aborted meanwhile
@@ -221,9 +222,9 @@ class TokenizerActor implements TokenizerHandlers {
     return [{ id, entries: fresh.map((e) => ({ ...this.#logprobTexts.describe(e), position: e.position })) }];
   }
 
-  async #replyEncoded(call: number, prompt: PromptInput): Promise<void> {
+  async #replyEncoded(call: number, prompt: PromptInput, turn: number): Promise<void> {
     try {
-      const ids = await this.#encoder.encode(prompt);
+      const ids = await this.#encoder.encode(prompt, turn);
       this.#out.toFront({ k: 'reply', call, ok: true, value: bytesOf(ids) });
     } catch (error) {
       this.#out.toFront({ k: 'reply', call, ok: false, failure: failureOf(error) });

@@ -96,6 +96,7 @@ export function admitMessage(
     bestOf: params.bestOf,
     priority: params.priority,
     arrivalMs: request.arrivalMs,
+    turn: request.turn,
   };
 }
 

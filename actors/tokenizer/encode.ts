@@ -15,6 +15,7 @@ import type { ChatMessage, PromptInput } from '../messages/requests.js';
 import type { Segment } from './added-tokens.js';
 import { ChatTemplate, type TemplateLimits, type Variables } from './chat-template.js';
 import { type ModelText, readModelText } from './model-text.js';
+import { RenderQueue } from './render-queue.js';
 import { mapStrings, SentinelGuard } from './sentinels.js';
 import { SlowRender } from './slow-render.js';
 import type { Vocabulary } from './vocab.js';
@@ -46,8 +47,7 @@ export class PromptEncoder {
   /** By name; a string says why a template cannot be used. */
   readonly #templates = new Map<string, ChatTemplate | string>();
   readonly #slowRender: SlowRender;
-  /** Resolves with the next turn of the event loop; null when no template was rendered in this one. */
-  #nextTurn: Promise<void> | null = null;
+  readonly #renderQueue = new RenderQueue();
   /** Settles when all long prompts so far are encoded. */
   #longDone: Promise<void> = Promise.resolve();
 
@@ -74,10 +74,11 @@ export class PromptEncoder {
   }
 
   /**
+   * @param turn its place among prompts that wait, smaller first.
    * @param wanted asked before long work begins: nobody may wait for it any more.
    * @throws InferdError invalid_params. The ids may be more than the model takes; the caller checks that.
    */
-  async encode(prompt: PromptInput, wanted: () => boolean = () => true): Promise<Int32Array> {
+  async encode(prompt: PromptInput, turn: number, wanted: () => boolean = () => true): Promise<Int32Array> {
     switch (prompt.kind) {
       case 'ids':
         return checkIds(prompt.ids, this.#vocabulary.table.size, 'prompt');
@@ -87,7 +88,7 @@ export class PromptEncoder {
         return Int32Array.from([...this.#vocabulary.prefix, ...ids, ...this.#vocabulary.suffix]);
       }
       case 'chat':
-        return Int32Array.from(await this.#encodeChat(prompt, wanted));
+        return Int32Array.from(await this.#encodeChat(prompt, turn, wanted));
       default:
         return prompt satisfies never;
     }
@@ -109,7 +110,7 @@ export class PromptEncoder {
     }
   }
 
-  async #encodeChat(prompt: ChatPrompt, wanted: () => boolean): Promise<number[]> {
+  async #encodeChat(prompt: ChatPrompt, turn: number, wanted: () => boolean): Promise<number[]> {
     const template = this.#templateFor(prompt.tools !== undefined);
     const messages = prompt.messages.map(preparedMessage);
     messages.forEach((message, i) => {
@@ -127,6 +128,8 @@ export class PromptEncoder {
       documents: null,
       add_generation_prompt: prompt.addGenerationPrompt,
     };
+    await this.#renderQueue.pass(turn);
+    if (!wanted()) throw new InferdError('cancelled');
     let rendered: string;
     try {
       rendered = await this.#render(template, variables, template.searched.map(sentinels.protect), wanted);
@@ -142,13 +145,6 @@ export class PromptEncoder {
   }
 
   async #render(template: ChatTemplate, variables: Variables, searched: readonly string[], wanted: () => boolean): Promise<string> {
-    while (this.#nextTurn !== null) await this.#nextTurn;
-    this.#nextTurn = new Promise((resolve) => {
-      setImmediate(() => {
-        this.#nextTurn = null;
-        resolve();
-      });
-    });
     const quick = template.tryRender(variables, searched, this.#slowRender.busy ? QUICK_MS_WHILE_SLOW : QUICK_MS);
     if (quick !== null) return quick;
     return this.#slowRender.render({ source: template.source, literals: template.searched, searched, variables }, wanted);

@@ -8,7 +8,15 @@
  * A delta carries all tokens since the last one, also those whose text is hidden or held back, so tokens add up exactly.
  */
 import type { RequestId } from '../messages/ids.js';
-import { type Delta, FINISH, type FinishReason, type GenerationParams, type LogprobText, type TokenLogprob } from '../messages/requests.js';
+import {
+  type Delta,
+  FINISH,
+  type FinishReason,
+  type GenerationParams,
+  type LogprobText,
+  type Submit,
+  type TokenLogprob,
+} from '../messages/requests.js';
 import type { TokenTable } from './byte-decoder.js';
 import { Detokenizer } from './detokenizer.js';
 import type { LogprobTexts } from './logprob-text.js';
@@ -123,6 +131,7 @@ export class RequestState {
   readonly id: RequestId;
   readonly params: GenerationParams;
   readonly arrivalMs: number;
+  readonly turn: number;
   readonly sequences: readonly SequenceState[];
   /** Set when the request is admitted; null while its prompt is being encoded. */
   admitted: { readonly promptIds: Int32Array; readonly maxTokens: number } | null = null;
@@ -133,11 +142,13 @@ export class RequestState {
   /** Prompt logprobs of positions below this one were sent. */
   promptPosition = 0;
 
-  constructor(id: RequestId, arrivalMs: number, context: SequenceContext) {
+  constructor({ id, params, arrivalMs, turn }: Submit, shared: Omit<SequenceContext, 'params'>) {
     this.id = id;
-    this.params = context.params;
+    this.params = params;
     this.arrivalMs = arrivalMs;
-    this.sequences = Array.from({ length: context.params.bestOf }, (_, index) => new SequenceState(index, context));
+    this.turn = turn;
+    const context: SequenceContext = { params, ...shared };
+    this.sequences = Array.from({ length: params.bestOf }, (_, index) => new SequenceState(index, context));
   }
 
   get over(): boolean {

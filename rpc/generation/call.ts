@@ -120,7 +120,7 @@ export class GenerationCall {
   #submit(prompt: PromptRun): void {
     const input = this.#plan.prompts[prompt.index];
     if (input === undefined) return;
-    const handle = this.#deps.engine.submit(input, this.#plan.params, this.#sink(prompt));
+    const handle = this.#deps.engine.submit(input, this.#plan.params, this.#sink(prompt), this.#ctx.client);
     if (this.#settled) {
       handle.cancel();
       return;

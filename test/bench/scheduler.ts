@@ -44,6 +44,7 @@ function measure(numSequences: number, numSteps: number): Record<string, unknown
         bestOf: 1,
         priority: 0,
         arrivalMs: id,
+        turn: 0,
       },
       id % 2,
       1000,

@@ -59,6 +59,20 @@ test('a request cancelled while it is queued', async () => {
   await socket.close();
 });
 
+test('one request of a client does not wait for all that another client has sent before', async () => {
+  const [many, one] = [await at.open(), await at.open()];
+  const short = { messages: [{ role: 'user', content: 'Count.' }], ignore_eos: true, max_tokens: 20, seed: 1 };
+  const ids = Array.from({ length: 80 }, () => many.send('chat.completions.create', short));
+  await many.reply(ids[0] ?? '');
+  assert.ok(await one.call('chat.completions.create', short));
+  const answered = new Set(many.log.map((m) => m.id));
+  assert.ok(ids.filter((id) => !answered.has(id)).length > 40, 'most of the others still wait');
+  for (const id of ids) assert.ok((await many.reply(id)).result, 'and are answered later');
+  await at.untilFreed();
+  await many.close();
+  await one.close();
+});
+
 test('a request cancelled in the middle of its prompt', async () => {
   const socket = await at.open();
   const id = socket.send('chat.completions.create', longPrompt);

@@ -398,6 +398,6 @@ test('a flood of requests on one connection: each is answered once, those over t
       await socket.call('ping');
       assert.equal(socket.log.filter((m) => m.id !== undefined && m.method === undefined).length, ids.length + 1);
     },
-    // First come, first served: the requests that got in are served before the bystander's next one.
+    // Its queue is passed by, clients take turns; but the engine's time is shared with as many requests as run at once.
     { costly: true },
   ));

@@ -47,6 +47,7 @@ export interface Ask {
   readonly bias?: readonly number[];
   readonly owner?: number;
   readonly arrivalMs?: number;
+  readonly turn?: number;
   readonly generated?: readonly (readonly number[])[];
   readonly finished?: readonly boolean[];
   readonly cumulative?: readonly number[];
@@ -140,6 +141,7 @@ export class Rig {
       bestOf: ask.bestOf ?? 1,
       priority: ask.priority ?? 0,
       arrivalMs: ask.arrivalMs ?? this.now,
+      turn: ask.turn ?? 0,
     };
     const entry: Entry = { ask, sequences: new Map(), started: [], promptPositions: [], refused: null, aborted: false };
     for (let index = 0; index < (ask.bestOf ?? 1); index++) {

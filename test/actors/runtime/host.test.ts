@@ -43,7 +43,7 @@ function openHost() {
   };
   const submit = (id: number): void => {
     const params = generation({ maxTokens: 500, ignoreEos: true });
-    front.post({ k: 'submit', id: id as RequestId, prompt: { kind: 'ids', ids: [1, 2, 3] }, params, arrivalMs: 0 });
+    front.post({ k: 'submit', id: id as RequestId, prompt: { kind: 'ids', ids: [1, 2, 3] }, params, arrivalMs: 0, turn: 0 });
   };
   const stop = async (): Promise<void> => {
     port1.postMessage({ k: 'stop' } satisfies ToActor);

@@ -7,15 +7,16 @@ import type { Sequence } from '../../../actors/scheduler/request.js';
 interface Key {
   readonly rank: number;
   readonly arrivalMs: number;
+  readonly turn: number;
   readonly ordinal: number;
   readonly index: number;
   readonly started: boolean;
 }
 
 /** The order looks at nothing else of a sequence. */
-const sequence = ({ rank, arrivalMs, ordinal, index, started }: Key): Sequence =>
-  ({ index, request: { rank, arrivalMs, ordinal, started } }) as unknown as Sequence;
-const base: Key = { rank: 0, arrivalMs: 10, ordinal: 1, index: 0, started: false };
+const sequence = ({ rank, arrivalMs, turn, ordinal, index, started }: Key): Sequence =>
+  ({ index, request: { rank, arrivalMs, turn, ordinal, started } }) as unknown as Sequence;
+const base: Key = { rank: 0, arrivalMs: 10, turn: 3, ordinal: 1, index: 0, started: false };
 
 test('priority counts only under its policy', () => {
   assert.deepEqual([rankOf('fcfs', 5), rankOf('priority', 5)], [0, 5]);
@@ -33,10 +34,18 @@ test('what has run before waits in front of what has not, within its rank', () =
   assert.deepEqual([...sequences].reverse().sort(byTurn), sequences);
 });
 
+test('what has never run waits by turn before age, and what has run by age alone', () => {
+  const started = { started: true };
+  const order = [{ ...started, turn: 9 }, { ...started, turn: 1, arrivalMs: 11 }, { turn: 2, arrivalMs: 99 }, {}, { arrivalMs: 11 }];
+  const sequences = order.map((key) => sequence({ ...base, ...key }));
+  assert.deepEqual([...sequences].reverse().sort(byTurn), sequences);
+});
+
 test('an ordered list stays sorted and finds exactly its items', () => {
   const keys = fc.record({
     rank: fc.integer({ min: 0, max: 2 }),
     arrivalMs: fc.integer({ min: 0, max: 3 }),
+    turn: fc.integer({ min: 0, max: 3 }),
     ordinal: fc.integer({ min: 0, max: 1000 }),
     index: fc.constant(0),
     started: fc.boolean(),

@@ -196,7 +196,7 @@ export class Harness {
   }
 
   submit(n: number, prompt: PromptInput, values: Partial<GenerationParams> = {}): void {
-    const message: Submit = { k: 'submit', id: id(n), prompt, params: params(values), arrivalMs: 1000 + n };
+    const message: Submit = { k: 'submit', id: id(n), prompt, params: params(values), arrivalMs: 1000 + n, turn: 0 };
     this.handlers.fromFront(message);
   }
 

@@ -61,7 +61,7 @@ test('a request that is aborted while it waits for slow templates costs nothing 
   const harness = await start();
   const first = harness.encodeFailure({ kind: 'chat', messages: chat(END, ''), addGenerationPrompt: false });
   const prompt = { kind: 'chat', messages: chat(END, ''), addGenerationPrompt: false } as const;
-  for (let n = 1; n <= 20; n++) harness.handlers.fromFront({ k: 'submit', id: id(n), prompt, params: params(), arrivalMs: 0 });
+  for (let n = 1; n <= 20; n++) harness.handlers.fromFront({ k: 'submit', id: id(n), prompt, params: params(), arrivalMs: 0, turn: 0 });
   assert.equal(harness.handlers.size(), 20);
   harness.handlers.fromFront({ k: 'abort', ids: Array.from({ length: 20 }, (_, n) => id(n + 1)) });
   await first;

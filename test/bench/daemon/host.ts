@@ -10,7 +10,7 @@
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 import { setEnvironmentData } from 'node:worker_threads';
-import type { EngineClient } from '../../../actors/client-types.js';
+import type { EngineClient, RequestSink } from '../../../actors/client-types.js';
 import { nowMs } from '../../../actors/runtime/clock.js';
 import { loadConfig } from '../../../config/load.js';
 import { resolveModelFolder } from '../../../config/model-folder.js';
@@ -46,14 +46,14 @@ let stamps: Stamp[] | null = null;
 /** The client with a stamp for each request, once stamps were asked for. */
 function stamping(client: EngineClient): EngineClient {
   return {
-    submit(prompt, params, sink) {
-      if (stamps === null) return client.submit(prompt, params, sink);
+    submit(prompt, params, sink, from) {
+      if (stamps === null) return client.submit(prompt, params, sink, from);
       // nowMs is the clock of queueMs; its distance to clockUs is the same for a while.
       const aheadUs = clockUs() - nowMs() * 1000;
       const arrivalUs = nowMs() * 1000 + aheadUs;
       const stamp: Stamp = { submitted: arrivalUs, encoded: 0, planned: 0, token: 0 };
       stamps.push(stamp);
-      return client.submit(prompt, params, {
+      const stamped: RequestSink = {
         ...sink,
         onEncoded(...args) {
           stamp.encoded = clockUs();
@@ -67,7 +67,8 @@ function stamping(client: EngineClient): EngineClient {
           if (stamp.token === 0) stamp.token = clockUs();
           sink.onDeltas(deltas);
         },
-      });
+      };
+      return client.submit(prompt, params, stamped, from);
     },
     encode: (prompt) => client.encode(prompt),
     decode: (ids, skip) => client.decode(ids, skip),
