@@ -35,15 +35,15 @@ export function readSizes(file: string): Sizes {
 export function workOf(info: NativeModelInfo, sizes: Sizes, shape: BatchShape, warmup: number) {
   const table = sizes.vocab * sizes.hidden;
   const layers = info.parameters - table * (sizes.tied ? 1 : 2);
-  const perPosition = 4 * sizes.layers * sizes.queries;
+  const perLayer = 4 * sizes.queries; // of attention, for one query and one key
   const context = shape.length + (warmup + shape.steps) / 2; // of the middle one of the steps kept
   const tokens = shape.batch * shape.length;
-  // Behind its attention the last layer works for the tokens that get logits, one a sequence.
+  // From its attention on, the last layer works for the tokens that get logits, one a sequence.
+  const pairs = shape.batch * shape.length * ((sizes.layers - 1) * ((shape.length + 1) / 2) + 1);
   const behind = layers / sizes.layers - sizes.hidden * (sizes.queries + 2 * sizes.keys);
   return {
-    prefillFlops:
-      2 * layers * tokens - 2 * behind * (tokens - shape.batch) + 2 * table * shape.batch + (perPosition * tokens * (shape.length + 1)) / 2,
-    decodeFlops: 2 * (layers + table) * shape.batch + perPosition * context * shape.batch,
+    prefillFlops: 2 * layers * tokens - 2 * behind * (tokens - shape.batch) + 2 * table * shape.batch + perLayer * pairs,
+    decodeFlops: 2 * (layers + table) * shape.batch + perLayer * sizes.layers * context * shape.batch,
     // The embedding table is looked up by rows; it is kept in 16 bits, or in 32 when the weights are.
     weightBytes: info.weightBytes - table * (info.dtype === 'f32' ? 4 : 2),
     cacheBytes: (shape.batch * context * info.blockBytes) / shape.blockSize,

@@ -5,7 +5,7 @@
 // rope_and_cache: KV rotary_dim factor norm_eps | CACHE inv_freq[rotary_dim / 2] q_norm?[head_dim]
 //   k_norm?[head_dim] -> qkv k v
 //
-// attention: KV scale window | CACHE -> out
+// attention: KV scale window num_picks? | CACHE picks?[num_picks] -> out
 //   KV = heads kv_heads head_dim block_size num_blocks max_blocks max_slots num_rows kv_dtype
 //   CACHE = qkv rows blocks k v
 //
@@ -133,6 +133,17 @@ Napi::Object run_attention(OpTestCall& c) {
   args.out = c.new_activations(t.batch.num_tokens, int64_t{args.heads} * args.kv.head_dim);
   args.scale = c.number("scale");
   args.window = c.size("window");
+  Picks picks;
+  if (c.has("picks")) {
+    picks = {.rows = c.ints("picks", c.size("num_picks")),
+             .host_rows = c.host_ints("picks", c.size("num_picks")),
+             .count = c.size("num_picks")};
+    for (int32_t i = 0; i < picks.count; ++i) {
+      if (picks.host_rows[i] < 0 || picks.host_rows[i] >= t.batch.num_tokens)
+        throw Error(ErrorCode::kUsage, "runOp: picks are out of range");
+    }
+    args.picks = &picks;
+  }
   c.output("out", args.out);
   return c.run([&] { c.backend().attention(args, kv.tables, t.batch); });
 }

@@ -26,6 +26,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/picks.h"
 #include "core/sampling_row.h"
 #include "core/step_plan.h"
 #include "core/swap_pool.h"
@@ -150,6 +151,7 @@ struct AttentionArgs {
   KvLayer kv;
   float scale = 0;
   int32_t window = 0;  // 0 = full causal, else keys with position > query position - window
+  const Picks* picks = nullptr;  // of `out` only these rows are wanted; null: all
 };
 
 struct SampleOutputs {  // device memory, [num_samples] and [num_samples, 20]

@@ -99,10 +99,11 @@ void CpuBackend::attention(const AttentionArgs& args, const SlotTables& t, const
       (group + task_heads - 1) / task_heads * kv.kv_heads;  // tasks of one run of tokens
   const int32_t task_tokens = std::max(1, kMaxQueries / task_heads);
   task_offsets_.resize(std::max(task_offsets_.size(), static_cast<size_t>(batch.num_rows) + 1));
+  const auto spans = spans_.of({batch.host_rows, static_cast<size_t>(batch.num_rows)}, args.picks);
   int64_t tasks = 0;
-  for (int32_t r = 0; r < batch.num_rows; ++r) {
-    task_offsets_[static_cast<size_t>(r)] = tasks;
-    tasks += int64_t{(batch.host_rows[r].count + task_tokens - 1) / task_tokens} * parts;
+  for (size_t r = 0; r < spans.size(); ++r) {
+    task_offsets_[r] = tasks;
+    tasks += int64_t{(spans[r].end - spans[r].begin + task_tokens - 1) / task_tokens} * parts;
   }
   const auto kernel = kernels_.attention[static_cast<size_t>(kv.dtype)];
   const int64_t bytes = dtype_bytes(kv.dtype);
@@ -111,8 +112,9 @@ void CpuBackend::attention(const AttentionArgs& args, const SlotTables& t, const
     const int64_t r =
         std::upper_bound(task_offsets_.begin(), ends, task) - task_offsets_.begin() - 1;
     const PlanRow& row = batch.host_rows[r];
+    const TokenSpan& span = spans[static_cast<size_t>(r)];
     const int64_t inside = task - task_offsets_[static_cast<size_t>(r)];
-    const auto first_token = static_cast<int32_t>(inside / parts) * task_tokens;
+    const auto first_token = span.begin + static_cast<int32_t>(inside / parts) * task_tokens;
     const auto part = static_cast<int32_t>(inside % parts);
     const int32_t kv_head = part % kv.kv_heads, first_head = part / kv.kv_heads * task_heads;
     const int64_t token = batch.row_offsets[r] + first_token;
@@ -122,7 +124,7 @@ void CpuBackend::attention(const AttentionArgs& args, const SlotTables& t, const
                              .q_stride = args.qkv.stride[0],
                              .out = args.out.as<float>() + token * args.out.stride[0] + column,
                              .out_stride = args.out.stride[0],
-                             .tokens = std::min(task_tokens, row.count - first_token),
+                             .tokens = std::min(task_tokens, span.end - first_token),
                              .heads = std::min(task_heads, group - first_head),
                              .first_position = row.start + first_token,
                              .k = static_cast<const char*>(kv.k) + head_offset,

@@ -4,8 +4,8 @@
 // attention; sample_ops.cpp: sampling and scoring.
 //
 // Start-up calls (allocate, weights) and steps come from the one thread that owns the engine. Ops
-// allocate nothing, except that rope_values_, task_offsets_ and sampler_scratch_ grow to their
-// high-water marks in the first steps.
+// allocate nothing, except that rope_values_, task_offsets_, spans_ and sampler_scratch_ grow to
+// their high-water marks in the first steps.
 #pragma once
 #include <map>
 #include <vector>
@@ -102,7 +102,8 @@ class CpuBackend final : public Backend {
   };
   RopeKey rope_key_;
   std::vector<float> rope_values_;
-  std::vector<int64_t> task_offsets_;            // attention tasks before each row
+  std::vector<int64_t> task_offsets_;  // attention tasks before each row
+  PickedSpans spans_;
   std::vector<SamplerScratch> sampler_scratch_;  // one a thread
   Buffer attention_scratch_;                     // AttentionScratch, one a thread
   Trace* trace_ = nullptr;                       // while recording; stream thread only

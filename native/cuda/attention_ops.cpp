@@ -78,18 +78,21 @@ void CudaBackend::rope_and_cache(const QkvArgs& args, const SlotTables& t, const
         "rope_and_cache");
 }
 
-// Rows of one token decode; the others are cut into tiles. A pure decode batch needs nothing from
-// the host, so it can be recorded.
-const CudaBackend::RowPlan& CudaBackend::plan_rows(const StepBatch& batch, int32_t tile_tokens) {
+// Rows of one token decode; the others are cut into tiles, of which those without a picked token
+// are left out. A pure decode batch needs nothing from the host, so it can be recorded.
+const CudaBackend::RowPlan& CudaBackend::plan_rows(const StepBatch& batch, int32_t tile_tokens,
+                                                   const Picks* picks) {
   RowPlan& plan = row_plan_;
-  if (plan.batch == batch.rows && plan.tile_tokens == tile_tokens) return plan;
-  plan = {.batch = batch.rows, .tile_tokens = tile_tokens};
+  if (plan.batch == batch.rows && plan.tile_tokens == tile_tokens && plan.picks == picks)
+    return plan;
+  plan = {.batch = batch.rows, .tile_tokens = tile_tokens, .picks = picks};
   if (batch.num_tokens == batch.num_rows) {
     plan.decode_rows = batch.num_rows;
     plan.decode_slots = token_slots(batch);
     plan.decode_positions = batch.positions;
     return plan;
   }
+  const auto spans = spans_.of({batch.host_rows, static_cast<size_t>(batch.num_rows)}, picks);
   prefill_rows_.clear();
   int32_t first = 0;
   for (int32_t r = 0; r < batch.num_rows; ++r) {
@@ -97,7 +100,12 @@ const CudaBackend::RowPlan& CudaBackend::plan_rows(const StepBatch& batch, int32
     if (row.count == 1) {
       ++plan.decode_rows;
     } else {
-      prefill_rows_.push_back({row.slot, first, row.count, row.start});
+      // Whole tiles, so that a token is computed among the same others as without picks.
+      const auto [begin, end] = spans[static_cast<size_t>(r)];
+      const int32_t skipped = begin / tile_tokens * tile_tokens;
+      const int32_t kept = std::min(row.count, (end + tile_tokens - 1) / tile_tokens * tile_tokens);
+      if (kept > skipped)
+        prefill_rows_.push_back({row.slot, first + skipped, kept - skipped, row.start + skipped});
     }
     first += row.count;
   }
@@ -166,7 +174,7 @@ CudaBackend::DecodePlan& CudaBackend::plan_decode(const StepBatch& batch, int32_
 void CudaBackend::attention(const AttentionArgs& args, const SlotTables& t,
                             const StepBatch& batch) {
   const PagedKv kv = paged(args.kv, t);
-  plan_rows(batch, prefill_tile_tokens(args.heads, kv.kv_heads));
+  plan_rows(batch, prefill_tile_tokens(args.heads, kv.kv_heads), args.picks);
   if (row_plan_.num_tiles > 0) prefill_rows(args, kv, batch);
   if (row_plan_.decode_rows > 0) decode_rows(args, kv, batch);
   settled_ = true;

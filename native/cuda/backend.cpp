@@ -237,7 +237,8 @@ int64_t CudaBackend::reserve_steps(const StepShape& s) {
     plan.shares.get(static_cast<size_t>(blocks) * 4 * sizeof(DecodeShare), stream_.get());
   tile_counters_.get(2 * sizeof(int32_t), stream_.get());
   sampler_scratch(s.vocab_size, s.max_logit_rows);
-  for (StepSlot& slot : slots_) slot.staging.reserve(kPlanBytes + static_cast<size_t>(lists));
+  // The lists of a step are made for all tokens, and for the picked ones.
+  for (StepSlot& slot : slots_) slot.staging.reserve(kPlanBytes + 2 * static_cast<size_t>(lists));
   tune_products(s);
   check(cudaStreamSynchronize(stream_.get()), "reserving step memory");
   refresh_free_bytes();

@@ -110,6 +110,7 @@ class CudaBackend final : public Backend {
   struct RowPlan {
     const void* batch = nullptr;  // StepBatch::rows that this was made for; null: to be made
     int32_t tile_tokens = 0;
+    const Picks* picks = nullptr;  // AttentionArgs::picks
     int32_t decode_rows = 0;
     const int32_t* decode_tokens = nullptr;  // null: row i is token i
     const int32_t* decode_slots = nullptr;
@@ -143,7 +144,7 @@ class CudaBackend final : public Backend {
   const void* bias_of(const PackedWeight& weight, const float* bias, DType result);
   const int32_t* token_slots(const StepBatch& batch);
   void forget_batch();
-  const RowPlan& plan_rows(const StepBatch& batch, int32_t tile_tokens);
+  const RowPlan& plan_rows(const StepBatch& batch, int32_t tile_tokens, const Picks* picks);
   DecodePlan& plan_decode(const StepBatch& batch, int32_t window, const PagedKv& kv);
   void decode_rows(const AttentionArgs& args, const PagedKv& kv, const StepBatch& batch);
   void prefill_rows(const AttentionArgs& args, const PagedKv& kv, const StepBatch& batch);
@@ -171,6 +172,7 @@ class CudaBackend final : public Backend {
 
   RowPlan row_plan_;
   std::vector<PrefillTile> prefill_rows_;
+  PickedSpans spans_;
   std::array<DecodePlan, kDecodePlans> decode_plans_;
   std::vector<int32_t> plan_index_;
   Scratch plan_words_, block_copies_, row_lists_, token_slots_, tickets_, partials_, sampler_,

@@ -257,9 +257,11 @@ StepRunner::States StepRunner::forward(const StepBatch& batch, const StagedStep&
   // those of a prompt.
   const bool in_order = step.plan.pure_decode;
   const bool by_pick = in_order || step.num_picks <= batch.num_tokens;
-  Picks picks;
-  if (by_pick && !in_order) picks = {.rows = buffers_.inputs.picks, .count = step.num_picks};
-  return {decoder_.forward(buffers_.decoder, kv_, slots_.tables(), batch, picks), by_pick};
+  const Picks picks = {
+      .rows = buffers_.inputs.picks, .host_rows = step.inputs.picks, .count = step.num_picks};
+  return {decoder_.forward(buffers_.decoder, kv_, slots_.tables(), batch,
+                           by_pick && !in_order ? &picks : nullptr),
+          by_pick};
 }
 
 Tensor StepRunner::logits(const States& states, int32_t first, int32_t count) const {

@@ -97,22 +97,23 @@ void Decoder::finish_loading() {
 }
 
 Tensor Decoder::forward(const DecoderBuffers& b, const std::vector<KvLayer>& kv,
-                        const SlotTables& slots, const StepBatch& batch, const Picks& picks) const {
+                        const SlotTables& slots, const StepBatch& batch, const Picks* picks) const {
   const int64_t tokens = batch.num_tokens;
   backend_.embed(head_rows(b.hidden, tokens), embedding_.tensor(), batch.ids);
   const size_t last = layers_.size() - 1;
   for (size_t i = 0; i < last; ++i) {
-    attention(*layers_[i], b, kv[i], config_.windows[i], slots, batch);
+    project(*layers_[i], b, kv[i], slots, batch);
+    attend(b, kv[i], config_.windows[i], slots, batch, nullptr);
     add_to_residual(layers_[i]->output, b, head_rows(b.attended, tokens));
     mlp(*layers_[i], b, tokens);
   }
   const Layer& layer = *layers_[last];
-  attention(layer, b, kv[last], config_.windows[last], slots, batch);
-  const bool all = picks.rows == nullptr;
-  const DecoderBuffers end = all ? b : picked(b, tokens, picks);
-  const int64_t rows = all ? tokens : picks.count;
+  project(layer, b, kv[last], slots, batch);
+  const int64_t rows = picks == nullptr ? tokens : picks->count;
+  if (rows == 0) return head_rows(b.normed, 0);
+  attend(b, kv[last], config_.windows[last], slots, batch, picks);
+  const DecoderBuffers end = picks == nullptr ? b : picked(b, tokens, *picks);
   const Tensor states = head_rows(end.normed, rows);
-  if (rows == 0) return states;
   add_to_residual(layer.output, end, head_rows(end.attended, rows));
   mlp(layer, end, rows);
   backend_.rms_norm(states, head_rows(end.hidden, rows), final_norm_.data(), config_.norm_eps);
@@ -126,7 +127,6 @@ DecoderBuffers Decoder::picked(const DecoderBuffers& b, int64_t tokens, const Pi
   std::swap(end.hidden, end.normed);
   const Tensor& attended = b.attended;
   end.attended = Tensor::matrix(b.qkv.data, attended.dtype, attended.rows(), attended.cols());
-  if (picks.count == 0) return end;
   const auto gather = [&](const Tensor& to, const Tensor& from) {
     backend_.gather_rows(head_rows(to, picks.count), head_rows(from, tokens), picks.rows,
                          picks.count);
@@ -156,11 +156,11 @@ void Decoder::add_to_residual(const Linear& linear, const DecoderBuffers& b,
   backend_.add(hidden, delta);
 }
 
-// hidden -> attended
-void Decoder::attention(const Layer& layer, const DecoderBuffers& b, const KvLayer& kv,
-                        int32_t window, const SlotTables& slots, const StepBatch& batch) const {
+// hidden -> qkv, and the keys and values in the cache
+void Decoder::project(const Layer& layer, const DecoderBuffers& b, const KvLayer& kv,
+                      const SlotTables& slots, const StepBatch& batch) const {
   const int64_t tokens = batch.num_tokens;
-  const Tensor qkv = head_rows(b.qkv, tokens), attended = head_rows(b.attended, tokens);
+  const Tensor qkv = head_rows(b.qkv, tokens);
   layer.qkv.apply(backend_, norm(layer.input_norm, b, tokens), qkv);
   backend_.rope_and_cache({.qkv = qkv,
                            .q_norm = layer.q_norm.data(),
@@ -170,13 +170,19 @@ void Decoder::attention(const Layer& layer, const DecoderBuffers& b, const KvLay
                            .kv = kv,
                            .rope = rope_},
                           slots, batch);
+}
+
+// qkv and cache -> attended
+void Decoder::attend(const DecoderBuffers& b, const KvLayer& kv, int32_t window,
+                     const SlotTables& slots, const StepBatch& batch, const Picks* picks) const {
   backend_.attention(
-      {.out = attended,
-       .qkv = qkv,
+      {.out = head_rows(b.attended, batch.num_tokens),
+       .qkv = head_rows(b.qkv, batch.num_tokens),
        .heads = config_.num_heads,
        .kv = kv,
        .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim))),
-       .window = window},
+       .window = window,
+       .picks = picks},
       slots, batch);
 }
 

@@ -34,12 +34,6 @@ struct DecoderBuffers {
                               int64_t max_tokens, int64_t max_logit_rows);
 };
 
-// The batch rows whose hidden states are asked for, `rows` [count] in device memory; null: all.
-struct Picks {
-  const int32_t* rows = nullptr;
-  int32_t count = 0;  // at most the tokens of the batch
-};
-
 class Decoder {
  public:
   // `dtype` is that of the weights on the device; `max_len` the longest sequence. Appends every
@@ -57,11 +51,12 @@ class Decoder {
   // where the backend can.
   void finish_loading();
 
-  // Hidden states after the final norm, [picks.count, hidden] or [num_tokens, hidden]: a view of
-  // `buffers`. Writes the keys and values of all tokens into `kv` ([num_layers]); of other rows
-  // nothing else of the last layer is computed.
+  // Hidden states after the final norm of the picked tokens, at most as many as there are, or of
+  // all when `picks` is null: [count, hidden], a view of `buffers`. Writes the keys and values of
+  // all tokens into `kv` ([num_layers]); of others nothing else of the last layer is computed but
+  // queries, and attention beside picked tokens.
   Tensor forward(const DecoderBuffers& buffers, const std::vector<KvLayer>& kv,
-                 const SlotTables& slots, const StepBatch& batch, const Picks& picks) const;
+                 const SlotTables& slots, const StepBatch& batch, const Picks* picks) const;
   // Logits of `count` <= max_logit_rows rows of `states`, which forward() gave: first, first + 1,
   // .. or rows[0], rows[1], .., which is device memory. The result is a view of buffers.logits.
   Tensor logits(const DecoderBuffers& buffers, const Tensor& states, int32_t first,
@@ -75,8 +70,10 @@ class Decoder {
     Linear qkv, output{LinearUse::kAdd}, gate_up{LinearUse::kGated}, down{LinearUse::kAdd};
   };
   void describe(Layer& layer, int32_t index);
-  void attention(const Layer& layer, const DecoderBuffers& b, const KvLayer& kv, int32_t window,
-                 const SlotTables& slots, const StepBatch& batch) const;
+  void project(const Layer& layer, const DecoderBuffers& b, const KvLayer& kv,
+               const SlotTables& slots, const StepBatch& batch) const;
+  void attend(const DecoderBuffers& b, const KvLayer& kv, int32_t window, const SlotTables& slots,
+              const StepBatch& batch, const Picks* picks) const;
   DecoderBuffers picked(const DecoderBuffers& b, int64_t tokens, const Picks& picks) const;
   void mlp(const Layer& layer, const DecoderBuffers& b, int64_t tokens) const;
   NormArgs norm(const DeviceVector& weight, const DecoderBuffers& b, int64_t tokens) const;

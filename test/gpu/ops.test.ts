@@ -294,6 +294,31 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
       }
     });
 
+    it('attention of picked tokens alone gives them the bits that they have among all, and leaves rows without picks alone', () => {
+      const random = randomSource(17);
+      for (const headDim of [64, 128]) {
+        const shape: PagedShape = { heads: 8, kvHeads: 2, headDim, blockSize: 16, kvDtype: type, lengths: [700, 90, 40] };
+        const cache = new PagedCache(shape, random);
+        const rows: StepRow[] = [
+          { slot: 0, start: 200, count: 500 },
+          { slot: 2, start: 39, count: 1 },
+          { slot: 1, start: 0, count: 90 },
+        ];
+        const qkv = rounded(random, tokensOf(rows) * rowWidth(shape));
+        const attrs = { ...cache.attrs(rows), scale: 1 / Math.sqrt(headDim), window: 0 };
+        const all = floats(runOp(setup, 'attention', attrs, cache.inputs(rows, qkv)), 'out');
+        const width = shape.heads * headDim;
+        const row = (out: Float32Array, token: number): Float32Array => out.subarray(token * width, (token + 1) * width);
+        for (const picks of [[499], [500, 499], [590, 501], [3, 500, 90, 3, 340]]) {
+          const inputs = { ...cache.inputs(rows, qkv), picks: Int32Array.from(picks) };
+          const out = floats(runOp(setup, 'attention', { ...attrs, num_picks: picks.length }, inputs), 'out');
+          for (const token of picks) assert.deepEqual(row(out, token), row(all, token), `token ${token} of ${picks}`);
+          if (picks.some((token) => token > 500)) continue;
+          assert.ok(out.subarray(501 * width).every((value) => value === 0));
+        }
+      }
+    });
+
     it('rotation of part of a head, with a factor, at positions up to 8192, for 256 sequences', () => {
       const random = randomSource(16);
       const batch = quick ? 20 : 256;

@@ -114,6 +114,29 @@ for (const isa of isas) {
       }
     });
 
+    it('attention of picked tokens alone gives them the bits that they have among all, and leaves rows without picks alone', () => {
+      const random = randomSource(16);
+      const shape: PagedShape = { heads: 6, kvHeads: 2, headDim: 64, blockSize: 16, kvDtype: 'bf16', lengths: [150, 90, 40] };
+      const cache = new PagedCache(shape, random);
+      const rows: StepRow[] = [
+        { slot: 0, start: 20, count: 130 },
+        { slot: 2, start: 39, count: 1 },
+        { slot: 1, start: 0, count: 90 },
+      ];
+      const qkv = randomFloats(random, tokensOf(rows) * rowWidth(shape));
+      const all = attend(cache, rows, qkv, 0, { isa });
+      const width = shape.heads * shape.headDim;
+      const row = (out: Float32Array, token: number) => out.subarray(token * width, (token + 1) * width);
+      for (const picks of [[129], [130, 129], [220, 131], [3, 130, 90, 3, 40], Array.from({ length: 221 }, (_, i) => 220 - i)]) {
+        const inputs = { ...cache.inputs(rows, qkv), picks: Int32Array.from(picks) };
+        const attrs = { ...cache.attrs(rows), scale: 1 / Math.sqrt(shape.headDim), window: 0, num_picks: picks.length };
+        const out = floats(runOp({ isa, threads: 2 }, 'attention', attrs, inputs), 'out');
+        for (const token of picks) assert.deepEqual(row(out, token), row(all, token), `token ${token} of ${picks}`);
+        if (picks.some((token) => token > 130)) continue;
+        assert.ok(out.subarray(131 * width).every((value) => value === 0));
+      }
+    });
+
     it('attention never reads blocks before the window or keys after the query', () => {
       const random = randomSource(14);
       const shape: PagedShape = { heads: 2, kvHeads: 1, headDim: 64, blockSize: 16, kvDtype: 'f32', lengths: [200] };
