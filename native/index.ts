@@ -32,7 +32,7 @@ export interface EngineOptions {
   readonly loadDummy: boolean;
   readonly rank: number;
   readonly worldSize: number;
-  /** Forces a kernel set of the CPU backend: "auto", "reference", "avx2", "avx512", "avx512vnni", "neon". */
+  /** Forces a kernel set of the CPU backend: "auto", "reference", "avx2", "avx512", "avx512vnni", "neon", "neondot", "neoni8mm". */
   readonly isa: string;
   /** Batch sizes at which a GPU records decode steps as graphs; absent or empty = never. */
   readonly graphSizes?: readonly number[];

@@ -23,6 +23,8 @@ const cpu::Kernels* kernels_named([[maybe_unused]] const std::string& isa) {
   if (isa == "avx512vnni") return cpu::avx512vnni_kernels();
 #elif defined(__aarch64__)
   if (isa == "neon") return cpu::neon_kernels();
+  if (isa == "neondot") return cpu::neondot_kernels();
+  if (isa == "neoni8mm") return cpu::neoni8mm_kernels();
 #endif
   return cpu::reference_kernels();
 }

@@ -126,5 +126,12 @@ void dequant_gemm(const GemmTask& g) {
   }
 }
 
+// `t` with the quantized products of this file.
+constexpr Kernels with_widening(Kernels t) {
+  t.quant_gemm[0] = dequant_gemm<Int8Panel>;
+  t.quant_gemm[1] = dequant_gemm<Int4Panel>;
+  return t;
+}
+
 }  // namespace
 }  // namespace inferd::cpu

@@ -11,6 +11,10 @@
 #include "cpu/kernels.h"
 #if defined(__linux__)
 #include <sched.h>
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 #elif defined(__APPLE__)
 #include <sys/sysctl.h>
 #endif
@@ -39,6 +43,24 @@ std::string cpu_name() {
 #endif
 }
 
+#if defined(__aarch64__)
+#if defined(__APPLE__)
+bool arm_has(const char* feature) {
+  int yes = 0;
+  size_t size = sizeof(yes);
+  return sysctlbyname(feature, &yes, &size, nullptr, 0) == 0 && yes != 0;
+}
+bool arm_has_dotprod() { return arm_has("hw.optional.arm.FEAT_DotProd"); }
+bool arm_has_i8mm() { return arm_has("hw.optional.arm.FEAT_I8MM"); }
+#elif defined(__linux__)
+bool arm_has_dotprod() { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
+bool arm_has_i8mm() { return (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0; }
+#else
+bool arm_has_dotprod() { return false; }
+bool arm_has_i8mm() { return false; }
+#endif
+#endif
+
 CpuFeatures detect() {
   CpuFeatures f;
   f.cpu = cpu_name();
@@ -56,6 +78,10 @@ CpuFeatures detect() {
   }
 #elif defined(__aarch64__)
   f.names.push_back("neon");
+  if (arm_has_dotprod()) {
+    f.names.push_back("dotprod");
+    if (arm_has_i8mm()) f.names.push_back("i8mm");
+  }
 #endif
   return f;
 }
@@ -106,6 +132,8 @@ std::vector<std::string> usable_isas() {
   if (has("avx512") && cpu::avx512_kernels()) isas.push_back("avx512");
   if (has("avx2") && cpu::avx2_kernels()) isas.push_back("avx2");
 #elif defined(__aarch64__)
+  if (has("i8mm") && cpu::neoni8mm_kernels()) isas.push_back("neoni8mm");
+  if (has("dotprod") && cpu::neondot_kernels()) isas.push_back("neondot");
   if (has("neon") && cpu::neon_kernels()) isas.push_back("neon");
 #else
   (void)has;

@@ -45,7 +45,7 @@ constexpr int kExpBlock = 512;
 // itself.
 //   Where the set has quantize_tile, quantized weights meet quantized rows: tile t holds rows
 //   [t * code_rows, ...), R of them, as blocks of f32 scales [R], i32 sums of codes [R] and codes
-//   [kScaleBlock / 4][R][4]; block size R * kCodeBlockBytes.
+//   [kScaleBlock / g][R][g]; block size R * kCodeBlockBytes.
 constexpr int kCodeBlockBytes = 4 + 4 + kScaleBlock;
 struct GemmTask {
   const char* panels;  // first panel of the weight
@@ -140,5 +140,7 @@ const Kernels* avx2_kernels();
 const Kernels* avx512_kernels();
 const Kernels* avx512vnni_kernels();
 const Kernels* neon_kernels();
+const Kernels* neondot_kernels();
+const Kernels* neoni8mm_kernels();
 
 }  // namespace inferd::cpu

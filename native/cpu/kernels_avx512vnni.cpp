@@ -11,42 +11,17 @@
 #include "cpu/attention_kernel.h"
 #include "cpu/gemm_kernel.h"
 #include "cpu/limits_kernel.h"
-#include "cpu/vnni_kernel.h"
+#include "cpu/dot_avx512vnni.h"
+#include "cpu/code_kernel.h"
 #include "cpu/rows_kernel.h"
 #include "cpu/scan_kernel.h"
+#include "cpu/kernel_table.h"
 // clang-format on
 
 namespace inferd::cpu {
 namespace {
 
-constexpr Kernels kTable = {
-    .name = "avx512vnni",
-    .panel_cols = kPanel,
-    .tile_rows = kRows,
-    .bf16_pairs = true,
-    .quant_group = 4,
-    .code_rows = kCodeRows,
-    .gemm = {gemm<F32Panel>, gemm<F16Panel>, gemm<Bf16Panel>},
-    .quant_gemm = {code_gemm<Int8Codes>, code_gemm<Int4Codes>},
-    .quantize_tile = quantize_tile,
-    .attention = {attention<F32Codec>, attention<F16Codec>, attention<Bf16Codec>},
-    .to_f32 = {to_f32<F32Codec>, to_f32<F16Codec>, to_f32<Bf16Codec>},
-    .from_f32 = {from_f32<F32Codec>, from_f32<F16Codec>, from_f32<Bf16Codec>},
-    .rms_norm = rms_norm,
-    .add = add,
-    .silu_mul = silu_mul,
-    .rotate = rotate,
-    .max_value = max_value,
-    .argmax = argmax,
-    .clean_copy = clean_copy,
-    .exp_sum = exp_sum,
-    .count_better = count_better,
-    .read_all = read_all,
-    .fma_chains = fma_chains,
-    .fma_step_flops = kFmaStepFlops,
-    .dot_chains = dot_chains,
-    .dot_step_ops = kDotStepOps,
-};
+constexpr Kernels kTable = with_codes(vector_table("avx512vnni"));
 
 }  // namespace
 

@@ -13,39 +13,13 @@
 #include "cpu/dequant_kernel.h"
 #include "cpu/rows_kernel.h"
 #include "cpu/scan_kernel.h"
+#include "cpu/kernel_table.h"
 // clang-format on
 
 namespace inferd::cpu {
 namespace {
 
-constexpr Kernels kTable = {
-    .name = "neon",
-    .panel_cols = kPanel,
-    .tile_rows = kRows,
-    .bf16_pairs = true,
-    .quant_group = 1,
-    .code_rows = 0,
-    .gemm = {gemm<F32Panel>, gemm<F16Panel>, gemm<Bf16Panel>},
-    .quant_gemm = {dequant_gemm<Int8Panel>, dequant_gemm<Int4Panel>},
-    .quantize_tile = nullptr,
-    .attention = {attention<F32Codec>, attention<F16Codec>, attention<Bf16Codec>},
-    .to_f32 = {to_f32<F32Codec>, to_f32<F16Codec>, to_f32<Bf16Codec>},
-    .from_f32 = {from_f32<F32Codec>, from_f32<F16Codec>, from_f32<Bf16Codec>},
-    .rms_norm = rms_norm,
-    .add = add,
-    .silu_mul = silu_mul,
-    .rotate = rotate,
-    .max_value = max_value,
-    .argmax = argmax,
-    .clean_copy = clean_copy,
-    .exp_sum = exp_sum,
-    .count_better = count_better,
-    .read_all = read_all,
-    .fma_chains = fma_chains,
-    .fma_step_flops = kFmaStepFlops,
-    .dot_chains = nullptr,
-    .dot_step_ops = 0,
-};
+constexpr Kernels kTable = with_widening(vector_table("neon"));
 
 }  // namespace
 

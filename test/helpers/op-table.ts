@@ -7,6 +7,9 @@ const addon = loadAddon();
 /** Kernel sets that this build holds and this CPU runs, "reference" among them. */
 export const isas: readonly string[] = addon.systemInfo().usableIsas;
 
+/** Kernel sets that multiply quantized weights by activations of 8 bits. */
+export const roundsActivations = (isa: string): boolean => ['avx512vnni', 'neondot', 'neoni8mm'].includes(isa);
+
 export interface Setup {
   readonly isa: string;
   readonly threads?: number;

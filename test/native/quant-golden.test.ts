@@ -10,7 +10,7 @@ import { describe, test } from 'node:test';
 import { loadAddon } from '../../native/index.js';
 import { errors, type Golden, generate, openPack, packs, readGolden } from '../helpers/golden.js';
 import { fixture, openEngine } from '../helpers/native-engine.js';
-import { floats, runOp } from '../helpers/op-table.js';
+import { floats, roundsActivations, runOp } from '../helpers/op-table.js';
 import { readSafetensors, writeSafetensors } from '../helpers/safetensors.js';
 import { withModelFolder } from '../helpers/tiny-model.js';
 
@@ -28,7 +28,7 @@ const sameWeights = 1e-6;
 const { usableIsas } = loadAddon().systemInfo();
 const isas = usableIsas.filter((isa) => isa !== 'reference' && isa !== 'avx512');
 /** A set whose activations stay float32 beside quantized weights. */
-const plainIsa = usableIsas.find((isa) => isa !== 'avx512vnni') ?? 'reference';
+const plainIsa = usableIsas.find((isa) => !roundsActivations(isa)) ?? 'reference';
 
 /** The packs hold bf16, which the reader of the tests gives as it lies in the file. */
 function widened(data: Float32Array | Int32Array): Float32Array {

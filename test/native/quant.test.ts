@@ -1,7 +1,7 @@
 /** Weights quantized to int8 and int4: the quantizer, the products on every kernel set against float64, and their batch invariance. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { floats, isas, runOp } from '../helpers/op-table.js';
+import { floats, isas, roundsActivations, runOp } from '../helpers/op-table.js';
 import { floatTypes, linear, normalizedError, randomFloats, randomInt, randomSource, roundAll } from '../helpers/reference-ops.js';
 
 /** Squared relative error of float32 arithmetic over a few thousand terms. */
@@ -103,7 +103,7 @@ describe('the quantizer', () => {
 
 for (const isa of isas) {
   describe(`quantized products of ${isa}`, () => {
-    const rounds = isa === 'avx512vnni';
+    const rounds = roundsActivations(isa);
 
     it('match float64 of the dequantized weights for ragged shapes, with and without bias, filled in parts', () => {
       const random = randomSource(22);

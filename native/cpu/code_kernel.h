@@ -1,47 +1,55 @@
-// Quantized weight panels times quantized activations by the byte dot product of AVX-512 VNNI.
-// Included by kernels_avx512vnni.cpp only.
+// Quantized weight panels times quantized activations by byte dot products, over the vector face
+// `Simd` and the dot product face `Dot` (dot_avx512vnni.h, dot_neon.h).
 //
 //   out = sum over blocks of  scale_w * scale_x * (codes_w . codes_x)  [+ min_w * scale_x * sum_x]
 //
-// vpdpbusd multiplies unsigned by signed bytes: weights are the unsigned side. The 128 that int8
-// codes are off by is taken back through the sum of the row's codes, which the accumulators start
-// from; the minimum of int4 meets the same sum in f32. Dot products of a block are exact integers
-// and blocks are added in order, so a row's bits do not depend on the tile it is in.
+// The minimum of int4 meets the sum of the row's codes in f32. Dot products of a block are exact
+// integers and blocks are added in order, so a row's bits do not depend on the tile it is in.
 //
 // Rows are quantized once per product (quantize_tile). One tile of rows streams the panels one
 // after the other: four side by side cost int4 half its speed on an EPYC (Zen 4), 14 instead of 27
 // GB/s a core. More rows pass over a run of blocks of one panel that stays in the first-level
 // cache. Each tile takes int4 codes apart again, in units that the products leave free: spreading
 // them to bytes once for all tiles was no faster with 512 rows and slower with fewer.
+//
+// Dot says:
+//   kGroup, kRows          quant_group and code_rows of the table (kernels.h)
+//   Codes, kCodeBytes      a vector of codes, and how many bytes of a panel it takes; load8,
+//                          load_low4 and load_high4 bring one
+//   Sums<R>                the dot products of one block: start() with the sums of the rows' codes,
+//                          add() a group of inputs, at(r, i) gives vector i of row r as floats
+//   QuantizedBlock, quantize()   a block of a row as 8-bit codes
+//   Chain ..               a loop of nothing but dot products, for limits_kernel.h
 #pragma once
 #include "cpu/kernels.h"
 
 namespace inferd::cpu {
 namespace {
 
-constexpr int kCodeRows = 6;  // 12 integer and 12 float sums, weights and scales in registers
-constexpr int kGroups = kScaleBlock / 4;
-constexpr int kGroupBytes = kPanel * 4;
-constexpr int kRunBlocks = 16;  // blocks of one panel that many rows pass over: 17 KiB
+constexpr int kCodeRows = Dot::kRows;
+constexpr int kGroups = kScaleBlock / Dot::kGroup;
+constexpr int kRunBlocks = 16;  // blocks of one panel that many rows pass over
 
+// Blocks of a panel; see kernels.h.
 struct Int8Codes {
   static constexpr bool kHasMin = false;
-  static constexpr int kScalesAt = kGroups * kGroupBytes;
+  static constexpr int kOffset = 128;  // of codes above weights
+  static constexpr int kScalesAt = kScaleBlock * kPanel;
   static constexpr int kBytes = kScalesAt + 2 * kPanel;
-  static __m512i start(int32_t sum) { return _mm512_set1_epi32(-128 * sum); }
-  static __m512i load(const char* block, int group, int v) {
-    return _mm512_load_si512(block + group * kGroupBytes + v * 64);
+  // The vectors of one group of inputs.
+  static Dot::Codes load(const char* block, int group, int v) {
+    return Dot::load8(block + group * Dot::kGroup * kPanel + v * Dot::kCodeBytes);
   }
 };
 struct Int4Codes {
   static constexpr bool kHasMin = true;
-  static constexpr int kScalesAt = kGroups / 2 * kGroupBytes;
+  static constexpr int kOffset = 0;
+  static constexpr int kScalesAt = kScaleBlock / 2 * kPanel;
   static constexpr int kBytes = kScalesAt + 4 * kPanel;
-  static __m512i start(int32_t) { return _mm512_setzero_si512(); }
-  static __m512i load(const char* block, int group, int v) {
-    const __m512i bytes = _mm512_load_si512(block + group % (kGroups / 2) * kGroupBytes + v * 64);
-    const __m512i half = group < kGroups / 2 ? bytes : _mm512_srli_epi16(bytes, 4);
-    return _mm512_and_si512(half, _mm512_set1_epi8(15));
+  static Dot::Codes load(const char* block, int group, int v) {
+    constexpr int kHalf = kGroups / 2;
+    const char* bytes = block + group % kHalf * Dot::kGroup * kPanel + v * Dot::kCodeBytes;
+    return group < kHalf ? Dot::load_low4(bytes) : Dot::load_high4(bytes);
   }
 };
 
@@ -76,26 +84,11 @@ void code_tile(const CodeTile& t) {
     const auto* scales = reinterpret_cast<const float*>(x);
     const auto* sums = reinterpret_cast<const int32_t*>(x + 4 * R);
     const char* codes = x + 8 * R;
-    __m512i dot[R][kVectors];
+    Dot::Sums<R> dot;
+    dot.template start<Codes>(sums);
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 8
-      for (int i = 0; i < kVectors; ++i) dot[r][i] = Codes::start(sums[r]);
-#pragma GCC unroll 8
-    for (int group = 0; group < kGroups; ++group) {
-      __m512i weights[kVectors];
-#pragma GCC unroll 8
-      for (int i = 0; i < kVectors; ++i) weights[i] = Codes::load(w, group, i);
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        int32_t four;
-        __builtin_memcpy(&four, codes + (group * R + r) * 4, 4);
-        const __m512i broadcast = _mm512_set1_epi32(four);
-#pragma GCC unroll 8
-        for (int i = 0; i < kVectors; ++i)
-          dot[r][i] = _mm512_dpbusd_epi32(dot[r][i], weights[i], broadcast);
-      }
-    }
+    for (int group = 0; group < kGroups; ++group)
+      dot.template add<Codes>(w, group, codes + group * R * Dot::kGroup);
 #pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) {
       const char* block = w + Codes::kScalesAt + i * kWidth * 2;
@@ -103,7 +96,7 @@ void code_tile(const CodeTile& t) {
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         const V both = Simd::mul(scale, Simd::set(scales[r]));
-        acc[r][i] = Simd::fma(_mm512_cvtepi32_ps(dot[r][i]), both, acc[r][i]);
+        acc[r][i] = Simd::fma(dot.at(r, i), both, acc[r][i]);
       }
       if constexpr (Codes::kHasMin) {
         const V min = bf16_scales(block + 2 * kPanel);
@@ -197,59 +190,48 @@ void code_gemm(const GemmTask& g) {
 
 // See limits_kernel.h.
 constexpr int kDotChains = 12;
-constexpr int64_t kDotStepOps = int64_t{2} * kDotChains * 64;
+constexpr int64_t kDotStepOps = int64_t{2} * kDotChains * Dot::kChainProducts;
 
 int64_t dot_chains(int64_t steps) {
-  __m512i acc[kDotChains];
-  for (int i = 0; i < kDotChains; ++i) acc[i] = _mm512_set1_epi32(i);
-  const __m512i a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(-1);
+  Dot::Chain acc[kDotChains];
+  for (int i = 0; i < kDotChains; ++i) acc[i] = Dot::chain(i);
   for (int64_t s = 0; s < steps; ++s) {
 #pragma GCC unroll 12
-    for (int i = 0; i < kDotChains; ++i) acc[i] = _mm512_dpbusd_epi32(acc[i], a, b);
+    for (int i = 0; i < kDotChains; ++i) acc[i] = Dot::chain_step(acc[i]);
   }
-  __m512i sum = acc[0];
-  for (int i = 1; i < kDotChains; ++i) sum = _mm512_add_epi32(sum, acc[i]);
-  return _mm512_reduce_add_epi32(sum);
+  int64_t sum = 0;
+  for (int i = 0; i < kDotChains; ++i) sum += Dot::chain_sum(acc[i]);
+  return sum;
 }
 
-// Symmetric, 127 steps to the largest magnitude of the block. Magnitudes are compared as bits, so
-// that a NaN or an infinity makes the scale one and with it all products of the block.
-inline void quantize_block(char* block, const float* x, int64_t n, int64_t row, int64_t rows) {
-  const __mmask32 lanes = n >= kScaleBlock ? ~0u : (1u << n) - 1u;
-  const auto half = [&](int i) {
-    return _mm512_maskz_loadu_ps(static_cast<__mmask16>(lanes >> (16 * i)), x + 16 * i);
-  };
-  const V a = half(0), b = half(1);
-  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
-  const __m512i top = _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(a), magnitude),
-                                       _mm512_and_si512(_mm512_castps_si512(b), magnitude));
-  const float largest = __builtin_bit_cast(float, _mm512_reduce_max_epu32(top));
-  const float scale = largest * (1.0f / 127.0f);
-  const V inverse = Simd::set(largest > 0 ? 127.0f / largest : 0.0f);
-  const __m512i codes_a = _mm512_cvtps_epi32(Simd::mul(a, inverse));
-  const __m512i codes_b = _mm512_cvtps_epi32(Simd::mul(b, inverse));
-  alignas(32) char codes[kScaleBlock];
-  _mm_store_si128(reinterpret_cast<__m128i*>(codes), _mm512_cvtsepi32_epi8(codes_a));
-  _mm_store_si128(reinterpret_cast<__m128i*>(codes + 16), _mm512_cvtsepi32_epi8(codes_b));
-  const __m256i bytes = _mm256_load_si256(reinterpret_cast<const __m256i*>(codes));
-  const __m256i ones = _mm256_set1_epi8(1);
-  const __m256i fours = _mm256_dpbusd_epi32(_mm256_setzero_si256(), ones, bytes);
-  alignas(32) int32_t parts[8];
-  _mm256_store_si256(reinterpret_cast<__m256i*>(parts), fours);
-  int32_t sum = 0;
-  for (const int32_t part : parts) sum += part;
-  __builtin_memcpy(block + row * 4, &scale, 4);
-  __builtin_memcpy(block + (rows + row) * 4, &sum, 4);
+// `codes` into the block of R = `rows` rows that begins at `block`.
+inline void store_codes(char* block, const QuantizedBlock& q, int64_t row, int64_t rows) {
+  __builtin_memcpy(block + row * 4, &q.scale, 4);
+  __builtin_memcpy(block + (rows + row) * 4, &q.sum, 4);
+  char* codes = block + 2 * rows * 4 + row * Dot::kGroup;
   for (int group = 0; group < kGroups; ++group)
-    __builtin_memcpy(block + (2 * rows + group * rows + row) * 4, codes + group * 4, 4);
+    __builtin_memcpy(codes + group * rows * Dot::kGroup, q.codes + group * Dot::kGroup,
+                     Dot::kGroup);
 }
 
 void quantize_tile(void* tile, const float* x, int64_t x_stride, int64_t rows, int64_t cols) {
   for (int64_t r = 0; r < rows; ++r) {
     char* block = static_cast<char*>(tile);
     for (int64_t k = 0; k < cols; k += kScaleBlock, block += rows * kCodeBlockBytes)
-      quantize_block(block, x + r * x_stride + k, cols - k, r, rows);
+      store_codes(block, Dot::quantize(x + r * x_stride + k, cols - k), r, rows);
   }
+}
+
+// `t` with the quantized products of this file.
+constexpr Kernels with_codes(Kernels t) {
+  t.quant_group = Dot::kGroup;
+  t.code_rows = kCodeRows;
+  t.quant_gemm[0] = code_gemm<Int8Codes>;
+  t.quant_gemm[1] = code_gemm<Int4Codes>;
+  t.quantize_tile = quantize_tile;
+  t.dot_chains = dot_chains;
+  t.dot_step_ops = kDotStepOps;
+  return t;
 }
 
 }  // namespace
