@@ -139,7 +139,7 @@ class Connection implements Wire {
   readonly #encoding: Encoding;
   readonly #session: Session;
   #corked = false;
-  /** The kernel did not take all we sent; the session waits for `writable`. */
+  /** So much waited to be sent that the session may have held something back; it waits for `writable`. */
   #pressed = false;
   /** A ping left and nothing came back since. */
   #pinged = false;
@@ -263,8 +263,9 @@ class Connection implements Wire {
 
   readonly #uncork = (): void => {
     this.#corked = false;
+    // What the session saw in this turn counts, though the kernel may take all of it now.
+    if (this.#ws.bufferedAmount > LOW_WATER_BYTES) this.#pressed = true;
     this.#socket.uncork();
-    if (this.#ws.bufferedAmount > 0) this.#pressed = true;
   };
 
   /** A frame was handed to the kernel, or will never be. */

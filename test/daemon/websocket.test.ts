@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { test } from 'node:test';
 import { WebSocket } from 'ws';
+import { wireHighWater } from '../../rpc/wire.js';
 import { type Front, type FrontOptions, startFront } from '../helpers/front.js';
 import { rawConnect, rawRequest, readReply, upgradeLines } from '../helpers/raw-http.js';
 
@@ -211,6 +212,16 @@ test('the send buffer is counted while a reader stalls, and writable comes when 
     ws.resume();
     await Promise.all([all, session.until('writable')]);
     assert.equal(session.wire.bufferedBytes(), 0);
+    ws.close();
+  }));
+
+test('a session that saw a full buffer hears when it is empty, also when the kernel took all of it at once', () =>
+  withFront({}, async (front) => {
+    const ws = await open(front);
+    const session = front.sessions[0]!;
+    session.wire.send('y'.repeat(1.25 * 2 ** 20));
+    assert.ok(session.wire.bufferedBytes() > wireHighWater);
+    await Promise.all([once(ws, 'message'), session.until('writable')]);
     ws.close();
   }));
 
