@@ -60,6 +60,19 @@ export function errorResponse(id: Id, failure: Failure): Response {
   return { jsonrpc: '2.0', id, error: errorObject(failure) };
 }
 
+/**
+ * A reply as `encode` writes it. An answer that it cannot write, because it is beyond the longest string of the runtime, becomes an error;
+ * in a batch all of them do.
+ */
+export function encodeReply<T>(reply: Response | readonly Response[], encode: (reply: Response | readonly Response[]) => T): T {
+  try {
+    return encode(reply);
+  } catch {
+    const tooLarge = ({ id }: Response): Response => errorResponse(id, { kind: 'internal', message: 'The answer is too large to be sent' });
+    return encode('id' in reply ? tooLarge(reply) : reply.map(tooLarge));
+  }
+}
+
 /** Key of an id in a Map: the ids 1 and "1" are different. */
 export function idKey(id: string | number): string {
   return typeof id === 'string' ? `s${id}` : `n${id}`;
