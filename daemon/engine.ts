@@ -203,6 +203,7 @@ class Engine implements EngineHandle {
     }
     if (this.#group !== null) this.#group.port = null;
     this.client.detachScheduler();
+    for (const { port } of this.#tokenizers) port?.child.send({ k: 'disconnect' });
     this.#setState('restarting');
   }
 

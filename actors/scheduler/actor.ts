@@ -262,7 +262,8 @@ class SchedulerLoop {
       }
       case 'stop':
       case 'connect':
-        return; // stop is the Control's; connect is for tokenizers
+      case 'disconnect':
+        return; // stop is the Control's; the others are for tokenizers
       default:
         unreachable(message);
     }

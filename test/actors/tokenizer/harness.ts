@@ -146,6 +146,7 @@ export class Harness {
         toScheduler: (m) => {
           harness.scheduler.push(m);
           harness.#sent(`scheduler ${m.k}`);
+          return true;
         },
       },
     );
