@@ -2,9 +2,12 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Worker } from 'node:worker_threads';
 import fc from 'fast-check';
 import { createDoorbell, listen, park } from '../../../actors/runtime/doorbell.js';
 import { createLink, EventLink, ParkedLink } from '../../../actors/runtime/mailbox.js';
+import { eventually, inTime } from '../../helpers/eventually.js';
+import type { LinkThreadData } from '../../helpers/link-thread.js';
 
 interface Note {
   readonly n: number;
@@ -188,6 +191,52 @@ test('an event link wakes up for each batch of another thread, and a closed one 
   const { status, stderr } = spawnSync(process.execPath, ['-e', script, compiled], { encoding: 'utf8', timeout: 20_000 });
   assert.equal(stderr, '');
   assert.equal(status, 0);
+});
+
+test('bursts of any shape come back from another thread once and in order, and no ring is lost', async () => {
+  interface Sized extends Note {
+    readonly body: Uint8Array;
+  }
+  const size = fc.oneof(
+    { weight: 8, arbitrary: fc.nat(200) },
+    fc.integer({ min: 8000, max: 8400 }),
+    fc.integer({ min: 20_000, max: 60_000 }),
+  );
+  const burst = fc.record({
+    sizes: fc.array(size, { minLength: 1, maxLength: 30 }),
+    flushEach: fc.boolean(),
+    /** When the next one follows; when all is back, the other thread sleeps. */
+    next: fc.constantFrom('at once', 'next turn', 'when all is back'),
+  });
+  const bursts = fc.array(burst, { minLength: 20, maxLength: 60 });
+  await fc.assert(
+    fc.asyncProperty(bursts, fc.boolean(), async (all, parked) => {
+      const [own, link] = createLink(null, null);
+      const messages = all.reduce((sum, { sizes }) => sum + sizes.length, 0);
+      const workerData: LinkThreadData = { link, parked, messages };
+      const thread = new Worker(new URL('../../helpers/link-thread.js', import.meta.url), { workerData, transferList: [link.port] });
+      const ended = new Promise((resolve) => thread.once('exit', resolve));
+      let [sent, back] = [0, 0];
+      const echo = new EventLink<Sized, Sized>(own, ({ n, body }) => {
+        assert.equal(n, back++);
+        assert.ok(body.every((byte) => byte === (n & 255)));
+      });
+      const allBack = () => eventually('all is back', () => back === sent);
+      for (const { sizes, flushEach, next } of all) {
+        for (const bytes of sizes) {
+          echo.post({ n: sent, body: new Uint8Array(bytes).fill(sent) });
+          sent++;
+          if (flushEach) echo.flush();
+        }
+        if (next === 'next turn') await sleep(0);
+        else if (next === 'when all is back') await allBack();
+      }
+      await allBack();
+      echo.close();
+      assert.equal(await inTime('the thread ends', ended), 0);
+    }),
+    { numRuns: 12 },
+  );
 });
 
 test('a large batch, which is transferred, takes nothing from its sender', () => {
