@@ -207,7 +207,10 @@ function authRules({ auth }: Config): Finding[] {
 function notYetBuilt(config: Config): Finding[] {
   const findings: Finding[] = [];
   const say = (key: string, message: string) => findings.push(warning([key], message));
-  if (config.inference.flush_storage)
-    say('inference.flush_storage', 'inference.flush_storage has no effect in this version, which does not download models');
+  const noDownloads = 'has no effect in this version, which does not download models';
+  if (config.inference.flush_storage) say('inference.flush_storage', `inference.flush_storage ${noDownloads}`);
+  if (config.inference.api_key !== null) say('inference.api_key', `inference.api_key ${noDownloads}`);
+  if (config.auth.trusted_keys.length > 0)
+    say('auth.trusted_keys', 'auth.trusted_keys has no effect in this version, which does not support auth.mode = "ed25519"');
   return findings;
 }

@@ -118,7 +118,8 @@ test('swap mode needs swap space; odd combinations and options without effect ar
     outcome('cache.swap_space_bytes=1000', 'scheduler.preemption_mode=recompute').warnings[0] ?? '',
     /swap space has no effect while scheduler.preemption_mode = "recompute"/,
   );
-  assert.equal(outcome('inference.flush_storage=true').warnings.length, 1);
+  for (const set of ['inference.flush_storage=true', 'inference.api_key=hf_x', 'auth.trusted_keys=["k"]'])
+    assert.match(outcome(set).warnings.join(), /has no effect in this version/, set);
   assert.equal(outcome('auth.token_file=/x').warnings.length, 1);
 });
 
