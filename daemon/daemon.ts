@@ -61,8 +61,6 @@ export interface Daemon {
   readonly stopped: Promise<number>;
   /** Drains and stops; resolves when all is gone. */
   stop(reason: string): Promise<void>;
-  /** Drops everything without waiting for requests. */
-  stopNow(): void;
 }
 
 /** After the drain: answers leave and sockets close within this. */
@@ -154,18 +152,6 @@ class DaemonProcess implements Daemon {
 
   stop(reason: string): Promise<void> {
     return this.#end(EXIT.ok, reason, true);
-  }
-
-  stopNow(): void {
-    this.#log.warn({}, 'stopping at once');
-    this.#accepting = false;
-    this.#front?.sockets.terminateAll();
-    for (const server of this.#servers()) {
-      server.close();
-      server.closeAllConnections();
-    }
-    const ended = this.#engine?.stop() ?? Promise.resolve();
-    void bounded(ended, ENGINE_STOP_MS).then(() => this.#release(EXIT.software));
   }
 
   /** Everything up to open listeners; the model is still loading when this returns. */

@@ -50,8 +50,6 @@ export interface Sockets {
   announceShutdown(): void;
   /** Lets answers that are due leave, closes every connection with 1001, and resolves when all are gone, at the latest after `withinMs`. */
   closeAll(withinMs: number): Promise<void>;
-  /** Drops every connection now. */
-  terminateAll(): void;
 }
 
 const subprotocols: ReadonlyMap<string, Encoding> = new Map([
@@ -123,10 +121,6 @@ export function createSockets(deps: SocketsDeps): Sockets {
       }, withinMs);
       await Promise.all([...open].map((connection) => connection.closeGently(until)));
       clearTimeout(late);
-    },
-    terminateAll() {
-      clearInterval(heartbeat);
-      for (const connection of open) connection.terminate();
     },
   };
 }

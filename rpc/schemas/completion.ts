@@ -31,7 +31,6 @@ export function completionBody(limits: RequestLimits) {
     add_special_tokens: z.boolean().nullish().describe('Encode text prompts with the special tokens of the model; true by default.'),
   });
 }
-export type CompletionBody = z.output<ReturnType<typeof completionBody>>;
 
 export const completionLogprobsSchema = z.object({
   text_offset: z.array(z.int()).describe('In characters (code points).'),

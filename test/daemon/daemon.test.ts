@@ -171,17 +171,6 @@ test('daemon.drain stops the daemon and is answered', async () => {
   assert.equal(await one.closed, 1001);
 });
 
-test('stopNow waits for no request', async () => {
-  const { daemon, engine, env } = await running();
-  const one = await client(daemon.addresses);
-  one.ask(1, 'chat.completions.create', chat);
-  await eventually('the engine has the request', () => engine.open.size > 0);
-  daemon.stopNow();
-  assert.equal(await one.closed, 1006);
-  assert.equal(await daemon.stopped, 70);
-  assert.equal(readDaemonFile(env), null);
-});
-
 for (const [what, fatal, code] of [
   ['an engine that gives up ends the daemon with 70', false, 70],
   ['a GPU error that spoils the process ends the daemon with 71', true, 71],

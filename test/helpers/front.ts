@@ -136,7 +136,7 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
     healthy: true,
     accepting: true,
     async close() {
-      sockets.terminateAll();
+      await sockets.closeAll(0);
       await new Promise<void>((resolve) => {
         server.close(() => resolve());
         server.closeAllConnections();

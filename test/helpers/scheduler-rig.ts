@@ -28,7 +28,6 @@ export const defaultOptions: SchedulerOptions = {
   maxQueue: 1000,
   queueTimeoutMs: 1e9,
   eosTokenIds: [EOS],
-  slidingWindow: null,
   epoch: 3,
   maxStepsInFlight: 2,
 };
