@@ -1,11 +1,11 @@
 /**
- * Which actors there are, how they are grouped and what each starts with: plain data made from the configuration and the model folder.
- * The supervisor and the engine interpret it; main thread.
+ * Which actors there are and what each starts with: plain data made from the configuration and the model folder. units.ts brings it to
+ * life; main thread.
  *
  *   tokenizers  one_for_one   each stands alone; its death ends its own requests only
  *   engine      one_for_all   executors 0..R-1, then the scheduler: they share KV blocks and the order of steps
  *
- * Groups start side by side and stop in reverse order, children of a one_for_all group in the order written.
+ * These units start side by side and stop in reverse order; the actors of the engine start in the order written.
  */
 
 import type { KvSettings } from '../actors/executor/startup.js';

@@ -128,7 +128,7 @@ const kv: KvSettings = { utilization: 0.5, numBlocksOverride: null, preemptionMo
 function withControl<T>(use: (control: Control, tell: (message: object) => void) => T): T {
   const { port1, port2 } = new MessageChannel();
   try {
-    return use(new Control(port2, 'error', {}), (message) => port1.postMessage(message));
+    return use(new Control(port2, {}), (message) => port1.postMessage(message));
   } finally {
     port1.close();
   }

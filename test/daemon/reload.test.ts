@@ -9,7 +9,7 @@ import { testConfig } from '../helpers/front.js';
 function recorder(): { log: Log; lines: [string, Record<string, unknown>][] } {
   const lines: [string, Record<string, unknown>][] = [];
   const at = (level: string) => (fields: Record<string, unknown>) => void lines.push([level, fields]);
-  const log: Log = { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error'), child: () => log };
+  const log: Log = { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
   return { log, lines };
 }
 

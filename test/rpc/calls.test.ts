@@ -83,7 +83,7 @@ describe('one answer for each request', () => {
   test('an unexpected exception is -32603 without its text, and is logged without params', async () => {
     const lines: unknown[] = [];
     const keep = (fields: Record<string, unknown>): void => void lines.push(fields);
-    const log: Log = { debug: keep, info: keep, warn: keep, error: keep, child: () => log };
+    const log: Log = { debug: keep, info: keep, warn: keep, error: keep };
     const broken = defineMethod({
       name: 'test.broken',
       summary: 'Throws.',

@@ -43,7 +43,7 @@ function openHost() {
   const toFront: ToFront[] = [];
   const front = new EventLink<ToFront, Submit | Abort | TokenizerCall>(frontEnd, (m) => toFront.push(m));
   const counters = createCounters(TOKENIZER_COUNTER.cells);
-  const control = new WatchedControl(port2, 'error', {});
+  const control = new WatchedControl(port2, {});
   const done = runTokenizer({ tokenizer, front: theirs, counters }, control);
   const connect = () => {
     const [own, link] = createLink(null, null);
