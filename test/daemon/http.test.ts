@@ -165,6 +165,23 @@ test('CORS: listed origins get their preflight, others and private-network reque
     assert.equal((await post(front, [json], '{}')).headers.has('access-control-allow-origin'), false);
   }));
 
+test('a request that offers another protocol than WebSocket is answered as any other, and so are those behind it', () =>
+  withFront({}, async (front) => {
+    const offer = ['Connection: Upgrade, HTTP2-Settings', 'Upgrade: h2c', 'HTTP2-Settings: AAMAAABk'];
+    const body = `{"jsonrpc":"2.0","method":"ping","params":["${'é'.repeat(100_000)}"]}`;
+    const posted = await post(front, [json, ...offer], body);
+    assert.deepEqual([posted.status, posted.body, front.posts], [200, '{"jsonrpc":"2.0"}', [body]]);
+    const socket = rawConnect(front.port);
+    const get = (path: string, headers: readonly string[]) => `${[`GET ${path} HTTP/1.1`, host, ...headers].join('\r\n')}\r\n\r\n`;
+    socket.write(get('/version', offer));
+    assert.equal((await readReply(socket)).status, 200);
+    socket.write(get('/health', []));
+    assert.deepEqual(JSON.parse((await readReply(socket)).body), { status: 'ok' });
+    socket.write(get('/version', [...offer, 'Origin: https://evil.example']));
+    assert.equal((await readReply(socket)).status, 403, 'the gate sees it too');
+    socket.destroy();
+  }));
+
 test('an upgrade elsewhere than / and /rpc is 404, and a stopping daemon takes none', () =>
   withFront({}, async (front) => {
     const upgrade = (path: string) => rawRequest(front.port, [`GET ${path} HTTP/1.1`, host, 'Connection: Upgrade', 'Upgrade: websocket']);
