@@ -12,8 +12,8 @@ import { type Daemon, type DaemonOptions, startDaemon } from '../../daemon/daemo
 import { StartError } from '../../daemon/start-error.js';
 import { doubleModel, EngineDouble } from '../helpers/engine-double.js';
 import { eventually } from '../helpers/eventually.js';
-import { testConfig } from '../helpers/front.js';
 import { tempFolder } from '../helpers/temp-folder.js';
+import { testConfig } from '../helpers/test-config.js';
 
 type Changes = { readonly [S in keyof Config]?: Partial<Config[S]> };
 

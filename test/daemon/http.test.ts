@@ -1,17 +1,8 @@
 /** The HTTP front over real sockets: methods, bodies, limits, slow and broken senders, CORS. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type Front, type FrontOptions, startFront } from '../helpers/front.js';
+import { type Front, withFront } from '../helpers/front.js';
 import { rawConnect, rawRequest, readReply } from '../helpers/raw-http.js';
-
-async function withFront(options: FrontOptions, run: (front: Front) => Promise<void>): Promise<void> {
-  const front = await startFront(options);
-  try {
-    await run(front);
-  } finally {
-    await front.close();
-  }
-}
 
 const host = 'Host: localhost';
 const json = 'Content-Type: application/json';

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import type { Log } from '../../actors/runtime/log.js';
 import { gateRules } from '../../daemon/gate.js';
 import { type Live, reload } from '../../daemon/reload.js';
-import { testConfig } from '../helpers/front.js';
+import { testConfig } from '../helpers/test-config.js';
 
 function recorder(): { log: Log; lines: [string, Record<string, unknown>][] } {
   const lines: [string, Record<string, unknown>][] = [];

@@ -4,17 +4,8 @@ import { once } from 'node:events';
 import { test } from 'node:test';
 import { WebSocket } from 'ws';
 import { wireHighWater } from '../../rpc/wire.js';
-import { type Front, type FrontOptions, startFront } from '../helpers/front.js';
+import { type Front, withFront } from '../helpers/front.js';
 import { rawConnect, rawRequest, readReply, upgradeLines } from '../helpers/raw-http.js';
-
-async function withFront(options: FrontOptions, run: (front: Front) => Promise<void>): Promise<void> {
-  const front = await startFront(options);
-  try {
-    await run(front);
-  } finally {
-    await front.close();
-  }
-}
 
 async function open(front: Front, protocols: string | string[] = [], options: object = {}): Promise<WebSocket> {
   const ws = new WebSocket(`ws://127.0.0.1:${front.port}/`, protocols, options);
