@@ -78,7 +78,7 @@ export function hostName(host: string): string | null {
 }
 
 /** `localhost`, 127.0.0.0/8 in canonical dotted form, or `[::1]`. */
-export function isLoopbackName(name: string): boolean {
+function isLoopbackName(name: string): boolean {
   return name === 'localhost' || name === '[::1]' || (isIPv4(name) && name.startsWith('127.'));
 }
 

@@ -49,7 +49,7 @@ const defaultData: { readonly [K in ErrorKind]?: Failure['data'] } = {
 };
 
 /** Code, sentence and data of a failure, as the error member of a response. */
-export function errorObject(failure: Failure): ErrorObject {
+function errorObject(failure: Failure): ErrorObject {
   const row = errorTable[failure.kind];
   const message = failure.message ?? row.message;
   const data = failure.data ?? defaultData[failure.kind];

@@ -32,14 +32,14 @@ export function completionBody(limits: RequestLimits) {
   });
 }
 
-export const completionLogprobsSchema = z.object({
+const completionLogprobsSchema = z.object({
   text_offset: z.array(z.int()).describe('In characters (code points).'),
   token_logprobs: z.array(z.number().nullable()),
   tokens: z.array(z.string()),
   top_logprobs: z.array(z.record(z.string(), z.number()).nullable()),
 });
 
-export const completionFinishSchema = z.enum(['stop', 'length', 'abort']);
+const completionFinishSchema = z.enum(['stop', 'length', 'abort']);
 
 const choice = z.object({
   index: z.int().describe('prompt number * n + answer number.'),

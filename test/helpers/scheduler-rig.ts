@@ -10,7 +10,7 @@ import { planWordsLimit, Scheduler, type SchedulerOptions } from '../../actors/s
 import { FakeExecutor, type PlanSummary, referenceAnswer } from './fake-executor.js';
 import { generation } from './generation.js';
 
-export const VOCAB = 50;
+const VOCAB = 50;
 export const EOS = 7;
 
 export const defaultOptions: SchedulerOptions = {

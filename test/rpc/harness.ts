@@ -9,7 +9,7 @@ import type { Wire } from '../../rpc/wire.js';
 import { FakeEngine } from '../helpers/fake-engine.js';
 import { type ConfigChanges, testConfig } from '../helpers/test-config.js';
 
-export const testModel: ModelFolder = {
+const testModel: ModelFolder = {
   path: '/nowhere',
   name: 'fake',
   source: 'folder',
