@@ -82,12 +82,6 @@ function isLoopbackName(name: string): boolean {
   return name === 'localhost' || name === '[::1]' || (isIPv4(name) && name.startsWith('127.'));
 }
 
-/** True for a bind address that other machines cannot reach. */
-export function isLoopbackBind(address: string): boolean {
-  const lower = address.toLowerCase();
-  return isLoopbackName(lower) || lower === '::1';
-}
-
 function refuse(status: 400 | 403, message: string): Verdict {
   return { ok: false, status, message };
 }
