@@ -13,12 +13,6 @@ interface Note {
   readonly n: number;
 }
 
-/** Runs until `done` holds; bounded, for what arrives over a port. */
-async function until(done: () => boolean): Promise<void> {
-  for (let i = 0; i < 2000 && !done(); i++) await sleep(1);
-  assert.ok(done(), 'it did not happen');
-}
-
 test('messages arrive once and in order, however they are cut into batches', () => {
   fc.assert(
     fc.property(fc.array(fc.integer({ min: 1, max: 5 }), { maxLength: 30 }), (batches) => {
@@ -54,7 +48,7 @@ test('an event link sends what was posted in one turn as one batch, without a fl
   await Promise.resolve();
   assert.equal(sender.behind(), 1);
   sender.post({ n: 3 });
-  await until(() => got.length === 3);
+  await eventually('it arrives', () => got.length === 3);
   assert.deepEqual(got, [1, 2, 3]);
   sender.close();
   receiver.close();
@@ -105,7 +99,7 @@ test('a paused link keeps what arrives and hands it over in order later', async 
     sender.post({ n });
     sender.flush();
   }
-  await until(() => got.length === 2);
+  await eventually('it arrives', () => got.length === 2);
   await sleep(10);
   assert.deepEqual(got, [0, 1]);
   assert.equal(sender.behind(), 2);
@@ -130,7 +124,7 @@ test('a handler may post to, resume or close the link it is called from', async 
     }
   });
   for (const n of [1, 2, 3]) sender.post({ n });
-  await until(() => echoes.length === 2);
+  await eventually('it arrives', () => echoes.length === 2);
   await sleep(10);
   assert.deepEqual(seen, [1, 2]);
   assert.deepEqual(echoes, [10, 20]);
@@ -267,7 +261,7 @@ test('a message that cannot be packed is told to its sender and does not hold up
   sender.post({ n: 1 });
   sender.post(deepMessage);
   sender.post({ n: 2 });
-  await until(() => got.length === 2);
+  await eventually('it arrives', () => got.length === 2);
   assert.deepEqual(got, [{ n: 1 }, { n: 2 }]);
   assert.ok(bad.length === 1 && bad[0] === deepMessage);
   sender.close();
