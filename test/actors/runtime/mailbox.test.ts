@@ -54,6 +54,20 @@ test('an event link sends what was posted in one turn as one batch, without a fl
   receiver.close();
 });
 
+test('however much is posted in one turn arrives, in batches of bounded size', async () => {
+  const [a, b] = createLink(null, null);
+  const sender = new EventLink<Note, Note>(a, () => {});
+  const receiver = new ParkedLink<Note, Note>(b);
+  const count = 100_000;
+  for (let n = 0; n < count; n++) sender.post({ n });
+  await Promise.resolve();
+  assert.equal(sender.behind(), Math.ceil(count / 1024));
+  let got = 0;
+  receiver.drain((m) => assert.equal(m.n, got++));
+  assert.equal(got, count);
+  sender.close();
+});
+
 test('a flush rings the doorbell of a parked peer, which then finds the message', () => {
   const bell = createDoorbell();
   const [a, b] = createLink(null, bell);
