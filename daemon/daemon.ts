@@ -146,7 +146,7 @@ class DaemonProcess implements Daemon {
       throw error instanceof InferdError ? new StartError(error.message, EXIT.software, error) : error;
     }
     const { ws } = this.addresses;
-    this.#notifier.ready(`Serving ${this.#options.model.name} at ${ws}`, () => this.engine.client.healthy());
+    this.#notifier.ready(`Serving ${this.#options.model.name} at ${ws}`, () => this.#alive());
     this.#log.info({ address: ws, model: this.#options.model.name, ms: Date.now() - this.#startedAt }, 'ready');
   }
 
@@ -231,6 +231,12 @@ class DaemonProcess implements Daemon {
       state: () => engine.client.state(),
       model: () => engine.client.model(),
     });
+  }
+
+  /** For the watchdog. An engine that restarts has to load the model again: that is no hang, and the supervisor counts it. */
+  #alive(): boolean {
+    const { client } = this.engine;
+    return client.healthy() || client.state() === 'restarting';
   }
 
   #onEngineFailed({ failure, fatal }: Ending): void {
