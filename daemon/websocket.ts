@@ -170,6 +170,13 @@ class Connection implements Wire {
 
   send(data: string | Uint8Array): void {
     if (this.#closed || this.#ws.readyState !== this.#ws.OPEN) return;
+    let frame: Buffer;
+    try {
+      frame = messageFrame(data);
+    } catch (error) {
+      this.#fail(error, 'there is no memory for a message'); // of hundreds of megabytes
+      return;
+    }
     if (!this.#corked) {
       // All frames of this turn leave in one write.
       this.#corked = true;
@@ -177,7 +184,7 @@ class Connection implements Wire {
       process.nextTick(this.#uncork);
     }
     // Not by ws.send, which writes a frame as two buffers: at one token a frame that costs a tenth of the daemon's processor time.
-    this.#socket.write(messageFrame(data), this.#onSent);
+    this.#socket.write(frame, this.#onSent);
   }
 
   bufferedBytes(): number {
@@ -250,9 +257,14 @@ class Connection implements Wire {
       this.#session.receive(bytes);
     } catch (error) {
       // The session answers bad input itself: an exception here is a bug and must not take the daemon down.
-      this.#log.error(errorFields(error), 'a WebSocket message failed');
-      this.#ws.close(1011, 'Internal error');
+      this.#fail(error, 'a WebSocket message failed');
     }
+  }
+
+  /** Costs the peer its connection. */
+  #fail(error: unknown, what: string): void {
+    this.#log.error(errorFields(error), what);
+    this.#ws.close(1011, 'Internal error');
   }
 
   readonly #uncork = (): void => {

@@ -264,6 +264,15 @@ test('a session that throws costs its connection, not the daemon', () =>
     },
   ));
 
+test('a message for which there is no memory costs its connection, not the daemon', () =>
+  withFront({}, async (front) => {
+    const ws = await open(front);
+    const closed = closeCode(ws);
+    front.sessions[0]!.wire.send({ byteLength: 2 ** 52 } as Uint8Array);
+    assert.equal(await closed, 1011);
+    assert.equal((await rawRequest(front.port, ['GET /health HTTP/1.1', 'Host: localhost'])).status, 200);
+  }));
+
 test('closing all sends what is buffered first, then 1001', () =>
   withFront({}, async (front) => {
     const ws = await open(front);
