@@ -5,7 +5,7 @@
  *
  * Each rule is one function from Config to findings, so that a new rule is one entry in `rules`.
  */
-import { isIPv6 } from 'node:net';
+import { isIPv4, isIPv6 } from 'node:net';
 import type { Config } from './schema.js';
 
 /** Something wrong (error) or likely not meant (warning) with a combination of values. */
@@ -22,13 +22,13 @@ type Rule = (config: Config) => Finding | Finding[] | null;
 const error = (keys: readonly string[], message: string): Finding => ({ severity: 'error', keys, message });
 const warning = (keys: readonly string[], message: string): Finding => ({ severity: 'warning', keys, message });
 
-/** Is this listen address reachable from this machine only? */
+/** True for a listen address that other machines cannot reach. */
 export function isLoopback(host: string): boolean {
   const name = host
     .toLowerCase()
     .replace(/^\[|\]$/g, '')
     .replace(/\.$/, '');
-  return name === 'localhost' || name === '::1' || name === '0:0:0:0:0:0:0:1' || /^127(\.\d{1,3}){3}$/.test(name);
+  return name === 'localhost' || name === '::1' || name === '0:0:0:0:0:0:0:1' || (isIPv4(name) && name.startsWith('127.'));
 }
 
 /** The rule that ties chunking to the context length; also asked again when the model's own limit is known. */
@@ -207,7 +207,10 @@ function authRules({ auth }: Config): Finding[] {
 function notYetBuilt(config: Config): Finding[] {
   const findings: Finding[] = [];
   const say = (key: string, message: string) => findings.push(warning([key], message));
-  if (config.inference.flush_storage)
-    say('inference.flush_storage', 'inference.flush_storage has no effect in this version, which does not download models');
+  const noDownloads = 'has no effect in this version, which does not download models';
+  if (config.inference.flush_storage) say('inference.flush_storage', `inference.flush_storage ${noDownloads}`);
+  if (config.inference.api_key !== null) say('inference.api_key', `inference.api_key ${noDownloads}`);
+  if (config.auth.trusted_keys.length > 0)
+    say('auth.trusted_keys', 'auth.trusted_keys has no effect in this version, which does not support auth.mode = "ed25519"');
   return findings;
 }

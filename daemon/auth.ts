@@ -9,8 +9,8 @@
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { closeSync, constants, fstatSync, fsyncSync, openSync, readFileSync, writeSync } from 'node:fs';
 import type { IncomingHttpHeaders } from 'node:http';
+import { isLoopback } from '../config/check.js';
 import type { Config } from '../config/schema.js';
-import { isLoopbackBind } from './gate.js';
 import { EXIT, StartError } from './start-error.js';
 
 const TOKEN_BYTES = 32;
@@ -33,7 +33,7 @@ export function createAuth(config: Config, tokenFile: string): Auth {
   const { mode } = config.auth;
   if (mode === 'ed25519') throw new StartError('auth.mode = "ed25519" is not supported yet; use "token".', EXIT.config);
   if (mode === 'none') {
-    if (!isLoopbackBind(config.server.host)) {
+    if (!isLoopback(config.server.host)) {
       throw new StartError(
         `server.host = "${config.server.host}" can be reached by others and auth.mode is "none"; set auth.mode = "token".`,
         EXIT.config,

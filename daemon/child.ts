@@ -3,7 +3,7 @@
  */
 import { MessageChannel, type MessagePort, receiveMessageOnPort, type Transferable } from 'node:worker_threads';
 import { Calls } from '../actors/client-calls.js';
-import type { Capacity, FromActor, LogLevel, Progress, ToActor } from '../actors/messages/control.js';
+import type { Capacity, FromActor, Progress, ToActor } from '../actors/messages/control.js';
 import { type Failure, InferdError } from '../actors/messages/errors.js';
 import { type Doorbell, ring } from '../actors/runtime/doorbell.js';
 import type { ActorStart } from '../actors/runtime/entry.js';
@@ -21,7 +21,6 @@ export interface Ending {
 export interface ChildOptions {
   readonly pools: Pools;
   readonly log: Log;
-  readonly logLevel: LogLevel;
   readonly onProgress: (progress: Progress) => void;
 }
 
@@ -58,7 +57,7 @@ export class Child {
     this.#port = port1;
     this.#bell = start.bell;
     port1.on('message', (message: FromActor) => this.#on(message));
-    const task = { actor: start.actor, index: start.index, control: port2, logLevel: options.logLevel };
+    const task = { actor: start.actor, index: start.index, control: port2 };
     this.#thread = options.pools.run(task, [port2, ...start.transfer]);
     this.ended = this.#thread.ended.then((error) => this.#ending(error));
     this.ready = new Promise<Capacity | null>((resolve) => {

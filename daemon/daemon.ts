@@ -61,8 +61,6 @@ export interface Daemon {
   readonly stopped: Promise<number>;
   /** Drains and stops; resolves when all is gone. */
   stop(reason: string): Promise<void>;
-  /** Drops everything without waiting for requests. */
-  stopNow(): void;
 }
 
 /** After the drain: answers leave and sockets close within this. */
@@ -148,24 +146,12 @@ class DaemonProcess implements Daemon {
       throw error instanceof InferdError ? new StartError(error.message, EXIT.software, error) : error;
     }
     const { ws } = this.addresses;
-    this.#notifier.ready(`Serving ${this.#options.model.name} at ${ws}`, () => this.engine.client.healthy());
+    this.#notifier.ready(`Serving ${this.#options.model.name} at ${ws}`, () => this.#alive());
     this.#log.info({ address: ws, model: this.#options.model.name, ms: Date.now() - this.#startedAt }, 'ready');
   }
 
   stop(reason: string): Promise<void> {
     return this.#end(EXIT.ok, reason, true);
-  }
-
-  stopNow(): void {
-    this.#log.warn({}, 'stopping at once');
-    this.#accepting = false;
-    this.#front?.sockets.terminateAll();
-    for (const server of this.#servers()) {
-      server.close();
-      server.closeAllConnections();
-    }
-    const ended = this.#engine?.stop() ?? Promise.resolve();
-    void bounded(ended, ENGINE_STOP_MS).then(() => this.#release(EXIT.software));
   }
 
   /** Everything up to open listeners; the model is still loading when this returns. */
@@ -245,6 +231,12 @@ class DaemonProcess implements Daemon {
       state: () => engine.client.state(),
       model: () => engine.client.model(),
     });
+  }
+
+  /** For the watchdog. An engine that restarts has to load the model again: that is no hang, and the supervisor counts it. */
+  #alive(): boolean {
+    const { client } = this.engine;
+    return client.healthy() || client.state() === 'restarting';
   }
 
   #onEngineFailed({ failure, fatal }: Ending): void {

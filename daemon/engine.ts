@@ -8,7 +8,6 @@
  */
 import { Client } from '../actors/client.js';
 import type { EngineClient, EngineState, ServedModel, StartProgress } from '../actors/client-types.js';
-import type { LogLevel } from '../actors/messages/control.js';
 import { type Failure, InferdError } from '../actors/messages/errors.js';
 import { nowMs } from '../actors/runtime/clock.js';
 import { TOKENIZER_COUNTER } from '../actors/runtime/counters.js';
@@ -103,7 +102,7 @@ class Engine implements EngineHandle {
     const { log } = this.#hooks;
     const pools = createPools(log);
     const onProgress = (progress: StartProgress) => this.#hooks.onProgress?.(progress);
-    const options = { pools, log, logLevel: threadLevel(this.#config.log.level), onProgress };
+    const options = { pools, log, onProgress };
     this.#pools = pools;
     this.#tokenizers = topology.tokenizers.map((_, index) => new TokenizerUnit(index, topology, options));
     this.#group = new EngineUnit(topology, options);
@@ -203,6 +202,7 @@ class Engine implements EngineHandle {
     }
     if (this.#group !== null) this.#group.port = null;
     this.client.detachScheduler();
+    for (const { port } of this.#tokenizers) port?.child.send({ k: 'disconnect' });
     this.#setState('restarting');
   }
 
@@ -280,10 +280,4 @@ function servedModel(config: Config, model: ModelFolder, capacity: NonNullable<E
     blockSize: config.cache.block_size,
     totalBlocks: capacity.numBlocks,
   };
-}
-
-/** The threads know four levels. */
-function threadLevel(level: Config['log']['level']): LogLevel {
-  if (level === 'trace' || level === 'debug') return 'debug';
-  return level === 'fatal' || level === 'silent' ? 'error' : level;
 }

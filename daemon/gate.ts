@@ -78,14 +78,8 @@ export function hostName(host: string): string | null {
 }
 
 /** `localhost`, 127.0.0.0/8 in canonical dotted form, or `[::1]`. */
-export function isLoopbackName(name: string): boolean {
+function isLoopbackName(name: string): boolean {
   return name === 'localhost' || name === '[::1]' || (isIPv4(name) && name.startsWith('127.'));
-}
-
-/** True for a bind address that other machines cannot reach. */
-export function isLoopbackBind(address: string): boolean {
-  const lower = address.toLowerCase();
-  return isLoopbackName(lower) || lower === '::1';
 }
 
 function refuse(status: 400 | 403, message: string): Verdict {

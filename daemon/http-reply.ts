@@ -42,7 +42,7 @@ const codes: Readonly<Record<number, readonly [type: string, code: string]>> = {
 };
 
 /** `{"error": {message, type, code}}` as text. */
-export function errorBody(status: number, message: string): string {
+function errorBody(status: number, message: string): string {
   const [type, code] = codes[status] ?? ['invalid_request_error', 'error'];
   return JSON.stringify({ error: { message, type, code } });
 }

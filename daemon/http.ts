@@ -13,6 +13,7 @@ import type { Auth } from './auth.js';
 import { checkGate, type GateRules } from './gate.js';
 import { type HttpError, refuseSocket, send, sendError, sendErrorAndClose } from './http-reply.js';
 import type { Peer, Route, RouteTable } from './http-routes.js';
+import { serveWithoutUpgrade, wantsWebSocket } from './other-upgrade.js';
 
 /** Bounds on clients that send slowly or not at all, ms. */
 export interface HttpTimeouts {
@@ -78,7 +79,10 @@ export function createHttpServer(deps: HttpDeps): Server {
   };
   server.on('request', onRequest);
   server.on('checkContinue', onRequest);
-  server.on('upgrade', (request, socket, head) => admitUpgrade(deps, request, socket, head, unix));
+  server.on('upgrade', (request, socket, head) => {
+    if (wantsWebSocket(request)) admitUpgrade(deps, request, socket, head, unix);
+    else serveWithoutUpgrade(server, request, socket, head);
+  });
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => refuseSocket(socket, clientFault(error.code)));
   return server;
 }

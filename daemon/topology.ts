@@ -1,17 +1,16 @@
 /**
- * Which actors there are, how they are grouped and what each starts with: plain data made from the configuration and the model folder.
- * The supervisor and the engine interpret it; main thread.
+ * Which actors there are and what each starts with: plain data made from the configuration and the model folder. units.ts brings it to
+ * life; main thread.
  *
  *   tokenizers  one_for_one   each stands alone; its death ends its own requests only
  *   engine      one_for_all   executors 0..R-1, then the scheduler: they share KV blocks and the order of steps
  *
- * Groups start side by side and stop in reverse order, children of a one_for_all group in the order written.
+ * These units start side by side and stop in reverse order; the actors of the engine start in the order written.
  */
 
 import type { KvSettings } from '../actors/executor/startup.js';
 import { InferdError } from '../actors/messages/errors.js';
 import { RESULT, RESULT_PROMPT, RESULT_SAMPLE, RESULT_TOP } from '../actors/messages/step.js';
-import type { ActorKind } from '../actors/runtime/entry.js';
 import type { SchedulerOptions } from '../actors/scheduler/options.js';
 import { planWordsLimit } from '../actors/scheduler/plan-writer.js';
 import type { TokenizerStart } from '../actors/tokenizer/actor.js';
@@ -19,25 +18,12 @@ import type { ModelFolder } from '../config/model-folder.js';
 import type { Config } from '../config/schema.js';
 import { type EngineOptions, loadAddon } from '../native/index.js';
 
-export interface ChildSpec {
-  readonly kind: ActorKind;
-  readonly index: number;
-}
-
-export interface GroupSpec {
-  readonly name: string;
-  readonly strategy: 'one_for_one' | 'one_for_all';
-  readonly children: readonly ChildSpec[];
-}
-
 export interface RingSpec {
   readonly capacityBytes: number;
   readonly maxEntryBytes: number;
 }
 
 export interface Topology {
-  /** In start order. */
-  readonly groups: readonly GroupSpec[];
   /** More restarts than this within `windowMs` end the engine. */
   readonly restarts: { readonly max: number; readonly windowMs: number };
   readonly tokenizers: readonly TokenizerStart[];
@@ -48,7 +34,6 @@ export interface Topology {
   readonly scheduler: Omit<SchedulerOptions, 'numBlocks' | 'numSwapBlocks' | 'swapCostTokens' | 'epoch'>;
   readonly plans: RingSpec;
   readonly results: RingSpec;
-  readonly maxUnfinished: number;
   /** URL of a module with `createEngine` in place of the addon; null = the addon. */
   readonly executorModule: string | null;
 }
@@ -62,14 +47,6 @@ export function topologyOf(config: Config, model: ModelFolder, extras: TopologyE
   const executors = engineOptions(config, model, extras.executorModule === undefined);
   const tokenizers = Array.from({ length: config.inference.num_tokenizer_workers }, (_, index) => tokenizerStart(config, model, index));
   return {
-    groups: [
-      { name: 'tokenizers', strategy: 'one_for_one', children: tokenizers.map((_, index) => ({ kind: 'tokenizer', index })) },
-      {
-        name: 'engine',
-        strategy: 'one_for_all',
-        children: [...executors.map(({ rank }): ChildSpec => ({ kind: 'executor', index: rank })), { kind: 'scheduler', index: 0 }],
-      },
-    ],
     restarts: { max: 3, windowMs: 60_000 },
     tokenizers,
     executors,
@@ -82,7 +59,6 @@ export function topologyOf(config: Config, model: ModelFolder, extras: TopologyE
     },
     scheduler: schedulerOptions(config, model),
     ...rings(config, model),
-    maxUnfinished: config.scheduler.max_queue + config.scheduler.max_num_sequences,
     executorModule: extras.executorModule ?? null,
   };
 }
@@ -165,7 +141,6 @@ function schedulerOptions(config: Config, model: ModelFolder): Topology['schedul
     maxQueue: scheduler.max_queue,
     queueTimeoutMs: scheduler.queue_timeout_s * 1000,
     eosTokenIds: model.eosTokenIds,
-    slidingWindow: cache.sliding_window,
     maxStepsInFlight: 2,
   };
 }

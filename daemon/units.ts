@@ -3,7 +3,6 @@
  * earlier life can be mistaken for the present one. Main thread; started and stopped by the supervisor, joined by the engine.
  */
 import type { Capacity, LinkEnd } from '../actors/messages/control.js';
-import type { Epoch } from '../actors/messages/ids.js';
 import { type Counters, createCounters, SCHEDULER_COUNTER, TOKENIZER_COUNTER } from '../actors/runtime/counters.js';
 import { createDoorbell, type Doorbell } from '../actors/runtime/doorbell.js';
 import { invariant } from '../actors/runtime/invariant.js';
@@ -67,6 +66,7 @@ export class EngineUnit implements Unit {
   port: EnginePort | null = null;
   readonly #options: ChildOptions;
   readonly #topology: Topology;
+  /** Counts lives. */
   #epoch = 0;
 
   constructor(topology: Topology, options: ChildOptions) {
@@ -76,7 +76,7 @@ export class EngineUnit implements Unit {
 
   start(): Life {
     const { executors, plans: planSpec, results: resultSpec, scheduler: options, kv, executorModule } = this.#topology;
-    const epoch = ++this.#epoch as Epoch;
+    const epoch = ++this.#epoch;
     const schedulerBell = createDoorbell();
     const executorBells = executors.map(() => createDoorbell());
     const plans = createRing({ ...planSpec, readers: executors.length });

@@ -50,8 +50,6 @@ export interface Sockets {
   announceShutdown(): void;
   /** Lets answers that are due leave, closes every connection with 1001, and resolves when all are gone, at the latest after `withinMs`. */
   closeAll(withinMs: number): Promise<void>;
-  /** Drops every connection now. */
-  terminateAll(): void;
 }
 
 const subprotocols: ReadonlyMap<string, Encoding> = new Map([
@@ -124,10 +122,6 @@ export function createSockets(deps: SocketsDeps): Sockets {
       await Promise.all([...open].map((connection) => connection.closeGently(until)));
       clearTimeout(late);
     },
-    terminateAll() {
-      clearInterval(heartbeat);
-      for (const connection of open) connection.terminate();
-    },
   };
 }
 
@@ -139,7 +133,7 @@ class Connection implements Wire {
   readonly #encoding: Encoding;
   readonly #session: Session;
   #corked = false;
-  /** The kernel did not take all we sent; the session waits for `writable`. */
+  /** So much waited to be sent that the session may have held something back; it waits for `writable`. */
   #pressed = false;
   /** A ping left and nothing came back since. */
   #pinged = false;
@@ -176,6 +170,13 @@ class Connection implements Wire {
 
   send(data: string | Uint8Array): void {
     if (this.#closed || this.#ws.readyState !== this.#ws.OPEN) return;
+    let frame: Buffer;
+    try {
+      frame = messageFrame(data);
+    } catch (error) {
+      this.#fail(error, 'there is no memory for a message'); // of hundreds of megabytes
+      return;
+    }
     if (!this.#corked) {
       // All frames of this turn leave in one write.
       this.#corked = true;
@@ -183,7 +184,7 @@ class Connection implements Wire {
       process.nextTick(this.#uncork);
     }
     // Not by ws.send, which writes a frame as two buffers: at one token a frame that costs a tenth of the daemon's processor time.
-    this.#socket.write(messageFrame(data), this.#onSent);
+    this.#socket.write(frame, this.#onSent);
   }
 
   bufferedBytes(): number {
@@ -256,15 +257,21 @@ class Connection implements Wire {
       this.#session.receive(bytes);
     } catch (error) {
       // The session answers bad input itself: an exception here is a bug and must not take the daemon down.
-      this.#log.error(errorFields(error), 'a WebSocket message failed');
-      this.#ws.close(1011, 'Internal error');
+      this.#fail(error, 'a WebSocket message failed');
     }
+  }
+
+  /** Costs the peer its connection. */
+  #fail(error: unknown, what: string): void {
+    this.#log.error(errorFields(error), what);
+    this.#ws.close(1011, 'Internal error');
   }
 
   readonly #uncork = (): void => {
     this.#corked = false;
+    // What the session saw in this turn counts, though the kernel may take all of it now.
+    if (this.#ws.bufferedAmount > LOW_WATER_BYTES) this.#pressed = true;
     this.#socket.uncork();
-    if (this.#ws.bufferedAmount > 0) this.#pressed = true;
   };
 
   /** A frame was handed to the kernel, or will never be. */

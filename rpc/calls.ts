@@ -16,7 +16,7 @@ export interface OpenCall {
 export class CallTable {
   readonly #limit: number;
   readonly #byId = new Map<string, Cancellation>();
-  /** Calls without a usable id (null, notifications): bounded and cancelled on close like the others. */
+  /** Calls with the id null, which cannot be named: bounded and cancelled on close like the others. */
   readonly #anonymous = new Set<Cancellation>();
 
   constructor(limit: number) {
@@ -27,9 +27,9 @@ export class CallTable {
     return this.#byId.size + this.#anonymous.size;
   }
 
-  /** The call, or why it is refused. `id` undefined: a notification. */
-  open(id: Id | undefined): OpenCall | Failure {
-    const key = id === undefined || id === null ? null : idKey(id);
+  /** The call, or why it is refused. */
+  open(id: Id): OpenCall | Failure {
+    const key = id === null ? null : idKey(id);
     if (key !== null && this.#byId.has(key)) {
       return { kind: 'invalid_request', message: 'A request with this id is not answered yet' };
     }

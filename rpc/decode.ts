@@ -78,7 +78,7 @@ function failed(kind: Failure['kind'], message?: string): Message {
 }
 
 /** A parsed value of either encoding as a message. */
-export function checkMessage(value: unknown): Message {
+function checkMessage(value: unknown): Message {
   if (!Array.isArray(value)) return { kind: 'single', member: checkMember(value) };
   if (value.length === 0) return failed('invalid_request', 'A batch needs at least one member');
   if (value.length > maxBatchMembers) return failed('invalid_request', `A batch may have at most ${maxBatchMembers} members`);

@@ -49,7 +49,7 @@ const defaultData: { readonly [K in ErrorKind]?: Failure['data'] } = {
 };
 
 /** Code, sentence and data of a failure, as the error member of a response. */
-export function errorObject(failure: Failure): ErrorObject {
+function errorObject(failure: Failure): ErrorObject {
   const row = errorTable[failure.kind];
   const message = failure.message ?? row.message;
   const data = failure.data ?? defaultData[failure.kind];
@@ -58,6 +58,19 @@ export function errorObject(failure: Failure): ErrorObject {
 
 export function errorResponse(id: Id, failure: Failure): Response {
   return { jsonrpc: '2.0', id, error: errorObject(failure) };
+}
+
+/**
+ * A reply as `encode` writes it. An answer that it cannot write, because it is beyond the longest string of the runtime, becomes an error;
+ * in a batch all of them do.
+ */
+export function encodeReply<T>(reply: Response | readonly Response[], encode: (reply: Response | readonly Response[]) => T): T {
+  try {
+    return encode(reply);
+  } catch {
+    const tooLarge = ({ id }: Response): Response => errorResponse(id, { kind: 'internal', message: 'The answer is too large to be sent' });
+    return encode('id' in reply ? tooLarge(reply) : reply.map(tooLarge));
+  }
 }
 
 /** Key of an id in a Map: the ids 1 and "1" are different. */

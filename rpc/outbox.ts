@@ -5,7 +5,7 @@
  */
 import { packMessage } from '../actors/messages/codec.js';
 import type { Encoding } from './decode.js';
-import type { Notification, Response } from './message.js';
+import { encodeReply, type Notification, type Response } from './message.js';
 import { type Wire, wireHighWater } from './wire.js';
 
 export class Outbox {
@@ -46,7 +46,7 @@ export class Outbox {
 
   respond(reply: Response | readonly Response[]): void {
     this.flush();
-    this.#send(reply);
+    if (!this.#closed) this.#wire.send(encodeReply(reply, (value) => this.#encode(value)));
   }
 
   flush(): void {
@@ -61,13 +61,11 @@ export class Outbox {
     this.#queue = [];
   }
 
-  #send(message: unknown): void {
-    if (this.#closed) return;
-    try {
-      this.#wire.send(this.#encoding === 'json' ? JSON.stringify(message) : packMessage(message));
-    } catch {
-      // The socket is gone (its close event follows), or the answer is beyond what the runtime can hold in one string.
-      this.close();
-    }
+  #encode(message: unknown): string | Uint8Array {
+    return this.#encoding === 'json' ? JSON.stringify(message) : packMessage(message);
+  }
+
+  #send(message: Notification | readonly Notification[]): void {
+    if (!this.#closed) this.#wire.send(this.#encode(message));
   }
 }

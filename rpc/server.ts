@@ -12,7 +12,7 @@ import { CallTable } from './calls.js';
 import { Cancellation } from './cancellation.js';
 import type { CallContext, LiveRequest, RpcDeps } from './context.js';
 import { decodeMessage } from './decode.js';
-import { errorResponse, type Id, type Member, type Message, maxBatchMembers, type Response } from './message.js';
+import { encodeReply, errorResponse, type Id, type Member, type Message, maxBatchMembers, type Response } from './message.js';
 import type { Method } from './method.js';
 import { createMethods, type MethodName } from './methods/index.js';
 import { openrpcDocument } from './openrpc.js';
@@ -85,7 +85,7 @@ export class RpcServer {
       });
       if (options.signal?.aborted) calls.cancelAll();
       const reply = await answering;
-      return reply === null ? { status: 204, body: null } : { status: 200, body: JSON.stringify(reply) };
+      return reply === null ? { status: 204, body: null } : { status: 200, body: encodeReply(reply, JSON.stringify) };
     } finally {
       options.signal?.removeEventListener('abort', cancel);
     }

@@ -77,7 +77,7 @@ export interface SwapInput {
 }
 
 /** Of the free host memory; more would starve everything else on the machine. */
-export const LARGEST_SWAP_SHARE = 0.7;
+const LARGEST_SWAP_SHARE = 0.7;
 
 /**
  * Blocks of the host for swapped KV; never more than all slots can use.

@@ -41,8 +41,13 @@ export class ExecutorRecorder {
   }
 
   #record(call: number, maxEvents: number): void {
-    this.#engine.profileStart?.(maxEvents);
     this.spans.start(maxEvents);
+    try {
+      this.#engine.profileStart?.(maxEvents);
+    } catch (error) {
+      this.spans.stop();
+      throw error;
+    }
     this.#control.answer(call, null);
   }
 

@@ -37,6 +37,8 @@ export type ToActor =
   | { readonly k: 'detach'; readonly owner: number }
   /** tokenizer: a scheduler is there now, in place of the one before. */
   | { readonly k: 'connect'; readonly link: LinkEnd }
+  /** tokenizer: the scheduler is gone; another one will come. */
+  | { readonly k: 'disconnect' }
   | ProfileCall;
 
 /** Calls to the scheduler and the executors, answered by a reply on the control port. */

@@ -55,7 +55,7 @@ export interface Recording {
   /** Events that found no room. */
   readonly dropped: number;
   readonly kind: Uint8Array<ArrayBuffer>;
-  /** Of the clock that all threads share: monotonicUs() of runtime/clock.ts. */
+  /** Of the clock that all threads share: monotonicClock() of runtime/clock.ts. */
   readonly startUs: Float64Array<ArrayBuffer>;
   readonly durationUs: Float64Array<ArrayBuffer>;
   readonly step: Int32Array<ArrayBuffer>;

@@ -4,7 +4,7 @@
  * what happens then (daemon/supervisor.ts). It keeps no state outside that call; its thread ends with it.
  */
 import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
-import type { Capacity, FromActor, LogLevel, Progress, ToActor } from '../messages/control.js';
+import type { Capacity, FromActor, Progress, ToActor } from '../messages/control.js';
 import type { Failure } from '../messages/errors.js';
 import { type Doorbell, listen, park } from './doorbell.js';
 import { type Log, threadLog } from './log.js';
@@ -17,9 +17,10 @@ export class Control {
   readonly #port: MessagePort;
   #stopping = false;
 
-  constructor(port: MessagePort, least: LogLevel, fields: Record<string, unknown>) {
+  /** `fields`: what each line of its log carries. */
+  constructor(port: MessagePort, fields: Record<string, unknown>) {
     this.#port = port;
-    this.log = threadLog((line) => this.#send(line), least, fields);
+    this.log = threadLog((line) => this.#send(line), fields);
   }
 
   ready(capacity: Capacity | null): void {

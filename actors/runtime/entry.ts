@@ -4,7 +4,6 @@
  */
 import type { MessagePort } from 'node:worker_threads';
 import type { ExecutorStart } from '../executor/actor.js';
-import type { LogLevel } from '../messages/control.js';
 import type { SchedulerStart } from '../scheduler/actor.js';
 import type { TokenizerHostStart } from '../tokenizer/host.js';
 import { Control } from './actor.js';
@@ -22,12 +21,11 @@ export interface ActorTask {
   readonly actor: ActorStart;
   readonly index: number;
   readonly control: MessagePort;
-  readonly logLevel: LogLevel;
 }
 
 /** Resolves when the actor was told to stop and has freed everything; rejects with what ended it otherwise. */
 export default async function entry(task: ActorTask): Promise<void> {
-  const control = new Control(task.control, task.logLevel, { actor: `${task.actor.kind}-${task.index}` });
+  const control = new Control(task.control, { actor: `${task.actor.kind}-${task.index}` });
   try {
     await run(task.actor, control);
   } finally {

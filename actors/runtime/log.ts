@@ -9,29 +9,17 @@ export interface Log {
   info(fields: Record<string, unknown>, message: string): void;
   warn(fields: Record<string, unknown>, message: string): void;
   error(fields: Record<string, unknown>, message: string): void;
-  /** A log whose lines also carry `fields`. */
-  child(fields: Record<string, unknown>): Log;
 }
 
-const LEVELS: readonly LogLevel[] = ['debug', 'info', 'warn', 'error'];
-
-/** A log that hands its lines to `post`; lines below `least` are dropped at the source. */
-export function threadLog(post: (line: LogLine) => void, least: LogLevel, fields: Record<string, unknown> = {}): Log {
-  const from = LEVELS.indexOf(least);
-  const at = (level: LogLevel) => (more: Record<string, unknown>, message: string) => {
-    if (LEVELS.indexOf(level) >= from) post({ k: 'log', level, fields: { ...fields, ...more }, message });
-  };
-  return {
-    debug: at('debug'),
-    info: at('info'),
-    warn: at('warn'),
-    error: at('error'),
-    child: (more) => threadLog(post, least, { ...fields, ...more }),
-  };
+/** A log that hands its lines, each with `fields`, to `post`: the main thread drops those below its level, which may change. */
+export function threadLog(post: (line: LogLine) => void, fields: Record<string, unknown>): Log {
+  const at = (level: LogLevel) => (more: Record<string, unknown>, message: string) =>
+    post({ k: 'log', level, fields: { ...fields, ...more }, message });
+  return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
 }
 
 /** Swallows everything; for tests and tools. */
-export const silentLog: Log = { debug() {}, info() {}, warn() {}, error() {}, child: () => silentLog };
+export const silentLog: Log = { debug() {}, info() {}, warn() {}, error() {} };
 
 /** Message and stack of anything thrown, as log fields. */
 export function errorFields(error: unknown): Record<string, unknown> {

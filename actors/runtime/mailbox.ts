@@ -1,7 +1,8 @@
 /**
  * Two-way links between actors: a lane of shared memory each way, the doorbells of both ends, and a MessagePort.
  *
- * - What is posted in one turn goes out as one msgpack batch: at `flush` (parked loops) or after the current task (event loops).
+ * - What is posted in one turn goes out as one msgpack batch: at `flush` (parked loops) or after the current task (event loops). When it
+ *   is very much, as when all requests end at once, it goes out in several.
  * - Order is kept. A handler may post, pause or close the link it is called from.
  * - Bounded: `full` tells a sender that the peer is more than `limit` batches behind; senders of streams stop then. Messages that
  *   cannot wait are still taken, up to a hard limit that only a bug can reach.
@@ -22,6 +23,8 @@ import { invariant } from './invariant.js';
 /** Batches a peer may be behind before `full`. */
 const SOFT_LIMIT = 64;
 const HARD_LIMIT = 65_536;
+/** Messages in one batch. */
+const BATCH_MESSAGES = 1024;
 /** Batches handled in one drain, so that one busy sender cannot starve the rest of a loop. */
 const DRAIN_BATCHES = 256;
 
@@ -84,8 +87,9 @@ abstract class Link<In, Out> {
   /** Queues a message for the next flush. Ignored after `close`. */
   post(message: Out): void {
     if (this.closed) return;
-    invariant(this.#waiting.length < HARD_LIMIT, 'mailbox: too many messages in one turn');
-    if (this.#waiting.push(message) === 1) this.started();
+    const waiting = this.#waiting.push(message);
+    if (waiting === 1) this.started();
+    else if (waiting === BATCH_MESSAGES) this.flush();
   }
 
   /** Sends what was posted, as one batch. */

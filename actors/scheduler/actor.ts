@@ -9,7 +9,7 @@
  * When a tokenizer is far behind, no further step is planned, which is the back-pressure of the whole token path.
  */
 import type { CallReply, SchedulerCall } from '../messages/calls.js';
-import type { LinkEnd, ToActor } from '../messages/control.js';
+import type { LinkEnd, ProfileCall, ToActor } from '../messages/control.js';
 import { engineFault } from '../messages/errors.js';
 import type { RequestId } from '../messages/ids.js';
 import { NO_STEP, SPAN } from '../messages/profile.js';
@@ -241,6 +241,22 @@ class SchedulerLoop {
     }
   }
 
+  /** What goes wrong here, no memory for a recording for example, harms no request. */
+  #onProfileCall(message: ProfileCall): void {
+    try {
+      if (message.k === 'record') {
+        this.#spans.start(message.maxEvents);
+        this.#control.answer(message.call, null);
+      } else {
+        const recording = this.#spans.stop();
+        this.#control.answer(message.call, recording, buffersOf(recording));
+      }
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : String(error);
+      this.#control.refuse(message.call, { kind: 'request_failed', message: `The scheduler cannot record: ${reason}` });
+    }
+  }
+
   #onControl(message: ToActor): void {
     switch (message.k) {
       case 'attach':
@@ -252,17 +268,13 @@ class SchedulerLoop {
         this.#scheduler.dropOwner(message.owner);
         return;
       case 'record':
-        this.#spans.start(message.maxEvents);
-        this.#control.answer(message.call, null);
+      case 'handover':
+        this.#onProfileCall(message);
         return;
-      case 'handover': {
-        const recording = this.#spans.stop();
-        this.#control.answer(message.call, recording, buffersOf(recording));
-        return;
-      }
       case 'stop':
       case 'connect':
-        return; // stop is the Control's; connect is for tokenizers
+      case 'disconnect':
+        return; // stop is the Control's; the others are for tokenizers
       default:
         unreachable(message);
     }

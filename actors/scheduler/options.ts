@@ -30,8 +30,6 @@ export interface SchedulerOptions {
   readonly maxQueue: number;
   readonly queueTimeoutMs: number;
   readonly eosTokenIds: readonly number[];
-  /** Attention window of the model. Blocks that left the window are kept, so it does not change the bookkeeping. */
-  readonly slidingWindow: number | null;
   /** Life of the engine group; stamped on plans, results of another epoch are ignored. */
   readonly epoch: number;
   /** Plans that may be unanswered: 2 overlaps planning with running, 1 is step by step. */

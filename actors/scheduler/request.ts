@@ -221,7 +221,7 @@ export function wasRunning(message: Admit): boolean {
 }
 
 /** Copies int32 bytes of a message to an array of their own: the bytes may be unaligned and belong to the message. */
-export function wordsOf(bytes: Uint8Array): Int32Array {
+function wordsOf(bytes: Uint8Array): Int32Array {
   const words = new Int32Array(bytes.byteLength >> 2);
   new Uint8Array(words.buffer).set(bytes.subarray(0, words.byteLength));
   return words;

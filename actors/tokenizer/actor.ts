@@ -47,7 +47,8 @@ export interface TokenizerStart {
 
 /** Where messages go; both functions keep order and never block or throw. */
 export interface TokenizerOut {
-  toScheduler(message: Admit | Abort | Stopped): void;
+  /** False when there is no scheduler: the next one is told by `engineRestarted`. */
+  toScheduler(message: Admit | Abort | Stopped): boolean;
   toFront(message: Encoded | Deltas | Failed | CallReply): void;
 }
 
@@ -123,14 +124,18 @@ class TokenizerActor implements TokenizerHandlers {
   engineRestarted(): void {
     for (const request of [...this.#requests.values()]) {
       if (request.admitted === null) continue;
-      if (++request.restarts > MAX_RESTARTS) {
+      if (request.admissions > MAX_RESTARTS) {
         this.#fail(request.id, {
           kind: 'engine_failure',
           message: 'The engine failed twice during this request',
           data: { retriable: true },
         });
-      } else this.#out.toScheduler(admitMessage(request, request.admitted, this.#start.model.eosTokenIds));
+      } else this.#admit(request, request.admitted);
     }
+  }
+
+  #admit(request: RequestState, admitted: NonNullable<RequestState['admitted']>): void {
+    if (this.#out.toScheduler(admitMessage(request, admitted, this.#start.model.eosTokenIds))) request.admissions++;
   }
 
   async #submit(message: Submit): Promise<void> {
@@ -151,7 +156,7 @@ class TokenizerActor implements TokenizerHandlers {
       const whole = prompt.kind === 'text' && promptIds.length > 0 && params.truncatePromptTokens === null;
       const promptText = params.echo ? { promptText: whole ? prompt.text : decodeAll(table, promptIds, params.skipSpecialTokens) } : {};
       // The scheduler first: waking a thread takes some tens of microseconds, and only it has to act.
-      this.#out.toScheduler(admitMessage(request, request.admitted, this.#start.model.eosTokenIds));
+      this.#admit(request, request.admitted);
       this.#out.toFront({ k: 'encoded', id, promptIds: bytesOf(promptIds), maxTokens, ...promptText });
     } catch (error) {
       if (this.#requests.get(id) === request) this.#fail(id, failureOf(error));

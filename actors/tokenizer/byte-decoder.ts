@@ -22,7 +22,7 @@ export interface DecoderRules {
 }
 
 /** @throws Error with one sentence when the decoder is of no known family. */
-export function decoderRules(json: TokenizerJson): DecoderRules {
+function decoderRules(json: TokenizerJson): DecoderRules {
   const rules = { byteLevel: false, space: '', byteFallback: false, stripsFirstSpace: false };
   const decoder = json.raw['decoder'] ?? json.raw['pre_tokenizer'];
   for (const part of flatten(decoder, ['decoders', 'pretokenizers'])) {
@@ -42,7 +42,7 @@ export function decoderRules(json: TokenizerJson): DecoderRules {
 }
 
 /** The parts of a component that may be a sequence of components. */
-export function flatten(component: unknown, lists: readonly string[]): Record<string, unknown>[] {
+function flatten(component: unknown, lists: readonly string[]): Record<string, unknown>[] {
   if (!isObject(component)) return [];
   for (const name of lists) {
     const list = component[name];
@@ -52,7 +52,7 @@ export function flatten(component: unknown, lists: readonly string[]): Record<st
 }
 
 /** The byte of each character of a byte-level vocabulary, by code unit (< 0x144); -1 where there is none. */
-export function byteLevelAlphabet(): Int16Array {
+function byteLevelAlphabet(): Int16Array {
   const byteOf = new Int16Array(0x144).fill(-1);
   let next = 0x100;
   for (let byte = 0; byte < 256; byte++) {

@@ -3,7 +3,7 @@
  * tokenizer's own thread.
  *
  * - While there is no scheduler (it is being restarted), messages to it are dropped: when the next one connects, the tokenizer admits
- *   every live request again, with the tokens it already has.
+ *   every live request to it, with the tokens it already has.
  * - When the front is far behind, tokens are left in the scheduler's link, which makes the scheduler stop planning in its turn.
  * - `busySinceMs` is published around every message, so that the main thread can end a tokenizer that hangs in one.
  */
@@ -48,8 +48,8 @@ class TokenizerHost {
   #handlers: TokenizerHandlers | null = null;
   #catchUp: NodeJS.Timeout | null = null;
   #stop: () => void = () => {};
-  /** Something was said to a scheduler before the first one was there. */
-  #dropped = false;
+  /** What was said to a scheduler is lost: the next one has to hear of every request. */
+  #lost = false;
 
   constructor(start: TokenizerHostStart, control: Control) {
     this.#start = start;
@@ -83,22 +83,37 @@ class TokenizerHost {
 
   #onControl(message: ToActor): void {
     if (message.k === 'stop') this.#stop();
-    if (message.k !== 'connect') return;
-    const readmit = this.#scheduler !== null || this.#dropped;
-    this.#scheduler?.close();
-    this.#scheduler = new EventLink(message.link, (m) => this.#guarded(() => this.#fromScheduler(m)));
-    this.#dropped = false;
-    if (readmit) this.#guarded(() => this.#handlers?.engineRestarted());
+    else if (message.k === 'disconnect') this.#disconnect();
+    else if (message.k === 'connect') this.#connect(message.link);
   }
 
-  #toScheduler(message: ToScheduler): void {
+  #connect(link: LinkEnd): void {
+    this.#disconnect();
+    this.#scheduler = new EventLink(link, (m) => this.#guarded(() => this.#fromScheduler(m)));
+    if (this.#lost) this.#guarded(() => this.#handlers?.engineRestarted());
+    this.#lost = false;
+  }
+
+  /** Nobody reads the link any more, so nothing may be posted to it. */
+  #disconnect(): void {
+    if (this.#scheduler === null) return;
+    this.#scheduler.close();
+    this.#scheduler = null;
+    this.#lost = true;
+  }
+
+  #toScheduler(message: ToScheduler): boolean {
     if (this.#scheduler === null) {
+      const lost = this.#lost;
       // A request overtakes the control message that came before it, and must not look as if it had lost a scheduler.
       this.#control.poll((earlier) => this.#onControl(earlier));
       if (this.#control.stopping) this.#stop();
+      if (this.#scheduler === null) this.#lost = true;
+      // Who connected just now has heard of every request, of this one too.
+      if (this.#scheduler === null || (lost && message.k === 'admit')) return false;
     }
-    if (this.#scheduler === null) this.#dropped = true;
-    else this.#scheduler.post(message);
+    this.#scheduler.post(message);
+    return true;
   }
 
   #fromScheduler(message: FromScheduler): void {

@@ -135,8 +135,8 @@ export class RequestState {
   readonly sequences: readonly SequenceState[];
   /** Set when the request is admitted; null while its prompt is being encoded. */
   admitted: { readonly promptIds: Int32Array; readonly maxTokens: number } | null = null;
-  /** Engine restarts that this request went through. */
-  restarts = 0;
+  /** Schedulers that were told of it. */
+  admissions = 0;
   /** The front was told about the first step. */
   started = false;
   /** Prompt logprobs of positions below this one were sent. */

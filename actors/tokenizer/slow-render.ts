@@ -69,7 +69,7 @@ export class SlowRender {
     }
   }
 
-  /** Ends the thread; templates that wait for it fail. */
+  /** Ends the thread: the template at hand fails. */
   close(): void {
     void this.#thread?.terminate();
   }

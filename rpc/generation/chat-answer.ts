@@ -3,23 +3,14 @@ import type { Delta } from '../../actors/messages/requests.js';
 import { mergePieces, type Piece, type ToolCall } from '../progress-stream.js';
 import type { ChatCompletion, ChatDelta } from '../schemas/chat.js';
 import type { Usage } from '../schemas/common.js';
+import { type AnswerOptions, pieceOf } from './answer.js';
 import type { CallOutcome } from './call.js';
 import type { Choice } from './choice.js';
 import { chatLogprob, promptEntries, promptLogprobs } from './logprobs.js';
 import { givenChoices } from './rank.js';
 import { parseToolCall, ToolCallFilter } from './tool-calls.js';
 
-export interface ChatAnswerOptions {
-  readonly id: string;
-  /** Seconds since the epoch. */
-  readonly created: number;
-  readonly model: string;
-  readonly n: number;
-  readonly bestOf: number;
-  readonly streamed: boolean;
-  readonly logprobs: boolean;
-  readonly promptLogprobs: boolean;
-  readonly tokenIds: boolean;
+export interface ChatAnswerOptions extends AnswerOptions {
   /** Functions that the answer may call; null when none were offered. */
   readonly tools: ReadonlySet<string> | null;
 }
@@ -38,15 +29,7 @@ export class ChatAnswer {
 
   /** What to stream for one delta of the engine. */
   pieces(delta: Delta, index: number): readonly Piece[] {
-    const piece: Piece = {
-      index,
-      text: delta.text,
-      tokens: delta.tokens.length,
-      tokenIds: delta.tokens,
-      logprobs: delta.logprobs ?? [],
-      finish: delta.finish ?? null,
-      ...(delta.stopReason === undefined ? {} : { stopReason: delta.stopReason }),
-    };
+    const piece = pieceOf(delta, index);
     const { tools } = this.#options;
     if (tools === null) return [piece];
     let filter = this.#filters.get(index);

@@ -6,22 +6,13 @@ import type { Delta } from '../../actors/messages/requests.js';
 import { mergePieces, type Piece } from '../progress-stream.js';
 import type { Usage } from '../schemas/common.js';
 import type { Completion, CompletionDelta } from '../schemas/completion.js';
+import { type AnswerOptions, pieceOf } from './answer.js';
 import type { CallOutcome, PromptRun } from './call.js';
 import type { Choice } from './choice.js';
 import { codePoints, completionLogprobs, promptEntries, promptLogprobs } from './logprobs.js';
 import { givenChoices } from './rank.js';
 
-export interface CompletionAnswerOptions {
-  readonly id: string;
-  /** Seconds since the epoch. */
-  readonly created: number;
-  readonly model: string;
-  readonly n: number;
-  readonly bestOf: number;
-  readonly streamed: boolean;
-  readonly logprobs: boolean;
-  readonly promptLogprobs: boolean;
-  readonly tokenIds: boolean;
+export interface CompletionAnswerOptions extends AnswerOptions {
   readonly echo: boolean;
 }
 
@@ -39,15 +30,7 @@ export class CompletionAnswer {
 
   /** What to stream for one delta of the engine. */
   pieces(delta: Delta, index: number, prompt: PromptRun): readonly Piece[] {
-    const piece: Piece = {
-      index,
-      text: delta.text,
-      tokens: delta.tokens.length,
-      tokenIds: delta.tokens,
-      logprobs: delta.logprobs ?? [],
-      finish: delta.finish ?? null,
-      ...(delta.stopReason === undefined ? {} : { stopReason: delta.stopReason }),
-    };
+    const piece = pieceOf(delta, index);
     if (!this.#options.echo || this.#begun.has(index)) return [piece];
     this.#begun.add(index);
     const logprobs = this.#options.logprobs ? entriesOf(prompt) : [];

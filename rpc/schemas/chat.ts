@@ -24,15 +24,15 @@ export function chatBody(limits: RequestLimits) {
 export type ChatBody = z.output<ReturnType<typeof chatBody>>;
 
 const logprobEntry = z.object({ token: z.string(), logprob: z.number(), bytes: z.array(z.int()).nullable() });
-export const chatLogprobsSchema = z.object({ content: z.array(logprobEntry.extend({ top_logprobs: z.array(logprobEntry) })) });
+const chatLogprobsSchema = z.object({ content: z.array(logprobEntry.extend({ top_logprobs: z.array(logprobEntry) })) });
 
-export const toolCallSchema = z.object({
+const toolCallSchema = z.object({
   id: z.string(),
   type: z.literal('function'),
   function: z.object({ name: z.string(), arguments: z.string().describe('JSON text.') }),
 });
 
-export const chatFinishSchema = z.enum(['stop', 'length', 'tool_calls', 'abort']);
+const chatFinishSchema = z.enum(['stop', 'length', 'tool_calls', 'abort']);
 
 export const chatCompletionSchema = z.object({
   id: z.string(),

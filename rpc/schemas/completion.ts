@@ -31,16 +31,15 @@ export function completionBody(limits: RequestLimits) {
     add_special_tokens: z.boolean().nullish().describe('Encode text prompts with the special tokens of the model; true by default.'),
   });
 }
-export type CompletionBody = z.output<ReturnType<typeof completionBody>>;
 
-export const completionLogprobsSchema = z.object({
+const completionLogprobsSchema = z.object({
   text_offset: z.array(z.int()).describe('In characters (code points).'),
   token_logprobs: z.array(z.number().nullable()),
   tokens: z.array(z.string()),
   top_logprobs: z.array(z.record(z.string(), z.number()).nullable()),
 });
 
-export const completionFinishSchema = z.enum(['stop', 'length', 'abort']);
+const completionFinishSchema = z.enum(['stop', 'length', 'abort']);
 
 const choice = z.object({
   index: z.int().describe('prompt number * n + answer number.'),

@@ -41,7 +41,7 @@ const toolCall = z.looseObject({
   }),
 });
 
-export const messageSchema = z.looseObject({
+const messageSchema = z.looseObject({
   role,
   content: contentSchema.nullish(),
   name: z.string().nullish(),
@@ -52,7 +52,7 @@ export type MessageBody = z.output<typeof messageSchema>;
 
 export const messagesSchema = z.array(messageSchema).min(1, 'must have at least one message').max(maxMessages);
 
-export const toolSchema = z.looseObject({
+const toolSchema = z.looseObject({
   type: z.literal('function'),
   function: z.looseObject({
     name: z.string().regex(/^[A-Za-z0-9_-]{1,64}$/, 'must be 1 to 64 letters, digits, "_" or "-"'),

@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { MessageChannel } from 'node:worker_threads';
+import { MessageChannel, receiveMessageOnPort } from 'node:worker_threads';
 import { type CapacityInput, kvBlocks, type SwapInput, swapBlocks } from '../../actors/executor/capacity.js';
+import { ExecutorRecorder } from '../../actors/executor/recorder.js';
 import { type KvSettings, startEngine } from '../../actors/executor/startup.js';
 import { StepClock } from '../../actors/executor/step-clock.js';
+import type { CallReply } from '../../actors/messages/calls.js';
 import { Control } from '../../actors/runtime/actor.js';
 import type { EngineOptions, NativeEngine } from '../../native/index.js';
 import { createEngine } from '../helpers/fake-native-engine.js';
@@ -128,7 +130,7 @@ const kv: KvSettings = { utilization: 0.5, numBlocksOverride: null, preemptionMo
 function withControl<T>(use: (control: Control, tell: (message: object) => void) => T): T {
   const { port1, port2 } = new MessageChannel();
   try {
-    return use(new Control(port2, 'error', {}), (message) => port1.postMessage(message));
+    return use(new Control(port2, {}), (message) => port1.postMessage(message));
   } finally {
     port1.close();
   }
@@ -177,6 +179,33 @@ test('a stop request between two chunks ends the loading and closes the engine',
     assert.equal(chunks, 1);
     assert.ok(closed);
   });
+});
+
+test('a recording that the engine refuses goes on nowhere, and the next one can begin', () => {
+  const { port1, port2 } = new MessageChannel();
+  let refuses = true;
+  const engine = Object.assign(createEngine(options), {
+    profileStart() {
+      if (refuses) throw new Error('no room');
+    },
+  });
+  const recorder = new ExecutorRecorder(engine, new Control(port2, {}), () => ({ kind: 'out_of_memory' }));
+  recorder.onCall({ k: 'record', call: 1, maxEvents: 10 });
+  assert.equal(recorder.spans.on, false);
+  refuses = false;
+  recorder.onCall({ k: 'record', call: 2, maxEvents: 10 });
+  recorder.onCall({ k: 'handover', call: 3 });
+  const replies: (readonly [number, boolean])[] = [];
+  for (let m = receiveMessageOnPort(port1); m !== undefined; m = receiveMessageOnPort(port1)) {
+    const { call, ok } = m.message as CallReply;
+    replies.push([call, ok]);
+  }
+  assert.deepEqual(replies, [
+    [1, false],
+    [2, true],
+    [3, true],
+  ]);
+  port1.close();
 });
 
 test('an engine whose KV cache does not fit is closed again', () => {

@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { WebSocket } from 'ws';
 import { silentLog } from '../../actors/runtime/log.js';
 import { inferdPaths, readDaemonFile } from '../../config/paths.js';
@@ -12,8 +13,9 @@ import { type Daemon, type DaemonOptions, startDaemon } from '../../daemon/daemo
 import { StartError } from '../../daemon/start-error.js';
 import { doubleModel, EngineDouble } from '../helpers/engine-double.js';
 import { eventually } from '../helpers/eventually.js';
-import { testConfig } from '../helpers/front.js';
+import { systemdStandIn } from '../helpers/systemd-stand-in.js';
 import { tempFolder } from '../helpers/temp-folder.js';
+import { testConfig } from '../helpers/test-config.js';
 
 type Changes = { readonly [S in keyof Config]?: Partial<Config[S]> };
 
@@ -171,15 +173,27 @@ test('daemon.drain stops the daemon and is answered', async () => {
   assert.equal(await one.closed, 1001);
 });
 
-test('stopNow waits for no request', async () => {
-  const { daemon, engine, env } = await running();
-  const one = await client(daemon.addresses);
-  one.ask(1, 'chat.completions.create', chat);
-  await eventually('the engine has the request', () => engine.open.size > 0);
-  daemon.stopNow();
-  assert.equal(await one.closed, 1006);
-  assert.equal(await daemon.stopped, 70);
-  assert.equal(readDaemonFile(env), null);
+test('the watchdog is fed while the engine works or restarts, and not while it hangs', async () => {
+  const { env, said } = systemdStandIn();
+  const engine = new EngineDouble();
+  const { started } = await opening(engine, { ...freshEnv(), ...env });
+  engine.becomeReady();
+  const daemon = await started;
+  const fed = () => said().split('WATCHDOG=1|').length - 1;
+  const more = async (what: string) => {
+    const before = fed();
+    await eventually(what, () => fed() > before + 1); // one may have been under way
+  };
+  await more('it is fed');
+  engine.state = 'restarting';
+  await more('it is fed on');
+  engine.healthy = false;
+  engine.state = 'ready';
+  await sleep(300);
+  const before = fed();
+  await sleep(300);
+  assert.equal(fed(), before);
+  await daemon.stop('the test is over');
 });
 
 for (const [what, fatal, code] of [

@@ -14,9 +14,9 @@ import { type Daemon, startDaemon } from '../../daemon/daemon.js';
 import { StartError } from '../../daemon/start-error.js';
 import { doubleModel, EngineDouble } from '../helpers/engine-double.js';
 import { eventually } from '../helpers/eventually.js';
-import { testConfig } from '../helpers/front.js';
 import { type RawReply, rawRequest, upgradeLines } from '../helpers/raw-http.js';
 import { tempFolder } from '../helpers/temp-folder.js';
+import { testConfig } from '../helpers/test-config.js';
 
 const env = { XDG_RUNTIME_DIR: tempFolder() };
 const socketPath = join(tempFolder(), 'inferd.sock');

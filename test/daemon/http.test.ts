@@ -1,17 +1,8 @@
 /** The HTTP front over real sockets: methods, bodies, limits, slow and broken senders, CORS. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type Front, type FrontOptions, startFront } from '../helpers/front.js';
+import { type Front, withFront } from '../helpers/front.js';
 import { rawConnect, rawRequest, readReply } from '../helpers/raw-http.js';
-
-async function withFront(options: FrontOptions, run: (front: Front) => Promise<void>): Promise<void> {
-  const front = await startFront(options);
-  try {
-    await run(front);
-  } finally {
-    await front.close();
-  }
-}
 
 const host = 'Host: localhost';
 const json = 'Content-Type: application/json';
@@ -163,6 +154,23 @@ test('CORS: listed origins get their preflight, others and private-network reque
     const real = await post(front, [json, 'Origin: https://app.example'], '{}');
     assert.equal(real.headers.get('access-control-allow-origin'), 'https://app.example');
     assert.equal((await post(front, [json], '{}')).headers.has('access-control-allow-origin'), false);
+  }));
+
+test('a request that offers another protocol than WebSocket is answered as any other, and so are those behind it', () =>
+  withFront({}, async (front) => {
+    const offer = ['Connection: Upgrade, HTTP2-Settings', 'Upgrade: h2c', 'HTTP2-Settings: AAMAAABk'];
+    const body = `{"jsonrpc":"2.0","method":"ping","params":["${'é'.repeat(100_000)}"]}`;
+    const posted = await post(front, [json, ...offer], body);
+    assert.deepEqual([posted.status, posted.body, front.posts], [200, '{"jsonrpc":"2.0"}', [body]]);
+    const socket = rawConnect(front.port);
+    const get = (path: string, headers: readonly string[]) => `${[`GET ${path} HTTP/1.1`, host, ...headers].join('\r\n')}\r\n\r\n`;
+    socket.write(get('/version', offer));
+    assert.equal((await readReply(socket)).status, 200);
+    socket.write(get('/health', []));
+    assert.deepEqual(JSON.parse((await readReply(socket)).body), { status: 'ok' });
+    socket.write(get('/version', [...offer, 'Origin: https://evil.example']));
+    assert.equal((await readReply(socket)).status, 403, 'the gate sees it too');
+    socket.destroy();
   }));
 
 test('an upgrade elsewhere than / and /rpc is 404, and a stopping daemon takes none', () =>

@@ -1,27 +1,13 @@
 /** What the daemon tells systemd, seen by a program that stands in for systemd-notify. */
 import assert from 'node:assert/strict';
-import { chmodSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { test } from 'node:test';
 import { silentLog } from '../../actors/runtime/log.js';
 import { createNotifier } from '../../daemon/notify.js';
 import { eventually } from '../helpers/eventually.js';
-import { tempFolder } from '../helpers/temp-folder.js';
-
-function standIn(): { env: NodeJS.ProcessEnv; said(): string } {
-  const dir = tempFolder();
-  const record = join(dir, 'said');
-  const program = join(dir, 'systemd-notify');
-  writeFileSync(program, `#!/bin/sh\nprintf '%s|' "$@" >> ${record}\necho >> ${record}\n`);
-  chmodSync(program, 0o755);
-  return {
-    env: { PATH: `${dir}:/bin:/usr/bin`, NOTIFY_SOCKET: '/nowhere', WATCHDOG_USEC: '100000' },
-    said: () => (existsSync(record) ? readFileSync(record, 'utf8') : ''),
-  };
-}
+import { systemdStandIn } from '../helpers/systemd-stand-in.js';
 
 test('start, readiness, watchdog and stop are told, with one child at a time', async () => {
-  const { env, said } = standIn();
+  const { env, said } = systemdStandIn();
   const notifier = createNotifier(env, silentLog);
   notifier.loading('weights 1 of 2');
   notifier.loading('weights 2 of 2');

@@ -4,12 +4,12 @@ import { test } from 'node:test';
 import type { Log } from '../../actors/runtime/log.js';
 import { gateRules } from '../../daemon/gate.js';
 import { type Live, reload } from '../../daemon/reload.js';
-import { testConfig } from '../helpers/front.js';
+import { testConfig } from '../helpers/test-config.js';
 
 function recorder(): { log: Log; lines: [string, Record<string, unknown>][] } {
   const lines: [string, Record<string, unknown>][] = [];
   const at = (level: string) => (fields: Record<string, unknown>) => void lines.push([level, fields]);
-  const log: Log = { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error'), child: () => log };
+  const log: Log = { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
   return { log, lines };
 }
 

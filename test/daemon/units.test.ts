@@ -20,7 +20,7 @@ for (const [how, end] of Object.entries(ends)) {
     const model = resolveModelFolder(config, {});
     const pools = createPools(silentLog);
     const topology = topologyOf(config, model, { executorModule: fakeEngineModule({ vocab: model.vocabSize }) });
-    const unit = new EngineUnit(topology, { pools, log: silentLog, logLevel: 'error', onProgress() {} });
+    const unit = new EngineUnit(topology, { pools, log: silentLog, onProgress() {} });
     const threads = new Set<string | undefined>();
     for (let i = 0; i < 3; i++) {
       const life = unit.start();

@@ -3,17 +3,9 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { test } from 'node:test';
 import { WebSocket } from 'ws';
-import { type Front, type FrontOptions, startFront } from '../helpers/front.js';
+import { wireHighWater } from '../../rpc/wire.js';
+import { type Front, withFront } from '../helpers/front.js';
 import { rawConnect, rawRequest, readReply, upgradeLines } from '../helpers/raw-http.js';
-
-async function withFront(options: FrontOptions, run: (front: Front) => Promise<void>): Promise<void> {
-  const front = await startFront(options);
-  try {
-    await run(front);
-  } finally {
-    await front.close();
-  }
-}
 
 async function open(front: Front, protocols: string | string[] = [], options: object = {}): Promise<WebSocket> {
   const ws = new WebSocket(`ws://127.0.0.1:${front.port}/`, protocols, options);
@@ -214,6 +206,16 @@ test('the send buffer is counted while a reader stalls, and writable comes when 
     ws.close();
   }));
 
+test('a session that saw a full buffer hears when it is empty, also when the kernel took all of it at once', () =>
+  withFront({}, async (front) => {
+    const ws = await open(front);
+    const session = front.sessions[0]!;
+    session.wire.send('y'.repeat(1.25 * 2 ** 20));
+    assert.ok(session.wire.bufferedBytes() > wireHighWater);
+    await Promise.all([once(ws, 'message'), session.until('writable')]);
+    ws.close();
+  }));
+
 test('a session can stop the reading of its socket and go on later', () =>
   withFront({}, async (front) => {
     const ws = await open(front);
@@ -261,6 +263,15 @@ test('a session that throws costs its connection, not the daemon', () =>
       assert.equal((await rawRequest(front.port, ['GET /health HTTP/1.1', 'Host: localhost'])).status, 200);
     },
   ));
+
+test('a message for which there is no memory costs its connection, not the daemon', () =>
+  withFront({}, async (front) => {
+    const ws = await open(front);
+    const closed = closeCode(ws);
+    front.sessions[0]!.wire.send({ byteLength: 2 ** 52 } as Uint8Array);
+    assert.equal(await closed, 1011);
+    assert.equal((await rawRequest(front.port, ['GET /health HTTP/1.1', 'Host: localhost'])).status, 200);
+  }));
 
 test('closing all sends what is buffered first, then 1001', () =>
   withFront({}, async (front) => {

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { startTestDaemon, type TestDaemon } from '../helpers/daemon.js';
 import { addUp, type RpcSocket } from '../helpers/rpc-socket.js';
+import { story } from '../helpers/story.js';
 
 let at: TestDaemon;
 before(async () => {
@@ -10,14 +11,7 @@ before(async () => {
 });
 after(() => at.close());
 
-const params = (i: number) => ({
-  messages: [{ role: 'user', content: `Tell me a story about ${i} foxes.` }],
-  seed: 100 + i,
-  temperature: 1,
-  ignore_eos: true,
-  max_tokens: 120,
-  return_token_ids: true,
-});
+const params = (i: number) => story(i, 120);
 const indices = Array.from({ length: 8 }, (_, i) => i);
 
 async function undisturbed(socket: RpcSocket): Promise<(readonly number[] | undefined)[]> {

@@ -4,6 +4,7 @@ import { after, before, test } from 'node:test';
 import { startTestDaemon, type TestDaemon } from '../helpers/daemon.js';
 import { eventually } from '../helpers/eventually.js';
 import { addUp, type RpcSocket } from '../helpers/rpc-socket.js';
+import { story } from '../helpers/story.js';
 
 let at: TestDaemon;
 before(async () => {
@@ -17,14 +18,7 @@ before(async () => {
 });
 after(() => at.close());
 
-const params = (i: number) => ({
-  messages: [{ role: 'user', content: `Tell me a story about ${i} foxes.` }],
-  seed: 100 + i,
-  temperature: 1,
-  ignore_eos: true,
-  max_tokens: 250,
-  return_token_ids: true,
-});
+const params = (i: number) => story(i, 250);
 const indices = Array.from({ length: 6 }, (_, i) => i);
 
 async function eachAlone(socket: RpcSocket): Promise<(readonly number[] | undefined)[]> {

@@ -29,6 +29,8 @@ export class EngineDouble {
   /** Requests that wait for `finishAll`. */
   readonly open = new Map<number, RequestSink>();
   stops = 0;
+  /** False: its steps do not complete. */
+  healthy = true;
   #nextId = 1;
   #ready: { resolve(): void; reject(error: Error): void } = { resolve() {}, reject() {} };
   #fail: (ending: Ending) => void = () => {};
@@ -105,7 +107,7 @@ export class EngineDouble {
     requests: () => [],
     model: () => null,
     state: () => this.state,
-    healthy: () => this.state === 'ready' || this.state === 'draining',
+    healthy: () => this.healthy && (this.state === 'ready' || this.state === 'draining'),
   };
 
   #end(id: number, failure: Failure | null): void {

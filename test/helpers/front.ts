@@ -2,7 +2,6 @@
 import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { silentLog } from '../../actors/runtime/log.js';
-import { type Config, schema } from '../../config/schema.js';
 import type { Auth } from '../../daemon/auth.js';
 import { gateRules } from '../../daemon/gate.js';
 import { createHttpServer, defaultHttpTimeouts, type HttpTimeouts } from '../../daemon/http.js';
@@ -10,15 +9,7 @@ import { createRoutes } from '../../daemon/http-routes.js';
 import { createSockets, type Encoding, type Session, type Sockets } from '../../daemon/websocket.js';
 import type { Wire } from '../../rpc/wire.js';
 import { eventually } from './eventually.js';
-
-/** Defaults of the option table with some values replaced. */
-export function testConfig(changes: { readonly [S in keyof Config]?: Partial<Config[S]> } = {}): Config {
-  const sections = Object.entries(schema).map(([name, options]) => {
-    const defaults = Object.fromEntries(Object.entries(options).map(([key, option]) => [key, option.default]));
-    return [name, { ...defaults, ...changes[name as keyof Config] }];
-  });
-  return Object.fromEntries(sections) as Config;
-}
+import { type ConfigChanges, testConfig } from './test-config.js';
 
 /** A session that writes down what happens to it; its answer to each message is up to `onReceive`. */
 export class RecordingSession implements Session {
@@ -69,7 +60,7 @@ export interface Front {
 }
 
 export interface FrontOptions {
-  readonly config?: { readonly [S in keyof Config]?: Partial<Config[S]> };
+  readonly config?: ConfigChanges;
   readonly auth?: Auth;
   readonly timeouts?: Partial<HttpTimeouts>;
   readonly onReceive?: RecordingSession['receive'];
@@ -136,7 +127,7 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
     healthy: true,
     accepting: true,
     async close() {
-      sockets.terminateAll();
+      await sockets.closeAll(0);
       await new Promise<void>((resolve) => {
         server.close(() => resolve());
         server.closeAllConnections();
@@ -144,4 +135,14 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
     },
   };
   return front;
+}
+
+/** Runs a test with a front of its own. */
+export async function withFront(options: FrontOptions, run: (front: Front) => Promise<void>): Promise<void> {
+  const front = await startFront(options);
+  try {
+    await run(front);
+  } finally {
+    await front.close();
+  }
 }

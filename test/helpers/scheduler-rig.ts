@@ -8,8 +8,9 @@ import { packSamplingRow } from '../../actors/messages/sampling.js';
 import { SAMPLING_ROW } from '../../actors/messages/step.js';
 import { planWordsLimit, Scheduler, type SchedulerOptions } from '../../actors/scheduler/scheduler.js';
 import { FakeExecutor, type PlanSummary, referenceAnswer } from './fake-executor.js';
+import { generation } from './generation.js';
 
-export const VOCAB = 50;
+const VOCAB = 50;
 export const EOS = 7;
 
 export const defaultOptions: SchedulerOptions = {
@@ -28,7 +29,6 @@ export const defaultOptions: SchedulerOptions = {
   maxQueue: 1000,
   queueTimeoutMs: 1e9,
   eosTokenIds: [EOS],
-  slidingWindow: null,
   epoch: 3,
   maxStepsInFlight: 2,
 };
@@ -76,17 +76,7 @@ export const bytes = (words: readonly number[]): Uint8Array => new Uint8Array(In
 
 export function samplingRow(ask: Ask): Int32Array {
   return packSamplingRow(
-    {
-      temperature: 1,
-      top_p: 1,
-      min_p: 0,
-      typical_p: 1,
-      repetition_penalty: 1,
-      frequency_penalty: 0,
-      presence_penalty: 0,
-      top_k: 0,
-      min_tokens: ask.minTokens ?? 0,
-    },
+    { ...generation().sampling, temperature: 1, min_tokens: ask.minTokens ?? 0 },
     { seedLo: ask.seed ?? 1, seedHi: 0, topLogprobs: ask.topLogprobs ?? -1, promptLogprobs: ask.promptLogprobs ?? -1 },
   );
 }

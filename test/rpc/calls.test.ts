@@ -83,7 +83,7 @@ describe('one answer for each request', () => {
   test('an unexpected exception is -32603 without its text, and is logged without params', async () => {
     const lines: unknown[] = [];
     const keep = (fields: Record<string, unknown>): void => void lines.push(fields);
-    const log: Log = { debug: keep, info: keep, warn: keep, error: keep, child: () => log };
+    const log: Log = { debug: keep, info: keep, warn: keep, error: keep };
     const broken = defineMethod({
       name: 'test.broken',
       summary: 'Throws.',
@@ -99,6 +99,29 @@ describe('one answer for each request', () => {
     assert.deepEqual(await peer.hear(), [{ jsonrpc: '2.0', id: 1, error: { code: -32603, message: 'Internal error' } }]);
     assert.equal(lines.length, 1);
     assert.ok(!JSON.stringify(lines).includes('hunter2'));
+  });
+
+  test('an answer too large to be written is one error, in a batch and over HTTP too, and the connection goes on', async () => {
+    const large = defineMethod({
+      name: 'test.large',
+      summary: 'Answers what no message can hold.',
+      params: z.object({}),
+      result: z.unknown(),
+      handler: () => ({
+        toJSON() {
+          throw new RangeError('Invalid string length');
+        },
+      }),
+    });
+    const { server } = setup({ extra: [large] });
+    const refused = (id: number) => ({ jsonrpc: '2.0', id, error: { code: -32603, message: 'The answer is too large to be sent' } });
+    const peer = connectPeer(server);
+    peer.say(call(1, 'test.large'));
+    peer.say([call(2, 'test.large'), call(3, 'ping')]);
+    peer.say(call(4, 'ping'));
+    assert.deepEqual(await peer.hear(), [refused(1), { jsonrpc: '2.0', id: 4, result: {} }, [refused(2), refused(3)]]);
+    const { status, body } = await server.handlePost(Buffer.from(JSON.stringify(call(5, 'test.large'))));
+    assert.deepEqual([status, JSON.parse(body ?? '')], [200, refused(5)]);
   });
 });
 

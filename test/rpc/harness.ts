@@ -2,25 +2,14 @@
 import { InferdError } from '../../actors/messages/errors.js';
 import { silentLog } from '../../actors/runtime/log.js';
 import type { ModelFolder } from '../../config/model-folder.js';
-import { type Config, schema } from '../../config/schema.js';
 import { RpcConnection } from '../../rpc/connection.js';
 import type { Method } from '../../rpc/method.js';
 import { createRpcServer, type RpcDeps, type RpcServer } from '../../rpc/server.js';
 import type { Wire } from '../../rpc/wire.js';
 import { FakeEngine } from '../helpers/fake-engine.js';
+import { type ConfigChanges, testConfig } from '../helpers/test-config.js';
 
-type Overrides = { readonly [S in keyof Config]?: Partial<Config[S]> };
-
-/** The defaults of the schema with some values replaced. */
-export function testConfig(overrides: Overrides = {}): Config {
-  const sections = Object.entries(schema).map(([section, options]) => {
-    const defaults = Object.fromEntries(Object.entries(options).map(([key, option]) => [key, (option as { default: unknown }).default]));
-    return [section, { ...defaults, ...overrides[section as keyof Config] }];
-  });
-  return Object.fromEntries(sections) as Config; // proof: every section and key of the schema
-}
-
-export const testModel: ModelFolder = {
+const testModel: ModelFolder = {
   path: '/nowhere',
   name: 'fake',
   source: 'folder',
@@ -71,7 +60,7 @@ export interface Setup {
 
 export interface SetupOptions {
   readonly auto?: boolean;
-  readonly config?: Overrides;
+  readonly config?: ConfigChanges;
   readonly extra?: readonly Method[];
   readonly log?: RpcDeps['log'];
   readonly profiler?: RpcDeps['profiler'];

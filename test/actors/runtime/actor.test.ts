@@ -4,7 +4,6 @@ import { MessageChannel, receiveMessageOnPort } from 'node:worker_threads';
 import type { FromActor, ToActor } from '../../../actors/messages/control.js';
 import { Control, runParked } from '../../../actors/runtime/actor.js';
 import { createDoorbell, ring } from '../../../actors/runtime/doorbell.js';
-import { threadLog } from '../../../actors/runtime/log.js';
 
 function openControl() {
   const { port1, port2 } = new MessageChannel();
@@ -14,7 +13,7 @@ function openControl() {
     return messages;
   };
   return {
-    control: new Control(port2, 'info', { actor: 'x' }),
+    control: new Control(port2, { actor: 'x' }),
     tell: (m: ToActor) => port1.postMessage(m),
     said,
     close: () => port1.close(),
@@ -24,13 +23,12 @@ function openControl() {
 test('an actor says ready, progress and fault in order, and its log lines carry its name', () => {
   const { control, said, close } = openControl();
   control.progress({ phase: 'weights', done: 1, total: 2 });
-  control.log.debug({}, 'below the level');
-  control.log.child({ step: 3 }).warn({ rows: 4 }, 'words');
+  control.log.warn({ rows: 4 }, 'words');
   control.ready(null);
   control.fault({ failure: { kind: 'internal' }, fatal: true });
   assert.deepEqual(said(), [
     { k: 'progress', progress: { phase: 'weights', done: 1, total: 2 } },
-    { k: 'log', level: 'warn', fields: { actor: 'x', step: 3, rows: 4 }, message: 'words' },
+    { k: 'log', level: 'warn', fields: { actor: 'x', rows: 4 }, message: 'words' },
     { k: 'ready', capacity: null },
     { k: 'fault', failure: { kind: 'internal' }, fatal: true },
   ]);
@@ -63,14 +61,4 @@ test('a parked loop comes again after a ring during its turn, and ends after a s
   });
   assert.equal(turns, 6);
   close();
-});
-
-test('a log drops what is below its level at the source', () => {
-  const lines: string[] = [];
-  const log = threadLog((line) => lines.push(line.level), 'warn');
-  log.debug({}, '');
-  log.info({}, '');
-  log.warn({}, '');
-  log.error({}, '');
-  assert.deepEqual(lines, ['warn', 'error']);
 });

@@ -14,14 +14,20 @@ import { runTokenizer } from '../../../actors/tokenizer/host.js';
 import { loadConfig } from '../../../config/load.js';
 import { resolveModelFolder } from '../../../config/model-folder.js';
 import { topologyOf } from '../../../daemon/topology.js';
+import { eventually } from '../../helpers/eventually.js';
 import { generation } from '../../helpers/generation.js';
 
 type ToFront = Encoded | Deltas | Failed | CallReply;
 type ToScheduler = Admit | Abort | Stopped;
 
-async function until(done: () => boolean): Promise<void> {
-  for (let i = 0; i < 5000 && !done(); i++) await sleep(1);
-  assert.ok(done(), 'it did not happen');
+/** Lets the test do something just before the host looks for what the supervisor said. */
+class WatchedControl extends Control {
+  beforePoll: () => void = () => {};
+
+  override poll(handle?: (message: ToActor) => void): void {
+    this.beforePoll();
+    super.poll(handle);
+  }
 }
 
 function openHost() {
@@ -33,7 +39,8 @@ function openHost() {
   const toFront: ToFront[] = [];
   const front = new EventLink<ToFront, Submit | Abort | TokenizerCall>(frontEnd, (m) => toFront.push(m));
   const counters = createCounters(TOKENIZER_COUNTER.cells);
-  const done = runTokenizer({ tokenizer, front: theirs, counters }, new Control(port2, 'error', {}));
+  const control = new WatchedControl(port2, {});
+  const done = runTokenizer({ tokenizer, front: theirs, counters }, control);
   const connect = () => {
     const [own, link] = createLink(null, null);
     const got: ToScheduler[] = [];
@@ -41,6 +48,7 @@ function openHost() {
     port1.postMessage({ k: 'connect', link } satisfies ToActor, [link.port]);
     return { scheduler, got };
   };
+  const disconnect = (): void => port1.postMessage({ k: 'disconnect' } satisfies ToActor);
   const submit = (id: number): void => {
     const params = generation({ maxTokens: 500, ignoreEos: true });
     front.post({ k: 'submit', id: id as RequestId, prompt: { kind: 'ids', ids: [1, 2, 3] }, params, arrivalMs: 0, turn: 0 });
@@ -51,32 +59,68 @@ function openHost() {
     front.close();
     port1.close();
   };
-  return { front, toFront, connect, submit, stop, counters };
+  return { front, toFront, connect, disconnect, submit, stop, counters, control };
 }
 
 const token = (id: number): Tokens => ({ k: 'tokens', ids: [id], indices: [0], tokens: [300], finishes: [0] });
 
 test('requests that came before the first scheduler, or lost theirs, are admitted to the next one', async () => {
-  const { toFront, connect, submit, stop } = openHost();
+  const { toFront, connect, disconnect, submit, stop } = openHost();
   submit(1);
-  await until(() => toFront.length === 1);
+  await eventually('it is said', () => toFront.length === 1);
   const first = connect();
-  await until(() => first.got.length === 1);
+  await eventually('it is said', () => first.got.length === 1);
   submit(2);
-  await until(() => first.got.length === 2);
+  await eventually('it is said', () => first.got.length === 2);
   first.scheduler.post(token(2));
-  await until(() => toFront.some((m) => m.k === 'deltas'));
+  await eventually('it is said', () => toFront.some((m) => m.k === 'deltas'));
+  disconnect();
+  submit(3);
+  await eventually('it is said', () => toFront.some((m) => m.k === 'encoded' && m.id === 3));
+  first.scheduler.close();
+  assert.equal(first.got.length, 2, 'who is gone is told nothing more');
   const second = connect();
-  await until(() => second.got.length >= 1 && toFront.some((m) => m.k === 'failed'));
+  await eventually('it is said', () => second.got.length === 3);
   const admits = second.got.flatMap((m) => (m.k === 'admit' ? [m] : []));
   assert.deepEqual(
     admits.map((m) => [m.id, m.generated.map((g) => g.byteLength)]),
-    [[2, [4]]],
+    [
+      [1, [0]],
+      [2, [4]],
+      [3, [0]],
+    ],
   );
-  // Request 1 had used its one admission after a restart when the first scheduler came.
-  assert.ok(toFront.some((m) => m.k === 'failed' && m.id === 1 && m.failure.kind === 'engine_failure'));
-  first.scheduler.close();
+  const third = connect();
+  await eventually('it is said', () => third.got.length === 1 && toFront.filter((m) => m.k === 'failed').length === 2);
+  assert.deepEqual(
+    third.got.map((m) => (m.k === 'admit' ? m.id : m.k)),
+    [3],
+    'two schedulers were told of the others',
+  );
+  third.scheduler.close();
   second.scheduler.close();
+  await stop();
+});
+
+test('a request that overtakes the coming of a scheduler is admitted to it once, as are those that had waited', async () => {
+  const { toFront, connect, submit, stop, control } = openHost();
+  submit(1);
+  await eventually('it is said', () => toFront.length === 1);
+  let next: ReturnType<typeof connect> | undefined;
+  control.beforePoll = () => {
+    next ??= connect();
+  };
+  submit(2);
+  await eventually('it is said', () => toFront.length === 2);
+  assert.ok(next);
+  const { scheduler, got } = next;
+  scheduler.post(token(1));
+  await eventually('it is said', () => toFront.length === 3);
+  assert.deepEqual(
+    got.map((m) => (m.k === 'admit' ? m.id : m.k)),
+    [1, 2],
+  );
+  scheduler.close();
   await stop();
 });
 
@@ -84,18 +128,18 @@ test('while the front is far behind, tokens stay in the link of the scheduler, w
   const { front, toFront, connect, submit, stop, counters } = openHost();
   const { scheduler, got } = connect();
   submit(1);
-  await until(() => got.length === 1);
+  await eventually('it is said', () => got.length === 1);
   assert.equal(counters[TOKENIZER_COUNTER.size], 1);
   front.setPaused(true);
   for (let i = 0; i < 200; i++) {
     scheduler.post(token(1));
     scheduler.flush();
   }
-  await until(() => scheduler.behind() < 200);
+  await eventually('it is said', () => scheduler.behind() < 200);
   await sleep(20);
   assert.ok(scheduler.full, `${scheduler.behind()} behind`);
   front.setPaused(false);
-  await until(() => toFront.flatMap((m) => (m.k === 'deltas' ? m.deltas : [])).flatMap((d) => d.tokens).length === 200);
+  await eventually('it is said', () => toFront.flatMap((m) => (m.k === 'deltas' ? m.deltas : [])).flatMap((d) => d.tokens).length === 200);
   assert.equal(scheduler.behind(), 0);
   assert.equal(counters[TOKENIZER_COUNTER.busySinceMs], 0);
   scheduler.close();

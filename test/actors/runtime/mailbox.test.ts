@@ -2,18 +2,15 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Worker } from 'node:worker_threads';
 import fc from 'fast-check';
 import { createDoorbell, listen, park } from '../../../actors/runtime/doorbell.js';
 import { createLink, EventLink, ParkedLink } from '../../../actors/runtime/mailbox.js';
+import { eventually, inTime } from '../../helpers/eventually.js';
+import type { LinkThreadData } from '../../helpers/link-thread.js';
 
 interface Note {
   readonly n: number;
-}
-
-/** Runs until `done` holds; bounded, for what arrives over a port. */
-async function until(done: () => boolean): Promise<void> {
-  for (let i = 0; i < 2000 && !done(); i++) await sleep(1);
-  assert.ok(done(), 'it did not happen');
 }
 
 test('messages arrive once and in order, however they are cut into batches', () => {
@@ -51,10 +48,24 @@ test('an event link sends what was posted in one turn as one batch, without a fl
   await Promise.resolve();
   assert.equal(sender.behind(), 1);
   sender.post({ n: 3 });
-  await until(() => got.length === 3);
+  await eventually('it arrives', () => got.length === 3);
   assert.deepEqual(got, [1, 2, 3]);
   sender.close();
   receiver.close();
+});
+
+test('however much is posted in one turn arrives, in batches of bounded size', async () => {
+  const [a, b] = createLink(null, null);
+  const sender = new EventLink<Note, Note>(a, () => {});
+  const receiver = new ParkedLink<Note, Note>(b);
+  const count = 100_000;
+  for (let n = 0; n < count; n++) sender.post({ n });
+  await Promise.resolve();
+  assert.equal(sender.behind(), Math.ceil(count / 1024));
+  let got = 0;
+  receiver.drain((m) => assert.equal(m.n, got++));
+  assert.equal(got, count);
+  sender.close();
 });
 
 test('a flush rings the doorbell of a parked peer, which then finds the message', () => {
@@ -102,7 +113,7 @@ test('a paused link keeps what arrives and hands it over in order later', async 
     sender.post({ n });
     sender.flush();
   }
-  await until(() => got.length === 2);
+  await eventually('it arrives', () => got.length === 2);
   await sleep(10);
   assert.deepEqual(got, [0, 1]);
   assert.equal(sender.behind(), 2);
@@ -127,7 +138,7 @@ test('a handler may post to, resume or close the link it is called from', async 
     }
   });
   for (const n of [1, 2, 3]) sender.post({ n });
-  await until(() => echoes.length === 2);
+  await eventually('it arrives', () => echoes.length === 2);
   await sleep(10);
   assert.deepEqual(seen, [1, 2]);
   assert.deepEqual(echoes, [10, 20]);
@@ -190,6 +201,52 @@ test('an event link wakes up for each batch of another thread, and a closed one 
   assert.equal(status, 0);
 });
 
+test('bursts of any shape come back from another thread once and in order, and no ring is lost', async () => {
+  interface Sized extends Note {
+    readonly body: Uint8Array;
+  }
+  const size = fc.oneof(
+    { weight: 8, arbitrary: fc.nat(200) },
+    fc.integer({ min: 8000, max: 8400 }),
+    fc.integer({ min: 20_000, max: 60_000 }),
+  );
+  const burst = fc.record({
+    sizes: fc.array(size, { minLength: 1, maxLength: 30 }),
+    flushEach: fc.boolean(),
+    /** When the next one follows; when all is back, the other thread sleeps. */
+    next: fc.constantFrom('at once', 'next turn', 'when all is back'),
+  });
+  const bursts = fc.array(burst, { minLength: 20, maxLength: 60 });
+  await fc.assert(
+    fc.asyncProperty(bursts, fc.boolean(), async (all, parked) => {
+      const [own, link] = createLink(null, null);
+      const messages = all.reduce((sum, { sizes }) => sum + sizes.length, 0);
+      const workerData: LinkThreadData = { link, parked, messages };
+      const thread = new Worker(new URL('../../helpers/link-thread.js', import.meta.url), { workerData, transferList: [link.port] });
+      const ended = new Promise((resolve) => thread.once('exit', resolve));
+      let [sent, back] = [0, 0];
+      const echo = new EventLink<Sized, Sized>(own, ({ n, body }) => {
+        assert.equal(n, back++);
+        assert.ok(body.every((byte) => byte === (n & 255)));
+      });
+      const allBack = () => eventually('all is back', () => back === sent);
+      for (const { sizes, flushEach, next } of all) {
+        for (const bytes of sizes) {
+          echo.post({ n: sent, body: new Uint8Array(bytes).fill(sent) });
+          sent++;
+          if (flushEach) echo.flush();
+        }
+        if (next === 'next turn') await sleep(0);
+        else if (next === 'when all is back') await allBack();
+      }
+      await allBack();
+      echo.close();
+      assert.equal(await inTime('the thread ends', ended), 0);
+    }),
+    { numRuns: 12 },
+  );
+});
+
 test('a large batch, which is transferred, takes nothing from its sender', () => {
   const [a, b] = createLink(null, null);
   const sender = new ParkedLink<never, { readonly body: Uint8Array }>(a);
@@ -218,7 +275,7 @@ test('a message that cannot be packed is told to its sender and does not hold up
   sender.post({ n: 1 });
   sender.post(deepMessage);
   sender.post({ n: 2 });
-  await until(() => got.length === 2);
+  await eventually('it arrives', () => got.length === 2);
   assert.deepEqual(got, [{ n: 1 }, { n: 2 }]);
   assert.ok(bad.length === 1 && bad[0] === deepMessage);
   sender.close();

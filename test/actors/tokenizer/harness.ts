@@ -25,6 +25,7 @@ import { type SamplingParamName, samplingParams } from '../../../actors/messages
 import { createTokenizerActor, type TokenizerHandlers, type TokenizerStart } from '../../../actors/tokenizer/actor.js';
 import type { ModelFolder } from '../../../config/model-folder.js';
 import { packageRoot } from '../../../native/index.js';
+import { generation } from '../../helpers/generation.js';
 
 export const root = packageRoot();
 export const demoPath = join(root, 'config/demo-model');
@@ -82,26 +83,7 @@ export function sampling(values: Partial<Record<SamplingParamName, number>> = {}
 }
 
 export function params(values: Partial<GenerationParams> = {}): GenerationParams {
-  return {
-    sampling: sampling(),
-    seedLo: 1,
-    seedHi: 2,
-    topLogprobs: -1,
-    promptLogprobs: -1,
-    logitBias: [],
-    maxTokens: 16,
-    stop: [],
-    stopTokenIds: [],
-    includeStop: false,
-    ignoreEos: false,
-    skipSpecialTokens: true,
-    n: 1,
-    bestOf: 1,
-    priority: 0,
-    truncatePromptTokens: null,
-    echo: false,
-    ...values,
-  };
+  return generation({ sampling: sampling(), ...values });
 }
 
 export type FrontMessage = Encoded | Deltas | Failed | CallReply;
@@ -146,6 +128,7 @@ export class Harness {
         toScheduler: (m) => {
           harness.scheduler.push(m);
           harness.#sent(`scheduler ${m.k}`);
+          return true;
         },
       },
     );

@@ -1,0 +1,30 @@
+/** What the builders of chat and text answers have in common. */
+import type { Delta } from '../../actors/messages/requests.js';
+import type { Piece } from '../progress-stream.js';
+
+/** What the answer to a call is to say. */
+export interface AnswerOptions {
+  readonly id: string;
+  /** Seconds since the epoch. */
+  readonly created: number;
+  readonly model: string;
+  readonly n: number;
+  readonly bestOf: number;
+  readonly streamed: boolean;
+  readonly logprobs: boolean;
+  readonly promptLogprobs: boolean;
+  readonly tokenIds: boolean;
+}
+
+/** What choice `index` gained with one delta of the engine. */
+export function pieceOf(delta: Delta, index: number): Piece {
+  return {
+    index,
+    text: delta.text,
+    tokens: delta.tokens.length,
+    tokenIds: delta.tokens,
+    logprobs: delta.logprobs ?? [],
+    finish: delta.finish ?? null,
+    ...(delta.stopReason === undefined ? {} : { stopReason: delta.stopReason }),
+  };
+}
