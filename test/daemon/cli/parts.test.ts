@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { editDistance, nearest } from '../../../config/nearest.js';
+import { editDistance, nearest, similar } from '../../../config/nearest.js';
 import { tally } from '../../../daemon/cli/eval.js';
 import { answerText, type EvalCase, respace } from '../../../daemon/cli/eval-set.js';
 import { explain, retryAfterMs } from '../../../daemon/cli/failure.js';
@@ -104,6 +104,9 @@ test('the nearest name is found through swaps, dashes and case', () => {
   assert.equal(nearest('max-num-seqs', known), 'max_num_sequences');
   assert.equal(nearest('POLCIY', known), 'policy');
   assert.equal(nearest('x', []), null);
+  assert.equal(similar('polciy', known), 'policy');
+  assert.equal(similar('max_num_seq', known), 'max_num_sequences');
+  assert.equal(similar('device', known), null);
   assert.equal(editDistance('ab', 'ba'), 1);
   assert.equal(editDistance('kitten', 'sitting'), 3);
   fc.assert(
