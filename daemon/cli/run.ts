@@ -72,6 +72,6 @@ async function answer(session: Session, input: VerbInput, messages: readonly Cha
   try {
     await streamAnswer(session, body, write, signal);
   } finally {
-    if (io.stdout.isTTY === true && !last.endsWith('\n')) io.stdout.write('\n');
+    if (!last.endsWith('\n')) io.stdout.write('\n');
   }
 }

@@ -50,8 +50,8 @@ writeFileSync(
     .join('\n'),
 );
 
-test('run answers without a daemon, and prints nothing but the answer into a pipe', async () => {
-  assert.deepEqual(await inferd(['run', question]), { code: 0, stdout: sum, stderr: '' });
+test('run answers without a daemon, and prints nothing but the answer and a line end into a pipe', async () => {
+  assert.deepEqual(await inferd(['run', question]), { code: 0, stdout: `${sum}\n`, stderr: '' });
 });
 
 test('run reads the prompt from stdin and prints the whole object with --json', async () => {
@@ -85,6 +85,16 @@ test('settings that the engine refuses are a configuration error in one sentence
   assert.match(stderr, /^inferd: The KV cache would have 3 blocks .*\n$/);
 });
 
+test('a start that fails says so in one sentence, and tells the log nothing else', async () => {
+  const { code, stderr } = await inferd(['serve', '--set', 'server.port=0', '--set', 'cache.num_gpu_blocks_override=3']);
+  assert.equal(code, 78);
+  assert.match(stderr.trimEnd().split('\n').at(-1) ?? '', /^inferd: The KV cache would have 3 blocks .*[^.]$/);
+  assert.doesNotMatch(stderr, /"msg":"stop|"stack":/);
+  const far = await inferd(['serve', '--set', 'server.host=203.0.113.1', '--set', 'auth.mode=token', '--set', 'log.level=silent']);
+  assert.equal(far.code, 69);
+  assert.match(far.stderr, /^inferd: Cannot listen on 203\.0\.113\.1:8765: this machine has no such address; set server\.host .*\n$/);
+});
+
 test('serve, then run, chat, eval, ps and status use the daemon, and stop ends it', async () => {
   const daemon = start(['serve', '--json', '--set', 'server.port=0', '--set', 'auth.mode=token', '--set', 'log.level=warn']);
   const events: { event: string; ws?: string; exit_code?: number }[] = [];
@@ -101,7 +111,7 @@ test('serve, then run, chat, eval, ps and status use the daemon, and stop ends i
     assert.ok(events.some((e) => e.event === 'progress'));
     const address = events.at(-1)?.ws ?? '';
 
-    assert.deepEqual(await inferd(['run', question]), { code: 0, stdout: sum, stderr: '' });
+    assert.deepEqual(await inferd(['run', question]), { code: 0, stdout: `${sum}\n`, stderr: '' });
     const other = await inferd(['run', '--model', 'other', 'x']);
     assert.equal(other.code, 66);
     assert.match(other.stderr, /serves "demo".*leave --model away/);
@@ -137,11 +147,15 @@ test('serve, then run, chat, eval, ps and status use the daemon, and stop ends i
     assert.deepEqual([status.healthy, status.address, status.stats.kv.used_blocks], [true, address, 0]);
 
     const second = await inferd(['serve', '--set', 'server.port=0', '--set', 'log.level=silent']);
-    assert.deepEqual([second.code, second.stderr], [69, `inferd: An inferd daemon is already running at ${address}.\n`]);
+    const running = `inferd: An inferd daemon is already running at ${address}; use it, or stop it first with "inferd stop"\n`;
+    assert.deepEqual([second.code, second.stderr], [69, running]);
     const { port } = new URL(address);
     const samePort = await finish(start(['serve', '--set', `server.port=${port}`, '--set', 'log.level=silent'], join(home, 'run2')));
     assert.equal(samePort.code, 69);
-    assert.match(samePort.stderr, /^inferd: Cannot listen on 127\.0\.0\.1:\d+: .*in use/);
+    assert.match(
+      samePort.stderr,
+      /^inferd: Cannot listen on 127\.0\.0\.1:\d+: .*in use by another program; .*set server\.port to a free port/,
+    );
 
     const stopped = await inferd(['stop']);
     assert.equal(stopped.code, 0);
