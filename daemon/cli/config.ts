@@ -108,6 +108,11 @@ async function runInit(input: VerbInput): Promise<ExitCode> {
   }
   try {
     mkdirSync(dirname(file), { recursive: true });
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    throw new CliError(`The folder ${dirname(file)} cannot be made (${code}); give another path`, EXIT.config, error);
+  }
+  try {
     writeFileSync(file, make(), { flag: input.flag('force') ? 'w' : 'wx', mode: 0o600 });
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;

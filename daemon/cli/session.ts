@@ -108,8 +108,8 @@ async function startInProcess(input: VerbInput): Promise<Session> {
   const { io } = input;
   const model = input.text('model');
   const loaded = effectiveConfig(input, model === undefined ? [] : [`inference.model_name=${JSON.stringify(model)}`]);
-  printWarnings(input, loaded);
   const found = resolveModelFolder(loaded.config, io.env);
+  printWarnings(input, loaded);
   const folder = mkdtempSync(join(tmpdir(), 'inferd-'));
   const bar = progressBar(io);
   let daemon: Daemon | null = null;
