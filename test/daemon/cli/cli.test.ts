@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { closeSync, existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
@@ -256,6 +256,16 @@ test('doctor reports what it looked at, and never fails over what is missing', a
 test('a stack trace is printed with --verbose only', async () => {
   const { stderr } = await inferd(['status', '--verbose']);
   assert.match(stderr, /^inferd: No inferd daemon.*\n.*Error: .*\n +at /);
+});
+
+test('output that cannot be written is one sentence and 69', async () => {
+  const readOnly = openSync(file('full.txt', ''), 'r');
+  const child = spawn(process.execPath, [main, '--help'], { stdio: ['ignore', readOnly, 'pipe'] });
+  let stderr = '';
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => (stderr += text));
+  const code = await new Promise((resolve) => child.on('close', resolve));
+  closeSync(readOnly);
+  assert.deepEqual({ code, stderr }, { code: 69, stderr: 'inferd: The output cannot be written (EBADF); check where it goes\n' });
 });
 
 test('an empty prompt on stdin is bad data', async () => {
