@@ -30,6 +30,8 @@ export interface Session {
   readonly client: InferdClient;
   readonly where: 'daemon' | 'in process';
   readonly address: string;
+  /** True once the connection is over, whoever ended it. */
+  lost(): boolean;
   /** Closes the client and, in process, stops the engine. Safe to call twice. */
   close(): Promise<void>;
 }
@@ -86,8 +88,24 @@ export async function requireRunning(io: Io): Promise<Running> {
 export async function openSession(input: VerbInput): Promise<Session> {
   const own = input.text('config') !== undefined || input.list('set').length > 0;
   const running = own ? null : await connectRunning(input.io);
-  if (running === null) return startInProcess(input);
-  return { client: running.client, where: 'daemon', address: running.file.address, close: () => running.client.close() };
+  return running === null ? startInProcess(input) : withDaemon(running);
+}
+
+/** The session itself while its connection holds, else one with the daemon that runs by now. @throws CliError when none does */
+export async function renewed(session: Session, io: Io): Promise<Session> {
+  return session.where === 'daemon' && session.lost() ? withDaemon(await requireRunning(io)) : session;
+}
+
+function withDaemon({ client, file }: Running): Session {
+  return { client, where: 'daemon', address: file.address, lost: watchEnd(client), close: () => client.close() };
+}
+
+function watchEnd(client: InferdClient): () => boolean {
+  let over = false;
+  void client.closed.then(() => {
+    over = true;
+  });
+  return () => over;
 }
 
 /** Repeats `call` while the daemon says that the model is still loading. */
@@ -142,7 +160,7 @@ async function startInProcess(input: VerbInput): Promise<Session> {
       await client.close();
       await end();
     };
-    return { client, where: 'in process', address, close };
+    return { client, where: 'in process', address, lost: watchEnd(client), close };
   } catch (error) {
     await end();
     throw error;

@@ -40,6 +40,8 @@ export async function connect(options: ConnectOptions = {}): Promise<InferdClien
 function findDaemon({ url, token, env = process.env }: ConnectOptions): Target {
   if (url !== undefined) {
     const socketUrl = url.replace(/^http/, 'ws');
+    if (!URL.canParse(socketUrl) || !/^wss?(\+unix)?:$/.test(new URL(socketUrl).protocol))
+      throw new ConnectError(`${JSON.stringify(url)} is not the address of a daemon. Write it like ws://127.0.0.1:8765.`);
     return { url: socketUrl, token: token ?? null, absent: `No daemon answers at ${socketUrl}. Start one with "inferd serve".` };
   }
   const daemon = readDaemonFile(env);

@@ -95,6 +95,45 @@ test('a start that fails says so in one sentence, and tells the log nothing else
   assert.match(far.stderr, /^inferd: Cannot listen on 203\.0\.113\.1:8765: this machine has no such address; set server\.host .*\n$/);
 });
 
+/** A daemon that is ready. The caller ends it. */
+async function serving(...args: readonly string[]): Promise<ChildProcess> {
+  const daemon = start(['serve', '--json', '--set', 'server.port=0', '--set', 'log.level=silent', ...args]);
+  for await (const line of createInterface({ input: daemon.stdout as NonNullable<typeof daemon.stdout> }))
+    if ((JSON.parse(line) as { event: string }).event === 'ready') return daemon;
+  throw new Error('serve ended before it was ready');
+}
+
+test('chat goes on, with all that was said, when its daemon is restarted', async () => {
+  let daemon = await serving();
+  const chat = start(['chat']);
+  const ended = new Promise<number | null>((resolve) => chat.on('close', resolve));
+  const answers = createInterface({ input: chat.stdout as NonNullable<typeof chat.stdout> })[Symbol.asyncIterator]();
+  const errors = createInterface({ input: chat.stderr as NonNullable<typeof chat.stderr> })[Symbol.asyncIterator]();
+  const ask = (text: string): void => void chat.stdin?.write(`${text}\n`);
+  try {
+    ask('My name is John.');
+    assert.equal((await answers.next()).value, 'Nice to meet you, John!');
+    daemon.kill('SIGKILL');
+    await new Promise((resolve) => daemon.on('close', resolve));
+    ask('/stats');
+    assert.match((await errors.next()).value as string, /^inferd: (No inferd daemon is running|The daemon closed the connection)/);
+    daemon = await serving();
+    ask('What is my name?');
+    assert.equal((await answers.next()).value, 'Your name is John.');
+    chat.stdin?.end();
+    assert.equal(await ended, 69, 'the failure in between decides the exit code');
+  } finally {
+    chat.kill('SIGKILL');
+    daemon.kill('SIGKILL');
+  }
+});
+
+test('run without an answer prints nothing but the reason', async () => {
+  const { code, stdout, stderr } = await inferd(['run', '--max-tokens', '5000', 'x']);
+  assert.deepEqual([code, stdout], [65, '']);
+  assert.match(stderr, /^inferd: The prompt has \d+ tokens and 5000 more may be generated; .*\n$/);
+});
+
 test('serve, then run, chat, eval, ps and status use the daemon, and stop ends it', async () => {
   const daemon = start(['serve', '--json', '--set', 'server.port=0', '--set', 'auth.mode=token', '--set', 'log.level=warn']);
   const events: { event: string; ws?: string; exit_code?: number }[] = [];

@@ -92,6 +92,15 @@ describe('the Node client', () => {
     accept = true;
   });
 
+  test('says so when the address is none', async () => {
+    for (const address of ['localhost:8765', 'foo', ''])
+      await assert.rejects(
+        connect({ url: address, env }),
+        (e) => e instanceof ConnectError && /Write it like ws:\/\/127/.test(e.message),
+        address,
+      );
+  });
+
   test('says so when the daemon that daemon.json names has died', async () => {
     publish({ pid: 4242, address: 'ws://127.0.0.1:1' });
     await assert.rejects(
