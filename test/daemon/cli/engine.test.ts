@@ -90,6 +90,17 @@ test('a start that fails says so in one sentence, and tells the log nothing else
   assert.equal(code, 78);
   assert.match(stderr.trimEnd().split('\n').at(-1) ?? '', /^inferd: The KV cache would have 3 blocks .*[^.]$/);
   assert.doesNotMatch(stderr, /"msg":"stop|"stack":/);
+  const pretty = await inferd([
+    'serve',
+    '--set',
+    'server.port=0',
+    '--set',
+    'cache.num_gpu_blocks_override=3',
+    '--set',
+    'log.pretty=always',
+  ]);
+  assert.match(pretty.stderr, /INFO: engine state/);
+  assert.ok(!pretty.stderr.includes('\u001b'), 'no colours where there is no terminal');
   const far = await inferd(['serve', '--set', 'server.host=203.0.113.1', '--set', 'auth.mode=token', '--set', 'log.level=silent']);
   assert.equal(far.code, 69);
   assert.match(far.stderr, /^inferd: Cannot listen on 203\.0\.113\.1:8765: this machine has no such address; set server\.host .*\n$/);
