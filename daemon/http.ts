@@ -47,7 +47,7 @@ export interface HttpDeps {
 const SOCKET_PATHS: ReadonlySet<string> = new Set(['/', '/rpc']);
 const noToken: HttpError = {
   status: 401,
-  message: 'A valid token is required.',
+  message: 'A valid token is required; send it in the header "authorization: Bearer TOKEN".',
   headers: { 'www-authenticate': 'Bearer realm="inferd"' },
 };
 const PREFLIGHT_SECONDS = '600';
