@@ -71,6 +71,11 @@ export async function acquireInstance(env: NodeJS.ProcessEnv): Promise<Instance>
   };
 }
 
+/** Is a daemon of this runtime folder alive, also one that drains and takes no connections any more? */
+export function instanceLives(env: NodeJS.ProcessEnv): Promise<boolean> {
+  return answers(lockAddress(inferdPaths(env).runtimeDir));
+}
+
 /** Makes the folder with mode 0700, or checks that an existing one is ours alone. @throws StartError */
 export function prepareRuntimeDir(dir: string): void {
   try {

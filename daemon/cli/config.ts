@@ -100,7 +100,7 @@ async function runInit(input: VerbInput): Promise<ExitCode> {
   const format = input.text('format') ?? 'toml';
   const make = Object.hasOwn(formats, format) ? formats[format] : undefined;
   if (make === undefined)
-    throw new CliError(`option --format "${format}" is not allowed; expected ${Object.keys(formats).join(', ')}`, EXIT.usage);
+    throw new CliError(`--format "${format}" is not allowed; expected ${Object.keys(formats).join(', ')}`, EXIT.usage);
   const file = input.args[0] ?? userConfigPath(io.env);
   if (file === '-') {
     io.stdout.write(make());

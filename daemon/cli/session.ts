@@ -12,6 +12,7 @@ import { type DaemonFile, readDaemonFile } from '../../config/paths.js';
 import type { Config } from '../../config/schema.js';
 import { connect, type InferdClient } from '../../rpc/client/node.js';
 import type { Daemon } from '../daemon.js';
+import { instanceLives } from '../instance.js';
 import { effectiveConfig, printWarnings } from './effective.js';
 import { explain, retryAfterMs } from './failure.js';
 import { progressBar } from './progress.js';
@@ -80,8 +81,20 @@ async function answers(file: DaemonFile): Promise<boolean> {
 /** The same, for commands that are of no use without a daemon. */
 export async function requireRunning(io: Io): Promise<Running> {
   const running = await connectRunning(io);
-  if (running === null) throw new CliError('No inferd daemon is running; start one with "inferd serve"', EXIT.unavailable);
-  return running;
+  if (running !== null) return running;
+  const stopping = await findStopping(io);
+  throw new CliError(
+    stopping === null
+      ? 'No inferd daemon is running; start one with "inferd serve"'
+      : `The daemon (pid ${stopping.pid}) is stopping and takes no connections; "inferd stop" waits for its end`,
+    EXIT.unavailable,
+  );
+}
+
+/** The daemon that finishes its last requests and no longer takes connections, or null. */
+export async function findStopping(io: Io): Promise<DaemonFile | null> {
+  const file = readDaemonFile(io.env);
+  return file !== null && (await instanceLives(io.env)) ? file : null;
 }
 
 /** Opens a session. With --config or --set, or when no daemon runs, the engine is started in process. */

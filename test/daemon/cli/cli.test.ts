@@ -191,7 +191,7 @@ test('config init prints the documents made from the schema', async () => {
   assert.match((await inferd(['config', 'init', '-', '--format', 'markdown'])).stdout, /^\| option \| default \|/);
   const below = join(file('plain.txt', ''), 'inferd');
   await fails(['config', 'init', join(below, 'a.toml')], 78, `The folder ${below} cannot be made (ENOTDIR); give another path`);
-  await fails(['config', 'init', '--format', 'xml'], 64, 'option --format "xml" is not allowed; expected toml, markdown, json-schema');
+  await fails(['config', 'init', '--format', 'xml'], 64, '--format "xml" is not allowed; expected toml, markdown, json-schema');
 });
 
 test('list shows the embedded model', async () => {

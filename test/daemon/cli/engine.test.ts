@@ -4,12 +4,14 @@
  */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { after, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { connect } from '../../../rpc/client/node.js';
 
 const main = fileURLToPath(new URL('../../../daemon/cli/main.js', import.meta.url));
 const home = mkdtempSync(join(tmpdir(), 'inferd-verbs-'));
@@ -135,6 +137,32 @@ test('chat goes on, with all that was said, when its daemon is restarted', async
     assert.equal(await ended, 69, 'the failure in between decides the exit code');
   } finally {
     chat.kill('SIGKILL');
+    daemon.kill('SIGKILL');
+  }
+});
+
+test('a daemon that drains is told from none, and stop can be called again to wait for it', async () => {
+  const daemon = await serving('--set', 'inference.load_dummy=true', '--set', 'scheduler.max_num_sequences=1');
+  const ended = new Promise<number | null>((resolve) => daemon.on('close', resolve));
+  try {
+    const client = await connect({ env });
+    // One at a time, thousands of tokens each: more than this test takes.
+    const create = () => client.chat.completions.create({ messages: message('x'), max_tokens: 4000 });
+    const answers = Array.from({ length: 16 }, () => create().catch(() => null));
+    const first = await inferd(['stop', '--wait', '0']);
+    assert.equal(first.code, 69);
+    assert.match(first.stderr, /is still finishing requests after 0 s; wait longer with --wait/);
+    const status = await inferd(['status']);
+    assert.deepEqual([status.code, status.stdout], [69, '']);
+    assert.match(status.stderr, /^inferd: The daemon \(pid \d+\) is stopping and takes no connections; "inferd stop" waits for its end\n$/);
+    const second = start(['stop']);
+    const waited = finish(second);
+    await once(second.stdout as NonNullable<typeof second.stdout>, 'data');
+    await client.close();
+    await Promise.all(answers);
+    assert.match((await waited).stdout, /finishes the running ones\.\nIt has stopped\.\n$/);
+    assert.equal(await ended, 0);
+  } finally {
     daemon.kill('SIGKILL');
   }
 });
