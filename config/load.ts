@@ -53,7 +53,7 @@ export function loadConfigText(source: { readonly name: string; readonly text: s
     fromSets(given.sets ?? []),
   ];
   const problems = sources.flatMap((s) => s.problems);
-  const warnings: string[] = [];
+  const warnings = sources.flatMap((s) => s.warnings ?? []);
 
   const values = new Map<string, OptionValue>();
   const origins = new Map<string, string>();

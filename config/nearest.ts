@@ -28,6 +28,15 @@ export function editDistance(a: string, b: string): number {
 
 /** The member of `known` closest to `name`; the first of equals. `null` only when `known` is empty. */
 export function nearest(name: string, known: Iterable<string>): string | null {
+  return closest(name, known, Number.POSITIVE_INFINITY);
+}
+
+/** The same, but `null` when nothing is so close that it was likely meant: at most two in five characters wrong. */
+export function similar(name: string, known: Iterable<string>): string | null {
+  return closest(name, known, Math.max(1, Math.min(name.length, maxCompared) * 0.4));
+}
+
+function closest(name: string, known: Iterable<string>, worst: number): string | null {
   const plain = (s: string) => s.slice(0, maxCompared).toLowerCase().replaceAll('-', '_');
   const wanted = plain(name);
   let best: string | null = null;
@@ -42,5 +51,5 @@ export function nearest(name: string, known: Iterable<string>): string | null {
       bestCost = cost;
     }
   }
-  return best;
+  return bestCost <= worst ? best : null;
 }

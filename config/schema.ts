@@ -95,9 +95,12 @@ export const schema = {
     revision: text('main', 'Revision of a Hugging Face model: branch, tag or commit.'),
     api_key: text(maybeText(null), 'Hugging Face token; HF_TOKEN is used when this is not set.', { secret: true }),
     cache_dir: text(maybeText(null), 'Folder of the Hugging Face cache; HF_HUB_CACHE or HF_HOME/hub when not set.'),
-    flush_storage: bool(false, 'Delete the downloaded model from the cache when the daemon stops.'),
+    flush_storage: bool(
+      false,
+      'Delete the downloaded model from the cache when the daemon stops; no effect yet, since nothing is downloaded.',
+    ),
     device: oneOf(['auto', 'cpu', 'cuda'], 'auto', 'Backend that runs the model; auto takes CUDA when a usable GPU is found.'),
-    device_ids: ints([0], [0, 63], 'GPUs to use; more than one splits the model over them (tensor parallelism).'),
+    device_ids: ints([0], [0, 63], 'GPU to use; more than one (tensor parallelism) is not supported yet.'),
     dtype: oneOf(['auto', 'f32', 'f16', 'bf16'], 'auto', 'Type the weights are held in; auto keeps the type of the checkpoint.'),
     num_tokenizer_workers: int(1, [1, 64], 'Tokenizer actors, each on its own thread.'),
     load_dummy: bool(false, 'Random weights in the shape of config.json instead of reading a checkpoint.'),
@@ -133,7 +136,9 @@ export const schema = {
   scheduler: {
     max_num_batched_tokens: int(2048, [1, 2 ** 20], 'Token budget of one step.', { unit: 'tokens' }),
     max_num_sequences: int(64, [1, 4096], 'Sequences that run at the same time.'),
-    max_model_len: int(maybe(null), [1, 2 ** 24], "Prompt plus answer, at most; the model's own limit when not set.", { unit: 'tokens' }),
+    max_model_len: int(maybe(null), [1, 2 ** 24], "Prompt plus answer, at most; never more than the model's own limit.", {
+      unit: 'tokens',
+    }),
     delay_factor: float(0, [0, 100], 'Wait this many times the last prompt step before the next prompts are admitted.'),
     enable_chunked_prefill: bool(true, 'Split long prompts over steps and mix them with decoding.'),
     policy: oneOf(['fcfs', 'priority'], 'fcfs', 'Order of waiting requests; among equals clients take turns.'),
@@ -166,7 +171,7 @@ export const schema = {
     web_ui: bool(true, 'Serve the web page at /.'),
   },
   auth: {
-    mode: oneOf(['none', 'token', 'ed25519'], 'none', 'How clients prove who they are.'),
+    mode: oneOf(['none', 'token', 'ed25519'], 'none', 'How clients prove who they are; ed25519 is not supported yet.'),
     token_file: text(maybeText(null), 'File with the token; made (mode 0600) in the runtime folder when not set.'),
     allowed_hosts: texts([], 'Host names accepted in the Host header besides loopback.'),
     allowed_origins: texts([], 'Browser origins (scheme://host:port) that may connect.'),

@@ -22,6 +22,8 @@ export interface Setting {
 export interface Source {
   readonly settings: readonly Setting[];
   readonly problems: readonly string[];
+  /** What was likely meant otherwise. */
+  readonly warnings?: readonly string[];
 }
 
 /** Largest configuration file, in characters: a real one has a few thousand. */
@@ -71,16 +73,24 @@ export function fromToml(text: string, file: string): Source {
   return { settings, problems };
 }
 
-/** Settings of INFERD_SECTION__KEY variables. Other INFERD_ variables (without a double underscore) are none of ours. */
+/** Settings of INFERD_SECTION__KEY variables. Other INFERD_ variables (without a double underscore) are none of ours, but may be meant so. */
 export function fromEnvironment(env: NodeJS.ProcessEnv): Source {
   const settings: Setting[] = [];
   const problems: string[] = [];
+  const warnings: string[] = [];
   for (const [variable, text] of Object.entries(env).sort(([a], [b]) => (a < b ? -1 : 1))) {
+    if (!variable.startsWith('INFERD_') || text === undefined) continue;
     const parts = /^INFERD_(\w+?)__(\w+)$/.exec(variable);
-    if (parts === null || text === undefined) continue;
+    if (parts === null) {
+      const meant = options.find(({ section, key }) => variable === `INFERD_${section}_${key}`.toUpperCase());
+      if (meant === undefined) continue;
+      const right = `INFERD_${meant.section}__${meant.key}`.toUpperCase();
+      warnings.push(`environment ${variable} is not read; section and key are parted by two underscores: ${right}`);
+      continue;
+    }
     add({ settings, problems }, `${parts[1]}.${parts[2]}`.toLowerCase(), text, `environment ${variable}`);
   }
-  return { settings, problems };
+  return { settings, problems, warnings };
 }
 
 /** Settings of `--set section.key=value` arguments, in order: the last one of a key counts. */
@@ -158,8 +168,13 @@ function syntaxProblem(error: unknown, file: string): string {
   const column = e.column ?? e.location?.start?.column;
   const at = line === undefined ? file : `${file}:${line}${column === undefined ? '' : `:${column}`}`;
   const reason = (e.message ?? 'it cannot be read').replace(/\s+/g, ' ').replace(/\.$/, '');
-  // A list of what the grammar expected is no help; the place is.
-  return /^Expected /.test(reason)
-    ? `${at}: the file is not valid TOML: ${reason.replace(/^.* but (.*) found$/s, 'unexpected $1')}`
-    : `${at}: the file is not valid TOML: ${reason}`;
+  return `${at}: the file is not valid TOML: ${/^Expected /.test(reason) ? unexpected(reason) : reason}`;
+}
+
+/** A list of what the grammar expected is no help; what was found, and the usual mistake behind it, is. */
+function unexpected(reason: string): string {
+  const found = /^.* but (.*) found$/s.exec(reason)?.[1];
+  if (found === undefined) return reason;
+  if (/^"[A-Za-z/~]"$/.test(found)) return `unexpected ${found}; write text in quotes, and true and false in small letters without`;
+  return found === '"\\n"' || found === 'end of input' ? 'the line ends too early' : `unexpected ${found}`;
 }

@@ -97,6 +97,8 @@ class DaemonProcess implements Daemon {
   /** Settles, never rejects, when nothing more will be opened; a stop that comes earlier waits for it. */
   #opened: Promise<void> = Promise.resolve();
   #accepting = true;
+  /** The start failed: whoever started us says why, so the log need not tell how we leave. */
+  #failedStart = false;
   #stopping: Promise<void> | null = null;
   #removeSignals: () => void = () => {};
   #resolveStopped: (code: number) => void = () => {};
@@ -142,6 +144,7 @@ class DaemonProcess implements Daemon {
       void engine.failed.then((ending) => this.#onEngineFailed(ending));
     } catch (error) {
       if (this.#stopping !== null) throw new StartError('The daemon was stopped before it was ready.', await this.stopped, error);
+      this.#failedStart = true;
       await this.#end(EXIT.software, 'the start failed', false);
       throw error instanceof InferdError ? new StartError(error.message, EXIT.software, error) : error;
     }
@@ -174,7 +177,7 @@ class DaemonProcess implements Daemon {
         this.#options.onProgress?.(progress);
       },
       onState: (state) => {
-        this.#log.info({ state }, 'engine state');
+        this.#tell({ state }, 'engine state');
         this.#notifier.status(`Engine: ${state}`);
       },
     });
@@ -253,7 +256,7 @@ class DaemonProcess implements Daemon {
 
   async #shutDown(code: number, reason: string, drain: boolean): Promise<void> {
     this.#accepting = false;
-    this.#log.info({ reason, connections: this.#front?.sockets.count() ?? 0 }, 'stopping');
+    this.#tell({ reason, connections: this.#front?.sockets.count() ?? 0 }, 'stopping');
     this.#notifier.stopping();
     await this.#opened;
     const closed = this.#servers().map((server) => new Promise<void>((resolve) => server.close(() => resolve())));
@@ -272,6 +275,11 @@ class DaemonProcess implements Daemon {
     this.#release(clean || code !== EXIT.ok ? code : EXIT.software);
   }
 
+  #tell(fields: Record<string, unknown>, message: string): void {
+    if (this.#failedStart) this.#log.debug(fields, message);
+    else this.#log.info(fields, message);
+  }
+
   #servers(): readonly Server[] {
     return this.#listeners?.servers ?? [];
   }
@@ -280,7 +288,7 @@ class DaemonProcess implements Daemon {
     this.#removeSignals();
     this.#notifier.close();
     this.#instance?.release();
-    this.#log.info({ code }, 'stopped');
+    this.#tell({ code }, 'stopped');
     this.#resolveStopped(code);
   }
 

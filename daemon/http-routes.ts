@@ -70,7 +70,10 @@ async function answerPost(deps: RouteDeps, request: IncomingMessage, response: S
   const [type = '', ...parameters] = (request.headers['content-type'] ?? '').toLowerCase().split(';');
   const charset = parameters.map((p) => p.trim()).find((p) => p.startsWith('charset='));
   if (type.trim() !== 'application/json' || !(charset === undefined || /^charset="?utf-8"?$/.test(charset))) {
-    sendErrorAndClose(request, response, { status: 415, message: 'Send the body as application/json in UTF-8.' });
+    sendErrorAndClose(request, response, {
+      status: 415,
+      message: 'Send the body in UTF-8 with the header "content-type: application/json".',
+    });
     return;
   }
   const encoding = request.headers['content-encoding'];

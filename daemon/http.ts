@@ -48,7 +48,7 @@ export interface HttpDeps {
 const SOCKET_PATHS: ReadonlySet<string> = new Set(['/', '/rpc']);
 const noToken: HttpError = {
   status: 401,
-  message: 'A valid token is required.',
+  message: 'A valid token is required; send it in the header "authorization: Bearer TOKEN".',
   headers: { 'www-authenticate': 'Bearer realm="inferd"' },
 };
 const PREFLIGHT_SECONDS = '600';
@@ -102,7 +102,7 @@ async function answer(deps: HttpDeps, request: IncomingMessage, response: Server
   const route = path === null ? undefined : deps.routes.get(path);
   const refuse = (error: HttpError) => sendErrorAndClose(request, response, error);
   if (route === undefined) {
-    refuse({ status: 404, message: 'There is nothing at this path.' });
+    refuse(nothingAt(path));
     return;
   }
   const method = request.method ?? '';
@@ -130,6 +130,13 @@ function admitUpgrade(deps: HttpDeps, request: IncomingMessage, socket: Duplex, 
   else if (!deps.auth.authorize(request.headers)) refuseSocket(socket, noToken);
   else if (!deps.accepting()) refuseSocket(socket, { status: 503, message: 'The daemon is shutting down.' });
   else deps.upgrade(request, socket, head, verdict);
+}
+
+function nothingAt(path: string | null): HttpError {
+  const message = path?.startsWith('/v1/')
+    ? 'The HTTP API of OpenAI is not supported yet; POST /rpc takes the same bodies as JSON-RPC, see /openrpc.json.'
+    : 'There is nothing at this path; /openrpc.json describes what this daemon can do.';
+  return { status: 404, message };
 }
 
 /** A CORS preflight is granted to listed origins only, and never for reaching from the public internet into a private network. */

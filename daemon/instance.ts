@@ -46,7 +46,10 @@ export async function acquireInstance(env: NodeJS.ProcessEnv): Promise<Instance>
   const server = (await tryListen(address)) ?? (await takeOver(runtimeDir, address));
   if (server === null) {
     const at = readDaemonFile(env)?.address;
-    throw new StartError(`An inferd daemon is already running${at === undefined ? '' : ` at ${at}`}.`, EXIT.unavailable);
+    throw new StartError(
+      `An inferd daemon is already running${at === undefined ? '' : ` at ${at}`}; use it, or stop it first with "inferd stop".`,
+      EXIT.unavailable,
+    );
   }
   server.unref();
   let written: string | null = null;
@@ -66,6 +69,11 @@ export async function acquireInstance(env: NodeJS.ProcessEnv): Promise<Instance>
       server.close();
     },
   };
+}
+
+/** Is a daemon of this runtime folder alive, also one that drains and takes no connections any more? */
+export function instanceLives(env: NodeJS.ProcessEnv): Promise<boolean> {
+  return answers(lockAddress(inferdPaths(env).runtimeDir));
 }
 
 /** Makes the folder with mode 0700, or checks that an existing one is ours alone. @throws StartError */

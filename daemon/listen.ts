@@ -12,6 +12,14 @@ import type { Config } from '../config/schema.js';
 import { answers, withUmask } from './instance.js';
 import { EXIT, StartError } from './start-error.js';
 
+/** What went wrong with an address and what to do, by the system's code. */
+const listenFaults: ReadonlyMap<string, string> = new Map([
+  ['EADDRINUSE', 'the address is in use by another program; stop that program, or set server.port to a free port (0 takes any)'],
+  ['EACCES', 'this user may not use it; set server.port to a port above 1023, or server.unix_socket to a path of yours'],
+  ['EADDRNOTAVAIL', 'this machine has no such address; set server.host to one that it has, such as 127.0.0.1'],
+  ['ENOTFOUND', 'this name has no address; set server.host to an address of this machine, such as 127.0.0.1'],
+]);
+
 /** First descriptor that systemd passes. */
 const FIRST_FD = 3;
 const MAX_PASSED_FDS = 16;
@@ -81,12 +89,7 @@ async function listenUnix(server: Server, path: string): Promise<void> {
 function listen(server: Server, options: { host?: string; port?: number; path?: string; fd?: number }, shown: string): Promise<void> {
   return new Promise((resolve, reject) => {
     const failed = (error: NodeJS.ErrnoException) => {
-      const why =
-        error.code === 'EADDRINUSE'
-          ? 'the address is in use by another program'
-          : error.code === 'EACCES'
-            ? 'this user may not use it'
-            : error.message;
+      const why = listenFaults.get(error.code ?? '') ?? error.message;
       reject(new StartError(`Cannot listen on ${shown}: ${why}.`, error.code === 'EACCES' ? EXIT.noPermission : EXIT.unavailable, error));
     };
     server.once('error', failed);

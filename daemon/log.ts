@@ -28,7 +28,8 @@ export function createLog(config: Config['log'], stream?: DestinationStream): Da
   const readable = config.pretty === 'always' || (config.pretty === 'auto' && stream === undefined && process.stderr.isTTY === true);
   const raw = stream ?? pino.destination({ fd: 2, sync: true });
   // The formatting function, not the stream of pino-pretty: a stream would write later, and lose the last lines at an exit.
-  const format = prettyFactory({ translateTime: 'HH:MM:ss.l', ignore: 'pid,hostname', colorize: stream === undefined });
+  const colorize = stream === undefined && process.stderr.isTTY === true && !process.env['NO_COLOR'];
+  const format = prettyFactory({ translateTime: 'HH:MM:ss.l', ignore: 'pid,hostname', colorize });
   const destination: DestinationStream = readable ? { write: (line) => raw.write(String(format(line))) } : raw;
   const logger = pino(
     {

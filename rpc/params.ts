@@ -7,6 +7,7 @@
  */
 import type { z } from 'zod';
 import { InferdError } from '../actors/messages/errors.js';
+import { issueText } from './issue-text.js';
 
 /** Longest list, or object, in params; lists of token ids have their own limits. */
 const maxItems = 4096;
@@ -33,7 +34,7 @@ export function checkParams<S extends z.ZodObject>(schema: S, params: unknown, l
     const found = tooLong(value, longLists.has(key));
     if (found !== null) throw invalidParams([{ path: `${key.slice(0, 64)}${found}`, message: `has more than ${maxItems} elements` }]);
   }
-  const parsed = schema.safeParse(named);
+  const parsed = schema.safeParse(named, { error: issueText });
   if (parsed.success) return parsed.data;
   throw invalidParams(parsed.error.issues.slice(0, maxIssues).map((issue) => ({ path: pathOf(issue.path), message: issue.message })));
 }

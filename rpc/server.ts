@@ -8,6 +8,7 @@
 import { type JSONRPCRequest, type JSONRPCResponse, JSONRPCServer } from 'json-rpc-2.0';
 import { errorTable, type Failure, InferdError } from '../actors/messages/errors.js';
 import type { RequestId } from '../actors/messages/ids.js';
+import { similar } from '../config/nearest.js';
 import { CallTable } from './calls.js';
 import { Cancellation } from './cancellation.js';
 import type { CallContext, LiveRequest, RpcDeps } from './context.js';
@@ -39,6 +40,8 @@ export interface PostOptions {
 }
 
 const never = new Cancellation();
+/** Characters of an unknown method's name that its error repeats. */
+const maxShownName = 64;
 
 export class RpcServer {
   readonly deps: RpcDeps;
@@ -57,7 +60,7 @@ export class RpcServer {
       errorResponse(id, error instanceof InferdError ? error.failure : { kind: 'internal' }) as JSONRPCResponse & { error: never };
     this.#rpc.handleMethodNotFound = (request) =>
       Promise.resolve(
-        request.id === undefined ? null : (errorResponse(request.id, { kind: 'method_not_found' }) as JSONRPCResponse), // same shape
+        request.id === undefined ? null : (errorResponse(request.id, this.#unknownMethod(request.method)) as JSONRPCResponse), // same shape
       );
     for (const method of methods) this.#rpc.addMethod(method.name, (params: unknown, ctx) => this.#run(method, params, ctx));
   }
@@ -148,6 +151,12 @@ export class RpcServer {
     const { calls, session, client, admin } = caller;
     const draining = this.#draining || session?.draining === true;
     return { ...(id === undefined ? {} : { id }), session, client, calls, admin, inBatch, draining, cancellation, live: this.#live };
+  }
+
+  #unknownMethod(name: string): Failure {
+    const meant = similar(name, this.#methods.keys());
+    const advice = meant === null ? 'rpc.discover lists all' : `did you mean ${JSON.stringify(meant)}?`;
+    return { kind: 'method_not_found', message: `There is no method ${JSON.stringify(name.slice(0, maxShownName))}; ${advice}` };
   }
 
   #run(method: Method, params: unknown, ctx: CallContext): unknown {

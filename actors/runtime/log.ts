@@ -3,6 +3,7 @@
  * control port. Fields are plain data; prompt text is never logged, and nothing is logged per token.
  */
 import type { LogLevel, LogLine } from '../messages/control.js';
+import { InferdError } from '../messages/errors.js';
 
 export interface Log {
   debug(fields: Record<string, unknown>, message: string): void;
@@ -21,7 +22,8 @@ export function threadLog(post: (line: LogLine) => void, fields: Record<string, 
 /** Swallows everything; for tests and tools. */
 export const silentLog: Log = { debug() {}, info() {}, warn() {}, error() {} };
 
-/** Message and stack of anything thrown, as log fields. */
+/** Message and stack of anything thrown, as log fields. A failure of the error table was foreseen: its sentence says it all. */
 export function errorFields(error: unknown): Record<string, unknown> {
+  if (error instanceof InferdError) return { error: error.message, kind: error.failure.kind };
   return error instanceof Error ? { error: error.message, stack: error.stack } : { error: String(error) };
 }

@@ -58,7 +58,14 @@ function bench(input: VerbInput): ExitCode {
   if (chosen.length === 0)
     throw new CliError(`No op has ${JSON.stringify(word.slice(0, 40))} in its line; leave --only out to see all`, EXIT.usage);
   const limitsNow = limitsOf(device, setup);
-  const reports = chosen.map((c) => measure(c, device, setup, { repeat: input.number('repeat') ?? 7, limits: limitsNow() }));
+  const { stderr } = input.io;
+  const note = (text: string): void =>
+    void (stderr.isTTY === true && stderr.write(`\r\u001b[K${text.slice(0, (stderr.columns ?? 80) - 1)}`));
+  const reports = chosen.map((c, i) => {
+    note(`${i + 1} of ${chosen.length}: ${c.op}, ${c.shape}`);
+    return measure(c, device, setup, { repeat: input.number('repeat') ?? 7, limits: limitsNow() });
+  });
+  note('');
   if (input.flag('json')) {
     printJson(input.io, { device, ...setup, ops: reports });
     return EXIT.ok;

@@ -2,13 +2,14 @@
  * `inferd chat`: a conversation in the terminal. Each answer streams; Ctrl-C cancels it, and at the prompt a second Ctrl-C leaves. Also
  * works over a pipe, one question a line, without prompts.
  *
- * Lines typed during an answer wait in readline's queue. The conversation is kept in this process only and never written to disk.
+ * Lines typed during an answer wait in readline's queue. The conversation is kept in this process only and never written to disk; it goes
+ * on when the daemon is restarted.
  */
 import { createInterface, type Interface } from 'node:readline';
 import { errorTable } from '../../actors/messages/errors.js';
 import { explain, rpcCode } from './failure.js';
 import { type ChatMessage, promptOptions, requestBody, streamAnswer } from './prompt.js';
-import { openSession, type Session } from './session.js';
+import { openSession, renewed, type Session } from './session.js';
 import { statsText } from './stats.js';
 import { CliError, configOptions, EXIT, type ExitCode, type Verb, type VerbInput } from './verb.js';
 
@@ -41,15 +42,16 @@ async function run(input: VerbInput): Promise<ExitCode> {
   } finally {
     process.off('SIGINT', interruptStart);
   }
+  const conversation = new Conversation(session, input);
   try {
-    return await new Conversation(session, input).run();
+    return await conversation.run();
   } finally {
-    await session.close();
+    await conversation.close();
   }
 }
 
 class Conversation {
-  readonly #session: Session;
+  #session: Session;
   readonly #input: VerbInput;
   readonly #terminal: boolean;
   readonly #lines: Interface;
@@ -91,6 +93,10 @@ class Conversation {
     return this.#interrupted ? EXIT.interrupted : this.#worst;
   }
 
+  close(): Promise<void> {
+    return this.#session.close();
+  }
+
   /** Handles one line; false to leave. */
   async #line(line: string): Promise<boolean> {
     if (line === '') return true;
@@ -129,6 +135,7 @@ class Conversation {
     const asked: ChatMessage[] = [...this.#messages, { role: 'user', content: question }];
     let text = '';
     try {
+      await this.#reconnect();
       await streamAnswer(
         this.#session,
         requestBody(this.#input, [...system, ...asked]),
@@ -152,8 +159,17 @@ class Conversation {
     if (text !== '') this.#messages = [...asked, { role: 'assistant', content: text }];
   }
 
+  /** A daemon that was restarted is found again; it needs nothing of us, since each question brings the whole conversation. */
+  async #reconnect(): Promise<void> {
+    const session = await renewed(this.#session, this.#input.io);
+    if (session === this.#session) return;
+    this.#session = session;
+    if (this.#terminal) this.#print(`(connected again, to the daemon at ${session.address})\n`);
+  }
+
   async #stats(): Promise<void> {
     try {
+      await this.#reconnect();
       this.#print(statsText(await this.#session.client.call('stats.get', {})));
     } catch (error) {
       this.#fail(error);

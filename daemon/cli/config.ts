@@ -100,7 +100,7 @@ async function runInit(input: VerbInput): Promise<ExitCode> {
   const format = input.text('format') ?? 'toml';
   const make = Object.hasOwn(formats, format) ? formats[format] : undefined;
   if (make === undefined)
-    throw new CliError(`option --format "${format}" is not allowed; expected ${Object.keys(formats).join(', ')}`, EXIT.usage);
+    throw new CliError(`--format "${format}" is not allowed; expected ${Object.keys(formats).join(', ')}`, EXIT.usage);
   const file = input.args[0] ?? userConfigPath(io.env);
   if (file === '-') {
     io.stdout.write(make());
@@ -108,6 +108,11 @@ async function runInit(input: VerbInput): Promise<ExitCode> {
   }
   try {
     mkdirSync(dirname(file), { recursive: true });
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    throw new CliError(`The folder ${dirname(file)} cannot be made (${code}); give another path`, EXIT.config, error);
+  }
+  try {
     writeFileSync(file, make(), { flag: input.flag('force') ? 'w' : 'wx', mode: 0o600 });
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;

@@ -29,8 +29,8 @@ function otherModelWarning({ config, origins }: LoadedConfig): string | null {
   const kept = [...origins].flatMap(([key, origin]) => (origin.startsWith(demoProfile()) ? [key] : []));
   if (kept.length === 0) return null;
   return (
-    `${origins.get('inference.model_name')}: ${name} runs in the profile of the demo model, which also sets ${kept.join(', ')}; ` +
-    'write a configuration for it with inferd config init'
+    `${name} runs in the profile of the demo model, which also sets ${kept.join(', ')}; ` +
+    'write a configuration for it with "inferd config init"'
   );
 }
 

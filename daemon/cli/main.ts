@@ -1,7 +1,8 @@
 #!/usr/bin/env node
 /**
  * Entry of the command line. Runs one verb, lets the output leave, and ends the process with its exit code; whatever threads an engine
- * in this process still has end with it. A reader of stdout that goes away (`inferd run ... | head`) ends it quietly.
+ * in this process still has end with it. A reader of stdout that goes away (`inferd run ... | head`) ends it quietly; a disk that is
+ * full does not.
  */
 import { packageVersion } from '../version.js';
 import { runProgram } from './program.js';
@@ -10,9 +11,11 @@ import { verbs } from './verbs.js';
 
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code === 'EPIPE') process.exit(EXIT.ok);
-  throw error;
+  process.stderr.write(`inferd: The output cannot be written (${error.code}); check where it goes\n`);
+  process.exit(EXIT.unavailable);
 });
 
 const { stdin, stdout, stderr, env } = process;
 const code = await runProgram({ version: packageVersion(), verbs, io: { stdin, stdout, stderr, env } }, process.argv.slice(2));
-stdout.write('', () => process.exit(code));
+// The error event of a lost write comes after the callbacks of writes behind it.
+stdout.write('', (error) => setImmediate(() => process.exit(error ? EXIT.unavailable : code)));

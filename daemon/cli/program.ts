@@ -7,7 +7,7 @@
 import { Command, type CommanderError, Option } from 'commander';
 import { InferdError } from '../../actors/messages/errors.js';
 import { ConfigError } from '../../config/error.js';
-import { nearest } from '../../config/nearest.js';
+import { similar } from '../../config/nearest.js';
 import { StartError } from '../start-error.js';
 import { CliError, EXIT, type ExitCode, type Io, type Verb, type VerbInput, type VerbOption } from './verb.js';
 
@@ -58,7 +58,7 @@ export function report(error: unknown, io: Io, verbose: boolean): ExitCode {
   }
   const known = error instanceof CliError || error instanceof ConfigError || error instanceof StartError;
   const message = error instanceof Error ? error.message : String(error);
-  if (known) for (const line of message.split('\n')) io.stderr.write(`inferd: ${line}\n`);
+  if (known) for (const line of message.split('\n')) io.stderr.write(`inferd: ${line.replace(/\.$/, '')}\n`);
   else io.stderr.write(`inferd: internal error: ${message.split('\n')[0]}${verbose ? '' : '; run it again with --verbose for details'}\n`);
   if (verbose && error instanceof Error) io.stderr.write(`${error.stack}\n`);
   if (verbose && error instanceof Error && error.cause instanceof Error) io.stderr.write(`caused by ${error.cause.stack}\n`);
@@ -146,14 +146,17 @@ function usageSentence({ reason, command }: UsageError): string {
   switch (reason.code) {
     case 'commander.unknownOption': {
       const flags = command.options.flatMap((o) => (o.long === undefined ? [] : [o.long]));
-      return `unknown option ${quoted} of "${fullName(command)}"; did you mean ${nearest(quoted ?? '', [...flags, '--help'])}? (${help})`;
+      const meant = similar(quoted?.replace(/=.*$/s, '') ?? '', [...flags, '--help']);
+      return `unknown option ${quoted} of "${fullName(command)}"; ${meant === null ? help : `did you mean ${meant}? (${help})`}`;
     }
+    case 'commander.help': // "inferd help WORD"
     case 'commander.unknownCommand':
     case 'commander.excessArguments': {
-      const word = (reason.code === 'commander.unknownCommand' ? quoted : command.args[0]) ?? '';
       const names = command.commands.map((c) => c.name());
-      if (names.length > 0) return `unknown command "${word}"; did you mean "${fullName(command)} ${nearest(word, names)}"? (${help})`;
-      return `"${fullName(command)}" takes fewer arguments; ${help}`;
+      const surplus = command.args[reason.code === 'commander.help' ? 1 : command.registeredArguments.length] ?? quoted ?? '';
+      if (names.length === 0) return `"${fullName(command)}" does not take "${surplus.slice(0, 40)}"; ${help}`;
+      const meant = similar(surplus, names);
+      return `unknown command "${surplus}"; ${meant === null ? help : `did you mean "${fullName(command)} ${meant}"? (${help})`}`;
     }
     case 'commander.missingArgument':
       return `"${fullName(command)}" needs <${quoted}>; ${help}`;

@@ -25,11 +25,20 @@ export interface ProgressBar {
   readonly log: Writable | null;
 }
 
+const blocks = { full: '█', empty: '░' };
+const plainBlocks = { full: '#', empty: '.' };
+
+/** The characters of a bar: plain ones where the locale names another character set than UTF-8. */
+export function barBlocks(env: NodeJS.ProcessEnv): typeof blocks {
+  const locale = env['LC_ALL'] || env['LC_CTYPE'] || env['LANG'] || '';
+  return locale === '' || /utf-?8/i.test(locale) ? blocks : plainBlocks;
+}
+
 /** One line of text for a state of start-up, at most `columns` wide. */
-export function progressLine({ phase, done, total }: StartProgress, columns: number): string {
+export function progressLine({ phase, done, total }: StartProgress, columns: number, { full, empty } = blocks): string {
   const share = total > 0 ? Math.min(1, Math.max(0, done / total)) : 0;
   const filled = Math.round(share * barWidth);
-  const bar = `${'█'.repeat(filled)}${'░'.repeat(barWidth - filled)}`;
+  const bar = `${full.repeat(filled)}${empty.repeat(barWidth - filled)}`;
   const size = phase === 'weights' && total > 1024 ? `  ${formatBytes(done)} of ${formatBytes(total)}` : '';
   return `${bar} ${String(Math.round(share * 100)).padStart(3)} %  ${labels[phase]}${size}`.slice(0, Math.max(0, columns - 1));
 }
@@ -38,6 +47,7 @@ export function progressLine({ phase, done, total }: StartProgress, columns: num
 export function progressBar(io: Io): ProgressBar {
   const { stderr } = io;
   if (stderr.isTTY !== true || io.env['TERM'] === 'dumb') return { update: () => undefined, end: () => undefined, log: null };
+  const drawn = barBlocks(io.env);
   let drawnAt = 0;
   let phase: StartProgress['phase'] | null = null;
   let shown = false;
@@ -62,7 +72,7 @@ export function progressBar(io: Io): ProgressBar {
       drawnAt = now;
       phase = progress.phase;
       shown = true;
-      stderr.write(`\r\u001b[K${progressLine(progress, stderr.columns ?? 80)}`);
+      stderr.write(`\r\u001b[K${progressLine(progress, stderr.columns ?? 80, drawn)}`);
     },
     end() {
       ended = true;

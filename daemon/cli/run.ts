@@ -72,6 +72,8 @@ async function answer(session: Session, input: VerbInput, messages: readonly Cha
   try {
     await streamAnswer(session, body, write, signal);
   } finally {
-    if (io.stdout.isTTY === true && !last.endsWith('\n')) io.stdout.write('\n');
+    // After a Ctrl-C the terminal shows ^C, also where no answer has begun.
+    const open = last === '' ? signal.aborted && io.stdout.isTTY === true : !last.endsWith('\n');
+    if (open) io.stdout.write('\n');
   }
 }

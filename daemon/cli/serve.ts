@@ -31,8 +31,8 @@ async function run(input: VerbInput): Promise<ExitCode> {
   const json = input.flag('json');
   const read = () => effectiveConfig(input, profileSets(input.text('profile')));
   const loaded = read();
-  printWarnings(input, loaded);
   const model = resolveModelFolder(loaded.config, io.env);
+  printWarnings(input, loaded);
   const [{ startDaemon }, { createLog }] = await Promise.all([import('../daemon.js'), import('../log.js')]);
   const event = (fields: Record<string, unknown>): void => {
     if (json) io.stdout.write(`${JSON.stringify(fields)}\n`);
@@ -61,7 +61,9 @@ async function run(input: VerbInput): Promise<ExitCode> {
   if (!json) {
     const local = unixSocket === null ? '' : ` and ${unixSocket}`;
     io.stdout.write(`inferd ${packageVersion()} is ready: ${model.name} at ${ws} (HTTP: ${http})${local}\n`);
-    io.stdout.write('Try in another terminal: inferd run "What is 123 + 456?"\n');
+    // Started by "npm start" or npx, the command is not on the PATH.
+    const command = io.env['npm_execpath'] === undefined ? 'inferd' : 'npx inferd';
+    io.stdout.write(`Try in another terminal: ${command} run "What is 123 + 456?"\n`);
   }
   const code = await daemon.stopped;
   event({ event: 'stopped', exit_code: code });

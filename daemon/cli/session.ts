@@ -12,6 +12,7 @@ import { type DaemonFile, readDaemonFile } from '../../config/paths.js';
 import type { Config } from '../../config/schema.js';
 import { connect, type InferdClient } from '../../rpc/client/node.js';
 import type { Daemon } from '../daemon.js';
+import { instanceLives } from '../instance.js';
 import { effectiveConfig, printWarnings } from './effective.js';
 import { explain, retryAfterMs } from './failure.js';
 import { progressBar } from './progress.js';
@@ -30,6 +31,8 @@ export interface Session {
   readonly client: InferdClient;
   readonly where: 'daemon' | 'in process';
   readonly address: string;
+  /** True once the connection is over, whoever ended it. */
+  lost(): boolean;
   /** Closes the client and, in process, stops the engine. Safe to call twice. */
   close(): Promise<void>;
 }
@@ -78,16 +81,44 @@ async function answers(file: DaemonFile): Promise<boolean> {
 /** The same, for commands that are of no use without a daemon. */
 export async function requireRunning(io: Io): Promise<Running> {
   const running = await connectRunning(io);
-  if (running === null) throw new CliError('No inferd daemon is running; start one with "inferd serve"', EXIT.unavailable);
-  return running;
+  if (running !== null) return running;
+  const stopping = await findStopping(io);
+  throw new CliError(
+    stopping === null
+      ? 'No inferd daemon is running; start one with "inferd serve"'
+      : `The daemon (pid ${stopping.pid}) is stopping and takes no connections; "inferd stop" waits for its end`,
+    EXIT.unavailable,
+  );
+}
+
+/** The daemon that finishes its last requests and no longer takes connections, or null. */
+export async function findStopping(io: Io): Promise<DaemonFile | null> {
+  const file = readDaemonFile(io.env);
+  return file !== null && (await instanceLives(io.env)) ? file : null;
 }
 
 /** Opens a session. With --config or --set, or when no daemon runs, the engine is started in process. */
 export async function openSession(input: VerbInput): Promise<Session> {
   const own = input.text('config') !== undefined || input.list('set').length > 0;
   const running = own ? null : await connectRunning(input.io);
-  if (running === null) return startInProcess(input);
-  return { client: running.client, where: 'daemon', address: running.file.address, close: () => running.client.close() };
+  return running === null ? startInProcess(input) : withDaemon(running);
+}
+
+/** The session itself while its connection holds, else one with the daemon that runs by now. @throws CliError when none does */
+export async function renewed(session: Session, io: Io): Promise<Session> {
+  return session.where === 'daemon' && session.lost() ? withDaemon(await requireRunning(io)) : session;
+}
+
+function withDaemon({ client, file }: Running): Session {
+  return { client, where: 'daemon', address: file.address, lost: watchEnd(client), close: () => client.close() };
+}
+
+function watchEnd(client: InferdClient): () => boolean {
+  let over = false;
+  void client.closed.then(() => {
+    over = true;
+  });
+  return () => over;
 }
 
 /** Repeats `call` while the daemon says that the model is still loading. */
@@ -108,8 +139,8 @@ async function startInProcess(input: VerbInput): Promise<Session> {
   const { io } = input;
   const model = input.text('model');
   const loaded = effectiveConfig(input, model === undefined ? [] : [`inference.model_name=${JSON.stringify(model)}`]);
-  printWarnings(input, loaded);
   const found = resolveModelFolder(loaded.config, io.env);
+  printWarnings(input, loaded);
   const folder = mkdtempSync(join(tmpdir(), 'inferd-'));
   const bar = progressBar(io);
   let daemon: Daemon | null = null;
@@ -142,7 +173,7 @@ async function startInProcess(input: VerbInput): Promise<Session> {
       await client.close();
       await end();
     };
-    return { client, where: 'in process', address, close };
+    return { client, where: 'in process', address, lost: watchEnd(client), close };
   } catch (error) {
     await end();
     throw error;

@@ -1,8 +1,8 @@
 /** `inferd stop`: asks the running daemon to drain, and waits, within a bound, until it is gone. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { readDaemonFile } from '../../config/paths.js';
+import { type DaemonFile, readDaemonFile } from '../../config/paths.js';
 import { explain } from './failure.js';
-import { requireRunning } from './session.js';
+import { connectRunning, findStopping, requireRunning } from './session.js';
 import { CliError, EXIT, type ExitCode, type Io, jsonOption, printJson, type Verb, type VerbInput } from './verb.js';
 
 /** How long to wait when --wait is not given: the default drain time and what closing takes on top. */
@@ -23,14 +23,7 @@ export const stop: Verb = {
 
 async function run(input: VerbInput): Promise<ExitCode> {
   const { io } = input;
-  const { client, file } = await requireRunning(io);
-  try {
-    await client.call('daemon.drain', {});
-  } catch (error) {
-    throw explain(error);
-  } finally {
-    await client.close();
-  }
+  const file = await drain(io);
   const json = input.flag('json');
   if (!json) io.stdout.write(`The daemon at ${file.address} (pid ${file.pid}) takes no new requests and finishes the running ones.\n`);
   const waitS = input.number('wait') ?? defaultWaitS;
@@ -42,6 +35,22 @@ async function run(input: VerbInput): Promise<ExitCode> {
   if (json) printJson(io, { stopped: true, pid: file.pid });
   else io.stdout.write('It has stopped.\n');
   return EXIT.ok;
+}
+
+/** Asks the daemon to drain; one that does so already need not be asked. */
+async function drain(io: Io): Promise<DaemonFile> {
+  const running = await connectRunning(io);
+  const stopping = running === null ? await findStopping(io) : null;
+  if (stopping !== null) return stopping;
+  const { client, file } = running ?? (await requireRunning(io));
+  try {
+    await client.call('daemon.drain', {});
+  } catch (error) {
+    throw explain(error);
+  } finally {
+    await client.close();
+  }
+  return file;
 }
 
 /** True once the process has ended; or, for a daemon in another process namespace, once its file is gone. */

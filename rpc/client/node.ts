@@ -40,6 +40,8 @@ export async function connect(options: ConnectOptions = {}): Promise<InferdClien
 function findDaemon({ url, token, env = process.env }: ConnectOptions): Target {
   if (url !== undefined) {
     const socketUrl = url.replace(/^http/, 'ws');
+    if (!URL.canParse(socketUrl) || !/^wss?(\+unix)?:$/.test(new URL(socketUrl).protocol))
+      throw new ConnectError(`${JSON.stringify(url)} is not the address of a daemon. Write it like ws://127.0.0.1:8765.`);
     return { url: socketUrl, token: token ?? null, absent: `No daemon answers at ${socketUrl}. Start one with "inferd serve".` };
   }
   const daemon = readDaemonFile(env);
@@ -73,7 +75,7 @@ function openSocket(target: Target): OpenTransport {
       });
       let problem = 'The daemon closed the connection';
       socket.on('unexpected-response', (request, response) => {
-        reject(new ConnectError(refusal(response.statusCode ?? 0, target.url)));
+        reject(new ConnectError(refusal(response.statusCode ?? 0, target)));
         request.destroy();
       });
       socket.on('error', (error: NodeJS.ErrnoException) => {
@@ -87,8 +89,11 @@ function openSocket(target: Target): OpenTransport {
     });
 }
 
-function refusal(status: number, url: string): string {
-  if (status === 401) return `The daemon at ${url} asks for a token, and the one given is not right.`;
+function refusal(status: number, { url, token }: Target): string {
+  if (status === 401)
+    return token === null
+      ? `The daemon at ${url} asks for a token. Give it as token, or leave the url out to use the running daemon's own.`
+      : `The daemon at ${url} asks for a token, and the one given is not right.`;
   if (status === 503) return `The daemon at ${url} takes no more connections right now.`;
   return `The daemon at ${url} refused the connection with HTTP status ${status}.`;
 }

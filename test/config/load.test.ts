@@ -81,6 +81,25 @@ test('--set takes a TOML value, or else a plain string; text options keep what l
 
 test('environment variables without a double underscore are none of ours', () => {
   assert.deepEqual(problems('', { env: { INFERD_TOKEN: 'x', INFERD_URL: 'y', OTHER_SERVER__PORT: '1' } }), []);
+  assert.deepEqual(load('', { env: { INFERD_TOKEN: 'x', INFERD_CUDA: '0' } }).warnings, []);
+});
+
+test('an option in the environment with a single underscore is warned of', () => {
+  const { config, warnings } = load('', { env: { INFERD_SERVER_PORT: '1', INFERD_CACHE_BLOCK_SIZE: '1' } });
+  assert.equal(config.server.port, 8765);
+  assert.deepEqual(warnings, [
+    'environment INFERD_CACHE_BLOCK_SIZE is not read; section and key are parted by two underscores: INFERD_CACHE__BLOCK_SIZE',
+    'environment INFERD_SERVER_PORT is not read; section and key are parted by two underscores: INFERD_SERVER__PORT',
+  ]);
+});
+
+test('a text that is not TOML is told by its place and by the usual mistake', () => {
+  const invalid = (place: string, what: string) => [`a.toml:${place}: the file is not valid TOML: ${what}`];
+  const quotes = 'write text in quotes, and true and false in small letters without';
+  assert.deepEqual(problems('[server]\nhost = localhost\n'), invalid('2:8', `unexpected "l"; ${quotes}`));
+  assert.deepEqual(problems('[inference]\nmodel_name = /models/x\n'), invalid('2:14', `unexpected "/"; ${quotes}`));
+  assert.deepEqual(problems('[server\nport = 1\n'), invalid('1:8', 'the line ends too early'));
+  assert.deepEqual(problems('[server]\nport ='), invalid('2:7', 'the line ends too early'));
 });
 
 test('errors name place, key, value and what is allowed, all at once', () => {

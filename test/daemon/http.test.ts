@@ -44,8 +44,15 @@ test('HEAD, OPTIONS, unknown paths and unknown methods are answered by the book'
     const missing = await ask('GET', '/nothing');
     assert.equal(missing.status, 404);
     assert.deepEqual(JSON.parse(missing.body), {
-      error: { message: 'There is nothing at this path.', type: 'invalid_request_error', code: 'not_found' },
+      error: {
+        message: 'There is nothing at this path; /openrpc.json describes what this daemon can do.',
+        type: 'invalid_request_error',
+        code: 'not_found',
+      },
     });
+    const openai = await ask('POST', '/v1/chat/completions');
+    assert.equal(openai.status, 404);
+    assert.match(openai.body, /The HTTP API of OpenAI is not supported yet; POST \/rpc takes the same bodies/);
     assert.equal((await ask('GET', '/')).status, 200);
     assert.equal((await ask('GET', '/version?x=1')).status, 200);
   }));

@@ -27,7 +27,7 @@ test('a second daemon of the same folder is refused and told where the first one
   const first = await acquireInstance(env);
   await assert.rejects(acquireInstance(env), alreadyRunning);
   first.publish(facts);
-  await assert.rejects(acquireInstance(env), /already running at ws:\/\/127\.0\.0\.1:1\./);
+  await assert.rejects(acquireInstance(env), /already running at ws:\/\/127\.0\.0\.1:1; use it, or stop it first with "inferd stop"\./);
   first.release();
   (await acquireInstance(env)).release();
 });

@@ -66,6 +66,7 @@ function openScheduler() {
       bestOf: 1,
       priority: 0,
       arrivalMs: 0,
+      turn: 0,
     });
     tokenizer.flush();
   };

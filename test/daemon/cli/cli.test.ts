@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { closeSync, existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
@@ -74,12 +74,20 @@ test('a mistyped command or option is a usage error that names the nearest one',
     64,
     'unknown option --max-token=3 of "inferd run"; did you mean --max-tokens? (see "inferd run --help")',
   );
+  await fails(['help', 'chta'], 64, 'unknown command "chta"; did you mean "inferd chat"? (see "inferd --help")');
+});
+
+test('what resembles no command or option is answered without a guess', async () => {
+  await fails(['wibble'], 64, 'unknown command "wibble"; see "inferd --help"');
+  await fails(['help', 'wibble'], 64, 'unknown command "wibble"; see "inferd --help"');
+  await fails(['run', '--foo', 'x'], 64, 'unknown option --foo of "inferd run"; see "inferd run --help"');
 });
 
 test('missing and surplus arguments and bad numbers are usage errors', async () => {
   await fails(['run'], 64, '"inferd run" needs <prompt>; see "inferd run --help"');
   await fails(['run', '  '], 64, 'The prompt is empty; give some text, for example: inferd run "Who are you?"');
-  await fails(['list', 'x'], 64, '"inferd list" takes fewer arguments; see "inferd list --help"');
+  await fails(['list', 'x'], 64, '"inferd list" does not take "x"; see "inferd list --help"');
+  await fails(['eval', 'x', 'y'], 64, '"inferd eval" does not take "y"; see "inferd eval --help"');
   await fails(['config'], 64, '"inferd config" needs one of: check, show, init; for example: inferd config check my.toml');
   await fails(['run', '--temperature', '3', 'x'], 64, '--temperature "3" is not allowed; expected a number from 0 to 2');
   await fails(['eval', '--n', '1.5', 'x'], 64, '--n "1.5" is not allowed; expected a whole number from 1 to 2147483648');
@@ -169,7 +177,7 @@ test('without a file the demo profile counts, and the user configuration as soon
 
 test('another model in the demo profile is warned of, with what the profile sets', async () => {
   const { stderr } = await inferd(['config', 'show', '--set', 'inference.model_name=/models/llama']);
-  assert.match(stderr, /warning: --set inference\.model_name: \/models\/llama runs in the profile of the demo model/);
+  assert.match(stderr, /warning: \/models\/llama runs in the profile of the demo model/);
   assert.match(stderr, /which also sets inference\.device, cache\.cache_dtype, cache\.num_gpu_blocks_override/);
   assert.equal((await inferd(['config', 'show'])).stderr, '');
   const ofProfile = ['inference.device=auto', 'cache.cache_dtype=auto', 'cache.num_gpu_blocks_override=512'];
@@ -181,7 +189,9 @@ test('config init prints the documents made from the schema', async () => {
   assert.equal((await inferd(['config', 'init', '-'])).stdout, defaultToml());
   assert.deepEqual(JSON.parse((await inferd(['config', 'init', '-', '--format', 'json-schema'])).stdout), jsonSchema());
   assert.match((await inferd(['config', 'init', '-', '--format', 'markdown'])).stdout, /^\| option \| default \|/);
-  await fails(['config', 'init', '--format', 'xml'], 64, 'option --format "xml" is not allowed; expected toml, markdown, json-schema');
+  const below = join(file('plain.txt', ''), 'inferd');
+  await fails(['config', 'init', join(below, 'a.toml')], 78, `The folder ${below} cannot be made (ENOTDIR); give another path`);
+  await fails(['config', 'init', '--format', 'xml'], 64, '--format "xml" is not allowed; expected toml, markdown, json-schema');
 });
 
 test('list shows the embedded model', async () => {
@@ -204,12 +214,8 @@ test('a model that cannot be had ends serve and run before anything starts', asy
     const { code, stdout, stderr } = await inferd(args);
     assert.equal(code, 66);
     assert.equal(stdout, '');
-    const problems = stderr
-      .trimEnd()
-      .split('\n')
-      .filter((line) => !line.startsWith('inferd: warning: '));
-    assert.equal(problems.length, 1);
-    assert.match(problems[0] ?? '', missing);
+    assert.equal(stderr.trimEnd().split('\n').length, 1, 'no warning either');
+    assert.match(stderr, missing);
   }
 });
 
@@ -250,6 +256,16 @@ test('doctor reports what it looked at, and never fails over what is missing', a
 test('a stack trace is printed with --verbose only', async () => {
   const { stderr } = await inferd(['status', '--verbose']);
   assert.match(stderr, /^inferd: No inferd daemon.*\n.*Error: .*\n +at /);
+});
+
+test('output that cannot be written is one sentence and 69', async () => {
+  const readOnly = openSync(file('full.txt', ''), 'r');
+  const child = spawn(process.execPath, [main, '--help'], { stdio: ['ignore', readOnly, 'pipe'] });
+  let stderr = '';
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => (stderr += text));
+  const code = await new Promise((resolve) => child.on('close', resolve));
+  closeSync(readOnly);
+  assert.deepEqual({ code, stderr }, { code: 69, stderr: 'inferd: The output cannot be written (EBADF); check where it goes\n' });
 });
 
 test('an empty prompt on stdin is bad data', async () => {

@@ -4,12 +4,14 @@
  */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { after, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { connect } from '../../../rpc/client/node.js';
 
 const main = fileURLToPath(new URL('../../../daemon/cli/main.js', import.meta.url));
 const home = mkdtempSync(join(tmpdir(), 'inferd-verbs-'));
@@ -50,8 +52,8 @@ writeFileSync(
     .join('\n'),
 );
 
-test('run answers without a daemon, and prints nothing but the answer into a pipe', async () => {
-  assert.deepEqual(await inferd(['run', question]), { code: 0, stdout: sum, stderr: '' });
+test('run answers without a daemon, and prints nothing but the answer and a line end into a pipe', async () => {
+  assert.deepEqual(await inferd(['run', question]), { code: 0, stdout: `${sum}\n`, stderr: '' });
 });
 
 test('run reads the prompt from stdin and prints the whole object with --json', async () => {
@@ -85,6 +87,92 @@ test('settings that the engine refuses are a configuration error in one sentence
   assert.match(stderr, /^inferd: The KV cache would have 3 blocks .*\n$/);
 });
 
+test('a start that fails says so in one sentence, and tells the log nothing else', async () => {
+  const { code, stderr } = await inferd(['serve', '--set', 'server.port=0', '--set', 'cache.num_gpu_blocks_override=3']);
+  assert.equal(code, 78);
+  assert.match(stderr.trimEnd().split('\n').at(-1) ?? '', /^inferd: The KV cache would have 3 blocks .*[^.]$/);
+  assert.doesNotMatch(stderr, /"msg":"stop|"stack":/);
+  const pretty = await inferd([
+    'serve',
+    '--set',
+    'server.port=0',
+    '--set',
+    'cache.num_gpu_blocks_override=3',
+    '--set',
+    'log.pretty=always',
+  ]);
+  assert.match(pretty.stderr, /INFO: engine state/);
+  assert.ok(!pretty.stderr.includes('\u001b'), 'no colours where there is no terminal');
+  const far = await inferd(['serve', '--set', 'server.host=203.0.113.1', '--set', 'auth.mode=token', '--set', 'log.level=silent']);
+  assert.equal(far.code, 69);
+  assert.match(far.stderr, /^inferd: Cannot listen on 203\.0\.113\.1:8765: this machine has no such address; set server\.host .*\n$/);
+});
+
+/** A daemon that is ready. The caller ends it. */
+async function serving(...args: readonly string[]): Promise<ChildProcess> {
+  const daemon = start(['serve', '--json', '--set', 'server.port=0', '--set', 'log.level=silent', ...args]);
+  for await (const line of createInterface({ input: daemon.stdout as NonNullable<typeof daemon.stdout> }))
+    if ((JSON.parse(line) as { event: string }).event === 'ready') return daemon;
+  throw new Error('serve ended before it was ready');
+}
+
+test('chat goes on, with all that was said, when its daemon is restarted', async () => {
+  let daemon = await serving();
+  const chat = start(['chat']);
+  const ended = new Promise<number | null>((resolve) => chat.on('close', resolve));
+  const answers = createInterface({ input: chat.stdout as NonNullable<typeof chat.stdout> })[Symbol.asyncIterator]();
+  const errors = createInterface({ input: chat.stderr as NonNullable<typeof chat.stderr> })[Symbol.asyncIterator]();
+  const ask = (text: string): void => void chat.stdin?.write(`${text}\n`);
+  try {
+    ask('My name is John.');
+    assert.equal((await answers.next()).value, 'Nice to meet you, John!');
+    daemon.kill('SIGKILL');
+    await new Promise((resolve) => daemon.on('close', resolve));
+    ask('/stats');
+    assert.match((await errors.next()).value as string, /^inferd: (No inferd daemon is running|The daemon closed the connection)/);
+    daemon = await serving();
+    ask('What is my name?');
+    assert.equal((await answers.next()).value, 'Your name is John.');
+    chat.stdin?.end();
+    assert.equal(await ended, 69, 'the failure in between decides the exit code');
+  } finally {
+    chat.kill('SIGKILL');
+    daemon.kill('SIGKILL');
+  }
+});
+
+test('a daemon that drains is told from none, and stop can be called again to wait for it', async () => {
+  const daemon = await serving('--set', 'inference.load_dummy=true', '--set', 'scheduler.max_num_sequences=1');
+  const ended = new Promise<number | null>((resolve) => daemon.on('close', resolve));
+  try {
+    const client = await connect({ env });
+    // One at a time, thousands of tokens each: more than this test takes.
+    const create = () => client.chat.completions.create({ messages: message('x'), max_tokens: 4000 });
+    const answers = Array.from({ length: 16 }, () => create().catch(() => null));
+    const first = await inferd(['stop', '--wait', '0']);
+    assert.equal(first.code, 69);
+    assert.match(first.stderr, /is still finishing requests after 0 s; wait longer with --wait/);
+    const status = await inferd(['status']);
+    assert.deepEqual([status.code, status.stdout], [69, '']);
+    assert.match(status.stderr, /^inferd: The daemon \(pid \d+\) is stopping and takes no connections; "inferd stop" waits for its end\n$/);
+    const second = start(['stop']);
+    const waited = finish(second);
+    await once(second.stdout as NonNullable<typeof second.stdout>, 'data');
+    await client.close();
+    await Promise.all(answers);
+    assert.match((await waited).stdout, /finishes the running ones\.\nIt has stopped\.\n$/);
+    assert.equal(await ended, 0);
+  } finally {
+    daemon.kill('SIGKILL');
+  }
+});
+
+test('run without an answer prints nothing but the reason', async () => {
+  const { code, stdout, stderr } = await inferd(['run', '--max-tokens', '5000', 'x']);
+  assert.deepEqual([code, stdout], [65, '']);
+  assert.match(stderr, /^inferd: The prompt has \d+ tokens and 5000 more may be generated; .*\n$/);
+});
+
 test('serve, then run, chat, eval, ps and status use the daemon, and stop ends it', async () => {
   const daemon = start(['serve', '--json', '--set', 'server.port=0', '--set', 'auth.mode=token', '--set', 'log.level=warn']);
   const events: { event: string; ws?: string; exit_code?: number }[] = [];
@@ -101,7 +189,7 @@ test('serve, then run, chat, eval, ps and status use the daemon, and stop ends i
     assert.ok(events.some((e) => e.event === 'progress'));
     const address = events.at(-1)?.ws ?? '';
 
-    assert.deepEqual(await inferd(['run', question]), { code: 0, stdout: sum, stderr: '' });
+    assert.deepEqual(await inferd(['run', question]), { code: 0, stdout: `${sum}\n`, stderr: '' });
     const other = await inferd(['run', '--model', 'other', 'x']);
     assert.equal(other.code, 66);
     assert.match(other.stderr, /serves "demo".*leave --model away/);
@@ -137,11 +225,15 @@ test('serve, then run, chat, eval, ps and status use the daemon, and stop ends i
     assert.deepEqual([status.healthy, status.address, status.stats.kv.used_blocks], [true, address, 0]);
 
     const second = await inferd(['serve', '--set', 'server.port=0', '--set', 'log.level=silent']);
-    assert.deepEqual([second.code, second.stderr], [69, `inferd: An inferd daemon is already running at ${address}.\n`]);
+    const running = `inferd: An inferd daemon is already running at ${address}; use it, or stop it first with "inferd stop"\n`;
+    assert.deepEqual([second.code, second.stderr], [69, running]);
     const { port } = new URL(address);
     const samePort = await finish(start(['serve', '--set', `server.port=${port}`, '--set', 'log.level=silent'], join(home, 'run2')));
     assert.equal(samePort.code, 69);
-    assert.match(samePort.stderr, /^inferd: Cannot listen on 127\.0\.0\.1:\d+: .*in use/);
+    assert.match(
+      samePort.stderr,
+      /^inferd: Cannot listen on 127\.0\.0\.1:\d+: .*in use by another program; .*set server\.port to a free port/,
+    );
 
     const stopped = await inferd(['stop']);
     assert.equal(stopped.code, 0);

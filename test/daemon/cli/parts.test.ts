@@ -4,11 +4,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { editDistance, nearest } from '../../../config/nearest.js';
+import { editDistance, nearest, similar } from '../../../config/nearest.js';
 import { tally } from '../../../daemon/cli/eval.js';
 import { answerText, type EvalCase, respace } from '../../../daemon/cli/eval-set.js';
 import { explain, retryAfterMs } from '../../../daemon/cli/failure.js';
-import { progressLine } from '../../../daemon/cli/progress.js';
+import { barBlocks, progressLine } from '../../../daemon/cli/progress.js';
 import { formatBytes, formatDuration, table } from '../../../daemon/cli/table.js';
 import { CliError } from '../../../daemon/cli/verb.js';
 
@@ -92,6 +92,10 @@ test('sizes and durations read well', () => {
 test('a progress line shows phase and share, and never exceeds the terminal', () => {
   const line = progressLine({ phase: 'weights', done: 7 * 2 ** 20, total: 14 * 2 ** 20 }, 100);
   assert.match(line, /^█{14}░{14} {2}50 % {2}loading the weights {2}7\.0 MiB of 14\.0 MiB$/);
+  const plain = barBlocks({ LANG: 'en_US.UTF-8', LC_ALL: 'C' });
+  assert.match(progressLine({ phase: 'kv', done: 1, total: 2 }, 100, plain), /^#{14}\.{14} {2}50 % /);
+  for (const env of [{}, { LANG: 'de_DE.utf8' }, { LC_ALL: '', LANG: 'C.UTF-8' }])
+    assert.match(progressLine({ phase: 'kv', done: 1, total: 2 }, 100, barBlocks(env)), /^█/);
   fc.assert(
     fc.property(fc.nat(200), fc.double(), fc.double(), (columns, done, total) => {
       assert.ok(progressLine({ phase: 'kv', done, total }, columns).length <= Math.max(0, columns - 1));
@@ -104,6 +108,9 @@ test('the nearest name is found through swaps, dashes and case', () => {
   assert.equal(nearest('max-num-seqs', known), 'max_num_sequences');
   assert.equal(nearest('POLCIY', known), 'policy');
   assert.equal(nearest('x', []), null);
+  assert.equal(similar('polciy', known), 'policy');
+  assert.equal(similar('max_num_seq', known), 'max_num_sequences');
+  assert.equal(similar('device', known), null);
   assert.equal(editDistance('ab', 'ba'), 1);
   assert.equal(editDistance('kitten', 'sitting'), 3);
   fc.assert(

@@ -86,10 +86,21 @@ describe('the Node client', () => {
     await client.close();
   });
 
-  test('says so when the token is wrong', async () => {
+  test('says so when the token is wrong or missing', async () => {
     accept = false;
-    await assert.rejects(connect({ url, env }), (e) => e instanceof ConnectError && e.message.includes('token'));
+    const says = (text: string) => (e: unknown) => e instanceof ConnectError && e.message.includes(text);
+    await assert.rejects(connect({ url, token: 'old', env }), says('the one given is not right'));
+    await assert.rejects(connect({ url, env }), says('Give it as token, or leave the url out'));
     accept = true;
+  });
+
+  test('says so when the address is none', async () => {
+    for (const address of ['localhost:8765', 'foo', ''])
+      await assert.rejects(
+        connect({ url: address, env }),
+        (e) => e instanceof ConnectError && /Write it like ws:\/\/127/.test(e.message),
+        address,
+      );
   });
 
   test('says so when the daemon that daemon.json names has died', async () => {
