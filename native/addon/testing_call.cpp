@@ -68,6 +68,7 @@ OpTestCall::OpTestCall(const Napi::Object& call)
   if (!repeat.IsUndefined()) repeat_ = size_value(repeat, "repeat");
   if (repeat_ > kMaxRepeat) misuse(format("repeat is at most %d", kMaxRepeat));
   noise_ = attrs_.Has("noise");
+  warm_ = attrs_.Has("warm");
   backend_ = make_backend(options, attrs_.Has("activation") ? dtype("activation") : DType::kBF16);
 }
 
@@ -199,19 +200,19 @@ void OpTestCall::step(const std::function<void()>& work) {
 float OpTestCall::timed_step(const std::function<void()>& work) {
   const bool on_host = backend_->info().host_memory;
   const size_t bytes = on_host ? kEvictHostBytes : kEvictBytes;
-  if (evictor_ == nullptr) {
+  if (evictor_ == nullptr && !warm_) {
     evictor_ = take(bytes);
     // Pages that were never written may all be one page of zeros.
     if (on_host) std::memset(evictor_, 1, bytes);
   }
   if (on_host) {
-    step([&] { backend_->read_all(evictor_, bytes); });
+    if (!warm_) step([&] { backend_->read_all(evictor_, bytes); });
     const auto start = std::chrono::steady_clock::now();
     step(work);
     return std::chrono::duration<float, std::micro>(std::chrono::steady_clock::now() - start)
         .count();
   }
-  backend_->run_step(1, [&] { backend_->read_all(evictor_, bytes); });
+  if (!warm_) backend_->run_step(1, [&] { backend_->read_all(evictor_, bytes); });
   step(work);
   backend_->wait_step(1, kStepTimeoutUs);
   return static_cast<float>(backend_->step_device_us(0));

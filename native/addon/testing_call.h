@@ -64,7 +64,8 @@ class OpTestCall {
   void output_ints(const char* name, const int32_t* data, int64_t count);
 
   // Runs `step` once and reads the outputs; then `repeat` times more, timed one by one with nothing
-  // of the op in the caches: a device by its own clock.
+  // of the op in the caches: a device by its own clock. Attribute `warm`: with what the run before
+  // left there.
   Napi::Object run(const std::function<void()>& step);
 
  private:
@@ -84,7 +85,7 @@ class OpTestCall {
   std::string op_;
   EngineOptions options_;
   int32_t repeat_ = 0;
-  bool noise_ = false;
+  bool noise_ = false, warm_ = false;
   uint64_t noise_counter_ = 0;
   void* evictor_ = nullptr;  // more memory than caches hold
   std::unique_ptr<Backend> backend_;
