@@ -138,7 +138,8 @@ void CpuBackend::attention(const AttentionArgs& args, const SlotTables& t, const
   // Cost of a task from the longest context; last tasks first, since late tokens of a prompt see
   // the most keys.
   const int64_t keys =
-      args.window > 0 ? std::min(args.window + task_tokens, batch.max_context) : batch.max_context;
+      args.window > 0 ? std::min<int64_t>(int64_t{args.window} + task_tokens, batch.max_context)
+                      : batch.max_context;
   const int64_t cost = keys * kv.head_dim * (2 + task_heads);
   constexpr int64_t kWorth = 32768;
   pool_.parallel_for(tasks, std::max<int64_t>(1, kWorth / std::max<int64_t>(1, cost)),
