@@ -7,10 +7,10 @@
  * native/build/inferd_cuda.so. INFERD_CUDA=0 leaves it out, INFERD_CUDA=1 makes its absence an error; otherwise a CUDA build that fails
  * is told and the CPU engine is kept. INFERD_CUDA_ARCHS names the architectures ("80,89,90a", or "all"); by default those of the GPUs
  * in this machine, or all when there is none. INFERD_CUBLAS_INCLUDE names the folder of cublasLt.h when it lies neither in the
- * toolkit nor in the Python packages of nvidia-cublas, INFERD_CUPTI_INCLUDE likewise that of cupti.h. Nothing is downloaded: the Node headers come from
- * the packages node-api-headers and node-addon-api. When no source changed since the last good build it returns at once, without
- * starting CMake. Several invocations at a time are safe: a lock file serialises them, and the finished library is moved into place
- * whole, so that a running process never loads half of one.
+ * toolkit nor in the Python packages of nvidia-cublas, INFERD_CUPTI_INCLUDE likewise that of cupti.h. Nothing is downloaded: the Node
+ * headers come from the packages node-api-headers and node-addon-api. When no source changed since the last good build, and nothing
+ * that the CUDA backend lacked then is here now, it returns at once, without starting CMake. Several invocations at a time are safe: a
+ * lock file serialises them, and the finished library is moved into place whole, so that a running process never loads half of one.
  */
 import { spawn, spawnSync } from 'node:child_process';
 import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -23,6 +23,8 @@ const EXIT_USAGE = 64;
 const EXIT_UNAVAILABLE = 69;
 const EXIT_FAILED = 70;
 const ALL_ARCHS = '80,89,90a';
+/** No toolkit or library can be found that this build did without. */
+const COMPLETE = 'cuda complete';
 const LOCK_TIMEOUT_MS = 20 * 60_000;
 const INSTALL = 'on Debian or Ubuntu: sudo apt install cmake make g++';
 
@@ -113,6 +115,16 @@ function cudaSettings(options) {
     return null;
   }
   return { nvcc, archs: cudaArchitectures(), cublas: cublasInclude(), cupti: cuptiInclude() };
+}
+
+/**
+ * The last line of the fingerprint of a build: what its CUDA backend was made from, for as long as something is missing that may be
+ * installed later.
+ */
+function cudaState(cuda, made) {
+  if (cuda === null) return 'cuda none';
+  const { nvcc, cublas, cupti } = cuda;
+  return made && cublas !== '' && cupti !== '' ? COMPLETE : `cuda nvcc=${nvcc} cublas=${cublas} cupti=${cupti}`;
 }
 
 /** A toolkit alone (a build server, a container) does not pay minutes for a library that nothing here can run. */
@@ -208,7 +220,11 @@ async function main() {
   const stamp = join(buildDir, '.fingerprint');
   const environment = ['CXX', 'INFERD_CUDA', 'INFERD_CUDA_ARCHS', 'INFERD_CUBLAS_INCLUDE', 'INFERD_CUPTI_INCLUDE', 'CUDA_HOME'];
   const buildArguments = [`sanitize=${options.sanitize}`, ...environment.map((name) => `${name}=${process.env[name] ?? ''}`)];
-  const current = () => existsSync(target) && existsSync(stamp) && readFileSync(stamp, 'utf8') === fingerprint(buildArguments);
+  const current = () => {
+    if (!existsSync(target) || !existsSync(stamp)) return false;
+    const [last, sources] = [readFileSync(stamp, 'utf8'), fingerprint(buildArguments)];
+    return last === `${sources}\n${COMPLETE}` || last === `${sources}\n${cudaState(cudaSettings(options), false)}`;
+  };
   if (current()) return;
 
   mkdirSync(buildDir, { recursive: true });
@@ -265,7 +281,7 @@ async function main() {
     if (process.env['INFERD_CUDA'] === '1') fail('The CUDA backend did not compile; the compiler output is above.', EXIT_FAILED);
     process.stderr.write('The CUDA backend did not compile (output above); the CPU engine is ready. INFERD_CUDA=0 leaves it out.\n');
   }
-  writeFileSync(stamp, wanted);
+  writeFileSync(stamp, `${wanted}\n${cudaState(cuda, cudaProblem === '')}`);
   const line = `Built the native engine in ${((Date.now() - started) / 1000).toFixed(1)} s`;
   process.stderr.write(`${process.stderr.isTTY ? '\r' : ''}${line.padEnd(72)}\n`);
 }

@@ -47,7 +47,11 @@ class OptionReader {
     const Napi::Value v = object_.Get(key);
     if (!v.IsString())
       throw Error(ErrorCode::kUsage, format("the option %s must be a string", key));
-    return v.As<Napi::String>().Utf8Value();
+    std::string text = v.As<Napi::String>().Utf8Value();
+    // The system would take a path for the part ahead of it.
+    if (text.find('\0') != std::string::npos)
+      throw Error(ErrorCode::kUsage, format("the option %s holds a zero byte", key));
+    return text;
   }
   bool boolean(const char* key) const {
     const Napi::Value v = object_.Get(key);

@@ -189,7 +189,10 @@ Napi::Value EngineWrap::profile_stop(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value EngineWrap::profile_clock(const Napi::CallbackInfo& info) {
-  return Napi::Number::New(info.Env(), static_cast<double>(trace_ns()) / 1e3);
+  return guarded(info.Env(), [&] {
+    open();
+    return Napi::Number::New(info.Env(), static_cast<double>(trace_ns()) / 1e3);
+  });
 }
 
 Napi::Value EngineWrap::close(const Napi::CallbackInfo& info) {

@@ -53,6 +53,15 @@ void check_count(const char* name, size_t got, int64_t wanted) {
   }
 }
 
+size_t matrix_bytes(DType dtype, int64_t rows, int64_t cols) {
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(rows, cols, &bytes) ||
+      __builtin_mul_overflow(bytes, dtype_bytes(dtype), &bytes)) {
+    misuse("a tensor has more bytes than can be counted");
+  }
+  return static_cast<size_t>(bytes);
+}
+
 }  // namespace
 
 OpTestCall::OpTestCall(const Napi::Object& call)
@@ -68,6 +77,7 @@ OpTestCall::OpTestCall(const Napi::Object& call)
   if (!repeat.IsUndefined()) repeat_ = size_value(repeat, "repeat");
   if (repeat_ > kMaxRepeat) misuse(format("repeat is at most %d", kMaxRepeat));
   noise_ = attrs_.Has("noise");
+  warm_ = attrs_.Has("warm");
   backend_ = make_backend(options, attrs_.Has("activation") ? dtype("activation") : DType::kBF16);
 }
 
@@ -139,14 +149,14 @@ void OpTestCall::fill_noise(const Tensor& t) {
 }
 
 Tensor OpTestCall::matrix(const char* name, DType dtype, int64_t rows, int64_t cols) {
+  const size_t bytes = matrix_bytes(dtype, rows, cols);
   if (noise_ && !has(name)) {
-    const Tensor t = Tensor::matrix(take(static_cast<size_t>(rows * cols * dtype_bytes(dtype))),
-                                    dtype, rows, cols);
+    const Tensor t = Tensor::matrix(take(bytes), dtype, rows, cols);
     fill_noise(t);
     return t;
   }
   const Napi::Float32Array array = float_input(name, rows * cols);
-  std::vector<std::byte> host(static_cast<size_t>(rows * cols * dtype_bytes(dtype)));
+  std::vector<std::byte> host(bytes);
   for (int64_t i = 0; i < rows * cols; ++i) store_f32(host.data(), dtype, i, array.Data()[i]);
   const Tensor t = Tensor::matrix(take(host.size()), dtype, rows, cols);
   backend_->upload(t.data, host.data(), host.size());
@@ -161,21 +171,37 @@ float* OpTestCall::floats(const char* name, int64_t count) {
   return matrix(name, DType::kF32, 1, count).as<float>();
 }
 
-int32_t* OpTestCall::ints(const char* name, int64_t count) {
-  const int32_t* host = host_ints(name, count);
+int32_t* OpTestCall::on_device(const int32_t* host, int64_t count) {
   auto* device = new_array<int32_t>(count);
   backend_->upload(device, host, static_cast<size_t>(count) * sizeof(int32_t));
   return device;
+}
+
+int32_t* OpTestCall::ints(const char* name, int64_t count) {
+  return on_device(host_ints(name, count), count);
+}
+
+int32_t* OpTestCall::indices(const char* name, int64_t count, int64_t limit) {
+  return on_device(host_indices(name, count, limit), count);
 }
 
 const int32_t* OpTestCall::host_ints(const char* name, int64_t count) {
   return int_input(name, count).Data();
 }
 
+const int32_t* OpTestCall::host_indices(const char* name, int64_t count, int64_t limit) {
+  const int32_t* values = host_ints(name, count);
+  for (int64_t i = 0; i < count; ++i) {
+    if (values[i] >= 0 && values[i] < limit) continue;
+    misuse(format("element %lld of %s is %d, outside 0..%lld", static_cast<long long>(i), name,
+                  values[i], static_cast<long long>(limit - 1)));
+  }
+  return values;
+}
+
 Tensor OpTestCall::new_activations(int64_t rows, int64_t cols) {
   const DType dtype = backend_->info().activation;
-  return Tensor::matrix(take(static_cast<size_t>(rows * cols * dtype_bytes(dtype))), dtype, rows,
-                        cols);
+  return Tensor::matrix(take(matrix_bytes(dtype, rows, cols)), dtype, rows, cols);
 }
 
 void OpTestCall::output(const char* name, const Tensor& t) { outputs_.push_back({name, t}); }
@@ -199,19 +225,19 @@ void OpTestCall::step(const std::function<void()>& work) {
 float OpTestCall::timed_step(const std::function<void()>& work) {
   const bool on_host = backend_->info().host_memory;
   const size_t bytes = on_host ? kEvictHostBytes : kEvictBytes;
-  if (evictor_ == nullptr) {
+  if (evictor_ == nullptr && !warm_) {
     evictor_ = take(bytes);
     // Pages that were never written may all be one page of zeros.
     if (on_host) std::memset(evictor_, 1, bytes);
   }
   if (on_host) {
-    step([&] { backend_->read_all(evictor_, bytes); });
+    if (!warm_) step([&] { backend_->read_all(evictor_, bytes); });
     const auto start = std::chrono::steady_clock::now();
     step(work);
     return std::chrono::duration<float, std::micro>(std::chrono::steady_clock::now() - start)
         .count();
   }
-  backend_->run_step(1, [&] { backend_->read_all(evictor_, bytes); });
+  if (!warm_) backend_->run_step(1, [&] { backend_->read_all(evictor_, bytes); });
   step(work);
   backend_->wait_step(1, kStepTimeoutUs);
   return static_cast<float>(backend_->step_device_us(0));

@@ -3,8 +3,8 @@
 // thread.
 //
 // Inputs are float32 or int32 arrays; they are converted to what the op takes (activation type, KV
-// type ...) and back. All sizes are checked against the attributes, so that a wrong test gets a
-// sentence and not a crash.
+// type ...) and back. All sizes are checked against the attributes, and whatever an op takes as an
+// index or a count against what it indexes, so that a wrong test gets a sentence and not a crash.
 #pragma once
 #include <napi.h>
 
@@ -48,8 +48,11 @@ class OpTestCall {
   Tensor matrix(const char* name, DType dtype, int64_t rows, int64_t cols);
   float* floats(const char* name, int64_t count);
   int32_t* ints(const char* name, int64_t count);
+  // Each at least 0 and below `limit`.
+  int32_t* indices(const char* name, int64_t count, int64_t limit);
   // The same on the host; valid until the end of the call.
   const int32_t* host_ints(const char* name, int64_t count);
+  const int32_t* host_indices(const char* name, int64_t count, int64_t limit);
 
   // Zeroed device memory.
   Tensor new_activations(int64_t rows, int64_t cols);
@@ -64,7 +67,8 @@ class OpTestCall {
   void output_ints(const char* name, const int32_t* data, int64_t count);
 
   // Runs `step` once and reads the outputs; then `repeat` times more, timed one by one with nothing
-  // of the op in the caches: a device by its own clock.
+  // of the op in the caches: a device by its own clock. Attribute `warm`: with what the run before
+  // left there.
   Napi::Object run(const std::function<void()>& step);
 
  private:
@@ -73,6 +77,7 @@ class OpTestCall {
     Tensor tensor;  // flat
   };
   void* take(size_t bytes);
+  int32_t* on_device(const int32_t* host, int64_t count);
   Napi::Float32Array float_input(const char* name, int64_t count) const;
   Napi::Int32Array int_input(const char* name, int64_t count) const;
   void step(const std::function<void()>& work);
@@ -84,7 +89,7 @@ class OpTestCall {
   std::string op_;
   EngineOptions options_;
   int32_t repeat_ = 0;
-  bool noise_ = false;
+  bool noise_ = false, warm_ = false;
   uint64_t noise_counter_ = 0;
   void* evictor_ = nullptr;  // more memory than caches hold
   std::unique_ptr<Backend> backend_;

@@ -6,12 +6,13 @@
 // limit_fma:  steps -> work[1] (floating-point operations)
 // limit_dot:  steps -> work[1] (byte multiplications and additions; 0 where the set has no such
 //   instruction)
+#include <cstring>
+
 #include "addon/testing_ops.h"
 #include "core/error.h"
 #include "cpu/backend.h"
 #include "cpu/features.h"
 #include "cpu/kernels.h"
-#include "cpu/memory.h"
 #include "cpu/threads.h"
 
 namespace inferd {
@@ -46,9 +47,11 @@ Napi::Object measure(OpTestCall& c, double work, const Chunk& chunk) {
   });
 }
 
-Napi::Object run_device_read(OpTestCall& c) {
+Napi::Object run_limit_read(OpTestCall& c) {
   const int64_t bytes = int64_t{c.size("megabytes")} * 1'000'000 / 64 * 64;
-  const auto* data = c.new_array<std::byte>(bytes);
+  auto* data = c.new_array<std::byte>(bytes);
+  // Pages that were never written may all be one page of zeros.
+  if (c.backend().info().host_memory) std::memset(data, 1, static_cast<size_t>(bytes));
   auto* out = c.new_array<float>(1);
   const auto work = static_cast<float>(bytes);
   c.backend().upload(out, &work, sizeof work);
@@ -57,19 +60,6 @@ Napi::Object run_device_read(OpTestCall& c) {
     if (!c.backend().read_all(data, static_cast<size_t>(bytes)))
       throw Error(ErrorCode::kUnsupported, "this backend has no kernel that only reads");
   });
-}
-
-Napi::Object run_limit_read(OpTestCall& c) {
-  if (c.options().backend != "cpu") return run_device_read(c);
-  const cpu::Kernels& kernels = kernels_of(c);
-  const int64_t chunks = kChunksPerThread * threads_of(c);
-  const int64_t floats = int64_t{c.size("megabytes")} * 250'000 / chunks / 64 * 64;
-  const cpu::Buffer buffer(static_cast<size_t>(floats * chunks) * sizeof(float));
-  auto* data = static_cast<float*>(buffer.data());
-  // Pages that were never written may all be one page of zeros.
-  for (int64_t i = 0; i < floats * chunks; ++i) data[i] = 1.0f;
-  return measure(c, static_cast<double>(floats * chunks) * sizeof(float),
-                 [&](int64_t i) { return kernels.read_all(data + i * floats, floats); });
 }
 
 Napi::Object run_limit_fma(OpTestCall& c) {

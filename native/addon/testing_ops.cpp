@@ -37,7 +37,7 @@
 //   then in.
 #include "addon/testing_ops.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "core/device_buffer.h"
 #include "core/error.h"
@@ -48,8 +48,9 @@ namespace {
 
 Napi::Object run_embed(OpTestCall& c) {
   const int32_t rows = c.size("rows"), cols = c.size("cols");
-  const Tensor table = c.matrix("table", c.dtype("dtype"), c.size("vocab"), cols);
-  const int32_t* ids = c.ints("ids", rows);
+  const int32_t vocab = c.size("vocab");
+  const Tensor table = c.matrix("table", c.dtype("dtype"), vocab, cols);
+  const int32_t* ids = c.indices("ids", rows, vocab);
   const Tensor out = c.new_activations(rows, cols);
   c.output("out", out);
   return c.run([&] { c.backend().embed(out, table, ids); });
@@ -83,7 +84,7 @@ Napi::Object run_add(OpTestCall& c) {
 }
 
 // Fills a weight from host rows that lie at an odd address, as they may in a checkpoint.
-PackedWeightPtr fill(OpTestCall& c, int32_t outs, int32_t cols) {
+PackedWeightPtr fill(OpTestCall& c, int64_t outs, int32_t cols) {
   const DType kept = c.weight_dtype("dtype");
   if (c.noise() && !c.has("weight")) {
     PackedWeightPtr weight = c.backend().make_weight(outs, cols, kept);
@@ -101,8 +102,9 @@ PackedWeightPtr fill(OpTestCall& c, int32_t outs, int32_t cols) {
   c.backend().download(host.data() + 1, device.data, static_cast<size_t>(outs * row_bytes));
   PackedWeightPtr weight = c.backend().make_weight(outs, cols, kept);
   const int32_t parts = c.size_or("parts", 1);
-  for (int32_t p = 0, row = 0; p < parts; ++p) {
-    const int32_t end = static_cast<int32_t>(int64_t{outs} * (p + 1) / parts);
+  int64_t row = 0;
+  for (int64_t p = 1; p <= parts; ++p) {
+    const int64_t end = outs * p / parts;
     c.backend().fill_weight(
         *weight, row, Tensor::matrix(host.data() + 1 + row * row_bytes, stored, end - row, cols));
     row = end;
@@ -146,7 +148,7 @@ Napi::Object run_linear_gated(OpTestCall& c) {
   const int32_t rows = c.size("rows"), cols = c.size("cols"), outs = c.size("outs");
   const Tensor x = c.activations("x", rows, cols), out = c.new_activations(rows, outs),
                scratch = c.new_activations(rows, 2 * int64_t{outs});
-  const PackedWeightPtr weight = fill(c, 2 * outs, cols);
+  const PackedWeightPtr weight = fill(c, 2 * int64_t{outs}, cols);
   const float* bias = c.has("bias") ? c.floats("bias", 2 * int64_t{outs}) : nullptr;
   c.output("out", out);
   tune(c, LinearUse::kGated, *weight, out, scratch, x);
@@ -178,7 +180,7 @@ Napi::Object run_norm_linear_gated(OpTestCall& c) {
   const int32_t rows = c.size("rows"), cols = c.size("cols"), outs = c.size("outs");
   const Tensor x = c.activations("x", rows, cols), out = c.new_activations(rows, outs),
                scratch = c.new_activations(rows, 2 * int64_t{outs});
-  const PackedWeightPtr weight = fill(c, 2 * outs, cols);
+  const PackedWeightPtr weight = fill(c, 2 * int64_t{outs}, cols);
   const NormArgs norm = norm_ahead(c, x, *weight);
   const float* bias = c.has("bias") ? c.floats("bias", 2 * int64_t{outs}) : nullptr;
   c.output("out", out);
@@ -220,7 +222,7 @@ Napi::Object run_silu_mul(OpTestCall& c) {
 Napi::Object run_gather_rows(OpTestCall& c) {
   const int32_t rows = c.size("rows"), cols = c.size("cols"), count = c.size("count");
   const Tensor x = c.activations("x", rows, cols), out = c.new_activations(count, cols);
-  const int32_t* ids = c.ints("ids", count);
+  const int32_t* ids = c.indices("ids", count, rows);
   c.output("out", out);
   return c.run([&] { c.backend().gather_rows(out, x, ids, count); });
 }
@@ -237,25 +239,36 @@ KvLayer cache(OpTestCall& c) {
   return {k.data, v.data, dtype, blocks, block_size, heads, head_dim};
 }
 
+// Both words of a pair are int32.
+const BlockCopy* block_pairs(OpTestCall& c, const char* name, int32_t count, int64_t limit) {
+  return reinterpret_cast<const BlockCopy*>(c.host_indices(name, 2 * int64_t{count}, limit));
+}
+
 Napi::Object run_copy_blocks(OpTestCall& c) {
   const int32_t count = c.size("count");
   const KvLayer kv = cache(c);
-  const auto* pairs = reinterpret_cast<const BlockCopy*>(c.host_ints("pairs", 2 * int64_t{count}));
+  const BlockCopy* pairs = block_pairs(c, "pairs", count, kv.num_blocks);
   return c.run([&] { c.backend().copy_blocks({&kv, 1}, pairs, count); });
 }
 
 Napi::Object run_swap_blocks(OpTestCall& c) {
   const int32_t count = c.size("count"), urgent = c.size("urgent");
   const KvLayer kv = cache(c);
-  const int64_t bytes = int64_t{kv.kv_heads} * kv.block_size * kv.head_dim * dtype_bytes(kv.dtype);
+  const int64_t bytes = kv.block_bytes();
   SwapPool pool{.arrays = {{kv.k, bytes}, {kv.v, bytes}}, .num_blocks = c.size("swap_blocks")};
   const HostBuffer host(c.backend(), pool.num_blocks * pool.block_bytes());
-  const HostBuffer pairs(c.backend(), 2 * count * int64_t{sizeof(BlockCopy)});
+  const HostBuffer pairs(c.backend(), 2 * int64_t{count} * int64_t{sizeof(BlockCopy)});
   pool.host = host.as<void>();
   BlockCopy *outs = pairs.as<BlockCopy>(), *ins = outs + count;
-  const size_t pair_bytes = static_cast<size_t>(count) * sizeof(BlockCopy);
-  std::memcpy(outs, c.host_ints("outs", 2 * int64_t{count}), pair_bytes);
-  std::memcpy(ins, c.host_ints("ins", 2 * int64_t{count}), pair_bytes);
+  const int64_t most = std::max(kv.num_blocks, pool.num_blocks);
+  std::copy_n(block_pairs(c, "outs", count, most), count, outs);
+  std::copy_n(block_pairs(c, "ins", count, most), count, ins);
+  bool good = urgent <= count;
+  for (int32_t i = 0; i < count; ++i) {
+    good = good && std::max(outs[i].src, ins[i].dst) < kv.num_blocks &&
+           std::max(outs[i].dst, ins[i].src) < pool.num_blocks;
+  }
+  if (!good) throw Error(ErrorCode::kUsage, "runOp: pairs or urgent are out of range");
   c.backend().reserve_swap(pool);
   return c.run([&] {
     c.backend().swap_out(pool, outs, count, urgent);

@@ -24,11 +24,12 @@
 
 #include "addon/testing_ops.h"
 #include "core/error.h"
+#include "engine/plan.h"
 
 namespace inferd {
 namespace {
 
-constexpr int32_t kTopStride = 20;
+constexpr int64_t kMostTokens = 1 << 20;  // of a step, as the engine's
 
 // The parts of a step batch that the inputs give; owns the offsets.
 struct TestBatch {
@@ -44,7 +45,9 @@ TestBatch make_batch(OpTestCall& c) {
   b.rows = reinterpret_cast<const PlanRow*>(c.ints("rows", 4 * int64_t{b.num_rows}));
   for (int32_t r = 0; r < b.num_rows; ++r) {
     const PlanRow& row = b.host_rows[r];
-    if (row.slot < 0 || row.slot >= c.size("max_slots") || row.start < 0 || row.count <= 0) {
+    if (row.slot < 0 || row.slot >= c.size("max_slots") || row.start < 0 || row.count <= 0 ||
+        int64_t{row.start} + row.count > INT32_MAX ||
+        int64_t{t.offsets.back()} + row.count > kMostTokens) {
       throw Error(ErrorCode::kUsage, format("runOp: row %d is out of range", r));
     }
     t.offsets.push_back(t.offsets.back() + row.count);
@@ -80,6 +83,23 @@ struct TestKv {
   SlotTables tables{};
 };
 
+// The table entries that rows look up; what the others hold is nobody's business.
+void check_blocks(OpTestCall& c, const SlotTables& t, const StepBatch& batch, const KvLayer& kv) {
+  const int32_t* blocks = c.host_ints("blocks", int64_t{t.max_slots} * t.max_blocks);
+  const int32_t window = c.size_or("window", 0);
+  for (int32_t r = 0; r < batch.num_rows; ++r) {
+    const PlanRow& row = batch.host_rows[r];
+    const int32_t oldest = window > 0 ? std::max(0, row.start - window + 1) : 0;
+    for (int32_t i = oldest / kv.block_size; i <= (row.start + row.count - 1) / kv.block_size;
+         ++i) {
+      const int32_t block = blocks[int64_t{row.slot} * t.max_blocks + i];
+      if (block >= 0 && block < kv.num_blocks) continue;
+      throw Error(ErrorCode::kUsage,
+                  format("runOp: block %d of slot %d is %d", i, row.slot, block));
+    }
+  }
+}
+
 TestKv make_kv(OpTestCall& c, const StepBatch& batch) {
   TestKv kv;
   const int32_t blocks = c.size("num_blocks"), heads = c.size("kv_heads");
@@ -92,12 +112,11 @@ TestKv make_kv(OpTestCall& c, const StepBatch& batch) {
   kv.tables.max_blocks = c.size("max_blocks");
   const int64_t entries = int64_t{kv.tables.max_slots} * kv.tables.max_blocks;
   kv.tables.blocks = c.ints("blocks", entries);
-  const int32_t* host = c.host_ints("blocks", entries);
-  if (std::any_of(host, host + entries, [&](int32_t b) { return b >= blocks; }) ||
-      block_size == 0 || batch.max_context > int64_t{kv.tables.max_blocks} * block_size ||
-      c.size("heads") % std::max(1, heads) != 0) {
-    throw Error(ErrorCode::kUsage, "runOp: blocks, block_size, heads or rows are out of range");
+  if (block_size == 0 || batch.max_context > int64_t{kv.tables.max_blocks} * block_size ||
+      heads == 0 || c.size("heads") % heads != 0) {
+    throw Error(ErrorCode::kUsage, "runOp: block_size, heads or rows are out of range");
   }
+  check_blocks(c, kv.tables, batch, kv.layer);
   return kv;
 }
 
@@ -110,8 +129,10 @@ Napi::Object run_rope_and_cache(OpTestCall& c) {
   args.kv = kv.layer;
   args.qkv = c.activations("qkv", t.batch.num_tokens,
                            int64_t{args.heads + 2 * args.kv.kv_heads} * args.kv.head_dim);
-  args.rope = {c.floats("inv_freq", c.size("rotary_dim") / 2), c.number("factor"),
-               c.size("rotary_dim")};
+  const int32_t rotary_dim = c.size("rotary_dim");
+  if (rotary_dim > args.kv.head_dim || rotary_dim % 2 != 0)
+    throw Error(ErrorCode::kUsage, "runOp: rotary_dim is out of range");
+  args.rope = {c.floats("inv_freq", rotary_dim / 2), c.number("factor"), rotary_dim};
   args.q_norm = c.has("q_norm") ? c.floats("q_norm", args.kv.head_dim) : nullptr;
   args.k_norm = c.has("k_norm") ? c.floats("k_norm", args.kv.head_dim) : nullptr;
   args.norm_eps = c.number("norm_eps");
@@ -152,13 +173,13 @@ SampleOutputs new_outputs(OpTestCall& c, int64_t n) {
   const SampleOutputs out{.tokens = c.new_array<int32_t>(n),
                           .logprobs = c.new_array<float>(n),
                           .ranks = c.new_array<int32_t>(n),
-                          .top_ids = c.new_array<int32_t>(n * kTopStride),
-                          .top_logprobs = c.new_array<float>(n * kTopStride),
+                          .top_ids = c.new_array<int32_t>(n * kMaxTopLogprobs),
+                          .top_logprobs = c.new_array<float>(n * kMaxTopLogprobs),
                           .top_counts = c.new_array<int32_t>(n)};
   c.output_floats("logprobs", out.logprobs, n);
   c.output_ints("ranks", out.ranks, n);
-  c.output_ints("top_ids", out.top_ids, n * kTopStride);
-  c.output_floats("top_logprobs", out.top_logprobs, n * kTopStride);
+  c.output_ints("top_ids", out.top_ids, n * kMaxTopLogprobs);
+  c.output_floats("top_logprobs", out.top_logprobs, n * kMaxTopLogprobs);
   c.output_ints("top_counts", out.top_counts, n);
   return out;
 }
@@ -171,20 +192,22 @@ SlotTables make_tables(OpTestCall& c) {
   t.max_masked = c.size("max_masked");
   const int64_t slots = t.max_slots;
   t.tokens = c.ints("tokens", slots * t.max_len);
-  t.lengths = c.ints("lengths", slots);
-  t.prompt_lens = c.ints("prompt_lens", slots);
+  t.lengths = c.indices("lengths", slots, int64_t{t.max_len} + 1);
+  t.prompt_lens = c.indices("prompt_lens", slots, int64_t{t.max_len} + 1);
   t.sampling = reinterpret_cast<SamplingRow*>(
       c.ints("sampling", slots * static_cast<int64_t>(sizeof(SamplingRow) / 4)));
   t.bias_ids = c.ints("bias_ids", slots * t.max_bias);
   t.bias_values = c.floats("bias_values", slots * t.max_bias);
-  t.num_bias = c.ints("num_bias", slots);
+  t.num_bias = c.indices("num_bias", slots, int64_t{t.max_bias} + 1);
   t.masked_ids = c.ints("masked_ids", slots * t.max_masked);
-  t.num_masked = c.ints("num_masked", slots);
+  t.num_masked = c.indices("num_masked", slots, int64_t{t.max_masked} + 1);
   return t;
 }
 
 Napi::Object run_sample(OpTestCall& c) {
   const SlotTables tables = make_tables(c);
+  const auto* sampling = reinterpret_cast<const SamplingRow*>(
+      c.host_ints("sampling", tables.max_slots * int64_t{sizeof(SamplingRow) / 4}));
   StepBatch batch{};
   batch.num_samples = c.size("num_samples");
   batch.host_samples =
@@ -195,6 +218,7 @@ Napi::Object run_sample(OpTestCall& c) {
     const int32_t slot = batch.host_samples[i].slot;
     if (slot < 0 || slot >= tables.max_slots)
       throw Error(ErrorCode::kUsage, "runOp: a sample's slot is out of range");
+    check_sampling(sampling[slot]);
   }
   const Tensor logits = c.matrix("logits", DType::kF32, batch.num_samples, c.size("vocab"));
   const SampleOutputs out = new_outputs(c, batch.num_samples);
@@ -207,17 +231,52 @@ Napi::Object run_sample(OpTestCall& c) {
 Napi::Object run_score(OpTestCall& c) {
   const int32_t rows = c.size("rows"), vocab = c.size("vocab"), top = c.size("top");
   const Tensor logits = c.matrix("logits", DType::kF32, rows, vocab);
-  const int32_t* targets = c.ints("targets", rows);
+  const int32_t* targets = c.indices("targets", rows, vocab);
   const SampleOutputs out = new_outputs(c, rows);
   return c.run([&] { c.backend().score(logits, targets, top, out); });
+}
+
+// Backends take a plan as the engine's checker left it: nothing outside of the tables.
+void check_plan(std::span<const int32_t> words, const SlotTables& t) {
+  int64_t at = sizeof(PlanHeader) / 4;
+  const auto left = [&] { return static_cast<int64_t>(words.size()) - at; };
+  const auto inside = [](int64_t value, int64_t limit) { return value >= 0 && value < limit; };
+  bool good = left() >= 0;
+  PlanHeader header{};
+  if (good) std::memcpy(&header, words.data(), sizeof header);
+  const auto skip = [&](int64_t count) {
+    good = good && count >= 0 && count <= left();
+    if (good) at += count;
+  };
+  skip(header.num_freed);
+  for (int32_t i = 0; good && i < header.num_new_slots; ++i) {
+    NewSlotFixed n{};
+    if (left() >= int64_t{sizeof n / 4}) std::memcpy(&n, words.data() + at, sizeof n);
+    skip(sizeof n / 4);
+    good = good && inside(n.slot, t.max_slots) && n.fork_of < t.max_slots &&
+           inside(n.num_tokens, int64_t{t.max_len} + 1) &&
+           inside(n.num_bias, int64_t{t.max_bias} + 1) &&
+           inside(n.num_masked, int64_t{t.max_masked} + 1);
+    skip(int64_t{n.num_tokens} + 2 * int64_t{n.num_bias} + n.num_masked);
+  }
+  for (int32_t i = 0; good && i < header.num_block_sets; ++i) {
+    good = left() >= 3 && inside(words[static_cast<size_t>(at)], t.max_slots) &&
+           inside(words[static_cast<size_t>(at) + 1], t.max_blocks);
+    skip(3);
+  }
+  if (!good) throw Error(ErrorCode::kUsage, "runOp: the plan does not fit its words or the tables");
 }
 
 Napi::Object run_apply_slots(OpTestCall& c) {
   SlotTables t = make_tables(c);
   t.max_blocks = c.size("max_blocks");
   t.blocks = c.ints("blocks", int64_t{t.max_slots} * t.max_blocks);
-  const int32_t* plan = c.host_ints("plan", c.size("plan_words"));
+  const int32_t words = c.size("plan_words");
+  const int32_t* plan = c.host_ints("plan", words);
+  check_plan({plan, static_cast<size_t>(words)}, t);
   TestBatch batch = make_batch(c);
+  if (batch.batch.max_context > t.max_len)
+    throw Error(ErrorCode::kUsage, "runOp: a row ends behind the histories");
   const int64_t slots = t.max_slots;
   c.output_ints("tokens", t.tokens, slots * t.max_len);
   c.output_ints("lengths", t.lengths, slots);

@@ -3,18 +3,19 @@
 //
 // Contract
 //  - Every op only enqueues on the backend's stream: CUDA launches kernels, the CPU backend runs
-//  the op at once on its stream thread
-//    (see run_step). Ops of one step run in order; no op allocates, frees or waits.
+//  the
+//    op at once on its stream thread (see run_step). Ops of one step run in order; no op allocates,
+//    frees or waits.
 //  - Tensor memory comes from allocate() at start-up (weights, KV, slot tables) or from the step
-//  arena (activations).
-//  - Batch invariance: an output row depends only on its own inputs, bit for bit, never on the
-//  other rows of the batch or on how a
-//    prompt was cut into chunks. Prefix hits, preemption and batching then cannot change an answer.
+//    arena (activations).
+//  - Batch invariance, of the CPU backend: an output row depends only on its own inputs, bit for
+//    bit, never on the other rows of the batch or on how a prompt was cut into chunks. Prefix hits,
+//    preemption and batching then cannot change an answer.
 //  - Activations are float32 on the CPU and the model's 16-bit type on CUDA: `info().activation`.
 //  - Tensor parallelism: a backend instance is one rank; all_reduce and all_gather meet the other
-//  ranks. Ranks = 1: they do nothing.
+//    ranks. Ranks = 1: they do nothing.
 //  - Required ops are pure virtual; optional fused ops have a default body that composes required
-//  ones.
+//    ones.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -40,18 +41,23 @@ struct BackendInfo {
   DType activation;
   int64_t total_bytes;
   int64_t free_bytes;
-  bool host_memory;            // device pointers can be read by the host
-  int32_t max_head_dim = 256;  // largest head_dim that rope_and_cache and attention take
-  bool graphs = false;         // run_graph records and replays
-  int32_t ranks = 1;           // that all_reduce and all_gather meet
-  bool narrow_kv = false;      // keys and values may be kF8 and kI8
+  bool host_memory;        // device pointers can be read by the host
+  bool graphs = false;     // run_graph records and replays
+  int32_t ranks = 1;       // that all_reduce and all_gather meet
+  bool narrow_kv = false;  // keys and values may be kF8 and kI8
+};
+
+// The sizes of a model that kernels may not take.
+struct ModelShape {
+  int64_t hidden_size = 0, intermediate_size = 0;
+  int32_t heads = 0, kv_heads = 0, head_dim = 0, rotary_dim = 0;
 };
 
 // Which op multiplies by a weight: what a backend tunes for.
 enum class LinearUse { kPlain, kAdd, kGated };
 
 // A linear weight in the backend's own layout (repacked for the instruction set or tensor cores).
-// Owned by the backend.
+// Its owner lets go of it before the backend.
 struct PackedWeight {
   int64_t rows = 0;  // output features
   int64_t cols = 0;  // input features
@@ -69,10 +75,10 @@ struct SlotTables {
   int32_t* prompt_lens;   // [max_slots]
   int32_t* blocks;        // [max_slots, max_blocks] block table
   SamplingRow* sampling;  // [max_slots]
-  int32_t* bias_ids;      // [max_slots, max_bias] logit bias and masked ids: see SlotLists
+  int32_t* bias_ids;      // [max_slots, max_bias] logit bias of a slot, its first num_bias entries
   float* bias_values;     // [max_slots, max_bias]
   int32_t* num_bias;      // [max_slots]
-  int32_t* masked_ids;    // [max_slots, max_masked]
+  int32_t* masked_ids;    // [max_slots, max_masked] what min_tokens masks
   int32_t* num_masked;    // [max_slots]
   int32_t max_slots, max_len, max_blocks, max_bias, max_masked;
 };
@@ -167,6 +173,9 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual const BackendInfo& info() const = 0;
+  // Why ops cannot compute a model of these sizes, such as "head_dim is 7, not a multiple of 8"; ""
+  // when they can.
+  virtual std::string refuses(const ModelShape& model) const = 0;
 
   // --- memory (start-up only) ---
   virtual void* allocate(

@@ -10,12 +10,10 @@
 namespace inferd::cpu {
 namespace {
 
-void check_head_dim(int32_t head_dim) {
-  if (head_dim <= 0 || head_dim > kMaxHeadDim || head_dim % 8 != 0) {
-    throw Error(ErrorCode::kUnsupported,
-                format("head size %d: the CPU backend takes multiples of 8 up to %d", head_dim,
-                       kMaxHeadDim));
-  }
+// Of an op that is run alone: engines ask `refuses` first.
+void check_head_dim(const CpuBackend& backend, int32_t head_dim) {
+  const std::string refusal = backend.refuses({.head_dim = head_dim});
+  if (!refusal.empty()) throw Error(ErrorCode::kUnsupported, refusal);
 }
 
 // Byte offset of the vector of (block, kv head, place in the block).
@@ -25,6 +23,11 @@ int64_t kv_offset(const KvLayer& kv, int64_t block, int64_t head, int64_t place)
 }
 
 }  // namespace
+
+std::string CpuBackend::refuses(const ModelShape& model) const {
+  if (model.head_dim > 0 && model.head_dim <= kMaxHeadDim && model.head_dim % 8 == 0) return "";
+  return format("head_dim is %d, not a multiple of 8 up to %d", model.head_dim, kMaxHeadDim);
+}
 
 // Cosines and sines of all tokens of the step, made once for all layers. Angles in double: at
 // position 10^6 the float product of position and frequency is off by up to 0.03 radians.
@@ -54,7 +57,7 @@ const float* CpuBackend::rope_table(const RopeTable& rope, const StepBatch& batc
 void CpuBackend::rope_and_cache(const QkvArgs& args, const SlotTables& t, const StepBatch& batch) {
   const TraceScope scope(trace_, "rope_and_cache");
   const KvLayer& kv = args.kv;
-  check_head_dim(kv.head_dim);
+  check_head_dim(*this, kv.head_dim);
   const int32_t half = args.rope.rotary_dim / 2;
   const float* table = rope_table(args.rope, batch);
   const auto store = kernels_.from_f32[static_cast<size_t>(kv.dtype)];
@@ -92,7 +95,7 @@ void CpuBackend::rope_and_cache(const QkvArgs& args, const SlotTables& t, const 
 void CpuBackend::attention(const AttentionArgs& args, const SlotTables& t, const StepBatch& batch) {
   const TraceScope scope(trace_, "attention");
   const KvLayer& kv = args.kv;
-  check_head_dim(kv.head_dim);
+  check_head_dim(*this, kv.head_dim);
   const int32_t group = args.heads / kv.kv_heads;
   const int32_t task_heads = std::min(group, kMaxQueries);
   const int32_t parts =
@@ -140,7 +143,8 @@ void CpuBackend::attention(const AttentionArgs& args, const SlotTables& t, const
   // Cost of a task from the longest context; last tasks first, since late tokens of a prompt see
   // the most keys.
   const int64_t keys =
-      args.window > 0 ? std::min(args.window + task_tokens, batch.max_context) : batch.max_context;
+      args.window > 0 ? std::min<int64_t>(int64_t{args.window} + task_tokens, batch.max_context)
+                      : batch.max_context;
   const int64_t cost = keys * kv.head_dim * (2 + task_heads);
   constexpr int64_t kWorth = 32768;
   pool_.parallel_for(tasks, std::max<int64_t>(1, kWorth / std::max<int64_t>(1, cost)),

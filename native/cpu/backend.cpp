@@ -119,7 +119,7 @@ bool CpuBackend::wait_step(int done_slot, int64_t timeout_us) {
 }
 
 bool CpuBackend::read_all(const void* p, size_t bytes) {
-  constexpr int64_t kChunk = 1 << 18;  // floats; threads that are put aside hold up one chunk
+  constexpr int64_t kChunk = 1 << 21;  // floats; threads that are put aside hold up one chunk
   const auto* data = static_cast<const float*>(p);
   const auto floats = static_cast<int64_t>(bytes / sizeof(float));
   const int64_t chunks = (floats + kChunk - 1) / kChunk;

@@ -30,6 +30,7 @@ class CpuBackend final : public Backend {
   CpuBackend(const Kernels& kernels, int threads);
 
   const BackendInfo& info() const override { return info_; }
+  std::string refuses(const ModelShape& model) const override;
 
   void* allocate(size_t bytes) override;
   void release(void* p) override;

@@ -4,9 +4,8 @@
 //   shared tile:  [16 tokens][head_dim] of the cache type S, 16-byte pieces of a row permuted by
 //                 swizzle() so that neither the copies nor the fragment reads meet in a bank;
 //                 then, of int8, the 16 scales of its rows.
-//   scores():     s[16 query rows][16 keys] += q . k       rows g, g + 8; keys n * 8 + 2t, 2t + 1
-//   accumulate(): o[16 query rows][head_dim] += p . v      column of o[n][e]: out_dim(n, 2t + e %
-//   2)
+//   scores():     s[16 query rows][16 keys] += q . k     rows g, g + 8; keys n * 8 + 2t, 2t + 1
+//   accumulate(): o[16 query rows][head_dim] += p . v    column of o[n][e]: out_dim(n, 2t + e % 2)
 //
 // 16-bit types load fragments with ldmatrix. 8-bit types are widened to f16 in registers, which is
 // exact for e4m3 and int8; the dims of a lane's words are then contiguous in memory, and q_dim()

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <string>
 
 #include "core/error.h"
@@ -44,6 +45,7 @@ std::string too_old(const CudaProbe& probe) {
   for (int32_t i = 0; i < probe.num_devices; ++i) {
     if (probe.devices[i].major >= kOldestMajor) return "";
   }
+  if (probe.num_devices == 0) return "The NVIDIA driver sees no GPU any more.";
   const CudaDevice& first = probe.devices[0];
   return format("The GPU %s has compute capability %d.%d and the kernels need %d.0 or newer.",
                 first.name, first.major, first.minor, kOldestMajor);
@@ -123,7 +125,6 @@ CudaBackend::CudaBackend(const CudaOptions& options)
            .total_bytes = static_cast<int64_t>(properties.totalGlobalMem),
            .free_bytes = 0,
            .host_memory = false,
-           .max_head_dim = 256,
            .graphs = true,
            .narrow_kv = true};
   stream_ = make_stream();
@@ -133,6 +134,28 @@ CudaBackend::CudaBackend(const CudaOptions& options)
   }
   gemm_ = make_gemm();
   refresh_free_bytes();
+}
+
+// What the kernels take; each launcher says so of its own.
+std::string CudaBackend::refuses(const ModelShape& m) const {
+  constexpr int32_t kHeadDims[] = {64, 96, 128, 256};
+  constexpr int64_t kWidest = 16384;  // row of a norm
+  if (std::find(std::begin(kHeadDims), std::end(kHeadDims), m.head_dim) == std::end(kHeadDims))
+    return format("head_dim is %d, not 64, 96, 128 or 256", m.head_dim);
+  if (m.heads / m.kv_heads > 16) {
+    return format("%d heads share one of keys and values, more than 16", m.heads / m.kv_heads);
+  }
+  if (m.rotary_dim % 16 != 0)
+    return format("rotary dimension is %d, not a multiple of 16", m.rotary_dim);
+  if (m.hidden_size % 8 != 0 || m.hidden_size > kWidest) {
+    return format("hidden_size is %lld, not a multiple of 8 up to %lld",
+                  static_cast<long long>(m.hidden_size), static_cast<long long>(kWidest));
+  }
+  if (m.intermediate_size % 8 != 0) {
+    return format("intermediate_size is %lld, not a multiple of 8",
+                  static_cast<long long>(m.intermediate_size));
+  }
+  return "";
 }
 
 CudaBackend::~CudaBackend() {
@@ -161,6 +184,7 @@ void* CudaBackend::allocate(size_t bytes) {
 void CudaBackend::release(void* p) {
   cudaStreamSynchronize(stream_.get());
   kv_maps_.erase(p);
+  narrow_biases_.erase(static_cast<const float*>(p));
   allocations_.erase(p);
   size_t free = 0, total = 0;
   if (cudaMemGetInfo(&free, &total) == cudaSuccess) info_.free_bytes = static_cast<int64_t>(free);

@@ -1,4 +1,4 @@
-// What the engine and the tests load from inferd_cuda.so: two functions, found by name (see
+// What the engine and the tests load from inferd_cuda.so: three functions, found by name (see
 // engine/cuda_library.h). Plain C structs, so that both sides may be compiled at different times;
 // kCudaAbi changes with them and with core/backend.h.
 #pragma once
@@ -8,7 +8,7 @@
 
 namespace inferd {
 
-constexpr int32_t kCudaAbi = 4;
+constexpr int32_t kCudaAbi = 5;
 
 struct CudaOptions {
   int32_t device_id = 0;

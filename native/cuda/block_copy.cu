@@ -12,7 +12,7 @@
 // 7. Copy 2 * num_bases * count * block_bytes, bound by memory; swap half of that over the bus.
 // 8. Copy-on-write blocks and swapping: vLLM (Kwon et al. 2023).
 // 9. cudaMemcpyAsync a block and layer: 64 calls a block of a 32-layer model, 2 us each on the
-// host.
+//    host.
 #include "block_copy.h"
 #include "common.cuh"
 #include "launch.cuh"

@@ -1,7 +1,7 @@
 // Swaps of KV blocks beside the compute of a step, on a stream of their own.
 //
-//   compute   | step N-1 |o apply ... [wait u] rows of N .............. [wait d] end of N | step
-//   N+1 copies                 '> urgent out  u  other out, in ............ d
+//   compute   | step N-1 |o apply ... [wait u] rows of N ............ [wait d] end of N | step N+1
+//   copies                '> urgent out  u  other out, in ............ d
 //
 // o, u and d are events. The copies of a step begin when the steps before it are done, since those
 // may write what goes out and read what is overwritten; its rows wait for the urgent ones only; its

@@ -4,8 +4,8 @@
 
 namespace inferd::cuda {
 
-// Throws Error when `status` is a failure: kOutOfMemory, kUnsupported, or kDevice, which is fatal
-// when the context is lost. `what` names the call or op.
+// Throws Error when `status` is a failure: kOutOfMemory, or kDevice, which is fatal when the
+// context is lost. `what` names the call or op.
 void check(cudaError_t status, const char* what);
 
 }  // namespace inferd::cuda

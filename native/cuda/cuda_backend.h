@@ -36,6 +36,7 @@ class CudaBackend final : public Backend {
   ~CudaBackend() override;
 
   const BackendInfo& info() const override { return info_; }
+  std::string refuses(const ModelShape& model) const override;
 
   void* allocate(size_t bytes) override;
   void release(void* p) override;

@@ -6,6 +6,7 @@
 #include <cxxabi.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <memory>
@@ -293,7 +294,8 @@ void stop_cupti(int32_t device, Trace& trace) {
   const Moment ended = now();
   const int64_t offset = began.steady_ns - began.cupti_ns;
   const int64_t moved = ended.steady_ns - ended.cupti_ns - offset;
-  const auto length = static_cast<double>(ended.cupti_ns - began.cupti_ns);
+  // At least 1: a clock that could not be read twice stands still.
+  const auto length = static_cast<double>(std::max<int64_t>(ended.cupti_ns - began.cupti_ns, 1));
   const auto ours = [&](int64_t theirs) {
     const double share = static_cast<double>(theirs - began.cupti_ns) / length;
     return theirs + offset + static_cast<int64_t>(share * static_cast<double>(moved));

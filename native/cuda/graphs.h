@@ -16,7 +16,6 @@ namespace inferd::cuda {
 class GraphCache {
  public:
   void run(uint64_t key, cudaStream_t stream, const std::function<void()>& body);
-  void clear() { graphs_.clear(); }
 
  private:
   // A graph of a few hundred kernels takes some 100 KiB of device memory.

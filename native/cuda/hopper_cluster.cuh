@@ -1,6 +1,6 @@
 // Instructions of sm_90a for thread block clusters, tensor stores and products of other widths:
 // barriers, copies and stores that reach the other blocks of a cluster, copies out of shared
-// memory, and wgmma of 32 to 256 columns. Beside hopper.cuh.
+// memory, and wgmma of 48 to 256 columns. Beside hopper.cuh.
 #pragma once
 #include "hopper.cuh"
 
@@ -22,80 +22,6 @@ __device__ inline void cluster_sync() {
       "barrier.cluster.wait.acquire.aligned;" ::
           : "memory");
 }
-// Arrives at the barrier that block `rank` has where this block has `barrier`. Orders nothing of
-// global memory: .release.cluster would, with a fence of a microsecond.
-__device__ inline void barrier_arrive_at(uint64_t* barrier, uint32_t rank) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
-      "}" ::"r"(shared_address(barrier)),
-      "r"(rank)
-      : "memory");
-}
-
-// --- what L2 does with lines that a copy touches, beside l2_first(): evict them last, or in turn
-// ---
-__device__ inline uint64_t l2_last() {
-  uint64_t policy;
-  asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-__device__ inline uint64_t l2_normal() {
-  uint64_t policy;
-  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
-// --- tensor copies ---
-__device__ inline void tensor_copy_2d(void* dst, const CUtensorMap* map, uint64_t* barrier, int x,
-                                      int y, uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(dst)),
-      "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "l"(policy)
-      : "memory");
-}
-// One read for all blocks in `blocks` (a bit each): the box comes to the same place in each, and
-// counts at each one's own barrier.
-__device__ inline void tensor_copy_2d_all(void* dst, const CUtensorMap* map, uint64_t* barrier,
-                                          int x, int y, uint16_t blocks, uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".multicast::cluster.L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5, %6;" ::"r"(
-          shared_address(dst)),
-      "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "h"(blocks), "l"(policy)
-      : "memory");
-}
-
-// --- tensor copies out of shared memory ---
-// What was written to `src` needs an async_proxy_fence() of its writers first; parts of the box
-// outside of the tensor are left out.
-__device__ inline void tensor_store_2d(const CUtensorMap* map, const void* src, int x, int y,
-                                       uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint "
-      "[%0, {%2, %3}], [%1], %4;" ::"l"(map),
-      "r"(shared_address(src)), "r"(x), "r"(y), "l"(policy)
-      : "memory");
-}
-__device__ inline void tensor_store_commit() {
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-// Returns when this thread's stores have read their shared memory.
-__device__ inline void tensor_store_wait() {
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-}
-// Four 8x8 matrices of 16-bit values; lane l gives the address of row l % 8 of matrix l / 8.
-__device__ inline void store_matrix4(void* row, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-  asm volatile(
-      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
-      "r"(a), "r"(b), "r"(c), "r"(d)
-      : "memory");
-}
-
-// --- clusters ---
 // Publishes no writes (a release for the cluster would wait for all of memory, a microsecond).
 __device__ inline void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
@@ -110,6 +36,20 @@ __device__ inline uint32_t cluster_address(const void* p, uint32_t rank) {
                : "=r"(address)
                : "r"(shared_address(p)), "r"(rank));
   return address;
+}
+
+// --- barriers and shared memory of other blocks of the cluster ---
+// Arrives at the barrier that block `rank` has where this block has `barrier`. Orders nothing of
+// global memory: .release.cluster would, with a fence of a microsecond.
+__device__ inline void barrier_arrive_at(uint64_t* barrier, uint32_t rank) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
+      "}" ::"r"(shared_address(barrier)),
+      "r"(rank)
+      : "memory");
 }
 // Says that this thread reads no more. A release for the cluster would be a fence of all memory.
 __device__ inline void cluster_barrier_arrive(uint32_t barrier) {
@@ -137,9 +77,40 @@ __device__ inline void barrier_wait_cluster(uint64_t* barrier, uint32_t parity) 
       : "memory");
 }
 
+// --- what L2 does, beside l2_first(), with lines that a copy touches: evict them last, in turn ---
+__device__ inline uint64_t l2_last() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ inline uint64_t l2_normal() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
 // --- tensor copies ---
 __device__ inline void prefetch_tensor_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+__device__ inline void tensor_copy_2d(void* dst, const CUtensorMap* map, uint64_t* barrier, int x,
+                                      int y, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(dst)),
+      "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "l"(policy)
+      : "memory");
+}
+// One read for all blocks in `blocks` (a bit each): the box comes to the same place in each, and
+// counts at each one's own barrier.
+__device__ inline void tensor_copy_2d_all(void* dst, const CUtensorMap* map, uint64_t* barrier,
+                                          int x, int y, uint16_t blocks, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5, %6;" ::"r"(
+          shared_address(dst)),
+      "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "h"(blocks), "l"(policy)
+      : "memory");
 }
 // Copies a box to the same place in every block of `mask` (bits are ranks) and counts its bytes on
 // each one's `barrier`. A mask of 0 means this block alone.
@@ -150,6 +121,32 @@ __device__ inline void tensor_copy_2d(void* dst, const CUtensorMap* map, uint64_
   } else {
     tensor_copy_2d_all(dst, map, barrier, x, y, mask, policy);
   }
+}
+
+// --- tensor copies out of shared memory ---
+// What was written to `src` needs an async_proxy_fence() of its writers first; parts of the box
+// outside of the tensor are left out.
+__device__ inline void tensor_store_2d(const CUtensorMap* map, const void* src, int x, int y,
+                                       uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint "
+      "[%0, {%2, %3}], [%1], %4;" ::"l"(map),
+      "r"(shared_address(src)), "r"(x), "r"(y), "l"(policy)
+      : "memory");
+}
+__device__ inline void tensor_store_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Returns when this thread's stores have read their shared memory.
+__device__ inline void tensor_store_wait() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+// Four 8x8 matrices of 16-bit values; lane l gives the address of row l % 8 of matrix l / 8.
+__device__ inline void store_matrix4(void* row, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+      "r"(a), "r"(b), "r"(c), "r"(d)
+      : "memory");
 }
 
 // --- wgmma ---
@@ -204,44 +201,36 @@ __device__ inline void hold(float (&d)[128]) { asm volatile("" : INFERD_IN_OUT12
                "}, %" #A ", %" #B ", add, 1, 1, 0, 0;\n}"                                      \
                : INFERD_IN_OUT##COUNT(d)                                                       \
                : "l"(a), "l"(b), "r"(add))
-#define INFERD_WGMMA_WIDTHS(TYPES)                     \
-  if constexpr (kCount == 16) {                        \
-    INFERD_WGMMA_WIDE(32, TYPES, 16, 16, 17, 18);      \
-  } else if constexpr (kCount == 24) {                 \
-    INFERD_WGMMA_WIDE(48, TYPES, 24, 24, 25, 26);      \
-  } else if constexpr (kCount == 32) {                 \
-    INFERD_WGMMA_WIDE(64, TYPES, 32, 32, 33, 34);      \
-  } else if constexpr (kCount == 40) {                 \
-    INFERD_WGMMA_WIDE(80, TYPES, 40, 40, 41, 42);      \
-  } else if constexpr (kCount == 48) {                 \
-    INFERD_WGMMA_WIDE(96, TYPES, 48, 48, 49, 50);      \
-  } else if constexpr (kCount == 56) {                 \
-    INFERD_WGMMA_WIDE(112, TYPES, 56, 56, 57, 58);     \
-  } else if constexpr (kCount == 64) {                 \
-    INFERD_WGMMA_WIDE(128, TYPES, 64, 64, 65, 66);     \
-  } else if constexpr (kCount == 72) {                 \
-    INFERD_WGMMA_WIDE(144, TYPES, 72, 72, 73, 74);     \
-  } else if constexpr (kCount == 80) {                 \
-    INFERD_WGMMA_WIDE(160, TYPES, 80, 80, 81, 82);     \
-  } else if constexpr (kCount == 88) {                 \
-    INFERD_WGMMA_WIDE(176, TYPES, 88, 88, 89, 90);     \
-  } else if constexpr (kCount == 96) {                 \
-    INFERD_WGMMA_WIDE(192, TYPES, 96, 96, 97, 98);     \
-  } else if constexpr (kCount == 104) {                \
-    INFERD_WGMMA_WIDE(208, TYPES, 104, 104, 105, 106); \
-  } else if constexpr (kCount == 112) {                \
-    INFERD_WGMMA_WIDE(224, TYPES, 112, 112, 113, 114); \
-  } else if constexpr (kCount == 120) {                \
-    INFERD_WGMMA_WIDE(240, TYPES, 120, 120, 121, 122); \
-  } else if constexpr (kCount == 128) {                \
-    INFERD_WGMMA_WIDE(256, TYPES, 128, 128, 129, 130); \
+#define INFERD_WGMMA_WIDTHS(TYPES)                            \
+  if constexpr (kCount == 24) {                               \
+    INFERD_WGMMA_WIDE(48, TYPES, 24, 24, 25, 26);             \
+  } else if constexpr (kCount == 32) {                        \
+    INFERD_WGMMA_WIDE(64, TYPES, 32, 32, 33, 34);             \
+  } else if constexpr (kCount == 40) {                        \
+    INFERD_WGMMA_WIDE(80, TYPES, 40, 40, 41, 42);             \
+  } else if constexpr (kCount == 48) {                        \
+    INFERD_WGMMA_WIDE(96, TYPES, 48, 48, 49, 50);             \
+  } else if constexpr (kCount == 56) {                        \
+    INFERD_WGMMA_WIDE(112, TYPES, 56, 56, 57, 58);            \
+  } else if constexpr (kCount == 64) {                        \
+    INFERD_WGMMA_WIDE(128, TYPES, 64, 64, 65, 66);            \
+  } else if constexpr (kCount == 72) {                        \
+    INFERD_WGMMA_WIDE(144, TYPES, 72, 72, 73, 74);            \
+  } else if constexpr (kCount == 80) {                        \
+    INFERD_WGMMA_WIDE(160, TYPES, 80, 80, 81, 82);            \
+  } else if constexpr (kCount == 104) {                       \
+    INFERD_WGMMA_WIDE(208, TYPES, 104, 104, 105, 106);        \
+  } else if constexpr (kCount == 112) {                       \
+    INFERD_WGMMA_WIDE(224, TYPES, 112, 112, 113, 114);        \
+  } else {                                                    \
+    static_assert(kCount == 128, "no other width is in use"); \
+    INFERD_WGMMA_WIDE(256, TYPES, 128, 128, 129, 130);        \
   }
 
 // d[64 x 2 kCount] = a[64 x 16] b[16 x 2 kCount] (+ d when `add`), both from shared memory, k
 // contiguous.
 template <typename T, int kCount>
 __device__ inline void wgmma_wide(float (&d)[kCount], uint64_t a, uint64_t b, int add) {
-  static_assert(kCount >= 16 && kCount <= 128 && kCount % 8 == 0);
   if constexpr (std::is_same_v<T, __half>) {
     INFERD_WGMMA_WIDTHS("f16.f16")
   } else {

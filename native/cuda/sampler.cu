@@ -283,8 +283,6 @@ cudaError_t start(void (*on_chip)(Params, int32_t), void (*in_scratch)(Params, i
 
 }  // namespace
 
-cudaError_t greedy(const SampleParams& p, const Launch& launch);  // sampler_greedy.cu
-
 cudaError_t layout_for(int32_t vocab, Layout& layout) {
   constexpr int32_t kPartLogits = 8192;  // below this a part costs more than it saves
   int device = 0, major = 0, most_shared = 0;

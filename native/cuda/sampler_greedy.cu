@@ -1,7 +1,7 @@
 // 1. token = the first id with the largest logit, appended to the slot's history; nothing else is
 //    asked of any row.
 // 2. logits [rows, vocab] f32, any stride; outputs as in sampler.h.
-// 3. A row is a cluster of up to 8 blocks of 512 threads, a slice each; a thread reads 16 bytes at
+// 3. A row is a cluster of up to 8 blocks of 256 threads, a slice each; a thread reads 16 bytes at
 //    a time, 4 reads ahead.
 // 4. Some words of shared memory, about 40 registers.
 // 5. Compares only. NaN counts as -inf; with nothing above -inf the token is 0.
@@ -12,21 +12,17 @@
 // 9. The sampling kernel with temperature 0: the same answer, but it copies the row to shared
 //    memory and holds fewer blocks a multiprocessor.
 #include "launch.cuh"
-#include "sampler.h"
 #include "sampler_launch.h"
 #include "sampler_row.cuh"
 
 namespace inferd::cuda::sampler {
 namespace {
 
-#ifndef INFERD_GREEDY_THREADS
-#define INFERD_GREEDY_THREADS 256
-#define INFERD_GREEDY_BLOCKS 6
-#endif
 constexpr int kUnroll = 4;
-constexpr int kGreedyThreads = INFERD_GREEDY_THREADS, kGreedyWarps = kGreedyThreads / kWarp;
+constexpr int kGreedyThreads = 256, kGreedyWarps = kGreedyThreads / kWarp;
+constexpr int kBlocks = 6;  // of a multiprocessor
 
-__global__ void __launch_bounds__(kGreedyThreads, INFERD_GREEDY_BLOCKS)
+__global__ void __launch_bounds__(kGreedyThreads, kBlocks)
     greedy_kernel(const SampleParams p, int32_t slice_floats) {
   __shared__ uint64_t words[kGreedyWarps];
   __shared__ uint64_t board[kMaxParts];

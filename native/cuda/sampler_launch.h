@@ -1,9 +1,13 @@
-// How the sampler's kernels are laid out on the current device. Host code.
+// How the sampler's kernels are laid out on the current device, and its launcher for plain greedy
+// rows. Host code.
 #pragma once
 #include <cuda_runtime.h>
 
 #include <cstddef>
 #include <cstdint>
+
+#include "launch.h"
+#include "sampler.h"
 
 namespace inferd::cuda::sampler {
 
@@ -18,5 +22,8 @@ struct Layout {
 };
 
 cudaError_t layout_for(int32_t vocab, Layout& layout);
+
+// Of a batch whose rows are all plain greedy: see sampler_greedy.cu. `params` are checked.
+cudaError_t greedy(const SampleParams& params, const Launch& launch);
 
 }  // namespace inferd::cuda::sampler

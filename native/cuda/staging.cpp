@@ -4,9 +4,8 @@
 #include <algorithm>
 #include <cstring>
 #include <thread>
+#include <utility>
 #include <vector>
-
-#include "core/error.h"
 
 namespace inferd::cuda {
 namespace {
@@ -61,17 +60,17 @@ void Uploader::copy(void* device, const void* host, size_t bytes, cudaStream_t s
 
 void StepStaging::reserve(size_t bytes) {
   if (bytes <= bytes_) return;
-  memory_ = allocate_pinned(bytes);
+  PinnedMemory larger = allocate_pinned(bytes);
+  if (used_ > 0) outgrown_.push_back(std::move(memory_));
+  memory_ = std::move(larger);
   bytes_ = bytes;
+  used_ = 0;
 }
 
 void* StepStaging::take_bytes(size_t bytes) {
   constexpr size_t kAlign = 16;
   const size_t rounded = (bytes + kAlign - 1) / kAlign * kAlign;
-  if (used_ + rounded > bytes_) {
-    if (used_ > 0) throw Error(ErrorCode::kUsage, "a step needs more staging than was reserved");
-    reserve(2 * rounded);
-  }
+  if (used_ + rounded > bytes_) reserve(2 * std::max(rounded, bytes_));
   void* p = static_cast<char*>(memory_.get()) + used_;
   used_ += rounded;
   return p;

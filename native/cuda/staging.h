@@ -11,6 +11,7 @@
 #pragma once
 #include <array>
 #include <functional>
+#include <vector>
 
 #include "cuda/memory.h"
 
@@ -38,8 +39,12 @@ class Uploader {
 class StepStaging {
  public:
   void reserve(size_t bytes);
-  void restart() { used_ = 0; }
-  // 16-byte aligned. Grows only when less was reserved and nothing is taken yet.
+  void restart() {
+    outgrown_.clear();
+    used_ = 0;
+  }
+  // 16-byte aligned, good until restart(). A step that asks for more than was reserved waits for
+  // the allocation.
   template <typename T>
   T* take(size_t count) {
     return static_cast<T*>(take_bytes(count * sizeof(T)));
@@ -49,6 +54,7 @@ class StepStaging {
   void* take_bytes(size_t bytes);
 
   PinnedMemory memory_;
+  std::vector<PinnedMemory> outgrown_;  // what the step took before it needed a larger piece
   size_t bytes_ = 0;
   size_t used_ = 0;
 };

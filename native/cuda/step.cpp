@@ -2,6 +2,7 @@
 #include <time.h>
 
 #include <chrono>
+#include <utility>
 
 #include "core/error.h"
 #include "cuda/cuda_backend.h"
@@ -75,8 +76,11 @@ bool CudaBackend::wait_step(int done_slot, int64_t timeout_us) {
     status = cudaEventQuery(slot.end.get());
   }
   slot.pending = false;
-  if (slot.error) std::rethrow_exception(std::exchange(slot.error, nullptr));
+  const std::exception_ptr error = std::exchange(slot.error, nullptr);
+  // A lost context comes first: the step function may have met it in a call that cannot tell it
+  // from an error of its own, and the process cannot go on.
   check(status, "a step");
+  if (error) std::rethrow_exception(error);
   check(cudaEventElapsedTime(&slot.device_ms, slot.begin.get(), slot.end.get()), "timing a step");
   if (event_clock_ != nullptr && slot.submitted_ns > 0)
     slot.window = event_clock_->place(slot.begin, slot.end, slot.submitted_ns, trace_ns());

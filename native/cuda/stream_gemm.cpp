@@ -110,7 +110,7 @@ int32_t stream_gemm_cuts(const GemmArgs& p, std::span<StreamGemmCut> best) {
     best[at] = cut;
     cost[at] = us;
   };
-  for (int32_t groups = 1; groups <= 3; ++groups) {
+  for (int32_t groups = 1; groups <= 2; ++groups) {
     int32_t down = 1;
     while (groups * 64 * down < p.m) down *= 2;
     if (groups > 1 && (groups - 1) * 64 * down >= p.m) continue;  // fewer would do

@@ -8,12 +8,12 @@
 
 namespace inferd::cuda {
 
-constexpr int32_t kStreamGemmRows = 512;
+constexpr int32_t kStreamGemmRows = 128;
 constexpr int32_t kStreamGemmCuts = 6;  // worth measuring for one shape
 
 // How a product is cut into blocks and clusters of blocks: one way to compute it.
 struct StreamGemmCut {
-  int32_t groups;    // of 64 tokens, a warpgroup each: 1 to 3
+  int32_t groups;    // of 64 tokens, a warpgroup each: 1 or 2
   int32_t columns;   // rows of w a block multiplies at a time; half gate, half up when gated
   int32_t across;    // blocks of a cluster side by side along n: share their tokens
   int32_t down;      // along m: share their weights; together they hold all tokens

@@ -13,14 +13,12 @@ constexpr int kMostStages = 24;
 constexpr int kWholeBytes = 227 * 1024, kHalfBytes = 113 * 1024;
 
 // The widest tile of which two blocks have registers on one multiprocessor.
-constexpr int widest_of_two(int groups) { return groups == 1 ? 192 : groups == 2 ? 96 : 0; }
+constexpr int widest_of_two(int groups) { return groups == 1 ? 192 : 96; }
 
 template <int kGroups, int kColumns>
 struct StreamTile {
   static constexpr int kTokens = 64 * kGroups;
-  // Three consumers need registers that only a whole warpgroup of producers can give them.
-  static constexpr bool kGivesRegisters = kGroups == 3;
-  static constexpr int kThreads = kGroups * 128 + (kGivesRegisters ? 128 : kWarp);
+  static constexpr int kThreads = kGroups * 128 + kWarp;
   // Blocks of a multiprocessor, as far as registers go.
   static constexpr int kBlocks = kColumns <= widest_of_two(kGroups) ? 2 : 1;
   // 64-value pieces of k in a stage: narrow tiles take two, for fewer steps of the queue.

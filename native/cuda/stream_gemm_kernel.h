@@ -26,11 +26,10 @@ int32_t stream_gemm_resident(int32_t size, bool halved);
 // Widths of tiles: these and, of the steps between, those that has_tile knows.
 constexpr int32_t kNarrowestTile = 48, kWidestTile = 256, kTileStep = 16;
 
-// There is a kernel of this tile, of which two blocks fit when `halved`.
+// There is a kernel of this tile, of which two blocks fit when `halved`. `groups`: 1 or 2.
 bool stream_gemm_has_tile(int32_t groups, int32_t columns, bool halved);
 
-// Enqueues `clusters` clusters. x in boxes of [x_box][64], w of [columns /
-// w_pieces][64].
+// Enqueues `clusters` clusters. x in boxes of [x_box][64], w of [columns / w_pieces][64].
 cudaError_t launch_stream_gemm(Half type, const StreamGemmCut& cut, int32_t clusters,
                                const StreamGemmParams& params, const CUtensorMap& x_map,
                                const CUtensorMap& w_map, const Launch& launch);

@@ -1,14 +1,14 @@
-// 1. y = x w^T (+ bias) (+ y), or y = silu(x w_gate^T) * (x w_up^T), for the 17 to 512 rows of a
+// 1. y = x w^T (+ bias) (+ y), or y = silu(x w_gate^T) * (x w_up^T), for the 17 to 128 rows of a
 //    decode batch, in one launch.
 // 2. x [m, k] f16 or bf16, 16-byte aligned rows; w [n, k] ([2 n, k] gated) of the same type,
-// packed,
-//    16-byte aligned; y [m, n] of that type or f32, any stride; bias [n] ([2 n]) of y's type.
-// 3. A block takes tiles of 64 to 192 tokens x 48 to 256 rows of w, tokens as the 64-row side of
+//    packed, 16-byte aligned; y [m, n] of that type or f32, any stride; bias [n] ([2 n]) of y's
+//    type.
+// 3. A block takes tiles of 64 or 128 tokens x 48 to 256 rows of w, tokens as the 64-row side of
 //    wgmma, so that tiles divide n in steps of 16 and y needs no transposing. A gated tile is half
 //    gate rows and half the matching up rows: one thread holds both factors.
 //
 //      warps 0 .. 4 g - 1   g warpgroups: 64 tokens x all rows of the tile
-//      last warp            one thread asks for the boxes of w and x (a warpgroup when g = 3)
+//      last warp            one thread asks for the boxes of w and x
 //
 //    Blocks of a cluster lie side by side along n (`across`: each fetches part of the tokens, for
 //    all), m (`down`: each fetches part of the weights, for all) and k (`splits`). Splits send each
@@ -21,9 +21,9 @@
 //    exact product of the rounded inputs 2^-9 (bf16), 2^-11 (f16). The same bits run to run.
 // 6. Compute capability 9.0; k and x_stride multiples of 8; gated only to 16-bit y, without splits.
 //    Else cudaErrorInvalidValue.
-// 7. Bytes 2 n k: memory up to m about 128, tensor cores above. H200, back to back with early
-//    starts, best cut, us (beside it cuBLASLt's best of 8, with the silu kernel for gate_up; the
-//    read ceiling of w), taken before the last change of (9):
+// 7. Bytes 2 n k: bound by memory. H200, back to back with early starts, best cut, us (beside it
+//    cuBLASLt's best of 8, with the silu kernel for gate_up; the read ceiling of w), taken before
+//    the last change of (9) and, above 128 rows, with tiles of 192 tokens that are gone:
 //
 //      m      qkv             o              gate_up         down            head
 //      32     15.3 (15.8 11)  12.5 (13.3 7)  59.5 (64.8 52)  32.6 (32.8 26)  254 (259 232)
@@ -36,29 +36,30 @@
 // 8. Split k with exchange in shared memory of a cluster, warps of different roles: CUTLASS 3
 //    (Thakkar et al. 2023) and DeepGEMM; early starts as in small_gemm.cu.
 // 9. Tried, H200, us:
-//      a release at cluster scope with each stage given back: a fence of all memory, 1 us a stage;
+//    - a release at cluster scope with each stage given back: a fence of all memory, 1 us a stage;
 //      gate_up at m = 128 81.4 instead of 60.8, down 61 instead of 38.6
-//      sums exchanged by plain remote stores between two cluster barriers with release: o at m = 32
+//    - sums exchanged by plain remote stores between two cluster barriers with release: o at m = 32
 //      16.3 instead of 14.6; with half the memory a block, so that the next starts in time: 12.5
-//      loops over the sums unrolled, 100 KB of code, against rolled and with x evicted from L2
-//      like anything else: alone 4 to 9 faster in gate_up, 3 in down, 1 in the others, but not
-//      among a layer's other kernels: without attention at m = 32, 64, 128 149.7, 134.9, 154.6
-//      against 137.1, 135.6, 153.1 (cuBLASLt 131.1, 136.8, 146.0). Taken for cold instructions, and
-//      the loss alone for misses of x: here loops are rolled and x is kept (evict_last); not timed
-//      yet sums that start from bias and y: the compiler then runs wgmma one by one three
-//      warpgroups with 224 columns: not enough registers; clusters of 4 and 8: some H200 hold only
-//      30 and 15 of them (the cut asks the device)
-//      weights laid out tile by tile, 28 KB in a row for each stage: gate_up at m = 128 61.9
+//    - loops over the sums unrolled, 100 KB of code, against rolled and with x evicted from L2 like
+//      anything else: alone 4 to 9 faster in gate_up, 3 in down, 1 in the others, but not among a
+//      layer's other kernels: without attention at m = 32, 64, 128 149.7, 134.9, 154.6 against
+//      137.1, 135.6, 153.1 (cuBLASLt 131.1, 136.8, 146.0). Taken for cold instructions, and the
+//      loss alone for misses of x: here loops are rolled and x is kept (evict_last); not timed yet
+//    - sums that start from bias and y: the compiler then runs wgmma one by one
+//    - more than 128 tokens, by three warpgroups and by more blocks along m: as in (7), and a step
+//      of 256x128 2 % longer; three warpgroups with 224 columns: not enough registers
+//    - clusters of 4 and 8: some H200 hold only 30 and 15 of them (the cut asks the device)
+//    - weights laid out tile by tile, 28 KB in a row for each stage: gate_up at m = 128 61.9
 //      instead of 62.8, o and down no faster, so the order of rows in memory is not what is lost
-//      the first 8 to 24 MB of the next weights fetched into L2 meanwhile (bulk prefetch), by
+//    - the first 8 to 24 MB of the next weights fetched into L2 meanwhile (bulk prefetch), by
 //      norms, rope, attention or the tail of this kernel: whole steps 16x1024 5.2 to 5.9 ms instead
 //      of 5.26, 128x128 5.9 to 6.4 instead of 5.93; the lines are read from memory a second time
-//      the norm ahead taken in: consumers sum the squares of x from the stages that they multiply
-//      and scale the sums by 1 / rms. Alone 1.4 to 4.7 more than without a norm, where the norm
-//      is 1.9 to 2.8: qkv at m = 64 17.8 against 18.0 with the norm apart and 16.0 without, gate_up
-//      at m = 128 70.4, 70.5, 67.7; beside the products instead of ahead of them 18.1 and 71.2.
-//      Early starts hide most of a norm: steps 64x128 5222 to 5278 instead of 5152 to 5196, 128x128
-//      6074 to 6263 instead of 6001 to 6154
+//    - the norm ahead taken in: consumers sum the squares of x from the stages that they multiply
+//      and scale the sums by 1 / rms. Alone 1.4 to 4.7 more than without a norm, where the norm is
+//      1.9 to 2.8: qkv at m = 64 17.8 against 18.0 with the norm apart and 16.0 without, gate_up at
+//      m = 128 70.4, 70.5, 67.7; beside the products instead of ahead of them 18.1 and 71.2. Early
+//      starts hide most of a norm: steps 64x128 5222 to 5278 instead of 5152 to 5196, 128x128 6074
+//      to 6263 instead of 6001 to 6154
 #include <utility>
 
 #include "stream_gemm_sums.cuh"
@@ -112,7 +113,6 @@ __global__ void __launch_bounds__(StreamTile<kGroups, kColumns>::kThreads,
   }
   const int warp = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarp, 0);
   if (warp >= kGroups * 4) {
-    if constexpr (S::kGivesRegisters) give_registers<40>();
     if (leader) producer.run();
     __syncwarp();
     if (!alone) {
@@ -120,7 +120,6 @@ __global__ void __launch_bounds__(StreamTile<kGroups, kColumns>::kThreads,
       cluster_wait();
     }
   } else {
-    if constexpr (S::kGivesRegisters) take_registers<152>();
     StreamConsumer<T, kGroups, kColumns>(p, at, s).run();
     // No block leaves while another may still write to it or report to its barriers.
     if (!alone && p.splits == 1) {
@@ -163,15 +162,13 @@ using Launcher = cudaError_t (*)(int32_t, int32_t, bool, StreamGemmParams, const
                                  const CUtensorMap&, const Launch&);
 
 constexpr int kWidths = (kWidestTile - kNarrowestTile) / kTileStep + 1;
-// As far as the registers go; those left out were never the fastest.
-constexpr bool has_width(int groups, int columns) {
-  return columns <= (groups == 3 ? 160 : 256) && columns != 176 && columns != 192 && columns != 240;
-}
+// Those left out were never the fastest.
+constexpr bool has_width(int columns) { return columns != 176 && columns != 192 && columns != 240; }
 
 template <typename T, int kGroups, int kWidth>
 constexpr Launcher launcher_of() {
   constexpr int kColumns = kNarrowestTile + kWidth * kTileStep;
-  if constexpr (has_width(kGroups, kColumns)) {
+  if constexpr (has_width(kColumns)) {
     return launch_tile<T, kGroups, kColumns>;
   } else {
     return nullptr;
@@ -192,8 +189,6 @@ Launcher find_launcher(int32_t groups, int32_t columns) {
       return launcher_of<T, 1>(width, all);
     case 2:
       return launcher_of<T, 2>(width, all);
-    case 3:
-      return launcher_of<T, 3>(width, all);
     default:
       return nullptr;
   }

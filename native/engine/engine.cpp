@@ -121,11 +121,15 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
                backend_->info().name.c_str(), dtype_name(kv_dtype_)));
   }
   if (!backend_->info().host_memory) fit_dtypes();
-  if (config_.head_dim > backend_->info().max_head_dim) {
-    throw Error(
-        ErrorCode::kUnsupported,
-        format("The model's head_dim is %d; the backend %s takes at most %d.", config_.head_dim,
-               backend_->info().name.c_str(), backend_->info().max_head_dim));
+  const std::string refusal = backend_->refuses({.hidden_size = config_.hidden_size,
+                                                 .intermediate_size = config_.intermediate_size,
+                                                 .heads = config_.num_heads,
+                                                 .kv_heads = config_.num_kv_heads,
+                                                 .head_dim = config_.head_dim,
+                                                 .rotary_dim = config_.rope.rotary_dim});
+  if (!refusal.empty()) {
+    throw Error(ErrorCode::kUnsupported, format("The backend %s cannot run this model: its %s.",
+                                                backend_->info().name.c_str(), refusal.c_str()));
   }
   const DType linear_dtype = options.quantization == "int8"   ? DType::kI8
                              : options.quantization == "int4" ? DType::kI4

@@ -35,19 +35,21 @@ void check_range(float value, float min, float max, const char* what) {
     bad("%s is %g, outside %g..%g", what, double{value}, double{min}, double{max});
 }
 
-// The ranges of actors/messages/sampling.ts, checked again because a kernel may rely on them.
-// As the samplers: greedy below this, and nothing else asked for.
-constexpr float kGreedyBelow = 1e-5f;
+constexpr float kGreedyBelow = 1e-5f;  // as the samplers
+
+// Greedy, and nothing else asked for.
 bool is_plain_greedy(const SamplingRow& s) {
   return s.temperature < kGreedyBelow && s.repetition_penalty == 1 && s.frequency_penalty == 0 &&
          s.presence_penalty == 0 && s.top_logprobs < 0;
 }
 
+}  // namespace
+
 void check_sampling(const SamplingRow& s) {
   check_range(s.temperature, 0.0f, 100.0f, "the temperature");
   check_range(s.top_p, 0.0f, 1.0f, "top_p");
   check_range(s.min_p, 0.0f, 1.0f, "min_p");
-  check_range(s.typical_p, 0.0f, 1.0f, "typical_p");
+  check_range(s.typical_p, 1e-6f, 1.0f, "typical_p");
   check_range(s.repetition_penalty, 1e-4f, 100.0f, "the repetition penalty");
   check_range(s.frequency_penalty, -100.0f, 100.0f, "the frequency penalty");
   check_range(s.presence_penalty, -100.0f, 100.0f, "the presence penalty");
@@ -56,8 +58,6 @@ void check_sampling(const SamplingRow& s) {
   check_range(int64_t{s.top_logprobs}, -1, kMaxTopLogprobs, "top_logprobs");
   check_range(int64_t{s.prompt_logprobs}, -1, kMaxTopLogprobs, "prompt_logprobs");
 }
-
-}  // namespace
 
 // Walks the words; every take is bounded by what is left, so that counts are believed only as far
 // as the plan is long.

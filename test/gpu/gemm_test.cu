@@ -6,6 +6,7 @@
 
 #include "activation.h"
 #include "gemm_lt.h"
+#include "gemm_reference.cuh"
 #include "gpu_test.cuh"
 #include "norm.h"
 #include "rope_kv.h"
@@ -17,34 +18,6 @@ using namespace inferd::cuda;
 namespace {
 
 constexpr size_t kWorkspace = 32 << 20;
-
-template <typename T, typename Y>
-__global__ void reference(double* out, const T* x, int64_t x_stride, const T* w, const Y* bias,
-                          const Y* before, int64_t y_stride, const double* factors, int n, int k) {
-  const int column = blockIdx.x * 8 + threadIdx.x / 32, row = blockIdx.y, lane = threadIdx.x % 32;
-  if (column >= n) return;
-  double sum = 0;
-  for (int i = lane; i < k; i += 32) {
-    sum += static_cast<double>(static_cast<float>(x[row * x_stride + i])) *
-           static_cast<double>(static_cast<float>(w[static_cast<int64_t>(column) * k + i]));
-  }
-  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-  if (lane != 0) return;
-  if (factors != nullptr) sum *= factors[row];
-  if (bias != nullptr) sum += static_cast<double>(static_cast<float>(bias[column]));
-  if (before != nullptr)
-    sum += static_cast<double>(static_cast<float>(before[row * y_stride + column]));
-  out[static_cast<int64_t>(row) * n + column] = sum;
-}
-
-// want[i] = silu(gate) * up of [m, 2 n] products.
-__global__ void gate(double* want, const double* products, int m, int n) {
-  const int64_t i = blockIdx.x * int64_t{256} + threadIdx.x;
-  if (i >= int64_t{m} * n) return;
-  const int64_t row = i / n, column = i % n;
-  const double g = products[row * 2 * n + column], u = products[row * 2 * n + n + column];
-  want[i] = g / (1 + exp(-g)) * u;
-}
 
 struct Case {
   int m, n, k;
@@ -65,14 +38,8 @@ void check_case(const Case& c, GemmLt* lt, cudaStream_t stream) {
   Device<Y> bias(noisy<Y>(static_cast<size_t>(rows), 3.f, 3));
   const std::vector<Y> before = noisy<Y>(static_cast<size_t>(c.m * y_stride), 3.f, 4);
   Device<Y> y(before), old(before);
-  Device<double> products(static_cast<size_t>(c.m) * rows), want(static_cast<size_t>(c.m) * c.n);
+  Device<double> want(static_cast<size_t>(c.m) * c.n);
   Device<T> scratch(static_cast<size_t>(c.gated ? c.m * rows : 0));
-  reference<T, Y><<<dim3((rows + 7) / 8, c.m), 256, 0, stream>>>(
-      c.gated ? products.get() : want.get(), x.get(), x_stride, w.get(),
-      c.bias ? bias.get() : nullptr, c.add ? old.get() : nullptr, y_stride,
-      c.norm ? factors.get() : nullptr, rows, c.k);
-  if (c.gated)
-    gate<<<(c.m * c.n + 255) / 256, 256, 0, stream>>>(want.get(), products.get(), c.m, c.n);
   const GemmArgs args = {.type = half_of<T>,
                          .out = std::is_same_v<Y, float> ? GemmOut::kF32 : GemmOut::kHalf,
                          .x = x.get(),
@@ -90,6 +57,7 @@ void check_case(const Case& c, GemmLt* lt, cudaStream_t stream) {
                          .norm_x = c.norm,
                          .norm_eps = kEps,
                          .norm_scratch = normed_x.get()};
+  reference<T>(want.get(), args, old.get(), c.norm ? factors.get() : nullptr, stream);
   char name[120];
   std::snprintf(name, sizeof name, "%s %s->%s m %d n %d k %d%s%s%s%s",
                 lt != nullptr ? "lt" : "small", half_of<T> == Half::kF16 ? "f16" : "bf16",
@@ -104,23 +72,14 @@ void check_case(const Case& c, GemmLt* lt, cudaStream_t stream) {
   }
   CHECK_CUDA(cudaStreamSynchronize(stream));
   const std::vector<Y> all = y.download();
-  std::vector<Y> got;
-  bool outside_same = true;
-  for (int64_t i = 0; i < c.m * y_stride; ++i) {
-    const size_t at = static_cast<size_t>(i);
-    if (i % y_stride < c.n) {
-      got.push_back(all[at]);
-    } else {
-      outside_same = outside_same && std::memcmp(&all[at], &before[at], sizeof(Y)) == 0;
-    }
-  }
-  const double error = relative_error(got, want.download());
+  const Result<Y> got(args, all, before);
+  const double error = relative_error(got.values, want.download());
   // cuBLASLt's product is rounded before the activation, and so is what it takes from a norm.
   const double bound = sizeof(Y) == 4           ? 1e-5
                        : packed || normed_first ? 3 * rounding<T>
                                                 : rounding<T>;
   expect(error < bound, std::string(name) + " error " + std::to_string(error));
-  expect(outside_same, std::string(name) + " wrote outside of its columns");
+  expect(got.rest_same, std::string(name) + " wrote outside of its columns");
   if (lt == nullptr) {
     Device<Y> again(before);
     GemmArgs other = args;

@@ -7,6 +7,7 @@
 #include "activation.h"
 #include "gemm_kernels.h"
 #include "gemm_lt.h"
+#include "gemm_reference.cuh"
 #include "gpu_test.cuh"
 #include "large_gemm.h"
 #include "launch.cuh"
@@ -28,18 +29,6 @@ struct Case {
   int sample = 0;  // rows compared, at random; 0: all
 };
 
-// A warp an element: the product with bias and gate, in float64.
-template <typename T>
-__device__ double dot(const T* x, const T* w, int k) {
-  double sum = 0;
-  for (int i = threadIdx.x % 32; i < k; i += 32) {
-    sum += static_cast<double>(static_cast<float>(x[i])) *
-           static_cast<double>(static_cast<float>(w[i]));
-  }
-  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-  return sum;
-}
-
 // totals: [0] sum of squared differences, [1] of squared wanted values, [2] values outside of the
 // result that changed.
 template <typename T>
@@ -48,18 +37,7 @@ __global__ void compare(double* totals, GemmArgs p, const T* before, int sample)
   if (column >= p.n) return;
   const int64_t row =
       sample == 0 ? blockIdx.y : static_cast<int64_t>((noise(blockIdx.y, 77) + 1.f) / 2 * p.m);
-  const T* x = static_cast<const T*>(p.x) + row * p.x_stride;
-  const T* w = static_cast<const T*>(p.w) + static_cast<int64_t>(column) * p.k;
-  const T* bias = static_cast<const T*>(p.bias);
-  double want = dot(x, w, p.k);
-  if (bias != nullptr) want += static_cast<double>(static_cast<float>(bias[column]));
-  if (p.gated) {
-    double up = dot(x, w + static_cast<int64_t>(p.n) * p.k, p.k);
-    if (bias != nullptr) up += static_cast<double>(static_cast<float>(bias[p.n + column]));
-    want = want / (1 + exp(-want)) * up;
-  }
-  if (p.add_to_y)
-    want += static_cast<double>(static_cast<float>(before[row * p.y_stride + column]));
+  const double want = wanted<T>(p, row, column, before, nullptr);
   const double got =
       static_cast<double>(static_cast<float>(static_cast<T*>(p.y)[row * p.y_stride + column]));
   if (lane != 0) return;

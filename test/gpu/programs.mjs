@@ -27,7 +27,7 @@ const cpuSampler = 'cpu/sampler.cpp cpu/sampling_math.cpp cpu/kernels_reference.
 export const programs = [
   program('attention_decode_test', 'attention_decode.cu attention_decode_plan.cu rope_kv.cu'),
   program('attention_prefill_test', 'attention_prefill.cu attention_prefill_sm90.cu tensor_map.cu', { generic: 'mma' }),
-  program('elementwise_test', 'norm.cu activation.cu rope_kv.cu embedding.cu', { quick: 'check' }),
+  program('elementwise_test', 'norm.cu activation.cu rope_kv.cu embedding.cu'),
   program('gemm_test', `${products} rope_kv.cu`, { cublas: true }),
   program('large_gemm_test', `${cublas} large_gemm_sm90.cu`, { cublas: true, generic: null }),
   program('sampler_test', `sampler.cu sampler_greedy.cu ${cpuSampler}`),

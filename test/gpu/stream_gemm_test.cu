@@ -9,6 +9,7 @@
 #include "activation.h"
 #include "gemm_kernels.h"
 #include "gemm_lt.h"
+#include "gemm_reference.cuh"
 #include "gpu_test.cuh"
 #include "norm.h"
 #include "stream_gemm.h"
@@ -21,23 +22,6 @@ using namespace inferd::cuda;
 std::span<const GemmKernel> inferd::cuda::gemm_kernels() { return {}; }
 
 namespace {
-
-// sums[row][column] = x w^T (+ bias), in float64.
-template <typename T, typename Y>
-__global__ void reference(double* sums, const T* x, int64_t x_stride, const T* w, const Y* bias,
-                          int n, int k) {
-  const int column = blockIdx.x * 8 + threadIdx.x / 32, row = blockIdx.y, lane = threadIdx.x % 32;
-  if (column >= n) return;
-  double sum = 0;
-  for (int i = lane; i < k; i += 32) {
-    sum += static_cast<double>(static_cast<float>(x[row * x_stride + i])) *
-           static_cast<double>(static_cast<float>(w[static_cast<int64_t>(column) * k + i]));
-  }
-  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-  if (lane != 0) return;
-  if (bias != nullptr) sum += static_cast<double>(static_cast<float>(bias[column]));
-  sums[static_cast<int64_t>(row) * n + column] = sum;
-}
 
 enum class Form { kPlain, kAdd, kGated };
 
@@ -73,23 +57,8 @@ void check_case(const Case& c, size_t most, cudaStream_t stream) {
   Device<T> w(noisy<T>(static_cast<size_t>(w_rows) * c.k, scale, 2));
   Device<Y> bias(noisy<Y>(static_cast<size_t>(w_rows), 3.f, 3));
   const std::vector<Y> before = noisy<Y>(static_cast<size_t>(c.m * y_stride), 3.f, 4);
-  Device<double> sums(static_cast<size_t>(c.m) * w_rows);
-  reference<T, Y><<<dim3((w_rows + 7) / 8, c.m), 256, 0, stream>>>(
-      sums.get(), x.get(), x_stride, w.get(), c.bias ? bias.get() : nullptr, w_rows, c.k);
-  CHECK_CUDA(cudaStreamSynchronize(stream));
-  std::vector<double> want = sums.download();
-  for (int row = 0; row < c.m; ++row) {
-    for (int column = 0; column < c.n; ++column) {
-      const size_t to = static_cast<size_t>(row) * c.n + column;
-      if (c.form == Form::kGated) {
-        const double g = want[static_cast<size_t>(row) * w_rows + column];
-        want[to] = g / (1 + std::exp(-g)) * want[static_cast<size_t>(row) * w_rows + c.n + column];
-      } else if (c.form == Form::kAdd) {
-        want[to] += static_cast<double>(to_float(before[row * y_stride + column]));
-      }
-    }
-  }
-  want.resize(static_cast<size_t>(c.m) * c.n);
+  Device<Y> old(before);
+  Device<double> wants(static_cast<size_t>(c.m) * c.n);
   GemmArgs args = {.type = half_of<T>,
                    .out = std::is_same_v<Y, float> ? GemmOut::kF32 : GemmOut::kHalf,
                    .x = x.get(),
@@ -103,6 +72,9 @@ void check_case(const Case& c, size_t most, cudaStream_t stream) {
                    .n = c.n,
                    .k = c.k,
                    .gated = c.form == Form::kGated};
+  reference<T>(wants.get(), args, old.get(), nullptr, stream);
+  CHECK_CUDA(cudaStreamSynchronize(stream));
+  const std::vector<double> want = wants.download();
   std::vector<StreamGemmCut> cuts(most);
   expect(stream_gemm_takes(args), "a case that is not taken");
   cuts.resize(static_cast<size_t>(stream_gemm_cuts(args, cuts)));
@@ -126,19 +98,10 @@ void check_case(const Case& c, size_t most, cudaStream_t stream) {
       CHECK_CUDA(error);
       run = y.download();
     }
-    std::vector<Y> got;
-    bool outside_same = true;
-    for (int64_t i = 0; i < c.m * y_stride; ++i) {
-      const size_t at = static_cast<size_t>(i);
-      if (i % y_stride < c.n) {
-        got.push_back(runs[0][at]);
-      } else {
-        outside_same = outside_same && std::memcmp(&runs[0][at], &before[at], sizeof(Y)) == 0;
-      }
-    }
-    const double error = relative_error(got, want);
+    const Result<Y> got(args, runs[0], before);
+    const double error = relative_error(got.values, want);
     expect(error < (sizeof(Y) == 4 ? 1e-5 : rounding<T>), name + " error " + std::to_string(error));
-    expect(outside_same, name + " wrote outside of its columns");
+    expect(got.rest_same, name + " wrote outside of its columns");
     expect(std::memcmp(runs[0].data(), runs[1].data(), runs[0].size() * sizeof(Y)) == 0,
            name + " differs on repeat");
     ++checked;
@@ -147,7 +110,7 @@ void check_case(const Case& c, size_t most, cudaStream_t stream) {
 
 template <typename T>
 void check_type(size_t most, cudaStream_t stream) {
-  const int rows[] = {1, 17, 31, 32, 33, 64, 100, 127, 128, 129, 192, 200, 256, 300, 512};
+  const int rows[] = {1, 17, 31, 32, 33, 64, 65, 96, 100, 127, 128};
   const std::pair<int, int> shapes[] = {{8, 8}, {104, 72}, {1000, 520}, {2216, 1160}, {640, 4096}};
   int turn = 0;
   for (int m : rows) {
@@ -166,7 +129,7 @@ void check_type(size_t most, cudaStream_t stream) {
   check_case<T, T>({40, 333, 200, true, Form::kGated, 1}, most, stream);
   if (std::is_same_v<T, __half>) return;
   most = kStreamGemmCuts;
-  for (int m : {32, 128, 256}) {
+  for (int m : {32, 128}) {
     check_case<T, T>({m, 4096, 14336, false, Form::kAdd, 8}, most, stream);
     check_case<T, T>({m, 14336, 4096, false, Form::kGated, 0}, most, stream);
     check_case<T, float>({m, 40008, 1024, false, Form::kPlain, 0}, most, stream);
@@ -189,9 +152,9 @@ struct Bench {
   Bench(cudaStream_t on)
       : stream(on),
         w(size_t{3} << 30),
-        x(size_t{512} * 16384),
-        y(size_t{256} * 131072 * 2),
-        scratch(size_t{256} * 28672) {
+        x(size_t{128} * 16384),
+        y(size_t{128} * 131072 * 2),
+        scratch(size_t{128} * 28672) {
     fill_noise<<<2048, 256, 0, stream>>>(w.get(), static_cast<int64_t>(w.size()), 1.f, 7);
     fill_noise<<<256, 256, 0, stream>>>(x.get(), static_cast<int64_t>(x.size()), 1.f, 9);
     fill_noise<<<256, 256, 0, stream>>>(y.get(), static_cast<int64_t>(y.size()), 1.f, 9);
@@ -248,7 +211,7 @@ double lt_time(Bench& bench, GemmLt& lt, const Weight& s, int m, int copies, int
   });
 }
 
-constexpr int kRows[] = {32, 64, 128, 192, 256};
+constexpr int kRows[] = {32, 64, 128};
 // The fastest cut measured for [shape][rows].
 using Best = std::array<std::array<StreamGemmCut, std::size(kRows)>, std::size(kShapes)>;
 
@@ -362,7 +325,7 @@ int main(int argc, char** argv) {
     for (int m : {17, 100, 128})
       check_case<__half, __half>({m, 1000, 520, true, Form::kGated, 3}, 6, stream);
     check_case<__nv_bfloat16, float>({40, 104, 1160, true, Form::kPlain, 0}, 6, stream);
-    check_case<__nv_bfloat16, __nv_bfloat16>({200, 104, 1160, false, Form::kAdd, 8}, 6, stream);
+    check_case<__nv_bfloat16, __nv_bfloat16>({120, 104, 1160, false, Form::kAdd, 8}, 6, stream);
     std::printf("stream gemm: %d checks, %d failures\n", checked, failures);
   } else if (what != "bench" && what != "sweep") {
     check_type<__nv_bfloat16>(24, stream);

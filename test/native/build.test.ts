@@ -31,9 +31,13 @@ function buildSettings(): NodeJS.ProcessEnv {
 }
 
 /** Runs build.mjs of `folder` with only the stand-in tools in PATH. */
-function build(args: readonly string[] = [], folder = native): Promise<{ code: number | null; stderr: string }> {
+function build(
+  args: readonly string[] = [],
+  folder = native,
+  settings: NodeJS.ProcessEnv = folder === native ? { INFERD_CUDA: '0' } : buildSettings(),
+): Promise<{ code: number | null; stderr: string }> {
   return new Promise((resolve) => {
-    const env = { PATH: bin, ...(folder === native ? { INFERD_CUDA: '0' } : buildSettings()) };
+    const env = { PATH: bin, ...settings };
     const child = spawn(process.execPath, [join(folder, 'build.mjs'), ...args], { env, stdio: ['ignore', 'ignore', 'pipe'] });
     let stderr = '';
     child.stderr.on('data', (chunk: Buffer) => {
@@ -54,7 +58,8 @@ const workingCmake = `
 case "$1" in
   --version) echo "cmake version 3.25.1" ;;
   -S) mkdir -p "$4" ;;
-  --build) echo begin >> ${log}; sleep 0.2; head -n 1 ${native}/core/a.h > "$2/inferd.node"; echo end >> ${log} ;;
+  --build) echo begin >> ${log}; sleep 0.2; head -n 1 ${native}/core/a.h > "$2/$4.out"; echo end >> ${log}
+    [ "$4" = inferd ] && mv "$2/inferd.out" "$2/inferd.node" || mv "$2/$4.out" "$2/$4.so" ;;
 esac`;
 
 beforeEach(() => {
@@ -105,6 +110,28 @@ describe('the native build', () => {
     writeFileSync(join(native, 'build', '.lock'), '999999999');
     assert.equal((await build()).code, 0);
     assert.deepEqual(builds(), ['begin', 'end']);
+  });
+
+  test('builds the CUDA backend once a GPU and a toolkit are there, and again once a library is', async () => {
+    const include = join(root, 'include');
+    const settings = { CUDA_HOME: join(root, 'cuda'), INFERD_CUPTI_INCLUDE: include, INFERD_CUBLAS_INCLUDE: include };
+    const backend = join(native, 'build', 'inferd_cuda.so');
+    const again = () => build([], native, settings);
+    tool('nvidia-smi', 'exit 9');
+    assert.equal((await again()).code, 0);
+    assert.deepEqual([await again(), existsSync(backend)], [{ code: 0, stderr: '' }, false]);
+    tool('nvidia-smi', 'echo 9.0');
+    tool('nvcc', 'exit 0');
+    assert.match((await again()).stderr, /Built the native engine/);
+    assert.deepEqual([await again(), existsSync(backend)], [{ code: 0, stderr: '' }, true]);
+    const headers = ['cublasLt.h', 'cupti.h'];
+    const had = headers.every((header) => existsSync(join('/usr/include', header)));
+    mkdirSync(include);
+    for (const header of headers) writeFileSync(join(include, header), '');
+    assert.equal(/Built the native engine/.test((await again()).stderr), !had);
+    for (const name of ['nvcc', 'nvidia-smi']) rmSync(join(bin, name));
+    assert.deepEqual(await again(), { code: 0, stderr: '' }, 'nothing is looked for when nothing is missing');
+    assert.equal(builds().length, 2 * (1 + 2 + (had ? 0 : 2)));
   });
 
   test('keeps a sanitizer build apart', async () => {
