@@ -176,8 +176,8 @@ class Backend {
   virtual std::string refuses(const ModelShape& model) const = 0;
 
   // --- memory (start-up only) ---
-  virtual void* allocate(
-      size_t bytes) = 0;  // zeroed, 64-byte aligned at least; throws Error(kOutOfMemory)
+  // Zeroed, 64-byte aligned at least; throws Error(kOutOfMemory).
+  virtual void* allocate(size_t bytes) = 0;
   virtual void release(void* p) = 0;
   virtual void upload(void* device, const void* host, size_t bytes) = 0;    // blocks
   virtual void download(void* host, const void* device, size_t bytes) = 0;  // blocks
@@ -265,8 +265,8 @@ class Backend {
   virtual void gather_tokens(const SlotTables& t, const StepBatch& batch) = 0;
 
   // --- required ops ---
-  virtual void embed(Tensor out, const Tensor& table,
-                     const int32_t* ids) = 0;  // table: checkpoint dtype [vocab, hidden]
+  // `table` is [vocab, hidden] in the dtype of the checkpoint.
+  virtual void embed(Tensor out, const Tensor& table, const int32_t* ids) = 0;
   virtual void rms_norm(Tensor out, const Tensor& x, const float* weight, float eps) = 0;
   virtual void add(Tensor inout, const Tensor& x) = 0;
   virtual void linear(Tensor out, const Tensor& x, const PackedWeight& w, const float* bias) = 0;
@@ -276,8 +276,8 @@ class Backend {
   virtual void rope_and_cache(const QkvArgs& args, const SlotTables& t, const StepBatch& batch) = 0;
   virtual void attention(const AttentionArgs& args, const SlotTables& t,
                          const StepBatch& batch) = 0;
-  virtual void silu_mul(Tensor out,
-                        const Tensor& gate_up) = 0;  // [n, 2d] -> [n, d], gate is the first half
+  // [n, 2d] -> [n, d], the gate is the first half.
+  virtual void silu_mul(Tensor out, const Tensor& gate_up) = 0;
   virtual void gather_rows(Tensor out, const Tensor& x, const int32_t* rows, int32_t n) = 0;
   // Raw logprobs, then the processing order of vLLM V1, then one draw per sample; appends the token
   // to the slot's history.
