@@ -3,9 +3,8 @@
 //
 // Contract
 //  - Every op only enqueues on the backend's stream: CUDA launches kernels, the CPU backend runs
-//  the
-//    op at once on its stream thread (see run_step). Ops of one step run in order; no op allocates,
-//    frees or waits.
+//    the op at once on its stream thread (see run_step). Ops of one step run in order; no op
+//    allocates, frees or waits.
 //  - Tensor memory comes from allocate() at start-up (weights, KV, slot tables) or from the step
 //    arena (activations).
 //  - Batch invariance, of the CPU backend: an output row depends only on its own inputs, bit for
@@ -30,7 +29,7 @@
 #include "core/sampling_row.h"
 #include "core/step_plan.h"
 #include "core/swap_pool.h"
-#include "core/tensor.h"  // DType, Tensor (non-owning view: data, dtype, shape <= 4, strides in elements)
+#include "core/tensor.h"
 #include "core/trace.h"
 
 namespace inferd {
