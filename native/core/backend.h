@@ -178,8 +178,9 @@ class Backend {
   // Zeroed, 64-byte aligned at least; throws Error(kOutOfMemory).
   virtual void* allocate(size_t bytes) = 0;
   virtual void release(void* p) = 0;
-  virtual void upload(void* device, const void* host, size_t bytes) = 0;    // blocks
-  virtual void download(void* host, const void* device, size_t bytes) = 0;  // blocks
+  // Both block. Of 0 bytes the pointers may be null.
+  virtual void upload(void* device, const void* host, size_t bytes) = 0;
+  virtual void download(void* host, const void* device, size_t bytes) = 0;
   // Repacks rows [row, row + rows of `source`) of a weight. `source` is host memory in checkpoint
   // layout [rows, cols]; f32, f16, bf16.
   virtual PackedWeightPtr make_weight(int64_t rows, int64_t cols, DType dtype) = 0;
