@@ -1,4 +1,4 @@
-// See testing.h. The rows of the table are in testing_ops.cpp and testing_step_ops.cpp.
+// See testing.h. For the rows of the table see testing_ops.h.
 #include "addon/testing.h"
 
 #include <array>

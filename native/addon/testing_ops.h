@@ -1,5 +1,5 @@
-// The rows of the op table: each names an op, reads its attributes and inputs, and runs it. See
-// testing_ops.cpp for what each takes.
+// The rows of the op table: each names an op, reads its attributes and inputs, and runs it. What
+// each takes is said where it is defined.
 #pragma once
 #include <span>
 

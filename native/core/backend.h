@@ -3,9 +3,8 @@
 //
 // Contract
 //  - Every op only enqueues on the backend's stream: CUDA launches kernels, the CPU backend runs
-//  the
-//    op at once on its stream thread (see run_step). Ops of one step run in order; no op allocates,
-//    frees or waits.
+//    the op at once on its stream thread (see run_step). Ops of one step run in order; no op
+//    allocates, frees or waits.
 //  - Tensor memory comes from allocate() at start-up (weights, KV, slot tables) or from the step
 //    arena (activations).
 //  - Batch invariance, of the CPU backend: an output row depends only on its own inputs, bit for
@@ -31,7 +30,7 @@
 #include "core/sampling_row.h"
 #include "core/step_plan.h"
 #include "core/swap_pool.h"
-#include "core/tensor.h"  // DType, Tensor (non-owning view: data, dtype, shape <= 4, strides in elements)
+#include "core/tensor.h"
 #include "core/trace.h"
 
 namespace inferd {
@@ -178,11 +177,12 @@ class Backend {
   virtual std::string refuses(const ModelShape& model) const = 0;
 
   // --- memory (start-up only) ---
-  virtual void* allocate(
-      size_t bytes) = 0;  // zeroed, 64-byte aligned at least; throws Error(kOutOfMemory)
+  // Zeroed, 64-byte aligned at least; throws Error(kOutOfMemory).
+  virtual void* allocate(size_t bytes) = 0;
   virtual void release(void* p) = 0;
-  virtual void upload(void* device, const void* host, size_t bytes) = 0;    // blocks
-  virtual void download(void* host, const void* device, size_t bytes) = 0;  // blocks
+  // Both block. Of 0 bytes the pointers may be null.
+  virtual void upload(void* device, const void* host, size_t bytes) = 0;
+  virtual void download(void* host, const void* device, size_t bytes) = 0;
   // Repacks rows [row, row + rows of `source`) of a weight. `source` is host memory in checkpoint
   // layout [rows, cols]; f32, f16, bf16.
   virtual PackedWeightPtr make_weight(int64_t rows, int64_t cols, DType dtype) = 0;
@@ -267,8 +267,8 @@ class Backend {
   virtual void gather_tokens(const SlotTables& t, const StepBatch& batch) = 0;
 
   // --- required ops ---
-  virtual void embed(Tensor out, const Tensor& table,
-                     const int32_t* ids) = 0;  // table: checkpoint dtype [vocab, hidden]
+  // `table` is [vocab, hidden] in the dtype of the checkpoint.
+  virtual void embed(Tensor out, const Tensor& table, const int32_t* ids) = 0;
   virtual void rms_norm(Tensor out, const Tensor& x, const float* weight, float eps) = 0;
   virtual void add(Tensor inout, const Tensor& x) = 0;
   virtual void linear(Tensor out, const Tensor& x, const PackedWeight& w, const float* bias) = 0;
@@ -278,8 +278,8 @@ class Backend {
   virtual void rope_and_cache(const QkvArgs& args, const SlotTables& t, const StepBatch& batch) = 0;
   virtual void attention(const AttentionArgs& args, const SlotTables& t,
                          const StepBatch& batch) = 0;
-  virtual void silu_mul(Tensor out,
-                        const Tensor& gate_up) = 0;  // [n, 2d] -> [n, d], gate is the first half
+  // [n, 2d] -> [n, d], the gate is the first half.
+  virtual void silu_mul(Tensor out, const Tensor& gate_up) = 0;
   virtual void gather_rows(Tensor out, const Tensor& x, const int32_t* rows, int32_t n) = 0;
   // Raw logprobs, then the processing order of vLLM V1, then one draw per sample; appends the token
   // to the slot's history.

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 
@@ -20,13 +21,10 @@ int64_t read_number(const char* path) {
 // One counter of a "name value" file, in bytes; 0 when it is missing.
 int64_t read_counter(const char* path, const std::string& wanted, int64_t unit) {
   std::ifstream file(path);
-  std::string name;
-  int64_t value = 0;
   for (std::string line; std::getline(file, line);) {
     const size_t space = line.find_first_of(" :");
     if (space == std::string::npos || line.compare(0, space, wanted) != 0) continue;
-    value = std::strtoll(line.c_str() + space + 1, nullptr, 10);
-    return value * unit;
+    return std::strtoll(line.c_str() + space + 1, nullptr, 10) * unit;
   }
   return 0;
 }

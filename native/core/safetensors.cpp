@@ -23,8 +23,8 @@ constexpr size_t kMaxRank = 8;
 struct KnownDType {
   const char* name;
   int64_t bytes;
-  DType
-      dtype;  // meaningful when `floating`; other types are legal in a file but no model uses them
+  // Meaningful when `floating`: other types are legal in a file, but no model uses them.
+  DType dtype;
   bool floating;
 };
 constexpr KnownDType kDTypes[] = {

@@ -2,8 +2,8 @@
 // model.safetensors.index.json. Files are mapped, not read; a tensor's bytes are touched only when
 // the loader copies them. Format: https://huggingface.co/docs/safetensors
 //
-//   | u64 header length N | N bytes JSON {"name": {"dtype", "shape", "data_offsets": [begin, end]},
-//   "__metadata__": {...}} | data |
+//   | u64 header length N | N bytes of JSON | data |
+//   JSON: {"name": {"dtype", "shape", "data_offsets": [begin, end]}, ..., "__metadata__": {...}}
 //
 // The header is believed only after it was checked against the file: see SafetensorsFile.
 #pragma once

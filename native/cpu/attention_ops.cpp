@@ -98,8 +98,8 @@ void CpuBackend::attention(const AttentionArgs& args, const SlotTables& t, const
   check_head_dim(*this, kv.head_dim);
   const int32_t group = args.heads / kv.kv_heads;
   const int32_t task_heads = std::min(group, kMaxQueries);
-  const int32_t parts =
-      (group + task_heads - 1) / task_heads * kv.kv_heads;  // tasks of one run of tokens
+  // The tasks of one run of tokens.
+  const int32_t parts = (group + task_heads - 1) / task_heads * kv.kv_heads;
   const int32_t task_tokens = std::max(1, kMaxQueries / task_heads);
   task_offsets_.resize(std::max(task_offsets_.size(), static_cast<size_t>(batch.num_rows) + 1));
   const auto spans = spans_.of({batch.host_rows, static_cast<size_t>(batch.num_rows)}, args.picks);

@@ -86,10 +86,10 @@ void CpuBackend::release(void* p) {
 }
 
 void CpuBackend::upload(void* device, const void* host, size_t bytes) {
-  std::memcpy(device, host, bytes);
+  if (bytes > 0) std::memcpy(device, host, bytes);
 }
 void CpuBackend::download(void* host, const void* device, size_t bytes) {
-  std::memcpy(host, device, bytes);
+  if (bytes > 0) std::memcpy(host, device, bytes);
 }
 
 PackedWeightPtr CpuBackend::make_weight(int64_t rows, int64_t cols, DType dtype) {

@@ -8,8 +8,8 @@ namespace inferd {
 
 struct CpuFeatures {
   std::string cpu;  // model name, or the architecture
-  std::vector<std::string>
-      names;  // instruction sets found, for example {"avx2", "avx512", "avx512_bf16"}
+  // Instruction sets found, for example {"avx2", "avx512", "avx512_bf16"}.
+  std::vector<std::string> names;
 };
 
 // Reads cpuid (x86-64) once; safe in any thread.

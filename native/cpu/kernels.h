@@ -41,8 +41,8 @@ constexpr int kExpBlock = 512;
 //              int4: [kScaleBlock / 2 / g][panel_cols][g] bytes, the lower half of input k and the
 //                    upper half of input k + 16; bf16 scales, bf16 minima [panel_cols]
 //              with g = quant_group; formats: core/quant.h
-// rows: tile t holds rows [t * tile_rows, ...) as [cols][rows of the tile]; one row alone is
-// itself.
+// rows: tile t holds rows [t * tile_rows, ...) as [cols][rows of the tile]; that leaves a row that
+//   is alone in its tile as it was.
 //   Where the set has quantize_tile, quantized weights meet quantized rows: tile t holds rows
 //   [t * code_rows, ...), R of them, as blocks of f32 scales [R], i32 sums of codes [R] and codes
 //   [kScaleBlock / g][R][g]; block size R * kCodeBlockBytes.

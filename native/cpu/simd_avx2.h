@@ -17,8 +17,8 @@ struct Simd {
   static constexpr int kWidth = 8;
   static constexpr int kPanelVectors = 2;
   static constexpr int kTileRows = 6;
-  static constexpr int kValueVectors =
-      2;  // vectors of the value sums of four queries kept in registers
+  // Vectors of the value sums of four queries kept in registers.
+  static constexpr int kValueVectors = 2;
 
   static V zero() { return _mm256_setzero_ps(); }
   static V set(float x) { return _mm256_set1_ps(x); }

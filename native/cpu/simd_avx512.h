@@ -1,5 +1,5 @@
 // The vector face of AVX-512 (F, BW, VL, DQ): what the *_kernel.h bodies are written over. Included
-// by kernels_avx512.cpp only.
+// by kernels_avx512.cpp and kernels_avx512vnni.cpp only.
 //
 // 32 registers of 16 floats: a matrix tile of 12 rows x 2 vectors keeps 24 sums, 2 weights and a
 // broadcast in registers.
@@ -22,8 +22,8 @@ struct Simd {
   static constexpr int kWidth = 16;
   static constexpr int kPanelVectors = 2;
   static constexpr int kTileRows = 12;
-  static constexpr int kValueVectors =
-      4;  // vectors of the value sums of four queries kept in registers
+  // Vectors of the value sums of four queries kept in registers.
+  static constexpr int kValueVectors = 4;
 
   static V zero() { return _mm512_setzero_ps(); }
   static V set(float x) { return _mm512_set1_ps(x); }

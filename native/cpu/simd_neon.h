@@ -17,8 +17,8 @@ struct Simd {
   static constexpr int kWidth = 4;
   static constexpr int kPanelVectors = 4;
   static constexpr int kTileRows = 6;
-  static constexpr int kValueVectors =
-      4;  // vectors of the value sums of four queries kept in registers
+  // Vectors of the value sums of four queries kept in registers.
+  static constexpr int kValueVectors = 4;
 
   static V zero() { return vdupq_n_f32(0); }
   static V set(float x) { return vdupq_n_f32(x); }

@@ -1,6 +1,6 @@
-// y = x w^T for the backend: few rows through small_gemm, the rest through cuBLASLt, which is found
-// when the process starts to use a GPU. Without cuBLAS headers at build time this has no products,
-// and the factory says so.
+// y = x w^T for the backend: by cuBLASLt or a kernel of ours, as gemm_lt.h chooses. cuBLASLt is
+// found when the process starts to use a GPU. Without cuBLAS headers at build time this has no
+// products, and the factory says so.
 #pragma once
 #include <memory>
 #include <span>

@@ -17,18 +17,17 @@ namespace {
 // Device time for one number of rows of one weight; a product that takes longer is measured a few
 // times all the same.
 constexpr float kBudgetUs = 4000;
-// All of it together; what is not measured by then takes the first proposal of cuBLASLt.
+// All of it together; what is not measured by then is computed as GemmLt::run() says.
 constexpr auto kMostTime = std::chrono::seconds(4);
 constexpr int32_t kManyRows = 1024;
 constexpr int32_t kCandidates = 10, kCandidatesOfMany = 8;
 
-// Unused where the build has no cuBLASLt.
-// Every step of gemm_row_step up to the one of `most`, then less and less likely ones.
+// Every step of gemm_row_step up to the one of `most`, the largest first: whole prompts and full
+// batches matter most. Unused where the build has no cuBLASLt.
 [[maybe_unused]] std::vector<int32_t> row_steps(int32_t most) {
   std::vector<int32_t> steps;
   for (int32_t m = 1; m <= most; m = gemm_row_step(m + 1)) steps.push_back(m);
   if (steps.back() < most) steps.push_back(gemm_row_step(most));
-  // The largest first: whole prompts and full batches matter most.
   std::reverse(steps.begin(), steps.end());
   return steps;
 }

@@ -68,8 +68,8 @@ class Engine {
   ModelConfig config_;
   DType weight_dtype_ = DType::kF32;
   DType kv_dtype_ = DType::kF32;
-  std::unique_ptr<Backend>
-      backend_;  // everything below lives in its memory and is destroyed before it
+  // Everything below lives in its memory and is destroyed before it.
+  std::unique_ptr<Backend> backend_;
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<WeightLoader> loader_;
   int64_t parameters_ = 0;

@@ -99,8 +99,8 @@ Tensor WeightLoader::stored_rows(size_t part, int64_t first, int64_t count) {
     scratch_.assign(from, from + count * bytes);
     from = scratch_.data();
   }
-  return Tensor::matrix(const_cast<std::byte*>(from), t.dtype, count,
-                        parts_[part].cols());  // stores only read it
+  // Only read by the stores, for all that a Tensor is not const.
+  return Tensor::matrix(const_cast<std::byte*>(from), t.dtype, count, parts_[part].cols());
 }
 
 // A tied head gets the numbers of the embedding, because it has the same name.

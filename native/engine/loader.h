@@ -24,7 +24,7 @@ class WeightLoader {
   // Fills `parts` with small random numbers of `dtype`, the same on every run; norms with 1.
   WeightLoader(const std::vector<WeightPart>& parts, DType dtype);
 
-  // Loads about `max_bytes` more, at least one row.
+  // Loads about `max_bytes` more; of any weight at least 64 rows, or those that are left.
   void load(int64_t max_bytes);
   LoadProgress progress() const { return {done_bytes_, total_bytes_, next_part_ == parts_.size()}; }
 

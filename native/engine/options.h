@@ -30,8 +30,8 @@ struct EngineOptions {
 };
 
 constexpr int32_t kMaxBias = 4096;  // logit bias entries of a slot
-constexpr int32_t kMaxMasked =
-    320;  // ids of a slot that min_tokens masks: 256 stop ids, and end-of-sequence ids
+// Ids of a slot that min_tokens masks: 256 stop ids, and end-of-sequence ids.
+constexpr int32_t kMaxMasked = 320;
 constexpr int64_t kMaxRawLogitBytes = 256 << 20;  // of one step; only tests ask for raw logits
 constexpr int32_t kMaxTopLogprobs = 20;           // row stride of SampleOutputs::top_ids
 

@@ -73,8 +73,8 @@ class PlanChecker::Cursor {
       bad("the section %s with %lld entries does not fit the plan", section,
           static_cast<long long>(count));
     }
-    const auto* p =
-        reinterpret_cast<const T*>(words_.data() + at_);  // T is made of int32 and float words only
+    // T is made of int32 and float words only.
+    const auto* p = reinterpret_cast<const T*>(words_.data() + at_);
     at_ += count * words;
     return {p, static_cast<size_t>(count)};
   }

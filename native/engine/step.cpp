@@ -275,8 +275,8 @@ void StepRunner::score_prompts(const StagedStep& step, const States& states) con
   const int32_t total = static_cast<int32_t>(prompts.size());
   for (int32_t at = 0; at < total; at += buffers_.max_logit_rows) {
     const int32_t count = std::min(total - at, buffers_.max_logit_rows);
-    int32_t top =
-        0;  // one number for the piece; what a position did not ask for is left out of the result
+    // One number for the piece; what a position did not ask for is left out of the result.
+    int32_t top = 0;
     for (int32_t i = at; i < at + count; ++i)
       top = std::max(top, prompts[static_cast<size_t>(i)].top);
     backend_.score(logits(states, first_pick + at, count), buffers_.inputs.targets + at, top,

@@ -1,9 +1,9 @@
 // One step: what the plan asks, on its way through the device, and what comes back.
 //
-//   submit:  words -> PlanChecker -> StagedStep (host copy, one of two)                 engine's
-//   thread run:     slots, block moves, gather tokens, forward, prompt logprobs, raw logits,
-//                   sample
-//   backend's stream wait:    StagedStep -> result body engine's thread
+//   submit   engine's thread    words -> PlanChecker -> StagedStep (host copy, one of two)
+//   run      backend's stream   slots, block moves, gather tokens, forward, prompt logprobs, raw
+//                               logits, sample
+//   wait     engine's thread    StagedStep -> result body
 //
 // A StagedStep belongs to the stream between submit and wait; two of them alternate, so at most two
 // steps are in flight.
@@ -36,8 +36,9 @@ struct StepInputs {
   PlanRow* rows;         // [max_slots]
   PlanSample* samples;   // [max_slots]
   int32_t* row_offsets;  // [max_slots + 1]
-  int32_t* picks;    // [max_slots + 2 max_batch_tokens] batch rows that get logits: samples, then
-                     // prompts, then raw rows
+  // [max_slots + 2 max_batch_tokens] batch rows that get logits: of samples, then of prompts, then
+  // raw ones
+  int32_t* picks;
   int32_t* targets;  // [max_batch_tokens] token ids to score
 
   static StepInputs carve(Arena& arena, const PlanLimits& limits);

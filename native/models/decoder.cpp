@@ -1,8 +1,10 @@
 // See decoder.h.
 //
 //   hidden = embed(ids)
-//   each layer: hidden += output(attention(rope(qkv(norm(hidden))))); hidden += down(silu(gate) *
-//   up) of norm(hidden) logits = head(norm(hidden)) of chosen rows only
+//   each layer:
+//     hidden += output(attention(rope(qkv(norm(hidden)))))
+//     hidden += down(silu(gate(norm(hidden))) * up(norm(hidden)))
+//   logits = head(norm(hidden)), of chosen rows only
 #include "models/decoder.h"
 
 #include <cmath>

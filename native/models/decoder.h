@@ -83,8 +83,8 @@ class Decoder {
   Backend& backend_;
   WeightList list_;
   EmbeddingTable embedding_;
-  std::vector<std::unique_ptr<Layer>>
-      layers_;  // by pointer: the parts' store functions keep their addresses
+  // By pointer: the parts' store functions keep their addresses.
+  std::vector<std::unique_ptr<Layer>> layers_;
   DeviceVector final_norm_;
   Linear head_;
   DeviceBuffer inv_freq_;
