@@ -19,6 +19,16 @@ export interface HttpError {
   readonly headers?: OutgoingHttpHeaders;
 }
 
+/** A whole answer. */
+export interface HttpReply {
+  readonly status: number;
+  /** JSON when not said. In UTF-8. */
+  readonly type?: string;
+  /** `null`: the answer has none. */
+  readonly body: string | null;
+  readonly headers?: OutgoingHttpHeaders | undefined;
+}
+
 export class BodyError extends Error {
   readonly status: 413;
   constructor(message: string) {
@@ -48,25 +58,25 @@ function errorBody(status: number, message: string): string {
 }
 
 export function sendError(response: ServerResponse, error: HttpError): void {
-  send(response, error.status, 'application/json', errorBody(error.status, error.message), error.headers);
+  send(response, { status: error.status, body: errorBody(error.status, error.message), headers: error.headers });
 }
 
 export function sendJson(response: ServerResponse, status: number, value: unknown, headers?: OutgoingHttpHeaders): void {
-  send(response, status, 'application/json', JSON.stringify(value), headers);
+  send(response, { status, body: JSON.stringify(value), headers });
 }
 
 /** Sends a whole answer. Does nothing when the client is gone or was answered. */
-export function send(response: ServerResponse, status: number, type: string, body: string | null, headers?: OutgoingHttpHeaders): void {
+export function send(response: ServerResponse, reply: HttpReply): void {
   if (response.headersSent || response.destroyed) return;
-  writeHead(response, status, type, body, headers);
-  response.end(body ?? undefined);
+  writeHead(response, reply);
+  response.end(reply.body ?? undefined);
 }
 
 /** Answers while the client may still be sending: completes the answer, reads on for a moment and closes. */
 export function sendErrorAndClose(request: IncomingMessage, response: ServerResponse, error: HttpError): void {
   if (response.headersSent || response.destroyed) return;
   const body = errorBody(error.status, error.message);
-  writeHead(response, error.status, 'application/json', body, { ...error.headers, connection: 'close' });
+  writeHead(response, { status: error.status, body, headers: { ...error.headers, connection: 'close' } });
   response.write(body);
   const finish = () => {
     clearTimeout(timer);
@@ -76,7 +86,7 @@ export function sendErrorAndClose(request: IncomingMessage, response: ServerResp
   request.once('end', finish).once('close', finish).resume();
 }
 
-function writeHead(response: ServerResponse, status: number, type: string, body: string | null, headers?: OutgoingHttpHeaders): void {
+function writeHead(response: ServerResponse, { status, type = 'application/json', body, headers }: HttpReply): void {
   response.setTimeout(REPLY_IDLE_MS, () => response.destroy());
   response.writeHead(status, {
     ...(body === null ? {} : { 'content-type': `${type}; charset=utf-8`, 'content-length': Buffer.byteLength(body) }),

@@ -44,7 +44,7 @@ export function createRoutes(deps: RouteDeps): RouteTable {
   const post: Handler = (request, response, peer) => answerPost(deps, request, response, peer);
   const state = () => (deps.accepting() ? engine.state() : 'draining');
   const page: Route = deps.webUi
-    ? { GET: (_, response) => send(response, 200, 'text/plain', howToConnect(deps.version)), POST: post }
+    ? { GET: (_, response) => send(response, { status: 200, type: 'text/plain', body: howToConnect(deps.version) }), POST: post }
     : { POST: post };
   return new Map<string, Route>([
     ['/', page],
@@ -84,7 +84,7 @@ async function answerPost(deps: RouteDeps, request: IncomingMessage, response: S
   const body = await wholeBody(deps, request, response);
   if (body === null) return;
   const reply = await deps.rpc.handlePost(body, { admin: !peer.browser, signal: untilGone(response), client: request.socket });
-  send(response, reply.status, 'application/json', reply.body);
+  send(response, reply);
 }
 
 /** A method without params behind a path of its own. Benchmarks send a body of theirs along, which says nothing to us. */
@@ -97,7 +97,7 @@ async function answerCall(
 ): Promise<void> {
   if ((await wholeBody(deps, request, response)) === null) return;
   const reply = await deps.rpc.handleCall(method, { admin: !peer.browser, signal: untilGone(response) });
-  send(response, reply.status, 'application/json', reply.body);
+  send(response, reply);
 }
 
 /** The body, or null when it was refused or the client has left. */

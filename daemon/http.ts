@@ -149,13 +149,14 @@ function answerOptions(request: IncomingMessage, response: ServerResponse, route
     response.removeHeader('access-control-allow-origin');
     sendError(response, { status: 403, message: 'Private-network access is not allowed.' });
   } else if (!preflight || corsOrigin === null) {
-    send(response, 204, '', null, { allow: allowed(route) });
+    send(response, { status: 204, body: null, headers: { allow: allowed(route) } });
   } else {
-    send(response, 204, '', null, {
+    const headers = {
       'access-control-allow-methods': allowed(route),
       'access-control-allow-headers': 'authorization, content-type',
       'access-control-max-age': PREFLIGHT_SECONDS,
-    });
+    };
+    send(response, { status: 204, body: null, headers });
   }
 }
 

@@ -33,7 +33,7 @@ export class RpcConnection {
   receive(data: string | Uint8Array): void {
     if (this.#closed) return;
     const message = decodeMessage(data, this.#encoding, this.#server.deps.config.server.max_message_bytes);
-    void this.#server.answer(message, this.#caller).then((reply) => {
+    void this.#server.answer(message, this.#caller, data.length).then((reply) => {
       if (reply !== null) this.#out.respond(reply);
       this.#steerReading();
     });

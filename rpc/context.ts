@@ -46,6 +46,8 @@ export interface CallContext {
   readonly calls: CallTable;
   readonly admin: boolean;
   readonly inBatch: boolean;
+  /** It came in a large message while the daemon holds too many of those. */
+  readonly crowded: boolean;
   /** No new work is taken. */
   readonly draining: boolean;
   /** Fires when the caller cancels or goes away. */

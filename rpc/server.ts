@@ -30,6 +30,10 @@ export interface Caller {
   readonly admin: boolean;
 }
 
+/** The message that a call came in. */
+type Place = Pick<CallContext, 'inBatch' | 'crowded'>;
+const alone: Place = { inBatch: false, crowded: false };
+
 export interface PostOptions {
   /** Default: true when auth.mode is "none". */
   readonly admin?: boolean;
@@ -43,6 +47,11 @@ const never = new Cancellation();
 /** Characters of an unknown method's name that its error repeats. */
 const maxShownName = 64;
 
+/** Messages up to this size are bounded well enough by their number. */
+const SMALL_BYTES = 64 * 1024;
+/** What larger messages that are not answered yet may hold together, in messages of the largest size: prompts are kept until then. */
+const LARGE_MESSAGES = 64;
+
 export class RpcServer {
   readonly deps: RpcDeps;
   readonly #methods: ReadonlyMap<string, Method>;
@@ -50,6 +59,8 @@ export class RpcServer {
   readonly #live = new Map<RequestId, LiveRequest>();
   #document: object | null = null;
   #draining = false;
+  /** Bytes of the messages that are not answered yet. */
+  #pendingBytes = 0;
 
   constructor(deps: RpcDeps, extra: readonly Method[]) {
     this.deps = deps;
@@ -65,13 +76,19 @@ export class RpcServer {
     for (const method of methods) this.#rpc.addMethod(method.name, (params: unknown, ctx) => this.#run(method, params, ctx));
   }
 
-  /** Answers one message; null when nothing may be answered. Never rejects. */
-  async answer(message: Message, caller: Caller): Promise<Response | readonly Response[] | null> {
+  /** Answers one message of `bytes` bytes; null when nothing may be answered. Never rejects. */
+  async answer(message: Message, caller: Caller, bytes: number): Promise<Response | readonly Response[] | null> {
     if (message.kind === 'failed') return errorResponse(null, message.failure);
-    if (message.kind === 'single') return this.#answerMember(message.member, caller, false);
-    const replies = await Promise.all(message.members.map((member) => this.#answerMember(member, caller, true)));
-    const responses = replies.filter((reply) => reply !== null);
-    return responses.length === 0 ? null : responses;
+    const crowded = bytes > SMALL_BYTES && this.#pendingBytes + bytes > LARGE_MESSAGES * this.deps.config.server.max_message_bytes;
+    this.#pendingBytes += bytes;
+    try {
+      if (message.kind === 'single') return await this.#answerMember(message.member, caller, { inBatch: false, crowded });
+      const replies = await Promise.all(message.members.map((member) => this.#answerMember(member, caller, { inBatch: true, crowded })));
+      const responses = replies.filter((reply) => reply !== null);
+      return responses.length === 0 ? null : responses;
+    } finally {
+      this.#pendingBytes -= bytes;
+    }
   }
 
   /** One HTTP body. JSON-RPC errors are answers: their status is 200. `body` null (204): nothing but notifications came. Never rejects. */
@@ -82,10 +99,8 @@ export class RpcServer {
     const cancel = (): void => calls.cancelAll();
     options.signal?.addEventListener('abort', cancel);
     try {
-      const answering = this.answer(message, {
-        ...{ calls, session: null, client: options.client ?? calls },
-        admin: options.admin ?? config.auth.mode === 'none',
-      });
+      const caller = { calls, session: null, client: options.client ?? calls, admin: options.admin ?? config.auth.mode === 'none' };
+      const answering = this.answer(message, caller, body.length);
       if (options.signal?.aborted) calls.cancelAll();
       const reply = await answering;
       return reply === null ? { status: 204, body: null } : { status: 200, body: encodeReply(reply, JSON.stringify) };
@@ -106,7 +121,7 @@ export class RpcServer {
       if (method === undefined) throw new InferdError('method_not_found');
       return {
         status: 200,
-        body: JSON.stringify(await this.#run(method, {}, this.#context(undefined, cancellation, caller, false))),
+        body: JSON.stringify(await this.#run(method, {}, this.#context(undefined, cancellation, caller, alone))),
       };
     } catch (error) {
       if (!(error instanceof InferdError)) this.#logUnexpected(name, error);
@@ -125,17 +140,17 @@ export class RpcServer {
     return this.#document;
   }
 
-  async #answerMember(member: Member, caller: Caller, inBatch: boolean): Promise<Response | null> {
+  async #answerMember(member: Member, caller: Caller, place: Place): Promise<Response | null> {
     if (member.kind === 'invalid') return errorResponse(member.id, { kind: 'invalid_request', message: member.reason });
     const method = this.#methods.get(member.method);
     if (member.id === undefined) {
-      if (method?.acts) await this.#receive(member, this.#context(member.id, never, caller, inBatch));
+      if (method?.acts) await this.#receive(member, this.#context(member.id, never, caller, place));
       return null;
     }
     const call = caller.calls.open(member.id);
     if ('kind' in call) return errorResponse(member.id, call);
     try {
-      return await this.#receive(member, this.#context(member.id, call.cancellation, caller, inBatch));
+      return await this.#receive(member, this.#context(member.id, call.cancellation, caller, place));
     } finally {
       call.close();
     }
@@ -147,10 +162,10 @@ export class RpcServer {
     return (await this.#rpc.receive(request, ctx)) as Response | null; // proof: built by the package or by the two hooks above
   }
 
-  #context(id: Id | undefined, cancellation: Cancellation, caller: Caller, inBatch: boolean): CallContext {
+  #context(id: Id | undefined, cancellation: Cancellation, caller: Caller, place: Place): CallContext {
     const { calls, session, client, admin } = caller;
     const draining = this.#draining || session?.draining === true;
-    return { ...(id === undefined ? {} : { id }), session, client, calls, admin, inBatch, draining, cancellation, live: this.#live };
+    return { ...(id === undefined ? {} : { id }), ...place, session, client, calls, admin, draining, cancellation, live: this.#live };
   }
 
   #unknownMethod(name: string): Failure {
@@ -162,6 +177,7 @@ export class RpcServer {
   #run(method: Method, params: unknown, ctx: CallContext): unknown {
     if (method.admin && !ctx.admin) throw new InferdError('unauthorized', 'This method needs admin scope');
     if (method.work && ctx.draining) throw new InferdError('shutting_down');
+    if (method.work && ctx.crowded) throw new InferdError('overloaded', 'Too many large messages are being answered; try again later');
     const answer = method.invoke(params, ctx);
     return method.ownsCancel || !(answer instanceof Promise) ? answer : leaveOnCancel(answer, ctx.cancellation);
   }

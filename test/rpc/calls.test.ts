@@ -44,6 +44,27 @@ describe('one answer for each request', () => {
     );
   });
 
+  test('large messages beyond what 64 of the largest hold are refused until some are answered, small ones are not', async () => {
+    const { engine, server } = setup({ auto: false, config: { server: { max_message_bytes: 100_000 } } });
+    const peers = [connectPeer(server), connectPeer(server)];
+    const large = 'a'.repeat(98_000);
+    const codes = async () =>
+      (await Promise.all(peers.map((peer) => peer.hear()))).flat().map((m) => [at(m, 'id'), at(m, 'error', 'code')]);
+    for (let id = 0; id < 66; id++) peers[id % 2]?.say(call(id, create, chat(large)));
+    peers[0]?.say(call('small', create, chat('x')));
+    peers[0]?.say(call('other', 'models.get', { model: 'fake', comment: large }));
+    assert.deepEqual(await codes(), [
+      ['other', undefined],
+      [65, -32005],
+    ]);
+    assert.equal(engine.live.length, 66, 'all but the one that was refused');
+    peers[1]?.say(notify('$/cancelRequest', { id: 63 }));
+    assert.deepEqual(await codes(), [[63, -32800]]);
+    peers[1]?.say(call('again', create, chat(large)));
+    assert.deepEqual(await codes(), []);
+    assert.equal(engine.live.length, 66);
+  });
+
   test('refusals of the engine become the error of the table, also when they come before submit returns', async () => {
     const { engine, server } = setup();
     const peer = connectPeer(server);
