@@ -30,7 +30,10 @@ export function whyNever(message: Admit, options: SchedulerOptions): Failure | n
   }
   const slots = maxRunning(options);
   if (bestOf > slots) {
-    return { kind: 'invalid_params', message: `The request makes ${bestOf} sequences (n or best_of), but only ${slots} can run at the same time.` };
+    return {
+      kind: 'invalid_params',
+      message: `The request makes ${bestOf} sequences (n or best_of), but only ${slots} can run at the same time.`,
+    };
   }
   const needed = blocksNeeded(promptLen, maxTokens, bestOf, blockSize);
   if (needed > numBlocks) {

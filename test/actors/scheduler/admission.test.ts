@@ -46,7 +46,10 @@ test('with best_of the prompt is counted once and the growth for every sequence'
 
 test('best_of beyond the slots is refused', () => {
   assert.equal(refusal({ maxSlots: 3 }, { prompt: tokens(4), bestOf: 3 }), null);
-  assert.match(refusal({ maxSlots: 3 }, { prompt: tokens(4), bestOf: 4 })?.message ?? '', /makes 4 sequences \(n or best_of\), but only 3 can run/);
+  assert.match(
+    refusal({ maxSlots: 3 }, { prompt: tokens(4), bestOf: 4 })?.message ?? '',
+    /makes 4 sequences \(n or best_of\), but only 3 can run/,
+  );
 });
 
 test('without chunked prefill a prompt may fill a step but not exceed it', () => {
