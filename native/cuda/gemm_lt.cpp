@@ -124,6 +124,21 @@ int fills_of(const Call& call, cudaStream_t stream) {
   return fills;
 }
 
+// Of ways in the order of a first look, which is rough: the best, and the best of each kernel of
+// ours, whose gain from an early start shows only when it runs again and again.
+void keep_finalists(std::vector<Way>& ways) {
+  size_t kept = 0;
+  std::vector<const GemmKernel*> seen;
+  for (size_t i = 0; i < ways.size(); ++i) {
+    const GemmKernel* kernel = ways[i].kernel;
+    const bool first =
+        kernel != nullptr && std::find(seen.begin(), seen.end(), kernel) == seen.end();
+    if (first) seen.push_back(kernel);
+    if (i < kFinalists || first) ways[kept++] = ways[i];
+  }
+  ways.resize(kept);
+}
+
 // Time of events; destroyed with the scope.
 struct Timer {
   cudaEvent_t begin = nullptr, end = nullptr;
@@ -299,7 +314,7 @@ const char* GemmLt::tune(const GemmArgs& args, std::span<const void* const> weig
   const auto candidates = static_cast<int32_t>(ways.size());
   const auto faster = [](const Way& a, const Way& b) { return a.us < b.us; };
   std::sort(ways.begin(), ways.end(), faster);
-  if (ways.size() > kFinalists) ways.resize(kFinalists);
+  keep_finalists(ways);
   const float each = budget_us / static_cast<float>(kRounds * ways.size());
   std::vector<std::array<float, kRounds>> times(ways.size());
   for (size_t round = 0; round < kRounds; ++round) {
