@@ -7,6 +7,7 @@
  * The engine (daemon/engine.ts) tells it which actors are there and in which state the engine is.
  */
 import { Calls } from './client-calls.js';
+import { Turns } from './client-turns.js';
 import type { EngineClient, EngineState, RequestHandle, RequestSink, RequestSummary, ServedModel } from './client-types.js';
 import type { CallReply, SchedulerCall, SchedulerStats, TokenizerCall } from './messages/calls.js';
 import { int32Of } from './messages/codec.js';
@@ -33,7 +34,6 @@ import { type Counters, SCHEDULER_COUNTER } from './runtime/counters.js';
 import { unreachable } from './runtime/invariant.js';
 import { errorFields, type Log } from './runtime/log.js';
 import { EventLink } from './runtime/mailbox.js';
-import { Turns } from './turns.js';
 
 type TokenizerLink = EventLink<Encoded | Deltas | Failed | CallReply, Submit | Abort | TokenizerCall>;
 type SchedulerLink = EventLink<Notices | CallReply, Flow | SchedulerCall>;

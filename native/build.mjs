@@ -23,7 +23,7 @@ const EXIT_USAGE = 64;
 const EXIT_UNAVAILABLE = 69;
 const EXIT_FAILED = 70;
 const ALL_ARCHS = '80,89,90a';
-/** No toolkit or library can be found that this build did without. */
+/** Last line of the fingerprint of a build that lacked nothing. */
 const COMPLETE = 'cuda complete';
 const LOCK_TIMEOUT_MS = 20 * 60_000;
 const INSTALL = 'on Debian or Ubuntu: sudo apt install cmake make g++';
@@ -104,27 +104,34 @@ function checkTools() {
 
 const PROBE = '#include <bit>\n#include <span>\nfloat f(unsigned u) { return std::bit_cast<float>(u); }\n';
 
-/** How to build the CUDA backend; null without nvcc or a GPU to run it on, in instrumented builds, and with INFERD_CUDA=0. */
-function cudaSettings(options) {
-  if (process.env['INFERD_CUDA'] === '0' || options.sanitize !== '') return null;
-  if (process.env['INFERD_CUDA'] !== '1' && !hasNvidiaGpu()) return null;
-  const nvcc = findTool('nvcc');
-  if (nvcc === undefined) {
-    if (process.env['INFERD_CUDA'] === '1')
-      fail('INFERD_CUDA=1 asks for the CUDA backend, but nvcc was not found; install the CUDA toolkit.', EXIT_UNAVAILABLE);
-    return null;
-  }
-  return { nvcc, archs: cudaArchitectures(), cublas: cublasInclude(), cupti: cuptiInclude() };
+/** Where what the CUDA backend is made of lies; '' for what is missing or not asked for: without a GPU, in instrumented builds, by INFERD_CUDA=0. */
+function cudaTools(options) {
+  const none = { nvcc: '', cublas: '', cupti: '' };
+  if (process.env['INFERD_CUDA'] === '0' || options.sanitize !== '') return none;
+  if (process.env['INFERD_CUDA'] !== '1' && !hasNvidiaGpu()) return none;
+  const nvcc = findTool('nvcc') ?? '';
+  return nvcc === '' ? none : { nvcc, cublas: cublasInclude(), cupti: cuptiInclude() };
 }
 
-/**
- * The last line of the fingerprint of a build: what its CUDA backend was made from, for as long as something is missing that may be
- * installed later.
- */
-function cudaState(cuda, made) {
-  if (cuda === null) return 'cuda none';
-  const { nvcc, cublas, cupti } = cuda;
-  return made && cublas !== '' && cupti !== '' ? COMPLETE : `cuda nvcc=${nvcc} cublas=${cublas} cupti=${cupti}`;
+/** How to build the CUDA backend, or null. */
+function cudaSettings(options) {
+  const tools = cudaTools(options);
+  if (tools.nvcc !== '') return { ...tools, archs: cudaArchitectures() };
+  if (process.env['INFERD_CUDA'] === '1')
+    fail('INFERD_CUDA=1 asks for the CUDA backend, but nvcc was not found; install the CUDA toolkit.', EXIT_UNAVAILABLE);
+  return null;
+}
+
+/** The last line of the fingerprint of a build: what its CUDA backend was made from, for as long as something that it lacks may come. */
+function cudaLine(tools, made) {
+  return made && Object.values(tools).every((path) => path !== '') ? COMPLETE : JSON.stringify(tools);
+}
+
+/** True when a tool is here, or lies elsewhere, that a build with this line did without. One that is gone changes nothing. */
+function gained(line, options) {
+  if (line === COMPLETE) return false;
+  const before = JSON.parse(line);
+  return Object.entries(cudaTools(options)).some(([name, path]) => path !== '' && path !== before[name]);
 }
 
 /** A toolkit alone (a build server, a container) does not pay minutes for a library that nothing here can run. */
@@ -222,8 +229,8 @@ async function main() {
   const buildArguments = [`sanitize=${options.sanitize}`, ...environment.map((name) => `${name}=${process.env[name] ?? ''}`)];
   const current = () => {
     if (!existsSync(target) || !existsSync(stamp)) return false;
-    const [last, sources] = [readFileSync(stamp, 'utf8'), fingerprint(buildArguments)];
-    return last === `${sources}\n${COMPLETE}` || last === `${sources}\n${cudaState(cudaSettings(options), false)}`;
+    const [, sources, cuda] = /^(.*)\n(.*)$/s.exec(readFileSync(stamp, 'utf8')) ?? [];
+    return sources === fingerprint(buildArguments) && !gained(cuda, options);
   };
   if (current()) return;
 
@@ -281,7 +288,7 @@ async function main() {
     if (process.env['INFERD_CUDA'] === '1') fail('The CUDA backend did not compile; the compiler output is above.', EXIT_FAILED);
     process.stderr.write('The CUDA backend did not compile (output above); the CPU engine is ready. INFERD_CUDA=0 leaves it out.\n');
   }
-  writeFileSync(stamp, `${wanted}\n${cudaState(cuda, cudaProblem === '')}`);
+  writeFileSync(stamp, `${wanted}\n${cudaLine(cudaTools(options), cudaProblem === '')}`);
   const line = `Built the native engine in ${((Date.now() - started) / 1000).toFixed(1)} s`;
   process.stderr.write(`${process.stderr.isTTY ? '\r' : ''}${line.padEnd(72)}\n`);
 }

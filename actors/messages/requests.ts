@@ -72,7 +72,7 @@ export interface Submit {
   readonly params: GenerationParams;
   /** Milliseconds since the epoch (fractional) when the front took the request. */
   readonly arrivalMs: number;
-  /** Its place among waiting requests, smaller first: see turns.ts. */
+  /** Its place among waiting requests, smaller first: see client-turns.ts. */
   readonly turn: number;
 }
 

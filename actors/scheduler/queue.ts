@@ -3,7 +3,7 @@
  *
  * Running sequences are ordered by age (rank, arrival, admission, index); the last one is the victim when blocks run out. Waiting
  * ones likewise, except that within a rank those that have run before go ahead of those that have not, and that among the latter
- * clients take turns (actors/turns.ts). A new policy is a new `rankOf`.
+ * clients take turns (actors/client-turns.ts). A new policy is a new `rankOf`.
  */
 import type { Sequence } from './request.js';
 

@@ -33,7 +33,7 @@ export class Request {
   /** Smaller runs first; see queue.ts. */
   readonly rank: number;
   readonly arrivalMs: number;
-  /** Its client's turn (actors/turns.ts): orders those of one rank that have never run, before arrival. */
+  /** Its client's turn (actors/client-turns.ts): orders those of one rank that have never run, before arrival. */
   readonly turn: number;
   /** Counts admissions: settles ties of rank and arrival. */
   readonly ordinal: number;

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { Turns } from '../../actors/turns.js';
+import { Turns } from '../../actors/client-turns.js';
 
 interface Waiting {
   readonly client: number;
