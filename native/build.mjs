@@ -104,7 +104,7 @@ function checkTools() {
 
 const PROBE = '#include <bit>\n#include <span>\nfloat f(unsigned u) { return std::bit_cast<float>(u); }\n';
 
-/** Where what the CUDA backend is made of lies; '' for what is missing or not asked for: without a GPU, in instrumented builds, by INFERD_CUDA=0. */
+/** Where what the CUDA backend is made of lies; '' for what is missing, and for all without a GPU, with INFERD_CUDA=0 or a sanitizer. */
 function cudaTools(options) {
   const none = { nvcc: '', cublas: '', cupti: '' };
   if (process.env['INFERD_CUDA'] === '0' || options.sanitize !== '') return none;
@@ -127,11 +127,11 @@ function cudaLine(tools, made) {
   return made && Object.values(tools).every((path) => path !== '') ? COMPLETE : JSON.stringify(tools);
 }
 
-/** True when a tool is here, or lies elsewhere, that a build with this line did without. One that is gone changes nothing. */
+/** True when something is here that a build with this line did without. What is gone, or lies elsewhere now, changes nothing. */
 function gained(line, options) {
   if (line === COMPLETE) return false;
   const before = JSON.parse(line);
-  return Object.entries(cudaTools(options)).some(([name, path]) => path !== '' && path !== before[name]);
+  return Object.entries(cudaTools(options)).some(([name, path]) => path !== '' && before[name] === '');
 }
 
 /** A toolkit alone (a build server, a container) does not pay minutes for a library that nothing here can run. */
