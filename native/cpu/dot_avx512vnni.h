@@ -10,13 +10,6 @@
 namespace inferd::cpu {
 namespace {
 
-// 32 inputs of a row as steps of `scale`.
-struct QuantizedBlock {
-  float scale;
-  int32_t sum;  // of codes
-  alignas(32) char codes[kScaleBlock];
-};
-
 struct Dot {
   using Codes = __m512i;
   static constexpr int kGroup = 4, kCodeBytes = 64;

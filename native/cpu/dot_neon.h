@@ -11,13 +11,6 @@
 namespace inferd::cpu {
 namespace {
 
-// 32 inputs of a row as steps of `scale`.
-struct QuantizedBlock {
-  float scale;
-  int32_t sum;  // of codes
-  alignas(16) int8_t codes[kScaleBlock];
-};
-
 struct DotBase {
   using Codes = int8x16_t;
   static constexpr int kCodeBytes = 16;

@@ -60,6 +60,13 @@ struct GemmTask {
   const float* bias;  // [outs] or null
 };
 
+// The inputs of a scale of one row, as steps of `scale`.
+struct QuantizedBlock {
+  float scale;
+  int32_t sum;  // of codes
+  alignas(32) int8_t codes[kScaleBlock];
+};
+
 // Causal attention of `tokens` consecutive positions and `heads` query heads that share a kv head.
 struct AttentionTask {
   const float* q;  // first token, first head; heads are head_dim apart
