@@ -1,6 +1,6 @@
 /**
- * Lets one chat prompt through each turn of the event loop, the smallest turn of its client (actors/client-turns.ts) first: rendering a template
- * takes up to some milliseconds, and the tokens of others go between. Used by encode.ts in the tokenizer thread.
+ * Lets one chat prompt through each turn of the event loop, the smallest turn of its client (actors/client-turns.ts) first: rendering a
+ * template takes up to some milliseconds, and the tokens of others go between. Used by encode.ts in the tokenizer thread.
  * Its length is bounded by the front, which admits no more requests than the queue and the running sequences take.
  */
 interface Waiter {

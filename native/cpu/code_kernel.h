@@ -18,7 +18,7 @@
 //                          load_low4 and load_high4 bring one
 //   Sums<R>                the dot products of one block: start() with the sums of the rows' codes,
 //                          add() a group of inputs, at(r, i) gives vector i of row r as floats
-//   QuantizedBlock, quantize()   a block of a row as 8-bit codes
+//   quantize()             a block of a row as 8-bit codes
 //   Chain ..               a loop of nothing but dot products, for limits_kernel.h
 #pragma once
 #include "cpu/kernels.h"
@@ -204,7 +204,7 @@ int64_t dot_chains(int64_t steps) {
   return sum;
 }
 
-// `codes` into the block of R = `rows` rows that begins at `block`.
+// `q` as row `row` of the block of R = `rows` rows that begins at `block`.
 inline void store_codes(char* block, const QuantizedBlock& q, int64_t row, int64_t rows) {
   __builtin_memcpy(block + row * 4, &q.scale, 4);
   __builtin_memcpy(block + (rows + row) * 4, &q.sum, 4);
