@@ -12,10 +12,9 @@ namespace {
 
 size_t one_variant(const GemmArgs&, std::span<GemmVariant, kGemmVariants>) { return 1; }
 
-// Where the streaming GEMM leads inside a step of Llama-3-8B on an H200, which is not where it
-// leads alone, since it starts early and leaves no gaps: 16x1024 3 % and 32x128 4 % less a step
-// than with cuBLASLt and the small GEMM; 128x128 1.5 % less when gated, else no less; 256x128 2 %
-// more.
+// Where the streaming GEMM may lead inside a step of Llama-3-8B on an H200, which is not where it
+// leads alone, since it starts early and leaves no gaps: 32x128 4 % less a step than with cuBLASLt;
+// 128x128 1.5 % less when gated, else 0 to 1 % more; 256x128 2 % more.
 constexpr int32_t kStreamFrom = 9, kStreamRows = 64, kStreamGatedRows = 128;
 
 bool stream_takes(const GemmArgs& p) {
@@ -23,13 +22,14 @@ bool stream_takes(const GemmArgs& p) {
          p.m <= (p.gated ? kStreamGatedRows : kStreamRows) && stream_gemm_takes(p);
 }
 
-// Products of up to this many rows of norm_x lead inside a step: 1x128 of Llama-3-8B on an H200
-// 3970 and 3983 us, with the norms apart 4068, with cuBLASLt for gate_up 4184 and 4216.
+// Products of norm_x lead inside a step up to so many rows, and further where x is read once: steps
+// of Llama-3-8B on an H200, 1x128 3970 and 3983 us, with the norms apart 4068, with cuBLASLt for
+// gate_up 4184 and 4216; 16x1024 see small_gemm.cu.
 constexpr int32_t kNormedRows = 8;
 
 bool small_takes(const GemmArgs& p) {
-  return p.m <= (p.norm_x ? kNormedRows : kSmallGemmRows) && p.k % 8 == 0 && p.x_stride % 8 == 0 &&
-         (p.gated || !stream_takes(p));
+  const bool few = !p.norm_x || p.m <= kNormedRows || p.k <= kSmallGemmHeldColumns;
+  return few && p.m <= kSmallGemmRows && p.k % 8 == 0 && p.x_stride % 8 == 0;
 }
 cudaError_t run_small(const GemmArgs& p, const GemmVariant&, const Launch& launch) {
   return small_gemm(p, launch);

@@ -2,9 +2,8 @@
 //    also of x divided by the root mean square of its rows.
 // 2. x [m, k] and w [n, k] f16 or bf16, w packed, 16-byte aligned rows; y [m, n] of the same type
 //    or f32; bias [n] of y's type.
-// 3. One block a multiprocessor takes tiles of 16 rows of w in turn (32 for m > 8). Its 16 warps
-//    cut k into pieces of 4 KB of weights, dealt round robin; a lane fetches exactly the bytes that
-//    it multiplies:
+// 3. One block a multiprocessor takes tiles of 16 rows of w in turn. Its 16 warps cut k into pieces
+//    of 4 KB of weights, dealt round robin; a lane fetches exactly the bytes that it multiplies:
 //
 //        w row g     | lane t: 8 values | t+1 | t+2 | t+3 | next 32 columns ...    g = lane / 4
 //        w row g + 8 | lane t: 8 values | ...                                      t = lane % 4
@@ -14,25 +13,38 @@
 //    loads give, which a sum over k does not notice. The queues run on across tiles: while a block
 //    adds up its warps' sums for one tile, the weights of the next are on their way. They are full
 //    before the kernel waits for the one ahead of it.
+//    A warp has the same columns in every tile: up to k = 4096 it keeps x of them in registers, so
+//    that a block reads x once. Above, x comes through L1 for every tile, which then has 32 rows
+//    for m > 8.
 //    Gated, 8 of a tile's 16 rows are gate rows and 8 the up rows of the same outputs.
 //    The rows' squares are summed as products of x with itself, in a block's first tile, and the
 //    sums of every tile multiplied by 1 / rms: x is what it was before the norm.
-// 4. Shared memory 128 KB ring and 17 KB sums (34 KB for m > 8); 8 warps and half of it where a
-//    block may have only 99 KB. Up to 128 registers. x comes through what is left of L1.
-// 5. f32 accumulation over k within a warp, then over warps in order; one rounding at the end.
-//    Relative error 2^-9 (bf16), 2^-11 (f16) of the exact product of the rounded inputs.
+// 4. Shared memory 128 KB ring, or 192 KB where a block takes many tiles, and 17 KB sums (35 KB for
+//    m > 8); 8 warps and half of it where a block may have only 99 KB. Up to 128 registers. x comes
+//    through what is left of L1.
+// 5. f32 accumulation over k within a warp, then over warps in a fixed order; one rounding at the
+//    end. Relative error 2^-9 (bf16), 2^-11 (f16) of the exact product of the rounded inputs.
 // 6. From sm_80; k a multiple of 8, else cudaErrorInvalidValue.
-// 7. Bytes 2 * n * k: bound by memory. Llama-3-8B on an H200 with early starts, m = 1, of the read
-//    ceiling (cuBLASLt's best of 8 beside it): qkv 12.6 us 91 % (15.4), o 8.6 us 89 % (12.5),
-//    gate_up 56.2 us 95 % (55.3 to 61), down 28.6 us 94 % (31), head 250 us 96 % (242).
-//    With a small kernel ahead, norm_x and (the norm apart), m = 1, 8, 16: qkv 13.7 (15.0), 14.2
-//    (15.5), 18.1 (20.4), gate_up with silu 59.1 (60.1), 60.1 (61.1), 64.0 (66.3).
+// 7. Bytes 2 * n * k: bound by memory. Llama-3-8B on an H200 with early starts, weights in turn, us
+//    (of the read ceiling, 4.50 TB/s; beside it cuBLASLt's best of 8 for m = 1):
+//
+//      m     qkv               o                gate_up           down             head
+//      1     12.4 90 % (15.4)  8.6 87 % (12.5)  54.6 95 % (55.3)  28.4 92 % (31)   241 97 % (242)
+//      8     13.3 84 %         9.2 81 %         55.6 94 %         30.3 86 %        245 95 %
+//      16    14.5 77 %         10.5 71 %        58.1 90 %         31.6 82 %        251 93 %
+//
+//    With a small kernel ahead, norm_x and (the norm apart), m = 1, 8, 16: qkv 13.6 (14.9), 14.2
+//    (16.3), 15.8 (17.4), gate_up with silu 56.2 (57.5), 57.2 (59.3), 60.9 (63.0). What m = 16 adds
+//    is x, which every block reads: 17 MB from L2. Steps of 16x1024, all products by this kernel,
+//    4.91 to 4.98 ms; by cuBLASLt and the streaming GEMM 5.20 to 5.32.
 // 8. Weights as the streamed operand of tensor core tiles: Marlin (Frantar et al. 2024).
 // 9. A block a tile with loads to registers: the memory pipe drains at each tile's end (o 11.6 us,
 //    gate_up 58.8). 8 warps with 6 stages: less L1 for x, o 10.6, head at m = 8 309 us instead of
 //    253. let_next_start() after the wait: a decode layer of four linears and four small kernels
-//    122.6 us instead of 114.5. Tiles of 16 rows for m = 16: x from L2 as often as weights, gate_up
-//    76 us. Loads in the order of 128-byte lines, or without the L2 policy: no difference.
+//    122.6 us instead of 114.5. x through L1 for every tile, m = 16: qkv 16.3, o 11.1, gate_up
+//    63.4, and 76 in tiles of 16 rows. 192 KB for all: o at m = 16 11.5, qkv 15.3. One thread for
+//    each sum over the warps: 1 % more in gate_up. Loads in the order of 128-byte lines, or without
+//    the L2 policy: no difference.
 #include <cstring>
 
 #include "common.cuh"
@@ -43,7 +55,6 @@
 namespace inferd::cuda {
 namespace {
 
-constexpr int kStages = 2;  // more leave less L1 for x
 constexpr int kChunks = 8;  // 16-byte chunks of a lane and piece
 
 // Tiles of 16 rows of w and of 8 tokens that a warp multiplies at a time.
@@ -57,11 +68,18 @@ struct Tile {
   static constexpr int kCopies = kRowTiles == 1 ? 2 : 1;  // of the sums: two save a barrier
 
   // The queues, the sums, the squares.
-  static constexpr size_t shared_bytes(int warps) {
-    return static_cast<size_t>(kStages) * warps * kWarp * kChunks * 16 +
+  static constexpr size_t shared_bytes(int warps, int stages) {
+    return static_cast<size_t>(stages) * warps * kWarp * kChunks * 16 +
            static_cast<size_t>(warps) * kTokens * (kCopies * kPitch + 1) * sizeof(float);
   }
 };
+
+constexpr int kMostWarps = 16;
+// Pieces of x that a warp of kMostWarps keeps: 64 registers a lane for 16 rows.
+constexpr int kHeldPieces = 2, kHeldColumns = kHeldPieces * kMostWarps * Tile<1, 1>::kPiece;
+static_assert(kHeldColumns == kSmallGemmHeldColumns);
+// Tiles a block from which a third stage is worth the L1 that it takes from the first reading of x.
+constexpr int kDeepTiles = 4;
 
 // Weights are read once: they leave L2 first.
 __device__ uint64_t streaming_policy() {
@@ -84,7 +102,9 @@ __device__ uint4 load_x(const void* p) {
   return v;
 }
 
-template <typename T, typename Y, int kWarps, int kRowTiles, int kTokenTiles, bool kGated>
+// kHeld: pieces of x that a warp has, all kept in registers; 0: fetched again for each tile.
+template <typename T, typename Y, int kWarps, int kStages, int kRowTiles, int kTokenTiles,
+          int kHeld, bool kGated>
 __global__ void __launch_bounds__(kWarps* kWarp, 1) small_gemm_kernel(const GemmArgs p) {
   using S = Tile<kRowTiles, kTokenTiles>;
   constexpr int kThreads = kWarps * kWarp;
@@ -94,8 +114,11 @@ __global__ void __launch_bounds__(kWarps* kWarp, 1) small_gemm_kernel(const Gemm
   float* sums = reinterpret_cast<float*>(shared + kStages * kChunks * kThreads);
   float* squares = sums + S::kCopies * kWarps * S::kTokens * S::kPitch;  // [warp][token]
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
-  constexpr int kOutputs = kGated ? S::kRows / 2 : S::kRows;                 // of a tile
-  constexpr int kTurns = (S::kTokens * kOutputs + kThreads - 1) / kThreads;  // of a thread
+  constexpr int kOutputs = kGated ? S::kRows / 2 : S::kRows;  // of a tile
+  constexpr int kSums = S::kTokens * S::kRows;
+  constexpr int kShare = kThreads > kSums ? kThreads / kSums : 1;  // neighbours add up a sum
+  constexpr int kTurns = kSums > kThreads ? kSums / kThreads : 1;  // of a thread
+  static_assert(S::kRows * kShare % kWarp == 0 && kSums * kShare == kTurns * kThreads);
   const int tiles = (p.n + kOutputs - 1) / kOutputs;
   const int pieces = (p.k + kWarps * S::kPiece - 1) / (kWarps * S::kPiece);  // a warp and tile
   const T* weights = static_cast<const T*>(p.w);
@@ -130,9 +153,10 @@ __global__ void __launch_bounds__(kWarps* kWarp, 1) small_gemm_kernel(const Gemm
   for (int i = 0; i < kStages; ++i) fetch();
   wait_for_previous();
 
-  // x of the next piece is on its way while this one is multiplied.
-  uint4 b[kTokenTiles][S::kSteps], next[kTokenTiles][S::kSteps];
-  const auto load_tokens = [&](int piece, uint4(&to)[kTokenTiles][S::kSteps]) {
+  // Without room for all of x, that of the next piece is on its way while this one is multiplied.
+  using Tokens = uint4[kTokenTiles][S::kSteps];
+  Tokens tokens[kHeld > 0 ? kHeld : 2];
+  const auto load_tokens = [&](int piece, Tokens& to) {
     const int at = (piece * kWarps + warp) * S::kPiece + t * 8;
 #pragma unroll
     for (int j = 0; j < kTokenTiles; ++j) {
@@ -145,18 +169,18 @@ __global__ void __launch_bounds__(kWarps* kWarp, 1) small_gemm_kernel(const Gemm
       }
     }
   };
-  load_tokens(0, b);
+#pragma unroll
+  for (int piece = 0; piece < (kHeld > 0 ? kHeld : 1); ++piece) load_tokens(piece, tokens[piece]);
 
   // norm_x: x x^T of this warp's columns, whose diagonal is the sums of squares; tokens 0 to 7 are
   // rows g, the last 8 rows g + 8. In the first tile.
   float gram[kTokenTiles][4] = {};
-  float factors[kTurns];  // 1 / rms of the token of each of this thread's outputs
+  float factors[kTurns];  // 1 / rms of the token of each of this thread's sums
   int stage = 0, copy = 0;
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     float acc[kRowTiles][kTokenTiles][4] = {};
     const bool measures = p.norm_x && tile == static_cast<int>(blockIdx.x);
-    for (int piece = 0; piece < pieces; ++piece) {
-      load_tokens(piece + 1 < pieces ? piece + 1 : 0, next);
+    const auto multiply = [&](const Tokens& b) {
       copy_wait<kStages - 1>();
       const uint4* from = queue + stage * kChunks * kThreads;
 #pragma unroll
@@ -181,8 +205,19 @@ __global__ void __launch_bounds__(kWarps* kWarp, 1) small_gemm_kernel(const Gemm
         }
       }
       fetch();  // into the stage just read: the products above have its values
-      memcpy(b, next, sizeof(b));
       stage = stage + 1 == kStages ? 0 : stage + 1;
+    };
+    if constexpr (kHeld > 0) {
+#pragma unroll
+      for (int piece = 0; piece < kHeld; ++piece) {
+        if (piece < pieces) multiply(tokens[piece]);
+      }
+    } else {
+      for (int piece = 0; piece < pieces; ++piece) {
+        load_tokens(piece + 1 < pieces ? piece + 1 : 0, tokens[1]);
+        multiply(tokens[0]);
+        memcpy(tokens[0], tokens[1], sizeof(Tokens));
+      }
     }
     // acc[i][j]: rows i * 16 + g (0, 1) and 8 more (2, 3) of w, tokens j * 8 + 2t and the next.
     float* mine = sums + (copy * kWarps + warp) * S::kTokens * S::kPitch;
@@ -205,32 +240,35 @@ __global__ void __launch_bounds__(kWarps* kWarp, 1) small_gemm_kernel(const Gemm
     __syncthreads();  // with two copies the other one is free: all have passed its sums
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
-      const int i = threadIdx.x + turn * kThreads;
-      const int token = i / kOutputs, at = i % kOutputs, out = tile * kOutputs + at;
-      if (token >= p.m) continue;
+      const int i = static_cast<int>(threadIdx.x) + turn * kThreads;
+      const int part = i % kShare, token = i / kShare / S::kRows, at = i / kShare % S::kRows;
+      const int up = kGated ? at % 2 : 0, output = kGated ? at / 2 : at;
+      const int row = kGated ? output / 8 * 16 + output % 8 + up * 8 : at;
+      const int out = tile * kOutputs + output;
+      if (token >= p.m) continue;  // the same for a whole warp
       if (measures) {
         float sum = 0.f;
 #pragma unroll
         for (int w = 0; w < kWarps; ++w) sum += squares[w * S::kTokens + token];
         factors[turn] = rsqrtf(sum / static_cast<float>(p.k) + p.norm_eps);
       }
-      if (out >= p.n) continue;
-      const auto total = [&](int row, int output) {
-        const float* from = sums + (copy * kWarps * S::kTokens + token) * S::kPitch + row;
-        float sum = 0.f;
+      const float* from = sums + (copy * kWarps * S::kTokens + token) * S::kPitch + row;
+      float sum = 0.f;
 #pragma unroll
-        for (int w = 0; w < kWarps; ++w) sum += from[w * S::kTokens * S::kPitch];
-        if (p.norm_x) sum *= factors[turn];
-        if (p.bias != nullptr) sum += to_float(static_cast<const Y*>(p.bias)[output]);
-        return sum;
-      };
+      for (int w = 0; w < kWarps; w += kShare) sum += from[(w + part) * S::kTokens * S::kPitch];
+#pragma unroll
+      for (int apart = 1; apart < kShare; apart *= 2) {
+        sum += __shfl_xor_sync(kFullWarp, sum, apart);
+      }
+      if (p.norm_x) sum *= factors[turn];
+      if (p.bias != nullptr && out < p.n) {
+        sum += to_float(static_cast<const Y*>(p.bias)[up * p.n + out]);
+      }
       Y* y = static_cast<Y*>(p.y) + token * p.y_stride + out;
       if constexpr (kGated) {
-        const int gate_row = at / 8 * 16 + at % 8;
-        const float gate = total(gate_row, out), up = total(gate_row + 8, p.n + out);
-        *y = from_float<Y>(silu(gate) * up);
-      } else {
-        float sum = total(at, out);
+        const float factor = __shfl_xor_sync(kFullWarp, sum, kShare);
+        if (part == 0 && up == 0 && out < p.n) *y = from_float<Y>(silu(sum) * factor);
+      } else if (part == 0 && out < p.n) {
         if (p.add_to_y) sum += to_float(*y);
         *y = from_float<Y>(sum);
       }
@@ -243,47 +281,74 @@ __global__ void __launch_bounds__(kWarps* kWarp, 1) small_gemm_kernel(const Gemm
   }
 }
 
-template <typename T, typename Y, int kWarps, int kRowTiles, int kTokenTiles, bool kGated>
+template <typename T, typename Y, int kWarps, int kStages, int kRowTiles, int kTokenTiles,
+          int kHeld, bool kGated>
 cudaError_t launch_tiles(const GemmArgs& p, int multiprocessors, const Launch& launch) {
   using S = Tile<kRowTiles, kTokenTiles>;
   constexpr int kOutputs = kGated ? S::kRows / 2 : S::kRows;
   const int tiles = (p.n + kOutputs - 1) / kOutputs;
   const int blocks = tiles < multiprocessors ? tiles : multiprocessors;
-  return launch_kernel(small_gemm_kernel<T, Y, kWarps, kRowTiles, kTokenTiles, kGated>,
-                       {.grid = dim3(static_cast<unsigned>(blocks)),
-                        .threads = kWarps * kWarp,
-                        .shared_bytes = S::shared_bytes(kWarps)},
-                       launch, p);
+  return launch_kernel(
+      small_gemm_kernel<T, Y, kWarps, kStages, kRowTiles, kTokenTiles, kHeld, kGated>,
+      {.grid = dim3(static_cast<unsigned>(blocks)),
+       .threads = kWarps * kWarp,
+       .shared_bytes = S::shared_bytes(kWarps, kStages)},
+      launch, p);
+}
+
+struct Device {
+  int multiprocessors, most_shared;  // bytes a block may have
+};
+
+template <typename T, typename Y, int kWarps, int kTokenTiles, bool kGated>
+cudaError_t launch_held(const GemmArgs& p, const Device& device, const Launch& launch) {
+  using S = Tile<1, kTokenTiles>;
+  const int64_t rows = kGated ? int64_t{2} * p.n : p.n;
+  const bool deep = rows >= int64_t{kDeepTiles} * S::kRows * device.multiprocessors &&
+                    S::shared_bytes(kWarps, 3) <= static_cast<size_t>(device.most_shared);
+  return deep ? launch_tiles<T, Y, kWarps, 3, 1, kTokenTiles, kHeldPieces, kGated>(
+                    p, device.multiprocessors, launch)
+              : launch_tiles<T, Y, kWarps, 2, 1, kTokenTiles, kHeldPieces, kGated>(
+                    p, device.multiprocessors, launch);
 }
 
 template <typename T, typename Y, int kWarps, bool kGated>
-cudaError_t choose_tile(const GemmArgs& p, int multiprocessors, const Launch& launch) {
-  return p.m <= 8 ? launch_tiles<T, Y, kWarps, 1, 1, kGated>(p, multiprocessors, launch)
-                  : launch_tiles<T, Y, kWarps, 2, 2, kGated>(p, multiprocessors, launch);
+cudaError_t choose_tile(const GemmArgs& p, const Device& device, const Launch& launch) {
+  if constexpr (kWarps == kMostWarps) {
+    if (p.k <= kHeldColumns) {
+      return p.m <= 8 ? launch_held<T, Y, kWarps, 1, kGated>(p, device, launch)
+                      : launch_held<T, Y, kWarps, 2, kGated>(p, device, launch);
+    }
+  }
+  return p.m <= 8
+             ? launch_tiles<T, Y, kWarps, 2, 1, 1, 0, kGated>(p, device.multiprocessors, launch)
+             : launch_tiles<T, Y, kWarps, 2, 2, 2, 0, kGated>(p, device.multiprocessors, launch);
 }
 
 template <typename T, typename Y, int kWarps>
-cudaError_t dispatch(const GemmArgs& p, int multiprocessors, const Launch& launch) {
+cudaError_t dispatch(const GemmArgs& p, const Device& device, const Launch& launch) {
   if constexpr (std::is_same_v<T, Y>) {
-    if (p.gated) return choose_tile<T, Y, kWarps, true>(p, multiprocessors, launch);
+    if (p.gated) return choose_tile<T, Y, kWarps, true>(p, device, launch);
   }
-  return choose_tile<T, Y, kWarps, false>(p, multiprocessors, launch);
+  return choose_tile<T, Y, kWarps, false>(p, device, launch);
 }
 
 template <typename T, typename Y>
 cudaError_t dispatch(const GemmArgs& p, const Launch& launch) {
-  int device = 0, multiprocessors = 0, most_shared = 0;
-  cudaError_t error = cudaGetDevice(&device);
+  int id = 0;
+  Device device = {};
+  cudaError_t error = cudaGetDevice(&id);
   if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+    error = cudaDeviceGetAttribute(&device.multiprocessors, cudaDevAttrMultiProcessorCount, id);
   }
   if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    error =
+        cudaDeviceGetAttribute(&device.most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, id);
   }
   if (error != cudaSuccess) return error;
-  return static_cast<size_t>(most_shared) >= Tile<2, 2>::shared_bytes(16)
-             ? dispatch<T, Y, 16>(p, multiprocessors, launch)
-             : dispatch<T, Y, 8>(p, multiprocessors, launch);
+  return static_cast<size_t>(device.most_shared) >= Tile<1, 2>::shared_bytes(kMostWarps, 2)
+             ? dispatch<T, Y, kMostWarps>(p, device, launch)
+             : dispatch<T, Y, 8>(p, device, launch);
 }
 
 template <typename T>

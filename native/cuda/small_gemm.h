@@ -6,6 +6,8 @@
 namespace inferd::cuda {
 
 constexpr int32_t kSmallGemmRows = 16;
+// Up to so many columns of x are read once a block, where a block may have 163 KB of shared memory.
+constexpr int32_t kSmallGemmHeldColumns = 4096;
 
 // cudaErrorInvalidValue unless 1 <= m <= kSmallGemmRows, k and x_stride are multiples of 8 and n is
 // positive. With launch.early the first weights are fetched while the kernel ahead still runs.

@@ -95,14 +95,21 @@ template <typename T>
 void check_type(GemmLt& lt, bool quick, cudaStream_t stream) {
   for (int m : {1, 2, 7, 8, 9, 15, 16}) {
     for (int n : {1, 15, 17, 320, 2213}) {
-      for (int k : {8, 72, 1024, 4104}) {
-        if (quick && (n > 320 || k > 1024 || m % 7 > 1)) continue;
+      for (int k : {8, 72, 2056, 4096, 4104}) {
+        if (quick && (n > 320 || k > 2056 || m % 7 > 1)) continue;
         const Case c = {m, n, k, (m + n) % 2 == 0, (m + k / 8) % 3 == 0};
         check_case<T, T>(c, nullptr, stream);
         check_case<T, float>(c, nullptr, stream);
         check_case<T, T>({m, n, k, c.bias, false, true}, nullptr, stream);
         check_case<T, T>({m, n, k, c.bias, false, c.add, true}, nullptr, stream);
       }
+    }
+  }
+  for (int m : {1, 8, 16}) {  // so many tiles that a block keeps more of them on their way
+    for (int k : {264, 4096}) {
+      if (quick && k > 264) continue;
+      check_case<T, T>({m, 8461, k, true, m == 8, false, m != 8}, nullptr, stream);
+      check_case<T, T>({m, 4231, k, true, false, true, m != 1}, nullptr, stream);
     }
   }
   if (!quick) check_case<T, T>({16, 4096, 14336, false, false}, nullptr, stream);
