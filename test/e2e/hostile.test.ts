@@ -235,7 +235,11 @@ async function sendMutations(open: Open, packed: boolean, runs: number): Promise
   ];
   const frames = seeds.map((seed) => Buffer.from(packed ? packMessage(seed) : JSON.stringify(seed)));
   const allowed = packed ? [] : [1007];
-  let socket: RpcSocket | null = null;
+  let connection: { readonly socket: RpcSocket; readonly closed: Promise<number> } | null = null;
+  const connect = async () => {
+    const socket = await open(packed ? 'jsonrpc.msgpack' : []);
+    return { socket, closed: new Promise<number>((resolve) => socket.ws.once('close', resolve)) };
+  };
   const change = fc.tuple(fc.constantFrom('set', 'cut', 'double', 'drop'), fc.nat(400), fc.nat(255));
   await fc.assert(
     fc.asyncProperty(fc.constantFrom(...frames), fc.array(change, { minLength: 1, maxLength: 5 }), async (frame, changes) => {
@@ -247,9 +251,9 @@ async function sendMutations(open: Open, packed: boolean, runs: number): Promise
         else if (kind === 'double') bytes = Buffer.concat([bytes.subarray(0, i), bytes.subarray(Math.max(0, i - value))]);
         else bytes = Buffer.concat([bytes.subarray(0, i), bytes.subarray(i + (value % 16))]);
       }
-      socket ??= await open(packed ? 'jsonrpc.msgpack' : []);
+      connection ??= await connect();
+      const { socket, closed } = connection;
       const { ws } = socket;
-      const closed = new Promise<number>((resolve) => ws.once('close', resolve));
       ws.send(bytes, { binary: packed });
       socket.send('ping', {}, 'alive');
       const alive = socket.reply('alive').then(
@@ -259,7 +263,7 @@ async function sendMutations(open: Open, packed: boolean, runs: number): Promise
       const code = await Promise.race([closed, alive]);
       if (code !== null || ws.readyState !== WebSocket.OPEN) {
         assert.ok(allowed.includes(code ?? (await closed)), `closed with ${code}`);
-        socket = null;
+        connection = null;
       } else {
         assert.deepEqual(
           socket.log.filter((m: Reply) => m.error?.code === -32603),

@@ -19,6 +19,13 @@ export interface Served {
   readonly p99: number;
 }
 
+/** Of times of answers, ms. */
+export function servedIn(times: readonly number[]): Served {
+  const sorted = times.toSorted((a, b) => a - b);
+  const at = (share: number) => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? 0;
+  return { count: sorted.length, p50: at(0.5), p99: at(0.99) };
+}
+
 export class Bystander {
   readonly #worker: Worker;
   #times: number[] = [];
@@ -67,12 +74,11 @@ export class Bystander {
     return this.#times.length;
   }
 
-  /** How it fared since the last call. */
-  take(): Served {
-    const sorted = this.#times.toSorted((a, b) => a - b);
+  /** How long each answer took since the last call, ms. */
+  take(): readonly number[] {
+    const times = this.#times;
     this.#times = [];
-    const at = (share: number) => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? 0;
-    return { count: sorted.length, p50: at(0.5), p99: at(0.99) };
+    return times;
   }
 
   async stop(): Promise<void> {
