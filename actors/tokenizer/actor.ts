@@ -6,7 +6,7 @@
  *   Tokens --> at most one Deltas message to the front, Stopped to the scheduler for each stop string found
  *   Abort  --> forgets the request; the scheduler hears of it only if it had heard of the request
  *
- * Invariants: a request that is not in `#requests` is over, and nothing is sent for it. Decoding never waits and makes no promise.
+ * Invariants: a request that is not in `#requests` is over, and nothing is sent for it. Decoding the tokens of requests never waits and makes no promise.
  * The number of requests is bounded by the front, which admits no more than the queue and the running sequences take.
  * After a restart of the engine every live request is admitted again with the tokens it already has, once; then it fails.
  */
@@ -31,7 +31,7 @@ import type {
 } from '../messages/requests.js';
 import { admitMessage, checkTokenIds, type LengthLimits, resolveMaxTokens, truncated } from './admission.js';
 import type { TemplateLimits } from './chat-template.js';
-import { decodeAll } from './detokenizer.js';
+import { decodeAll, decodeInTurns } from './detokenizer.js';
 import { checkIds, PromptEncoder } from './encode.js';
 import { LogprobTexts } from './logprob-text.js';
 import { RequestState, type SequenceState } from './request-state.js';
@@ -109,7 +109,7 @@ class TokenizerActor implements TokenizerHandlers {
         void this.#replyEncoded(message.call, message.prompt, message.turn);
         return;
       case 'decode':
-        this.#replyDecoded(message.call, message.ids, message.skipSpecialTokens);
+        void this.#replyDecoded(message.call, message.ids, message.skipSpecialTokens);
         return;
       default:
         message satisfies never;
@@ -236,10 +236,10 @@ class TokenizerActor implements TokenizerHandlers {
     }
   }
 
-  #replyDecoded(call: number, ids: readonly number[], skipSpecialTokens: boolean): void {
+  async #replyDecoded(call: number, ids: readonly number[], skipSpecialTokens: boolean): Promise<void> {
     try {
       const { table } = this.#vocabulary;
-      const value = decodeAll(table, checkIds(ids, table.size, 'ids'), skipSpecialTokens);
+      const value = await decodeInTurns(table, checkIds(ids, table.size, 'ids'), skipSpecialTokens);
       this.#out.toFront({ k: 'reply', call, ok: true, value });
     } catch (error) {
       this.#out.toFront({ k: 'reply', call, ok: false, failure: failureOf(error) });

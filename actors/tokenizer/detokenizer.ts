@@ -5,6 +5,7 @@
  * part replaced by U+FFFD (the WHATWG rule, also that of Rust's from_utf8_lossy). Bytes that may still become a character are held
  * back, at most three. A token that is whole UTF-8 costs one array read.
  */
+import { setImmediate as turnOfLoop } from 'node:timers/promises';
 import type { TokenTable } from './byte-decoder.js';
 
 export class Detokenizer {
@@ -43,12 +44,29 @@ export class Detokenizer {
   }
 }
 
+/** Ids that are decoded in one turn of the event loop: about a millisecond. */
+const SLICE_IDS = 16_384;
+
 /** Text of all ids at once. Allocates. */
 export function decodeAll(table: TokenTable, ids: Iterable<number>, skipSpecial: boolean): string {
   const detokenizer = new Detokenizer(table, skipSpecial);
   let text = '';
   for (const id of ids) text += detokenizer.push(id);
-  text += detokenizer.flush();
+  return whole(table, text + detokenizer.flush());
+}
+
+/** As `decodeAll`, for any number of ids: other work of the thread goes between. */
+export async function decodeInTurns(table: TokenTable, ids: Int32Array, skipSpecial: boolean): Promise<string> {
+  const detokenizer = new Detokenizer(table, skipSpecial);
+  let text = '';
+  for (let first = 0; first < ids.length; first += SLICE_IDS) {
+    if (first > 0) await turnOfLoop();
+    for (const id of ids.subarray(first, first + SLICE_IDS)) text += detokenizer.push(id);
+  }
+  return whole(table, text + detokenizer.flush());
+}
+
+function whole(table: TokenTable, text: string): string {
   return table.rules.stripsFirstSpace && text.startsWith(' ') ? text.slice(1) : text;
 }
 

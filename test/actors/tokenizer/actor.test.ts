@@ -392,6 +392,18 @@ test('decode answers with the text, or with the id that names nothing', async ()
   assert.ok(!reply.ok && reply.failure.kind === 'invalid_params');
 });
 
+test('the tokens of others go between the slices of a long decode, whose text is that of all ids', async () => {
+  const harness = await Harness.start(demoModel);
+  await harness.admit(1);
+  const [token = 0] = await harness.encode({ kind: 'text', text: 'x', addSpecialTokens: false });
+  const ids = await harness.encode({ kind: 'text', text: '日本 x'.repeat(10_000), addSpecialTokens: false });
+  harness.order.length = 0;
+  const decoded = harness.decode(ids);
+  setImmediate(() => harness.step([[1, token]]));
+  assert.equal(await decoded, '日本 x'.repeat(10_000));
+  assert.deepEqual(harness.order, ['front deltas', 'front reply']);
+});
+
 test('requests of one step share one message, and hidden steps send none', async () => {
   const harness = await start();
   await harness.admit(1);
