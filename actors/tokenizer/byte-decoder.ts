@@ -52,7 +52,7 @@ function flatten(component: unknown, lists: readonly string[]): Record<string, u
 }
 
 /** The byte of each character of a byte-level vocabulary, by code unit (< 0x144); -1 where there is none. */
-function byteLevelAlphabet(): Int16Array {
+export function byteLevelAlphabet(): Int16Array {
   const byteOf = new Int16Array(0x144).fill(-1);
   let next = 0x100;
   for (let byte = 0; byte < 256; byte++) {

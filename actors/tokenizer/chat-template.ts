@@ -4,7 +4,8 @@
  * of its own (slow-render.ts).
  *
  * A template sees data only: no host object and no function but those below. What could hurt is an endless loop (killed by
- * time-box.ts) or a value that grows without end (every value that an expression yields is measured, as is `range`).
+ * time-box.ts, or counted by template-meter.ts where that is enough) or a value that grows without end (every value that an
+ * expression yields is measured, as is `range`).
  *
  * Literals that a template *looks for* in the messages ('</think>' in content, content.split('</think>'), startswith) must look
  * like the messages do, and those are protected by sentinels (sentinels.ts). So such literals are taken out of the syntax tree and
@@ -13,6 +14,7 @@
 import * as jinja from '@huggingface/jinja';
 import { InferdError } from '../messages/errors.js';
 import { strftime } from './strftime.js';
+import { isNode, Meter, makeMetered, overdrawn, type SyntaxNode } from './template-meter.js';
 import { TimeBox } from './time-box.js';
 
 export interface TemplateLimits {
@@ -26,13 +28,8 @@ export interface TemplateLimits {
 /** What a template sees, by name: plain data. */
 export type Variables = Readonly<Record<string, unknown>>;
 
-/** A node of the syntax tree, or the whole of it. */
-interface SyntaxNode {
-  type: string;
-  [field: string]: unknown;
-}
-
 interface RuntimeValue {
+  readonly type: string;
   readonly value: unknown;
 }
 
@@ -48,7 +45,7 @@ interface Scope {
 interface JinjaLibrary {
   tokenize(source: string, options: { lstrip_blocks: boolean; trim_blocks: boolean }): unknown;
   parse(tokens: unknown): SyntaxNode;
-  Environment: new () => Scope;
+  Environment: new (parent?: Scope) => Scope;
   Interpreter: new (
     scope: Scope,
   ) => { run(program: SyntaxNode): RuntimeValue; evaluate(node: SyntaxNode | undefined, scope: Scope): RuntimeValue };
@@ -61,6 +58,8 @@ const MAX_LIST = 100_000;
 const MAX_MESSAGE_CHARS = 300;
 /** Parsing is a start-up cost and may take longer than one rendering. */
 const PARSE_MS_FACTOR = 4;
+/** Most that is rendered at once: a few milliseconds, and some fifty messages in a usual template. */
+const METERED_STEPS = 5000;
 
 /** What the template itself, or a limit, says against the messages. Its text may be shown to the caller. */
 class TemplateError extends Error {}
@@ -73,6 +72,7 @@ export class ChatTemplate {
   readonly #literals: readonly { readonly name: string; readonly text: string }[];
   readonly #limits: TemplateLimits;
   readonly #timeBox = new TimeBox();
+  readonly #metered: boolean;
 
   /**
    * @param touches tells which literals look different inside protected text.
@@ -96,6 +96,7 @@ export class ChatTemplate {
     }
     if (parsed === null) throw new Error('The chat template of this model takes too long to parse');
     this.#program = parsed.value;
+    this.#metered = makeMetered(parsed.value);
     this.#literals = takeOutSearchedLiterals(parsed.value, touches);
   }
 
@@ -118,16 +119,36 @@ export class ChatTemplate {
 
   /** As `render`, but null when it is not done within `limitMs`. */
   tryRender(variables: Variables, searched: readonly string[], limitMs: number): string | null {
+    return this.#checked(() => this.#timeBox.run(() => this.#run(variables, searched, null), limitMs)?.value ?? null);
+  }
+
+  /** As `render`, for a template whose work can be counted (template-meter.ts) and is little, some milliseconds at most: else null. */
+  renderAtOnce(variables: Variables, searched: readonly string[]): string | null {
+    if (!this.#metered) return null;
+    return this.#checked(() => {
+      try {
+        const meter = new Meter(METERED_STEPS);
+        meter.data(variables);
+        return this.#run(variables, searched, meter);
+      } catch (error) {
+        if (error === overdrawn) return null;
+        throw error;
+      }
+    });
+  }
+
+  #run(variables: Variables, searched: readonly string[], meter: Meter | null): string {
+    const environment = new Environment(globalScope);
+    for (const [name, value] of Object.entries(variables)) if (!globalScope.variables.has(name)) environment.set(name, value);
+    for (const [i, { name, text }] of this.#literals.entries()) environment.set(name, searched[i] ?? text);
+    return String(new BoundedInterpreter(environment, this.#limits.maxTemplateOutputBytes, meter).run(this.#program).value);
+  }
+
+  #checked(render: () => string | null): string | null {
     const { maxTemplateOutputBytes } = this.#limits;
-    let rendered: { readonly value: string } | null;
+    let text: string | null;
     try {
-      rendered = this.#timeBox.run(() => {
-        const environment = new Environment();
-        for (const [name, value] of Object.entries(globals)) environment.set(name, value);
-        for (const [name, value] of Object.entries(variables)) if (!environment.variables.has(name)) environment.set(name, value);
-        for (const [i, { name, text }] of this.#literals.entries()) environment.set(name, searched[i] ?? text);
-        return String(new BoundedInterpreter(environment, maxTemplateOutputBytes).run(this.#program).value);
-      }, limitMs);
+      text = render();
     } catch (error) {
       const reason = shortReason(error);
       throw new InferdError(
@@ -135,9 +156,9 @@ export class ChatTemplate {
         reason === null ? 'The chat template cannot be applied to these messages' : `Chat template: ${reason}`,
       );
     }
-    if (rendered !== null && Buffer.byteLength(rendered.value, 'utf8') > maxTemplateOutputBytes)
+    if (text !== null && Buffer.byteLength(text, 'utf8') > maxTemplateOutputBytes)
       throw new InferdError('invalid_params', tooLong(maxTemplateOutputBytes));
-    return rendered === null ? null : rendered.value;
+    return text;
   }
 }
 
@@ -152,15 +173,22 @@ function shortReason(error: unknown): string | null {
 /** Checks the size of every value that an expression or statement yields, so that doubling a string or list ends early. */
 class BoundedInterpreter extends Interpreter {
   readonly #maxChars: number;
+  /** Counts the work; null where a clock bounds it. */
+  readonly #meter: Meter | null;
 
-  constructor(scope: Scope, maxChars: number) {
+  constructor(scope: Scope, maxChars: number, meter: Meter | null) {
     super(scope);
     this.#maxChars = maxChars;
+    this.#meter = meter;
   }
 
   override evaluate(node: SyntaxNode | undefined, scope: Scope): RuntimeValue {
     const result = super.evaluate(node, scope);
     const { value } = result;
+    if (this.#meter !== null) {
+      this.#meter.step(value, result.type === 'UndefinedValue' && node?.type === 'Identifier');
+      if (node?.walked) this.#meter.walk(value);
+    }
     if (typeof value === 'string') {
       if (value.length > this.#maxChars) throw new TemplateError(tooLong(this.#maxChars));
     } else if (Array.isArray(value) && value.length > MAX_LIST) throw new TemplateError(`A list has more than ${MAX_LIST} items`);
@@ -182,6 +210,10 @@ const globals: Readonly<Record<string, unknown>> = {
   strftime_now: (format: unknown) => strftime(new Date(), String(format)),
   range: (first: unknown, second?: unknown, third?: unknown) => boundedRange(first, second, third),
 };
+
+/** The outer scope of every rendering; templates set their variables in an inner one. */
+const globalScope = new Environment();
+for (const [name, value] of Object.entries(globals)) globalScope.set(name, value);
 
 function boundedRange(first: unknown, second: unknown, third: unknown): number[] {
   const start = second === undefined ? 0 : Number(first);
@@ -209,10 +241,6 @@ const SEARCHES: ReadonlySet<string> = new Set([
   'rstrip',
 ]);
 const COMPARISONS: ReadonlySet<string> = new Set(['in', 'not in', '==', '!=']);
-
-function isNode(value: unknown): value is SyntaxNode {
-  return typeof value === 'object' && value !== null && typeof (value as { type?: unknown }).type === 'string';
-}
 
 /** Replaces searched literals by variables, in place, and returns them. Identifier nodes are plain data to the interpreter. */
 function takeOutSearchedLiterals(program: SyntaxNode, touches: (literal: string) => boolean): { name: string; text: string }[] {

@@ -1,21 +1,21 @@
 /**
- * Turns the prompt of a request or of an `encode` call into token ids. Called by actor.ts; the long part runs on the thread pool.
+ * Turns the prompt of a request or of an `encode` call into token ids. Called by actor.ts; long texts are encoded on the thread pool.
  *
  * - text: control tokens written in it are read as such, as Hugging Face does: a raw prompt is the caller's own template.
  * - ids: taken as they are after a range check.
  * - chat: the template is rendered and cut at the control tokens that it wrote; text of the messages never becomes one
  *   (sentinels.ts). No special tokens are added around it: the template writes the first one itself.
  *
- * A template that is not rendered at once is rendered on a thread of its own (slow-render.ts), and one at a time is rendered between two
- * turns of the event loop: the tokens of others go first. A megabyte takes seconds, and the thread pool has few threads: long prompts go through it one after the other, so that short ones
- * always find a thread.
+ * One prompt at a time is begun in a turn of the event loop (prompt-queue.ts): the tokens of others go between. A template that is not
+ * rendered at once is rendered on a thread of its own (slow-render.ts). A megabyte takes seconds to encode, and the thread pool has few
+ * threads: long prompts go through it one after the other, so that short ones always find a thread.
  */
 import { InferdError } from '../messages/errors.js';
 import type { ChatMessage, PromptInput } from '../messages/requests.js';
 import type { Segment } from './added-tokens.js';
 import { ChatTemplate, type TemplateLimits, type Variables } from './chat-template.js';
 import { type ModelText, readModelText } from './model-text.js';
-import { RenderQueue } from './render-queue.js';
+import { PromptQueue } from './prompt-queue.js';
 import { mapStrings, SentinelGuard } from './sentinels.js';
 import { SlowRender } from './slow-render.js';
 import type { Vocabulary } from './vocab.js';
@@ -47,7 +47,7 @@ export class PromptEncoder {
   /** By name; a string says why a template cannot be used. */
   readonly #templates = new Map<string, ChatTemplate | string>();
   readonly #slowRender: SlowRender;
-  readonly #renderQueue = new RenderQueue();
+  readonly #queue = new PromptQueue();
   /** Settles when all long prompts so far are encoded. */
   #longDone: Promise<void> = Promise.resolve();
 
@@ -83,6 +83,8 @@ export class PromptEncoder {
       case 'ids':
         return checkIds(prompt.ids, this.#vocabulary.table.size, 'prompt');
       case 'text': {
+        await this.#queue.pass(turn);
+        if (!wanted()) throw new InferdError('cancelled');
         const ids = await this.#inTurn(this.#vocabulary.split(prompt.text), wanted);
         if (!prompt.addSpecialTokens) return Int32Array.from(ids);
         return Int32Array.from([...this.#vocabulary.prefix, ...ids, ...this.#vocabulary.suffix]);
@@ -128,7 +130,7 @@ export class PromptEncoder {
       documents: null,
       add_generation_prompt: prompt.addGenerationPrompt,
     };
-    await this.#renderQueue.pass(turn);
+    await this.#queue.pass(turn);
     if (!wanted()) throw new InferdError('cancelled');
     let rendered: string;
     try {
@@ -145,7 +147,9 @@ export class PromptEncoder {
   }
 
   async #render(template: ChatTemplate, variables: Variables, searched: readonly string[], wanted: () => boolean): Promise<string> {
-    const quick = template.tryRender(variables, searched, this.#slowRender.busy ? QUICK_MS_WHILE_SLOW : QUICK_MS);
+    const quick =
+      template.renderAtOnce(variables, searched) ??
+      template.tryRender(variables, searched, this.#slowRender.busy ? QUICK_MS_WHILE_SLOW : QUICK_MS);
     if (quick !== null) return quick;
     return this.#slowRender.render({ source: template.source, literals: template.searched, searched, variables }, wanted);
   }

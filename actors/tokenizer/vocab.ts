@@ -1,6 +1,7 @@
 /**
- * The model's tokenizer in memory: plain-text encoding by the Rust library `tokenizers` (this file is its only user), the cuts at
- * control tokens, the special tokens that surround a raw prompt, and the id -> bytes table. Loaded once a tokenizer thread.
+ * The model's tokenizer in memory: plain-text encoding by the Rust library `tokenizers` (this file is its only user), or at once where
+ * the text is short and of the common kind (byte-pair.ts), the cuts at control tokens, the special tokens that surround a raw prompt, and
+ * the id -> bytes table. Loaded once a tokenizer thread.
  *
  * Only plain text ever reaches the library. encode.ts cuts a prompt into control tokens and plain text; here each control token is
  * replaced by one `mark`, an added token of the rewritten tokenizer, the whole is encoded in one call off the event loop, and every
@@ -12,6 +13,7 @@ import { join } from 'node:path';
 import { Tokenizer } from 'tokenizers';
 import { AddedTokenSplitter, type Segment } from './added-tokens.js';
 import { TokenTable } from './byte-decoder.js';
+import { BytePairEncoder } from './byte-pair.js';
 import { isGuarded, parseTokenizerJson, plainTokenizerJson, type TokenizerJson } from './tokenizer-json.js';
 
 export interface Vocabulary {
@@ -20,8 +22,8 @@ export interface Vocabulary {
   readonly guarded: readonly string[];
   /** Cuts raw text at control tokens. */
   split(text: string): Segment[];
-  /** Ids of the segments, in order; no plain text becomes a control token. Rejects only when the library fails. */
-  encode(segments: readonly Segment[]): Promise<number[]>;
+  /** Ids of the segments, in order; no plain text becomes a control token. Fails only when the library does. */
+  encode(segments: readonly Segment[]): number[] | Promise<number[]>;
   /** Special tokens that the tokenizer puts before and behind a raw prompt. */
   readonly prefix: readonly number[];
   readonly suffix: readonly number[];
@@ -66,8 +68,26 @@ async function buildVocabulary(json: TokenizerJson, vocabSize: number): Promise<
   const markId = tokenizer.tokenToId(plain.mark);
   if (markId === null) throw new Error('it cannot be extended by an added token');
   const moved = movedTokens(json, tokenizer);
+  const bytePair = json.addedTokens.every(isGuarded) ? BytePairEncoder.of(json) : null;
 
-  const encode = async (segments: readonly Segment[]): Promise<number[]> => {
+  /** For control tokens, which have an id, and plain text between them. */
+  const encodeAtOnce = (encoder: BytePairEncoder, segments: readonly Segment[]): number[] | null => {
+    const plainIds = encoder.encode(segments.flatMap((segment) => (segment.id === null ? [segment.text] : [])));
+    if (plainIds === null) return null;
+    const ids: number[] = [];
+    let next = 0;
+    for (const segment of segments) {
+      if (segment.id !== null) ids.push(segment.id);
+      else {
+        for (const id of plainIds[next++] ?? []) {
+          if (control[id] === 1) throw new Error('plain text became a control token');
+          ids.push(id);
+        }
+      }
+    }
+    return ids;
+  };
+  const encodeByLibrary = async (segments: readonly Segment[]): Promise<number[]> => {
     let text = '';
     const marks: number[] = [];
     for (const segment of segments) {
@@ -89,6 +109,8 @@ async function buildVocabulary(json: TokenizerJson, vocabSize: number): Promise<
     if (mark !== marks.length) throw new Error('control tokens were lost or added in encoding');
     return ids;
   };
+  const encode = (segments: readonly Segment[]): number[] | Promise<number[]> =>
+    (bytePair && encodeAtOnce(bytePair, segments)) ?? encodeByLibrary(segments);
   return { table, guarded: guarded.map((t) => t.content), split: (text) => splitter.split(text), encode, prefix, suffix };
 }
 

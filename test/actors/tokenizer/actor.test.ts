@@ -404,6 +404,18 @@ test('the tokens of others go between the slices of a long decode, whose text is
   assert.deepEqual(harness.order, ['front deltas', 'front reply']);
 });
 
+test('of short prompts that come together one is encoded a turn of the event loop: the tokens of others go between', async () => {
+  const harness = await Harness.start(demoModel);
+  await harness.admit(1);
+  const [token = 0] = await harness.encode({ kind: 'text', text: 'x', addSpecialTokens: false });
+  harness.order.length = 0;
+  for (let n = 2; n <= 9; n++) harness.submit(n, { kind: 'text', text: 'Hello', addSpecialTokens: false });
+  setImmediate(() => harness.step([[1, token]]));
+  await harness.until(() => harness.scheduler.length === 9);
+  const at = harness.order.indexOf('front deltas');
+  assert.ok(at >= 0 && at < harness.order.lastIndexOf('scheduler admit'), harness.order.join(', '));
+});
+
 test('requests of one step share one message, and hidden steps send none', async () => {
   const harness = await start();
   await harness.admit(1);

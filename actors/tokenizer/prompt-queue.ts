@@ -1,20 +1,20 @@
 /**
- * Lets one chat prompt through each turn of the event loop, the smallest turn of its client (actors/client-turns.ts) first: rendering a
- * template takes up to some milliseconds, and the tokens of others go between. Used by encode.ts in the tokenizer thread.
- * Its length is bounded by the front, which admits no more requests than the queue and the running sequences take.
+ * Lets one prompt through each turn of the event loop, the smallest turn of its client (actors/client-turns.ts) first: rendering a
+ * template takes up to some milliseconds and encoding a short text up to one, and the tokens of others go between. Used by encode.ts in
+ * the tokenizer thread. Its length is bounded by the front, which admits no more requests than the queue and the running sequences take.
  */
 interface Waiter {
   readonly turn: number;
   readonly pass: () => void;
 }
 
-export class RenderQueue {
+export class PromptQueue {
   /** In order. */
   readonly #waiters: Waiter[] = [];
   /** Somebody has passed in this turn of the event loop. */
   #passed = false;
 
-  /** Resolves when the caller may render, at once if nobody has in this turn of the event loop. */
+  /** Resolves when the caller may begin, at once if nobody has in this turn of the event loop. */
   async pass(turn: number): Promise<void> {
     if (this.#passed) await this.#wait(turn);
     else this.#close();

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { RenderQueue } from '../../../actors/tokenizer/render-queue.js';
+import { PromptQueue } from '../../../actors/tokenizer/prompt-queue.js';
 
 test('the first passes at once, the others one a turn of the event loop, the smallest turn first and equals as they came', async () => {
-  const queue = new RenderQueue();
+  const queue = new PromptQueue();
   const passed: string[] = [];
   const all = (
     [
@@ -34,7 +34,7 @@ test('the first passes at once, the others one a turn of the event loop, the sma
 });
 
 test('whoever comes when nobody waits passes at once again', async () => {
-  const queue = new RenderQueue();
+  const queue = new PromptQueue();
   await queue.pass(0);
   await nextTurn();
   let passed = false;
