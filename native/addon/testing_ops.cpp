@@ -35,6 +35,9 @@
 //              | k v outs[2 count] ins[2 count] -> k v
 //   Swaps out to a host pool of swap_blocks blocks, the first `urgent` pairs before the rest, and
 //   then in.
+//
+// Here kv_dtype may also be "int8": k and v are then whole blocks as they lie in memory, scales
+// included, given as float32 words.
 #include "addon/testing_ops.h"
 
 #include <algorithm>
@@ -231,12 +234,17 @@ Napi::Object run_gather_rows(OpTestCall& c) {
 KvLayer cache(OpTestCall& c) {
   const int32_t blocks = c.size("num_blocks"), heads = c.size("kv_heads");
   const int32_t block_size = c.size("block_size"), head_dim = c.size("head_dim");
-  const DType dtype = c.dtype("kv_dtype");
-  const int64_t width = int64_t{heads} * block_size * head_dim;
-  const Tensor k = c.matrix("k", dtype, blocks, width), v = c.matrix("v", dtype, blocks, width);
+  const DType dtype = c.weight_dtype("kv_dtype");
+  if (dtype == DType::kI4) throw Error(ErrorCode::kUsage, "runOp: no cache is int4");
+  KvLayer kv{nullptr, nullptr, dtype, blocks, block_size, heads, head_dim};
+  const DType given = dtype == DType::kI8 ? DType::kF32 : dtype;
+  const int64_t width = kv.block_bytes() / dtype_bytes(given);
+  const Tensor k = c.matrix("k", given, blocks, width), v = c.matrix("v", given, blocks, width);
   c.output("k", k);
   c.output("v", v);
-  return {k.data, v.data, dtype, blocks, block_size, heads, head_dim};
+  kv.k = k.data;
+  kv.v = v.data;
+  return kv;
 }
 
 // Both words of a pair are int32.

@@ -55,8 +55,7 @@ void CpuBackend::apply_slots(const SlotTables& t, const int32_t* plan_words) {
 void CpuBackend::copy_blocks(std::span<const KvLayer> layers, const BlockCopy* pairs, int32_t n) {
   const TraceScope scope(trace_, "copy_blocks");
   for (const KvLayer& kv : layers) {
-    const int64_t bytes =
-        int64_t{kv.kv_heads} * kv.block_size * kv.head_dim * dtype_bytes(kv.dtype);
+    const int64_t bytes = kv.block_bytes();
     // In order and on one thread: a copy may read what the one before it wrote.
     for (int32_t i = 0; i < n; ++i) {
       for (void* base : {kv.k, kv.v}) {
