@@ -1,8 +1,10 @@
 // See layout.h.
 #include "addon/layout.h"
 
+#include <cctype>
 #include <cstddef>
 #include <initializer_list>
+#include <string>
 #include <utility>
 
 #include "core/step_plan.h"
@@ -18,10 +20,44 @@ Napi::Object table(Napi::Env env, std::initializer_list<Field> fields) {
   return out;
 }
 
-}  // namespace
-
 // The word offset of a member.
 #define WORD(type, member) (offsetof(type, member) / 4)
+
+// "top_k" -> "topK".
+std::string camel_case(const std::string& name) {
+  std::string out;
+  for (size_t i = 0; i < name.size(); ++i) {
+    if (name[i] == '_') {
+      out += static_cast<char>(std::toupper(static_cast<unsigned char>(name[++i])));
+    } else {
+      out += name[i];
+    }
+  }
+  return out;
+}
+
+// The offsets of the sampling record, and what core/sampling_row.h says about its fields under the
+// names that requests have.
+void set_sampling(Napi::Env env, const Napi::Object& out) {
+  Napi::Object row = table(env, {{"words", sizeof(SamplingRow) / 4}});
+  Napi::Object min = table(env, {}), max = table(env, {}), off = table(env, {});
+  Napi::Object edits = table(env, {});
+#define FIELD(type, name, least, most, nothing, role)          \
+  row.Set(camel_case(#name), double{WORD(SamplingRow, name)}); \
+  min.Set(#name, static_cast<double>(type{least}));            \
+  max.Set(#name, static_cast<double>(type{most}));             \
+  off.Set(#name, static_cast<double>(type{nothing}));          \
+  edits.Set(#name, SamplingRole::role == SamplingRole::kEdits ? 1.0 : 0.0);
+  INFERD_SAMPLING_FIELDS(FIELD)
+#undef FIELD
+  out.Set("SAMPLING_ROW", row);
+  out.Set("SAMPLING_MIN", min);
+  out.Set("SAMPLING_MAX", max);
+  out.Set("SAMPLING_OFF", off);
+  out.Set("SAMPLING_EDITS", edits);
+}
+
+}  // namespace
 
 Napi::Value layout(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
@@ -49,21 +85,7 @@ Napi::Value layout(const Napi::CallbackInfo& info) {
                                   {"numMasked", WORD(NewSlotFixed, num_masked)},
                                   {"samplingRow", WORD(NewSlotFixed, sampling)},
                                   {"fixedWords", sizeof(NewSlotFixed) / 4}}));
-  out.Set("SAMPLING_ROW", table(env, {{"seedLo", WORD(SamplingRow, seed_lo)},
-                                      {"seedHi", WORD(SamplingRow, seed_hi)},
-                                      {"temperature", WORD(SamplingRow, temperature)},
-                                      {"topP", WORD(SamplingRow, top_p)},
-                                      {"minP", WORD(SamplingRow, min_p)},
-                                      {"typicalP", WORD(SamplingRow, typical_p)},
-                                      {"repetitionPenalty", WORD(SamplingRow, repetition_penalty)},
-                                      {"frequencyPenalty", WORD(SamplingRow, frequency_penalty)},
-                                      {"presencePenalty", WORD(SamplingRow, presence_penalty)},
-                                      {"topK", WORD(SamplingRow, top_k)},
-                                      {"minTokens", WORD(SamplingRow, min_tokens)},
-                                      {"topLogprobs", WORD(SamplingRow, top_logprobs)},
-                                      {"promptLogprobs", WORD(SamplingRow, prompt_logprobs)},
-                                      {"sequenceIndex", WORD(SamplingRow, sequence_index)},
-                                      {"words", sizeof(SamplingRow) / 4}}));
+  set_sampling(env, out);
   out.Set("BLOCK_SET", table(env, {{"slot", WORD(BlockSet, slot)},
                                    {"index", WORD(BlockSet, index)},
                                    {"block", WORD(BlockSet, block)},

@@ -1,5 +1,6 @@
 // The wire layout as this library was compiled: word offsets under the names of
-// actors/messages/step.ts, so that a test can compare.
+// actors/messages/step.ts, and ranges of sampling parameters under those of sampling.ts, so that
+// tests can compare.
 #pragma once
 #include <napi.h>
 

@@ -14,8 +14,8 @@ void write_result(const SampleOutputs& out, int64_t i, const SampleResult& r) {
   out.ranks[i] = r.rank;
   out.top_counts[i] = r.num_top;
   for (int32_t j = 0; j < r.num_top; ++j) {
-    out.top_ids[i * kMaxTop + j] = r.top[j].id;
-    out.top_logprobs[i * kMaxTop + j] = r.top[j].logprob;
+    out.top_ids[i * kMaxTopLogprobs + j] = r.top[j].id;
+    out.top_logprobs[i * kMaxTopLogprobs + j] = r.top[j].logprob;
   }
 }
 

@@ -12,13 +12,12 @@ namespace inferd::cpu {
 namespace {
 
 constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
-constexpr float kGreedyBelow = 1e-5f;
 // In `seen`: the low bits count places in the output, this bit says "anywhere".
 constexpr int32_t kSeenBit = 1 << 30;
 
 void grow(SamplerScratch& s, int64_t vocab) {
   const auto n = static_cast<size_t>(vocab);
-  if (s.logits.size() >= n) return;
+  if (s.seen.size() >= n) return;  // the last to grow: memory may run out on the way
   s.logits.resize(n);
   s.exps.resize(n);
   s.sums.resize((n + kExpBlock - 1) / kExpBlock);
@@ -37,7 +36,7 @@ double log_sum(const Kernels& kernels, SamplerScratch& s, int64_t vocab, float m
 void find_top(const Kernels& kernels, const SamplerScratch& s, int64_t vocab, int32_t top,
               SampleResult& result) {
   constexpr int64_t kBlock = 256;
-  float values[kMaxTop];
+  float values[kMaxTopLogprobs];
   int32_t n = 0;
   for (int64_t start = 0; start < vocab && top > 0; start += kBlock) {
     const int64_t end = std::min(vocab, start + kBlock);
@@ -229,7 +228,7 @@ SampleResult sample_row(const Kernels& kernels, const SampleInput& in, SamplerSc
   double log_total = 0;
   if (wants_logprobs) {
     log_total = log_sum(kernels, s, in.vocab, max);
-    const auto most = static_cast<int32_t>(std::min<int64_t>(kMaxTop, in.vocab));
+    const auto most = static_cast<int32_t>(std::min<int64_t>(kMaxTopLogprobs, in.vocab));
     find_top(kernels, s, in.vocab, std::min(row.top_logprobs, most), result);
   }
   if (edits) {
@@ -253,9 +252,10 @@ SampleResult score_row(const Kernels& kernels, const float* logits, int64_t voca
   SampleResult result;
   result.token = token;
   const double log_total = log_sum(kernels, s, vocab, max);
-  find_top(kernels, s, vocab,
-           std::clamp<int32_t>(top, 0, static_cast<int32_t>(std::min<int64_t>(kMaxTop, vocab))),
-           result);
+  find_top(
+      kernels, s, vocab,
+      std::clamp<int32_t>(top, 0, static_cast<int32_t>(std::min<int64_t>(kMaxTopLogprobs, vocab))),
+      result);
   finish_raw(kernels, logits, vocab, log_total, result);
   return result;
 }

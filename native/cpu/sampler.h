@@ -16,8 +16,6 @@
 
 namespace inferd::cpu {
 
-constexpr int kMaxTop = 20;
-
 // State of a sequence that sampling reads; pointers into the slot tables.
 struct SampleInput {
   const float* logits;  // [vocab]
@@ -42,7 +40,7 @@ struct SampleResult {
   float logprob = 0;  // raw; NaN when not asked for
   int32_t rank = 0;   // 1 = best; ties by lower id; 0 when not asked for
   int32_t num_top = 0;
-  TopEntry top[kMaxTop];
+  TopEntry top[kMaxTopLogprobs];
 };
 
 // Working memory of one thread; grows to the vocabulary.

@@ -30,8 +30,6 @@ namespace inferd::cuda {
 namespace sampler {
 namespace {
 
-constexpr float kGreedyBelow = 1e-5f;
-
 extern __shared__ uint4 shared_memory[];
 
 template <bool kOnChip>
@@ -208,7 +206,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     raw_max = logit_of(best);
     raw_total = exp_total(s, turn, slice, raw_max);
     write_top(s, turn, slice, mine, raw_max, raw_total,
-              min(min(row.top_logprobs, kMaxTop), p.vocab), blockIdx.y, p.out);
+              min(min(row.top_logprobs, kMaxTopLogprobs), p.vocab), blockIdx.y, p.out);
   }
   if (edits.any()) {
     mine = edit_slice(s, slice, edits);
@@ -323,7 +321,7 @@ cudaError_t sample(const SampleParams& p, SampleHint hint, const Launch& launch)
 }
 
 cudaError_t score(const ScoreParams& p, const Launch& launch) {
-  if (p.vocab < 1 || p.rows < 0 || p.rows > 65535 || p.top < 0 || p.top > kMaxTop) {
+  if (p.vocab < 1 || p.rows < 0 || p.rows > 65535 || p.top < 0 || p.top > kMaxTopLogprobs) {
     return cudaErrorInvalidValue;
   }
   if (p.rows == 0) return cudaSuccess;

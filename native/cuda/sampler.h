@@ -10,15 +10,13 @@
 
 namespace inferd::cuda {
 
-constexpr int32_t kMaxTop = 20;
-
 // Device memory, or pinned host memory that the device can address.
 struct TokenOutputs {
   int32_t* tokens;      // [rows]
   float* logprobs;      // [rows] raw; NaN when not asked for
   int32_t* ranks;       // [rows] 1 = best; 0 when not asked for
-  int32_t* top_ids;     // [rows, kMaxTop] best first
-  float* top_logprobs;  // [rows, kMaxTop]
+  int32_t* top_ids;     // [rows, kMaxTopLogprobs] best first
+  float* top_logprobs;  // [rows, kMaxTopLogprobs]
   int32_t* top_counts;  // [rows]
 };
 
@@ -43,7 +41,7 @@ struct ScoreParams {
   int64_t row_stride;
   int32_t vocab, rows;
   const int32_t* targets;  // [rows] device; outside 0..vocab-1: padding
-  int32_t top;             // best entries wanted of each row, 0..kMaxTop
+  int32_t top;             // best entries wanted of each row, 0..kMaxTopLogprobs
   TokenOutputs out;        // tokens[i] = targets[i]
   float* scratch;          // as above
 };

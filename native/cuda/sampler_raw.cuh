@@ -44,8 +44,9 @@ __device__ inline void write_top(Shared& s, int& turn, const Slice& slice, uint6
     sort_list(s, n);
     if (threadIdx.x < top) {
       const uint64_t key = s.keys[threadIdx.x];
-      out.top_ids[row * kMaxTop + threadIdx.x] = id_of(key);
-      out.top_logprobs[row * kMaxTop + threadIdx.x] = log_probability(logit_of(key), max, total);
+      out.top_ids[row * kMaxTopLogprobs + threadIdx.x] = id_of(key);
+      out.top_logprobs[row * kMaxTopLogprobs + threadIdx.x] =
+          log_probability(logit_of(key), max, total);
     }
     __syncthreads();
   }

@@ -35,28 +35,27 @@ void check_range(float value, float min, float max, const char* what) {
     bad("%s is %g, outside %g..%g", what, double{value}, double{min}, double{max});
 }
 
-constexpr float kGreedyBelow = 1e-5f;  // as the samplers
+// The type in which a field of the sampling record is compared with its range.
+template <typename T>
+using Checked = std::conditional_t<std::is_floating_point_v<T>, T, int64_t>;
 
 // Greedy, and nothing else asked for.
 bool is_plain_greedy(const SamplingRow& s) {
-  return s.temperature < kGreedyBelow && s.repetition_penalty == 1 && s.frequency_penalty == 0 &&
-         s.presence_penalty == 0 && s.top_logprobs < 0;
+  bool plain = s.temperature < kGreedyBelow;
+#define FIELD(type, name, least, most, off, role) \
+  if (SamplingRole::role == SamplingRole::kEdits) plain = plain && s.name == type{off};
+  INFERD_SAMPLING_FIELDS(FIELD)
+#undef FIELD
+  return plain;
 }
 
 }  // namespace
 
 void check_sampling(const SamplingRow& s) {
-  check_range(s.temperature, 0.0f, 100.0f, "the temperature");
-  check_range(s.top_p, 0.0f, 1.0f, "top_p");
-  check_range(s.min_p, 0.0f, 1.0f, "min_p");
-  check_range(s.typical_p, 1e-6f, 1.0f, "typical_p");
-  check_range(s.repetition_penalty, 1e-4f, 100.0f, "the repetition penalty");
-  check_range(s.frequency_penalty, -100.0f, 100.0f, "the frequency penalty");
-  check_range(s.presence_penalty, -100.0f, 100.0f, "the presence penalty");
-  check_range(int64_t{s.top_k}, 0, INT32_MAX, "top_k");
-  check_range(int64_t{s.min_tokens}, 0, INT32_MAX, "min_tokens");
-  check_range(int64_t{s.top_logprobs}, -1, kMaxTopLogprobs, "top_logprobs");
-  check_range(int64_t{s.prompt_logprobs}, -1, kMaxTopLogprobs, "prompt_logprobs");
+#define FIELD(type, name, least, most, off, role) \
+  check_range(Checked<type>{s.name}, Checked<type>{least}, Checked<type>{most}, #name);
+  INFERD_SAMPLING_FIELDS(FIELD)
+#undef FIELD
 }
 
 // Walks the words; every take is bounded by what is left, so that counts are believed only as far

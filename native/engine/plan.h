@@ -61,8 +61,7 @@ struct ParsedPlan {
   bool plain_greedy = true;  // no sample draws, edits its logits or wants log-probabilities
 };
 
-// The ranges of actors/messages/sampling.ts and wider, checked again because the samplers rely on
-// them. Throws Error(kBadPlan).
+// The ranges of core/sampling_row.h. Throws Error(kBadPlan).
 void check_sampling(const SamplingRow& row);
 
 class PlanChecker {

@@ -117,8 +117,8 @@ struct Batch {
         out_tokens(rows.size()),
         logprobs(rows.size()),
         ranks(rows.size()),
-        top_ids(static_cast<size_t>(count) * kMaxTop),
-        top_logprobs(static_cast<size_t>(count) * kMaxTop),
+        top_ids(static_cast<size_t>(count) * kMaxTopLogprobs),
+        top_logprobs(static_cast<size_t>(count) * kMaxTopLogprobs),
         top_counts(rows.size()) {
     std::vector<PlanSample> plan(rows.size());
     std::vector<int32_t> t(tokens.size(), -7), l(rows.size()), p(rows.size()), bi(bias_ids.size()),

@@ -118,8 +118,8 @@ void check_vocab(int32_t vocab, int32_t count, uint32_t seed, Tally& tally, cuda
                                       " not " + std::to_string(want.rank));
     bool same = top_counts[i] == static_cast<int32_t>(want.top_ids.size());
     for (size_t j = 0; same && j < want.top_ids.size(); ++j) {
-      same = top_ids[i * kMaxTop + j] == want.top_ids[j] &&
-             near(static_cast<double>(top_logprobs[i * kMaxTop + j]), want.top_logprobs[j]);
+      same = top_ids[i * kMaxTopLogprobs + j] == want.top_ids[j] &&
+             near(static_cast<double>(top_logprobs[i * kMaxTopLogprobs + j]), want.top_logprobs[j]);
     }
     expect(same, std::string(name) + ": top entries");
   }
@@ -174,8 +174,8 @@ void check_greedy_and_score(int32_t vocab, uint32_t seed, cudaStream_t stream) {
     gpu_test::score(rows[i].logits, targets[i], top, want);
     bool same = near(static_cast<double>(logprobs[i]), want.logprob) && ranks[i] == want.rank;
     for (size_t j = 0; same && j < want.top_ids.size(); ++j) {
-      same = top_ids[i * kMaxTop + j] == want.top_ids[j] &&
-             near(static_cast<double>(top_logprobs[i * kMaxTop + j]), want.top_logprobs[j]);
+      same = top_ids[i * kMaxTopLogprobs + j] == want.top_ids[j] &&
+             near(static_cast<double>(top_logprobs[i * kMaxTopLogprobs + j]), want.top_logprobs[j]);
     }
     expect(same, "score, vocab " + std::to_string(vocab) + ", row " + std::to_string(i) + ": " +
                      std::to_string(logprobs[i]) + " rank " + std::to_string(ranks[i]) + " not " +

@@ -1,6 +1,9 @@
 /** The sampler on every kernel set: each parameter against the plain reference, distributions, seeds, log-probabilities, hostile logits. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { isDeepStrictEqual } from 'node:util';
+import type { SamplingParamName } from '../../actors/messages/sampling.js';
+import { loadAddon } from '../../native/index.js';
 import { floats, ints, isas, runOp } from '../helpers/op-table.js';
 import { randomFloats, randomInt, randomSource } from '../helpers/reference-ops.js';
 import {
@@ -53,6 +56,29 @@ it('the random numbers are Philox4x32-10', () => {
   assert.deepEqual(philox([ones, ones, ones, ones], [ones, ones]), [0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd]);
   const pi = philox([0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344], [0xa4093822, 0x299f31d0]);
   assert.deepEqual(pi, [0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1]);
+});
+
+it('where the best token is taken, exactly the fields that the record says edit the logits change an answer', () => {
+  const logits = Float32Array.of(1, 2, 3, 2.9, 0, -1);
+  const greedy: SamplerParams = { ...plainParams, temperature: 0, prompt: [2], output: [2, 2], masked: [2] };
+  const edited: Record<SamplingParamName | 'top_logprobs', Partial<SampleCase>> = {
+    temperature: { params: { ...greedy, temperature: 9e-6 } },
+    top_p: { params: { ...greedy, topP: 0.01 } },
+    min_p: { params: { ...greedy, minP: 1 } },
+    typical_p: { params: { ...greedy, typicalP: 0.01 } },
+    repetition_penalty: { params: { ...greedy, repetition: 2 } },
+    frequency_penalty: { params: { ...greedy, frequency: 2 } },
+    presence_penalty: { params: { ...greedy, presence: 2 } },
+    top_k: { params: { ...greedy, topK: 1 } },
+    min_tokens: { params: { ...greedy, minTokens: 3 } },
+    top_logprobs: { topLogprobs: 0 },
+  };
+  const edits = loadAddon().layout()['SAMPLING_EDITS'] ?? {};
+  const plain = sampleAll({ isa: 'reference' }, [{ logits, params: greedy }])[0];
+  for (const [name, change] of Object.entries(edited)) {
+    const got = sampleAll({ isa: 'reference' }, [{ logits, params: greedy, ...change }])[0];
+    assert.equal(isDeepStrictEqual(got, plain) ? 0 : 1, edits[name], name);
+  }
 });
 
 for (const isa of isas) {
