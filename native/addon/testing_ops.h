@@ -12,9 +12,10 @@ struct OpTest {
   Napi::Object (*run)(OpTestCall& call);
 };
 
-// testing_ops.cpp, testing_step_ops.cpp, testing_limits.cpp
+// testing_ops.cpp, testing_step_ops.cpp, testing_limits.cpp, testing_threads.cpp
 std::span<const OpTest> dense_op_tests();
 std::span<const OpTest> step_op_tests();
 std::span<const OpTest> limit_tests();
+std::span<const OpTest> thread_tests();
 
 }  // namespace inferd

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace inferd::cpu {
 namespace {
@@ -57,15 +58,29 @@ void ThreadPool::run(int64_t n, int64_t grain, Call call, void* body) {
   if (chunks == 1 || workers_.empty()) return call(body, 0, n, 0);
   loop_ = {call, body, n, grain, static_cast<uint32_t>(chunks)};
   done_.store(0, std::memory_order_relaxed);
+  thrown_.store(false, std::memory_order_relaxed);
   const uint32_t number = number_.load(std::memory_order_relaxed) + 1;
   claim_.store(uint64_t{number} << 32 | static_cast<uint64_t>(chunks), std::memory_order_release);
   number_.store(number, std::memory_order_release);
   number_.notify_all();
   drain(0);
   const auto all = static_cast<uint32_t>(chunks);
-  if (spin([&] { return done_.load(std::memory_order_acquire) == all; })) return;
-  for (uint32_t d; (d = done_.load(std::memory_order_acquire)) != all;)
-    done_.wait(d, std::memory_order_acquire);
+  if (!spin([&] { return done_.load(std::memory_order_acquire) == all; })) {
+    for (uint32_t d; (d = done_.load(std::memory_order_acquire)) != all;)
+      done_.wait(d, std::memory_order_acquire);
+  }
+  if (thrown_.load(std::memory_order_relaxed))
+    std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+// A failed loop still counts all its chunks, so that its caller never leaves a thread in the body.
+void ThreadPool::run_chunk(const Loop& loop, int64_t begin, int worker) {
+  if (thrown_.load(std::memory_order_relaxed)) return;
+  try {
+    loop.call(loop.body, begin, std::min(loop.n, begin + loop.grain), worker);
+  } catch (...) {
+    if (!thrown_.exchange(true)) error_ = std::current_exception();
+  }
 }
 
 void ThreadPool::drain(int worker) {
@@ -77,7 +92,7 @@ void ThreadPool::drain(int worker) {
     const Loop& loop = loop_;
     const uint32_t chunks = loop.chunks;
     const int64_t begin = (int64_t{chunks} - static_cast<uint32_t>(claim)) * loop.grain;
-    loop.call(loop.body, begin, std::min(loop.n, begin + loop.grain), worker);
+    run_chunk(loop, begin, worker);
     if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == chunks) done_.notify_one();
     claim = claim_.load(std::memory_order_acquire);
   }

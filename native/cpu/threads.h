@@ -12,6 +12,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -29,8 +30,9 @@ class ThreadPool {
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls body(begin, end, worker) over [0, n) in chunks of `grain`, worker in [0, size()). Blocks
-  // until all is done. The body must not throw. One chunk, or one thread, runs without any
-  // hand-over.
+  // until all is done. What the body throws on any thread is thrown here, once no thread is in the
+  // body any more; chunks that have not begun by then are left out. One chunk, or one thread, runs
+  // without any hand-over.
   template <typename Body>
   void parallel_for(int64_t n, int64_t grain, Body&& body) {
     using Plain = std::remove_reference_t<Body>;
@@ -44,19 +46,22 @@ class ThreadPool {
 
  private:
   using Call = void (*)(void* body, int64_t begin, int64_t end, int worker);
-  void run(int64_t n, int64_t grain, Call call, void* body);
-  void work(int worker);
-  void drain(int worker);
-  template <typename Ready>
-  bool spin(Ready ready) const;
-
   struct Loop {  // written by the caller before the claim word, read after a claim
     Call call;
     void* body;
     int64_t n, grain;
     uint32_t chunks;
   };
+  void run(int64_t n, int64_t grain, Call call, void* body);
+  void work(int worker);
+  void drain(int worker);
+  void run_chunk(const Loop& loop, int64_t begin, int worker);
+  template <typename Ready>
+  bool spin(Ready ready) const;
+
   Loop loop_{};
+  std::atomic<bool> thrown_{false};  // by a chunk of the loop
+  std::exception_ptr error_;         // the first; written before its chunk is done
   bool spins_;
   alignas(64) std::atomic<uint64_t> claim_{0};
   alignas(64) std::atomic<uint32_t> done_{0};

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import { Worker } from 'node:worker_threads';
 import { addonFile, loadAddon } from '../../native/index.js';
-import { floats, isas, runOp } from '../helpers/op-table.js';
+import { floats, ints, isas, runOp } from '../helpers/op-table.js';
 import { randomFloats, randomSource } from '../helpers/reference-ops.js';
 
 const isa = isas[0]!;
@@ -28,6 +28,16 @@ it('thousands of short loops on more threads than processors all finish', () => 
     const result = addon.runOp({ op: 'add', backend: 'cpu', isa, threads, attrs: { rows, cols, warm: 1 }, inputs, repeat: 3000 });
     assert.equal(result['timings_us']!.length, 3000);
     assert.ok(result['inout']!.every((x) => x === 1));
+  }
+});
+
+it('a chunk that finds no memory fails its loop, on whichever thread, and the next loop runs', () => {
+  const count = 40;
+  for (const threads of [1, 2, 7]) {
+    for (const bad of [0, 17, count - 1]) {
+      const result = runOp({ isa, threads }, 'loop_fails', { count, bad, times: 200 }, {});
+      assert.deepEqual([...ints(result, 'caught'), ...ints(result, 'done')], [200, 200 * count], `${threads} threads, chunk ${bad}`);
+    }
   }
 });
 
