@@ -130,7 +130,12 @@ export const schema = {
     num_gpu_blocks_override: int(maybe(null), [2, 2 ** 24], 'KV blocks to allocate instead of the computed number, on any device.', {
       unit: 'blocks',
     }),
-    sliding_window: int(maybe(null), [1, 2 ** 20], 'Attention window in place of the one in config.json.', { unit: 'tokens' }),
+    sliding_window: int(
+      maybe(null),
+      [1, 2 ** 20],
+      'Attention window in place of the one in config.json, in the layers that have one, or in all where none has.',
+      { unit: 'tokens' },
+    ),
     enable_prefix_caching: bool(true, 'Reuse KV blocks of prompts and answers that begin alike.'),
   },
   scheduler: {

@@ -83,6 +83,14 @@ void check_options(const EngineOptions& o) {
   }
 }
 
+// Layers that are full beside layers with a window stay full: the model was trained so.
+void replace_windows(std::vector<int32_t>& windows, int32_t window) {
+  const auto has_window = [](int32_t w) { return w > 0; };
+  if (std::none_of(windows.begin(), windows.end(), has_window))
+    std::fill(windows.begin(), windows.end(), window);
+  std::replace_if(windows.begin(), windows.end(), has_window, window);
+}
+
 // A largest graph of all slots is added when a smaller size would leave some batches without one.
 GraphPlan plan_graphs(const EngineOptions& o, const PlanLimits& limits) {
   GraphPlan g{.sizes = o.graph_sizes, .max_context = limits.max_len};
@@ -100,8 +108,7 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
   check_options(options);
   if (options.kv_dtype != "auto") kv_dtype_ = parse_kv_dtype(options.kv_dtype);
   config_ = read_model_config(options.model_path);
-  if (options.sliding_window > 0)
-    std::fill(config_.windows.begin(), config_.windows.end(), options.sliding_window);
+  if (options.sliding_window > 0) replace_windows(config_.windows, options.sliding_window);
 
   std::unique_ptr<Checkpoint> checkpoint;
   if (!options.load_dummy) checkpoint = std::make_unique<Checkpoint>(options.model_path);

@@ -19,7 +19,9 @@ struct EngineOptions {
   int32_t max_slots = 0;
   int32_t max_batch_tokens = 0;
   int32_t max_model_len = 0;
-  int32_t sliding_window = 0;  // 0 = as config.json says
+  // In place of the windows of config.json, in the layers that have one, or in all of a model
+  // without any; 0 = as config.json says.
+  int32_t sliding_window = 0;
   bool load_dummy = false;
   int32_t rank = 0;
   int32_t world_size = 1;

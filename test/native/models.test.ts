@@ -161,7 +161,7 @@ describe('rope', () => {
 });
 
 describe('sliding windows', () => {
-  const last = (config: Config): number[] | undefined => logits(config)[23];
+  const last = (config: Config, slidingWindow = 0): number[] | undefined => logits(config, { slidingWindow })[23];
   const mistral = { architectures: ['MistralForCausalLM'] };
   const qwen = { architectures: ['Qwen3ForCausalLM'], sliding_window: 4 };
 
@@ -184,6 +184,21 @@ describe('sliding windows', () => {
     const types = ['full_attention', 'sliding_attention'];
     assert.deepEqual(last({ ...qwen, use_sliding_window: true, layer_types: types }), second, 'layer_types name the same layer');
     assert.notDeepEqual(last({ ...qwen, use_sliding_window: true, layer_types: types.reverse() }), second);
+  });
+
+  test('the option takes the place of the windows that a model has, and its full layers stay full', () => {
+    assert.deepEqual(last({ ...mistral, sliding_window: 9 }, 4), last({ ...mistral, sliding_window: 4 }));
+    for (const architectures of [['Qwen2ForCausalLM'], ['Qwen3ForCausalLM']]) {
+      const mixed = { architectures, use_sliding_window: true, max_window_layers: 1 };
+      assert.deepEqual(last({ ...mixed, sliding_window: 9 }, 4), last({ ...mixed, sliding_window: 4 }));
+      assert.notDeepEqual(last({ ...mixed, sliding_window: 9 }, 4), last({ ...mixed, max_window_layers: 0, sliding_window: 4 }));
+    }
+  });
+
+  test('the option gives one to every layer of a model that has none', () => {
+    const all = last({ ...mistral, sliding_window: 4 });
+    for (const config of [{}, { ...mistral, sliding_window: null }]) assert.deepEqual(last(config, 4), all);
+    assert.deepEqual(last({ ...qwen, use_sliding_window: false }, 4), last({ ...qwen, use_sliding_window: true, max_window_layers: 0 }));
   });
 });
 
