@@ -116,7 +116,8 @@ export const schema = {
     cache_dtype: oneOf(
       ['auto', 'bf16', 'f16', 'f32', 'fp8', 'int8'],
       'auto',
-      'Type of the KV cache; auto is bf16, or f32 for the embedded model. fp8 (e4m3) and int8 (a scale per token and head) need a GPU.',
+      'Type of the KV cache; auto is bf16 on the CPU, or f32 for a small model, and the type of the weights on a GPU. ' +
+        'fp8 (e4m3) and int8 (a scale per token and head) need a GPU.',
     ),
     gpu_memory_utilization: float(
       0.9,

@@ -178,9 +178,9 @@ test('without a file the demo profile counts, and the user configuration as soon
 test('another model in the demo profile is warned of, with what the profile sets', async () => {
   const { stderr } = await inferd(['config', 'show', '--set', 'inference.model_name=/models/llama']);
   assert.match(stderr, /warning: \/models\/llama runs in the profile of the demo model/);
-  assert.match(stderr, /which also sets inference\.device, cache\.cache_dtype, cache\.num_gpu_blocks_override/);
+  assert.match(stderr, /which also sets inference\.device, cache\.num_gpu_blocks_override/);
   assert.equal((await inferd(['config', 'show'])).stderr, '');
-  const ofProfile = ['inference.device=auto', 'cache.cache_dtype=auto', 'cache.num_gpu_blocks_override=512'];
+  const ofProfile = ['inference.device=auto', 'cache.num_gpu_blocks_override=512'];
   const all = [...ofProfile, 'scheduler.max_num_batched_tokens=256', 'scheduler.max_num_sequences=8', 'inference.model_name=/models/llama'];
   assert.equal((await inferd(['config', 'show', ...all.flatMap((set) => ['--set', set])])).stderr, '', 'nothing of the profile is left');
 });
