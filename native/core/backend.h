@@ -213,6 +213,12 @@ class Backend {
     return false;
   }
 
+  // Once the bias of a linear weight is filled, before steps: makes what products want of it.
+  // Forgotten when `bias` is released.
+  virtual void take_bias(const PackedWeight& weight, const float* bias) {
+    (void)weight, (void)bias;
+  }
+
   // --- steps ---
   // Inside a step: enqueue a copy from or to host memory that lives until the step is done.
   virtual void copy_in(void* device, const void* host, size_t bytes) {

@@ -183,6 +183,7 @@ void* CudaBackend::allocate(size_t bytes) {
 // Called by destructors: a lost context has nothing to say here that a step has not said.
 void CudaBackend::release(void* p) {
   cudaStreamSynchronize(stream_.get());
+  graphs_.clear();
   kv_maps_.erase(p);
   narrow_biases_.erase(static_cast<const float*>(p));
   allocations_.erase(p);
@@ -201,10 +202,18 @@ void CudaBackend::download(void* host, const void* device, size_t bytes) {
 }
 
 PackedWeightPtr CudaBackend::make_weight(int64_t rows, int64_t cols, DType dtype) {
-  PackedWeightPtr weight = new_weight(rows, cols, dtype);
+  std::unique_ptr<CudaWeight> weight = new_weight(rows, cols, dtype);
   weights_.push_back(weight.get());
+  weight->at_end = [this](const CudaWeight* ended) { forget(ended); };
   refresh_free_bytes();
   return weight;
+}
+
+// Its memory goes after this, which steps and what was recorded of them may still use.
+void CudaBackend::forget(const CudaWeight* weight) {
+  cudaStreamSynchronize(stream_.get());
+  graphs_.clear();
+  std::erase(weights_, weight);
 }
 
 void CudaBackend::fill_weight(PackedWeight& weight, int64_t first_row, const Tensor& source) {
@@ -223,6 +232,13 @@ bool CudaBackend::scale_columns(PackedWeight& weight, const float* factors) {
   check(scale_weight_columns(half_, weight.plain, factors, weight.rows, weight.cols, stream_.get()),
         "folding a norm");
   return true;
+}
+
+// Checkpoint biases are 16-bit values held as f32; products take them in the type of their result.
+void CudaBackend::take_bias(const PackedWeight& weight, const float* bias) {
+  DeviceMemory narrow = allocate_device(static_cast<size_t>(weight.rows) * 2);
+  check(narrow_floats(half_, narrow.get(), bias, weight.rows, stream_.get()), "bias");
+  narrow_biases_[bias] = std::move(narrow);
 }
 
 void* CudaBackend::allocate_host(size_t bytes) {

@@ -25,6 +25,7 @@
 #include "cuda/memory.h"
 #include "cuda/slots.h"
 #include "cuda/staging.h"
+#include "cuda/weights.h"
 
 namespace inferd::cuda {
 
@@ -46,6 +47,7 @@ class CudaBackend final : public Backend {
   void fill_weight(PackedWeight& weight, int64_t first_row, const Tensor& source) override;
   bool fill_dummy(const Tensor& rows, uint64_t counter) override;
   bool scale_columns(PackedWeight& weight, const float* factors) override;
+  void take_bias(const PackedWeight& weight, const float* bias) override;
   void* allocate_host(size_t bytes) override;
   void release_host(void* p) override;
   void reserve_swap(const SwapPool& pool) override;
@@ -154,6 +156,7 @@ class CudaBackend final : public Backend {
   float* sampler_scratch(int64_t vocab, int64_t rows);
   void tune_products(const StepShape& shape);
   void refresh_free_bytes();
+  void forget(const CudaWeight* weight);
 
   int32_t device_ = 0, major_ = 0, minor_ = 0, sm_count_ = 0;
   Half half_ = Half::kBF16;
@@ -169,7 +172,7 @@ class CudaBackend final : public Backend {
   Trace* cupti_trace_ = nullptr;             // where CUPTI's records go
   GraphCache graphs_;
   std::unique_ptr<Gemm> gemm_;
-  std::vector<const PackedWeight*> weights_;  // made so far, for tuning; the engine keeps them
+  std::vector<const CudaWeight*> weights_;  // that are alive, for tuning; their owners keep them
 
   RowPlan row_plan_;
   std::vector<PrefillTile> prefill_rows_;

@@ -16,6 +16,8 @@ namespace inferd::cuda {
 class GraphCache {
  public:
   void run(uint64_t key, cudaStream_t stream, const std::function<void()>& body);
+  // Before memory goes that a recorded piece may use; none of them may be running.
+  void clear() { graphs_.clear(); }
 
  private:
   // A graph of a few hundred kernels takes some 100 KiB of device memory.

@@ -40,7 +40,7 @@ void CudaBackend::tune_products(const StepShape& shape) {
   using Problem = std::tuple<int64_t, int64_t, LinearUse>;
   std::map<Problem, std::vector<const void*>> problems;
   int64_t widest_in = 0, widest_out = 0, gated_rows = 0;
-  for (const PackedWeight* w : weights_) {
+  for (const CudaWeight* w : weights_) {
     problems[{w->rows, w->cols, w->use}].push_back(w->plain);
     widest_in = std::max(widest_in, w->cols);
     if (w->rows != shape.vocab_size) widest_out = std::max(widest_out, w->rows);

@@ -1,5 +1,7 @@
 // Linear weights on the device: row-major, in the type of the activations.
 #pragma once
+#include <functional>
+
 #include "core/backend.h"
 #include "cuda/half_type.h"
 #include "cuda/memory.h"
@@ -9,6 +11,11 @@ namespace inferd::cuda {
 
 struct CudaWeight final : PackedWeight {
   DeviceMemory memory;
+  std::function<void(const CudaWeight*)> at_end;  // its backend's: what points here goes first
+
+  ~CudaWeight() override {
+    if (at_end) at_end(this);
+  }
 };
 
 // Throws Error(kUnsupported) for other types than f16 and bf16, Error(kOutOfMemory).

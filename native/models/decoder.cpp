@@ -95,6 +95,8 @@ void Decoder::finish_loading() {
   for (const auto& layer : layers_) {
     layer->qkv.fold(backend_, layer->input_norm);
     layer->gate_up.fold(backend_, layer->post_norm);
+    for (const Linear* linear : {&layer->qkv, &layer->output, &layer->gate_up, &layer->down})
+      linear->hand_bias(backend_);
   }
 }
 

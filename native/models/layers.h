@@ -79,6 +79,10 @@ class Linear {
   void fold(Backend& backend, DeviceVector& norm) {
     if (norm.data() != nullptr && backend.scale_columns(*weight_, norm.data())) norm.release();
   }
+  // Once everything is loaded.
+  void hand_bias(Backend& backend) const {
+    if (bias_.data() != nullptr) backend.take_bias(*weight_, bias_.data());
+  }
   // inout += y; `scratch` has the shape of inout.
   void apply_add(Backend& backend, Tensor inout, Tensor scratch, const Tensor& x) const {
     backend.linear_add(inout, scratch, x, *weight_, bias_.data());
