@@ -54,7 +54,7 @@ function fingerprint(buildArguments) {
       const path = join(dir, entry.name);
       if (entry.isDirectory()) {
         if (entry.name !== 'build') walk(path);
-      } else if (/\.(cpp|h|cu|cuh|txt)$/.test(entry.name)) {
+      } else if (/\.(cpp|h|cu|cuh|txt|cmake)$/.test(entry.name)) {
         const info = statSync(path);
         lines.push(`${relative(nativeDir, path)} ${info.size} ${info.mtimeMs}`);
       }

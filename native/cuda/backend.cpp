@@ -11,6 +11,7 @@
 #include "cuda/cuda_backend.h"
 #include "cuda/gemm.h"
 #include "cuda/weights.h"
+#include "cuda_interface.h"
 
 namespace inferd {
 namespace {
@@ -59,7 +60,7 @@ void copy_text(char* to, size_t size, const std::string& text) {
 
 extern "C" {
 
-[[gnu::visibility("default")]] int32_t inferd_cuda_abi() { return kCudaAbi; }
+[[gnu::visibility("default")]] const char* inferd_cuda_interface() { return kCudaInterface; }
 
 [[gnu::visibility("default")]] void inferd_cuda_probe(CudaProbe* out) {
   *out = CudaProbe{};

@@ -1,14 +1,13 @@
-// What the engine and the tests load from inferd_cuda.so: three functions, found by name (see
-// engine/cuda_library.h). Plain C structs, so that both sides may be compiled at different times;
-// kCudaAbi changes with them and with core/backend.h.
+// What the engine loads from inferd_cuda.so: three functions, found by name (see
+// engine/cuda_library.h). A class with virtual functions and types of the standard library cross
+// here, so both sides must be compiled from the same headers, of which this one may include those
+// of core/ alone: cuda_interface.cmake hashes these.
 #pragma once
 #include <cstdint>
 
 #include "core/backend.h"
 
 namespace inferd {
-
-constexpr int32_t kCudaAbi = 5;
 
 struct CudaOptions {
   int32_t device_id = 0;
@@ -23,7 +22,7 @@ struct CudaDevice {
 
 struct CudaProbe {
   static constexpr int32_t kMaxDevices = 16;
-  char problem[256];                        // one sentence when nothing can run, else empty
+  char problem[1024];                       // one sentence when nothing can run, else empty
   int32_t driver_version, runtime_version;  // 13000 = 13.0
   char cublas[64];
   int32_t num_devices;
@@ -31,7 +30,8 @@ struct CudaProbe {
 };
 
 extern "C" {
-int32_t inferd_cuda_abi();
+// The hash of the headers that the library was compiled from: kCudaInterface of cuda_interface.h.
+const char* inferd_cuda_interface();
 // Creates no context and never throws.
 void inferd_cuda_probe(CudaProbe* out);
 // Throws Error(kUnsupported) with one sentence when driver, GPU or cuBLAS are missing. The caller

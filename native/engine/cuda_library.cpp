@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/mapped_file.h"
+#include "cuda_interface.h"
 
 namespace inferd {
 namespace {
@@ -40,12 +41,17 @@ Library open_library() {
   if (handle == nullptr)
     return {.problem = std::string("The CUDA backend could not be loaded: ") + dlerror() + "."};
   Library library;
-  const auto abi = reinterpret_cast<decltype(&inferd_cuda_abi)>(dlsym(handle, "inferd_cuda_abi"));
+  const auto interface =
+      reinterpret_cast<decltype(&inferd_cuda_interface)>(dlsym(handle, "inferd_cuda_interface"));
   library.probe = reinterpret_cast<decltype(library.probe)>(dlsym(handle, "inferd_cuda_probe"));
   library.make =
       reinterpret_cast<decltype(library.make)>(dlsym(handle, "inferd_cuda_make_backend"));
-  if (abi == nullptr || library.probe == nullptr || library.make == nullptr || abi() != kCudaAbi)
-    library.problem = path + " belongs to another version; run \"npm run build\".";
+  if (interface == nullptr || library.probe == nullptr || library.make == nullptr ||
+      std::strcmp(interface(), kCudaInterface) != 0) {
+    library.problem = "The CUDA backend " + path +
+                      " was built from other sources than the engine; run \"npm run build\", which "
+                      "builds both.";
+  }
   return library;
 }
 
