@@ -5,7 +5,8 @@
  * - While there is no scheduler (it is being restarted), messages to it are dropped: when the next one connects, the tokenizer admits
  *   every live request to it, with the tokens it already has.
  * - When the front is far behind, tokens are left in the scheduler's link, which makes the scheduler stop planning in its turn.
- * - `busySinceMs` is published around every message, so that the main thread can end a tokenizer that hangs in one.
+ * - `busySinceMs` is published around every message, and a heartbeat of the event loop, so that the main thread can end a tokenizer that
+ *   hangs.
  */
 import type { CallReply, TokenizerCall } from '../messages/calls.js';
 import type { LinkEnd, ToActor } from '../messages/control.js';
@@ -29,6 +30,8 @@ type ToScheduler = Admit | Abort | Stopped;
 
 /** How soon to look again whether the front has caught up. */
 const BEHIND_MS = 2;
+/** Age of the heartbeat of a tokenizer that has nothing to do; well below the shortest scheduler.hang_timeout_s. */
+const HEARTBEAT_MS = 400;
 
 /** Resolves when it was told to stop. @throws when the tokenizer cannot be made (bad files). */
 export async function runTokenizer(start: TokenizerHostStart, control: Control): Promise<void> {
@@ -47,6 +50,7 @@ class TokenizerHost {
   #scheduler: EventLink<FromScheduler, ToScheduler> | null = null;
   #handlers: TokenizerHandlers | null = null;
   #catchUp: NodeJS.Timeout | null = null;
+  #heartbeat: NodeJS.Timeout | null = null;
   #stop: () => void = () => {};
   /** What was said to a scheduler is lost: the next one has to hear of every request. */
   #lost = false;
@@ -68,17 +72,24 @@ class TokenizerHost {
     });
     this.#handlers = handlers;
     this.#front = new EventLink(this.#start.front, (message) => this.#guarded(() => handlers.fromFront(message)));
+    this.#heartbeat = setInterval(() => this.#beat(), HEARTBEAT_MS);
+    this.#beat();
     this.#control.ready(null);
     await stopped;
   }
 
   close(): void {
     if (this.#catchUp !== null) clearTimeout(this.#catchUp);
+    if (this.#heartbeat !== null) clearInterval(this.#heartbeat);
     this.#front?.flush();
     this.#front?.close();
     this.#scheduler?.close();
     this.#handlers?.close();
     this.#control.close();
+  }
+
+  #beat(): void {
+    this.#start.counters[TOKENIZER_COUNTER.heartbeatMs] = nowMs();
   }
 
   #onControl(message: ToActor): void {
