@@ -137,9 +137,9 @@ class ExecutorLoop {
     return this.#lastHeader[PLAN.step] ?? 0;
   }
 
-  /** Of the steps in flight; plans are numbered without gaps. */
+  /** Of the steps in flight; plans are numbered without gaps, modulo 2^32. */
   get #oldestStep(): number {
-    return this.#lastStep - this.#inFlight.length + 1;
+    return (this.#lastStep - this.#inFlight.length + 1) | 0;
   }
 
   #submitPlans(): void {
