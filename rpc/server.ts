@@ -14,8 +14,8 @@ import { Cancellation } from './cancellation.js';
 import type { CallContext, LiveRequest, RpcDeps } from './context.js';
 import { decodeMessage } from './decode.js';
 import { encodeReply, errorResponse, type Id, type Member, type Message, maxBatchMembers, type Response } from './message.js';
-import type { Method } from './method.js';
-import { createMethods, type MethodName } from './methods/index.js';
+import type { Method, MethodRoute } from './method.js';
+import { createMethods } from './methods/index.js';
 import { openrpcDocument } from './openrpc.js';
 import type { Session } from './session.js';
 
@@ -110,7 +110,7 @@ export class RpcServer {
   }
 
   /** One method by an HTTP route of its own: its result, or an error in OpenAI's shape with the status of the table. Never rejects. */
-  async handleCall(name: MethodName, options: PostOptions = {}): Promise<{ status: number; body: string }> {
+  async handleCall(name: string, options: PostOptions = {}): Promise<{ status: number; body: string }> {
     const calls = new CallTable(1);
     const cancellation = new Cancellation();
     options.signal?.addEventListener('abort', () => cancellation.cancel(), { once: true });
@@ -127,6 +127,11 @@ export class RpcServer {
       if (!(error instanceof InferdError)) this.#logUnexpected(name, error);
       return httpError(error instanceof InferdError ? error.failure : { kind: 'internal' });
     }
+  }
+
+  /** Methods that have an HTTP route of their own. */
+  routes(): readonly MethodRoute[] {
+    return [...this.#methods.values()].flatMap(({ name, http }) => (http === undefined ? [] : [{ ...http, method: name }]));
   }
 
   /** From now on new work is refused, on every connection and over HTTP; what runs goes on. */
