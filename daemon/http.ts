@@ -176,7 +176,7 @@ function pathOf(request: IncomingMessage): string | null {
   return url.startsWith('/') ? (url.split('?', 1)[0] ?? url) : null;
 }
 
-function clientFault(code: string | undefined): { status: number; message: string } {
+function clientFault(code: string | undefined): HttpError {
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return { status: 408, message: 'The request took too long to arrive.' };
   if (code === 'HPE_HEADER_OVERFLOW') return { status: 431, message: 'The headers are too large.' };
   return { status: 400, message: 'This is not a valid HTTP request.' };

@@ -18,8 +18,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type DaemonFile, daemonFilePath, inferdPaths, readDaemonFile } from '../config/paths.js';
+import { EXIT } from './exit-code.js';
 import { makeFolder } from './make-folder.js';
-import { EXIT, StartError } from './start-error.js';
+import { StartError } from './start-error.js';
 
 /** Shortest limit of sun_path on the systems we run on, less the final zero. */
 const MAX_SOCKET_PATH_BYTES = 103;

@@ -6,7 +6,7 @@
  * One per daemon, main thread. Invariant: a member with an id gets exactly one response, a member without never gets one.
  */
 import { type JSONRPCRequest, type JSONRPCResponse, JSONRPCServer } from 'json-rpc-2.0';
-import { errorTable, type Failure, InferdError } from '../actors/messages/errors.js';
+import { errorTable, type Failure, httpErrorBody, InferdError } from '../actors/messages/errors.js';
 import type { RequestId } from '../actors/messages/ids.js';
 import { similar } from '../config/nearest.js';
 import { CallTable } from './calls.js';
@@ -196,11 +196,8 @@ export class RpcServer {
 }
 
 function httpError({ kind, message }: Failure): { status: number; body: string } {
-  const known = errorTable[kind];
-  return {
-    status: known.status,
-    body: JSON.stringify({ error: { message: message ?? known.message, type: known.type, param: null, code: kind } }),
-  };
+  const known = { name: kind, ...errorTable[kind] };
+  return { status: known.status, body: httpErrorBody(message ?? known.message, known) };
 }
 
 /** `extra`: methods besides the daemon's own. */

@@ -14,6 +14,7 @@ import type { Abort, Admit, Deltas, Encoded, Failed, Refused, Stopped, Submit, T
 import type { Control } from '../runtime/actor.js';
 import { nowMs } from '../runtime/clock.js';
 import { type Counters, TOKENIZER_COUNTER } from '../runtime/counters.js';
+import { errorFields } from '../runtime/log.js';
 import { EventLink } from '../runtime/mailbox.js';
 import { createTokenizerActor, type TokenizerHandlers, type TokenizerStart } from './actor.js';
 
@@ -66,16 +67,28 @@ class TokenizerHost {
       this.#stop = resolve;
       this.#control.listen((message) => this.#onControl(message));
     });
-    const handlers = await createTokenizerActor(this.#start.tokenizer, {
-      toScheduler: (message) => this.#toScheduler(message),
-      toFront: (message) => this.#front?.post(message),
-    });
+    const handlers = await this.#load();
     this.#handlers = handlers;
     this.#front = new EventLink(this.#start.front, (message) => this.#guarded(() => handlers.fromFront(message)));
     this.#heartbeat = setInterval(() => this.#beat(), HEARTBEAT_MS);
     this.#beat();
     this.#control.ready(null);
     await stopped;
+  }
+
+  /** @throws after it has reported a fault. */
+  async #load(): Promise<TokenizerHandlers> {
+    try {
+      return await createTokenizerActor(this.#start.tokenizer, {
+        toScheduler: (message) => this.#toScheduler(message),
+        toFront: (message) => this.#front?.post(message),
+      });
+    } catch (error) {
+      const message = error instanceof Error ? error.message : String(error);
+      this.#control.log.debug(errorFields(error), 'the tokenizer did not start');
+      this.#control.fault({ failure: { kind: 'bad_model', message }, fatal: false });
+      throw error;
+    }
   }
 
   close(): void {

@@ -49,6 +49,7 @@ test('HEAD, OPTIONS, unknown paths and unknown methods are answered by the book'
       error: {
         message: 'There is nothing at this path; /openrpc.json describes what this daemon can do.',
         type: 'invalid_request_error',
+        param: null,
         code: 'not_found',
       },
     });
