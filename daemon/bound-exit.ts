@@ -14,7 +14,7 @@ export function boundExit(): void {
   if (bound) return;
   bound = true;
   const addon = loaded();
-  if (addon !== null) process.once('exit', (code) => addon.exitWithin(code, JOIN_LIMIT_MS));
+  if (addon !== null) process.once('exit', (code) => addon.exitWithin(code & 0xff, JOIN_LIMIT_MS)); // as the system cuts it
 }
 
 /** Null when it was not built: then there is no native engine either, and whoever starts one says so. */
