@@ -30,7 +30,7 @@ import type {
   Submit,
 } from './messages/requests.js';
 import { nowMs } from './runtime/clock.js';
-import { type Counters, SCHEDULER_COUNTER } from './runtime/counters.js';
+import { type Counters, SCHEDULER_COUNTER, stepLimitMs } from './runtime/counters.js';
 import { unreachable } from './runtime/invariant.js';
 import { errorFields, type Log } from './runtime/log.js';
 import { EventLink } from './runtime/mailbox.js';
@@ -59,6 +59,8 @@ interface Live {
 export interface ClientOptions {
   /** Unfinished requests, at most: scheduler.max_queue + scheduler.max_num_sequences. */
   readonly maxUnfinished: number;
+  /** scheduler.hang_timeout_s, ms. */
+  readonly hangTimeoutMs: number;
   readonly log: Log;
 }
 
@@ -71,8 +73,6 @@ const ENCODE_DEADLINE_MS = 30_000;
 const STATS_DEADLINE_MS = 5000;
 /** The scheduler's loop turns at least twice a second; this leaves room for a busy machine. */
 const HEARTBEAT_LIMIT_MS = 10_000;
-/** A step may take this long, or twenty times the mean of recent ones. */
-const STEP_LIMIT_MS = 60_000;
 
 const died: Failure = { kind: 'engine_failure', message: 'The tokenizer of this request failed; send it again', data: { retriable: true } };
 
@@ -167,7 +167,7 @@ export class Client implements EngineClient {
     const now = nowMs();
     if (now - (counters[SCHEDULER_COUNTER.heartbeatMs] ?? 0) > HEARTBEAT_LIMIT_MS) return false;
     const since = counters[SCHEDULER_COUNTER.inFlightSinceMs] ?? 0;
-    return since === 0 || now - since < Math.max(STEP_LIMIT_MS, 20 * (counters[SCHEDULER_COUNTER.meanStepMs] ?? 0));
+    return since === 0 || now - since < stepLimitMs(counters, this.#options.hangTimeoutMs);
   }
 
   // --- for the engine ---
@@ -213,8 +213,13 @@ export class Client implements EngineClient {
 
   /** Ends every request and call with `failure`. */
   failAll(failure: Failure): void {
-    for (const id of [...this.#requests.keys()]) this.#abort(id, failure);
+    this.failRequests(failure);
     this.#calls.fail(null, failure);
+  }
+
+  /** Ends every request with `failure`; calls of the tokenizers go on. */
+  failRequests(failure: Failure): void {
+    for (const id of [...this.#requests.keys()]) this.#abort(id, failure);
   }
 
   /** Resolves when no request is unfinished. */

@@ -12,6 +12,7 @@ import { fileURLToPath } from 'node:url';
 import { batchHoldsPrompt } from './check.js';
 import { ConfigError } from './error.js';
 import { findSnapshot, isInside, listSnapshots, modelIdPattern } from './hub-cache.js';
+import { checkSizes, size } from './model-sizes.js';
 import { expandHome, hubCachePath } from './paths.js';
 import type { Config } from './schema.js';
 
@@ -173,14 +174,15 @@ function readModelFiles(folder: string, cache: string | null, withoutWeights: bo
   const sizeBytes = withoutWeights ? 0 : weightBytes(folder, cache);
   if (!isKind(join(folder, 'tokenizer.json'), 'file'))
     throw new ConfigError(`${folder} has no tokenizer.json; inferd needs the tokenizer in that format (a "fast" tokenizer)`, 66);
-  const vocabSize = count(config, 'vocab_size', at);
+  const vocabSize = size(config, 'vocab_size', at);
+  checkSizes(config, at);
   const generation = readJson(folder, 'generation_config.json', cache) ?? {};
   const ids = tokenIds(generation['eos_token_id'], vocabSize);
   return {
     config,
     architecture,
     vocabSize,
-    maxPositions: count(config, 'max_position_embeddings', at),
+    maxPositions: size(config, 'max_position_embeddings', at),
     eosTokenIds: ids.length > 0 ? ids : tokenIds(config['eos_token_id'], vocabSize),
     bosTokenId: tokenIds(config['bos_token_id'], vocabSize)[0] ?? null,
     generation: generationDefaults(generation),
@@ -230,12 +232,6 @@ function readJson(folder: string, name: string, cache: string | null): Record<st
   }
   if (typeof data !== 'object' || data === null || Array.isArray(data)) throw new ConfigError(`${path} does not hold a JSON object`, 65);
   return data as Record<string, unknown>;
-}
-
-function count(config: Readonly<Record<string, unknown>>, key: string, at: string): number {
-  const value = config[key];
-  if (typeof value === 'number' && Number.isSafeInteger(value) && value >= 1 && value <= 2 ** 31 - 1) return value;
-  throw new ConfigError(`${at}: ${key} must be a whole number above 0; models that keep it elsewhere are not supported`, 65);
 }
 
 /** One id or a list of ids; what is no id of the vocabulary is left out. */

@@ -11,7 +11,8 @@ import { closeSync, constants, fstatSync, fsyncSync, openSync, readFileSync, wri
 import type { IncomingHttpHeaders } from 'node:http';
 import { isLoopback } from '../config/check.js';
 import type { Config } from '../config/schema.js';
-import { EXIT, StartError } from './start-error.js';
+import { EXIT } from './exit-code.js';
+import { StartError } from './start-error.js';
 
 const TOKEN_BYTES = 32;
 /** Longer files are not tokens. */

@@ -59,7 +59,7 @@ export class Child {
     port1.on('message', (message: FromActor) => this.#on(message));
     const task = { actor: start.actor, index: start.index, control: port2 };
     this.#thread = options.pools.run(task, [port2, ...start.transfer]);
-    this.ended = this.#thread.ended.then((error) => this.#ending(error));
+    this.ended = this.#thread.ended.then(({ error }) => this.#ending(error));
     this.ready = new Promise<Capacity | null>((resolve) => {
       this.#onReady = resolve;
     });
@@ -76,8 +76,8 @@ export class Child {
     return this.#calls.ask(this.name, deadlineMs, (call) => this.send(make(call)));
   }
 
-  /** Asks it to stop, and terminates it when it has not within `limitMs`. Resolves when it is over. */
-  async stop(limitMs: number): Promise<void> {
+  /** Asks it to stop, and terminates it when it has not within `limitMs`. Resolves when it is over: false when its thread is still there. */
+  async stop(limitMs: number): Promise<boolean> {
     this.send({ k: 'stop' });
     const timer = setTimeout(() => {
       this.#log.warn({ actor: this.name, limitMs }, 'an actor did not stop in time and is terminated');
@@ -85,6 +85,7 @@ export class Child {
     }, limitMs);
     await this.ended;
     clearTimeout(timer);
+    return (await this.#thread.ended).gone;
   }
 
   kill(): void {

@@ -21,6 +21,7 @@ import type { Config } from '../config/schema.js';
 import { type Auth, createAuth } from './auth.js';
 import type { Ending } from './child.js';
 import { type EngineHandle, startEngine } from './engine.js';
+import { EXIT, type ExitCode, startExit } from './exit-code.js';
 import { createFront, type Front } from './front.js';
 import { gateRules } from './gate.js';
 import type { HttpTimeouts } from './http.js';
@@ -31,7 +32,7 @@ import { createNotifier, type Notifier } from './notify.js';
 import { checkProfileFolder, EngineProfiler } from './profile/profiler.js';
 import { type Live, reload } from './reload.js';
 import { installSignals } from './signals.js';
-import { EXIT, StartError } from './start-error.js';
+import { StartError } from './start-error.js';
 import { packageVersion } from './version.js';
 
 export interface DaemonOptions {
@@ -58,7 +59,7 @@ export interface Daemon {
   readonly token: string | null;
   readonly engine: EngineHandle;
   /** Exit code of the process: 0 after a drain, 70 when the engine gave up or a stop had to be forced, 71 when a GPU error spoiled the process. */
-  readonly stopped: Promise<number>;
+  readonly stopped: Promise<ExitCode>;
   /** Drains and stops; resolves when all is gone. */
   stop(reason: string): Promise<void>;
 }
@@ -101,8 +102,8 @@ class DaemonProcess implements Daemon {
   #failedStart = false;
   #stopping: Promise<void> | null = null;
   #removeSignals: () => void = () => {};
-  #resolveStopped: (code: number) => void = () => {};
-  readonly stopped: Promise<number>;
+  #resolveStopped: (code: ExitCode) => void = () => {};
+  readonly stopped: Promise<ExitCode>;
 
   constructor(options: DaemonOptions) {
     this.#options = options;
@@ -145,8 +146,8 @@ class DaemonProcess implements Daemon {
     } catch (error) {
       if (this.#stopping !== null) throw new StartError('The daemon was stopped before it was ready.', await this.stopped, error);
       this.#failedStart = true;
-      await this.#end(EXIT.software, 'the start failed', false);
-      throw error instanceof InferdError ? new StartError(error.message, EXIT.software, error) : error;
+      await this.#end(EXIT.internal, 'the start failed', false);
+      throw error instanceof InferdError ? new StartError(error.message, startExit(error.failure.kind), error) : error;
     }
     const { ws } = this.addresses;
     this.#notifier.ready(`Serving ${this.#options.model.name} at ${ws}`, () => this.#alive());
@@ -245,16 +246,16 @@ class DaemonProcess implements Daemon {
   #onEngineFailed({ failure, fatal }: Ending): void {
     if (this.#stopping !== null) return;
     this.#log.error({ kind: failure.kind, reason: failure.message }, 'the engine gave up');
-    void this.#end(fatal ? EXIT.device : EXIT.software, 'the engine gave up', false);
+    void this.#end(fatal ? EXIT.device : EXIT.internal, 'the engine gave up', false);
   }
 
   /** The one way down. The first caller decides code and manner; later ones wait for the same end. */
-  #end(code: number, reason: string, drain: boolean): Promise<void> {
+  #end(code: ExitCode, reason: string, drain: boolean): Promise<void> {
     this.#stopping ??= this.#shutDown(code, reason, drain);
     return this.#stopping;
   }
 
-  async #shutDown(code: number, reason: string, drain: boolean): Promise<void> {
+  async #shutDown(code: ExitCode, reason: string, drain: boolean): Promise<void> {
     this.#accepting = false;
     this.#tell({ reason, connections: this.#front?.sockets.count() ?? 0 }, 'stopping');
     this.#notifier.stopping();
@@ -272,7 +273,7 @@ class DaemonProcess implements Daemon {
     if (this.#profiler !== null && !(await bounded(this.#profiler.close(), PROFILE_MS))) this.#log.error({}, 'the profile took too long');
     if (this.#engine !== null) clean = (await bounded(this.#engine.stop(), ENGINE_STOP_MS)) && clean;
     if (!clean) this.#log.error({}, 'the engine did not stop in time');
-    this.#release(clean || code !== EXIT.ok ? code : EXIT.software);
+    this.#release(clean || code !== EXIT.ok ? code : EXIT.internal);
   }
 
   #tell(fields: Record<string, unknown>, message: string): void {
@@ -284,7 +285,7 @@ class DaemonProcess implements Daemon {
     return this.#listeners?.servers ?? [];
   }
 
-  #release(code: number): void {
+  #release(code: ExitCode): void {
     this.#removeSignals();
     this.#notifier.close();
     this.#instance?.release();

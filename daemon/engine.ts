@@ -3,14 +3,15 @@
  * without a daemon, and by tests.
  *
  * It introduces actors to each other whenever one (re)appears: tokenizer <-> scheduler over a fresh link, both <-> client. After a
- * restart of the engine group the tokenizers admit their requests again; after the death of a tokenizer its requests end, retriable.
- * Invariants: `ready` settles once; `failed` resolves only when the engine gave up; after `stop` no thread, port or timer is left.
+ * restart of the engine group the tokenizers admit their requests again; after the death of a tokenizer its requests end, retriable, and
+ * so do all requests after a hang of the group.
+ * Invariants: `ready` settles once; `failed` resolves only when the engine gave up; after `stop` no port or timer is left, and no thread
+ * but one that does not return from a native call.
  */
 import { Client } from '../actors/client.js';
 import type { EngineClient, EngineState, ServedModel, StartProgress } from '../actors/client-types.js';
 import { type Failure, InferdError } from '../actors/messages/errors.js';
-import { nowMs } from '../actors/runtime/clock.js';
-import { TOKENIZER_COUNTER } from '../actors/runtime/counters.js';
+import { SCHEDULER_COUNTER, stepLimitMs, TOKENIZER_COUNTER } from '../actors/runtime/counters.js';
 import type { ActorKind } from '../actors/runtime/entry.js';
 import { invariant, unreachable } from '../actors/runtime/invariant.js';
 import type { Log } from '../actors/runtime/log.js';
@@ -18,6 +19,7 @@ import { createLink } from '../actors/runtime/mailbox.js';
 import type { ModelFolder } from '../config/model-folder.js';
 import type { Config } from '../config/schema.js';
 import type { Ending } from './child.js';
+import { type Pulse, watchForHangs } from './hang-watch.js';
 import { createPools, type Pools } from './pools.js';
 import type { Recorder } from './profile/profiler.js';
 import { Supervisor, type Unit } from './supervisor.js';
@@ -53,10 +55,6 @@ export function startEngine(config: Config, model: ModelFolder, hooks: EngineHoo
   return engine;
 }
 
-/** A tokenizer that works on one message for longer is terminated (a template or pattern that does not end). */
-const HANG_LIMIT_MS = 60_000;
-const WATCH_EVERY_MS = 1000;
-
 class Engine implements EngineHandle {
   readonly client: Client;
   readonly ready: Promise<void>;
@@ -64,11 +62,12 @@ class Engine implements EngineHandle {
   readonly #config: Config;
   readonly #model: ModelFolder;
   readonly #hooks: EngineHooks;
+  readonly #hangTimeoutMs: number;
   #pools: Pools | null = null;
   #supervisor: Supervisor | null = null;
   #group: EngineUnit | null = null;
   #tokenizers: TokenizerUnit[] = [];
-  #watch: NodeJS.Timeout | null = null;
+  #endWatch: () => void = () => {};
   #stopping: Promise<void> | null = null;
   #onReady: () => void = () => {};
   #onNotReady: (error: InferdError) => void = () => {};
@@ -78,8 +77,9 @@ class Engine implements EngineHandle {
     this.#config = config;
     this.#model = model;
     this.#hooks = hooks;
-    const { max_queue, max_num_sequences } = config.scheduler;
-    this.client = new Client({ maxUnfinished: max_queue + max_num_sequences, log: hooks.log });
+    const { max_queue, max_num_sequences, hang_timeout_s } = config.scheduler;
+    this.#hangTimeoutMs = hang_timeout_s * 1000;
+    this.client = new Client({ maxUnfinished: max_queue + max_num_sequences, hangTimeoutMs: this.#hangTimeoutMs, log: hooks.log });
     this.ready = new Promise((resolve, reject) => {
       this.#onReady = resolve;
       this.#onNotReady = reject;
@@ -109,6 +109,7 @@ class Engine implements EngineHandle {
     this.#supervisor = new Supervisor({
       units: [...this.#tokenizers, this.#group],
       restarts: topology.restarts,
+      stopLimitMs: this.#hangTimeoutMs,
       log,
       hooks: {
         onUp: (unit) => this.#onUp(unit),
@@ -116,7 +117,7 @@ class Engine implements EngineHandle {
         onFailed: (ending) => this.#giveUp(ending),
       },
     });
-    this.#watch = setInterval(() => this.#endHanging(), WATCH_EVERY_MS).unref();
+    this.#endWatch = watchForHangs(this.#pulses(), this.#hangTimeoutMs);
     void this.#bringUp(this.#supervisor);
   }
 
@@ -182,7 +183,7 @@ class Engine implements EngineHandle {
   }
 
   async #release(): Promise<void> {
-    if (this.#watch !== null) clearInterval(this.#watch);
+    this.#endWatch();
     await this.#pools?.close();
   }
 
@@ -247,13 +248,30 @@ class Engine implements EngineHandle {
     }
   }
 
-  #endHanging(): void {
-    for (const { port, name } of this.#tokenizers) {
-      const since = port?.counters[TOKENIZER_COUNTER.busySinceMs] ?? 0;
-      if (port === null || since === 0 || nowMs() - since < HANG_LIMIT_MS) continue;
-      this.#hooks.log.error({ actor: name, limitMs: HANG_LIMIT_MS }, 'an actor hangs and is terminated');
-      port.child.kill();
-    }
+  #pulses(): Pulse[] {
+    const pulse = (unit: EngineUnit | TokenizerUnit, cell: number, reason: string): Pulse => ({
+      mark: () => unit.port?.counters[cell] ?? 0,
+      limitMs: () => this.#hangTimeoutMs,
+      onHang: () => this.#endHanging(unit, reason),
+    });
+    const ofTokenizers = this.#tokenizers.flatMap((unit) => [
+      pulse(unit, TOKENIZER_COUNTER.heartbeatMs, 'its event loop stands still'),
+      pulse(unit, TOKENIZER_COUNTER.busySinceMs, 'one message takes too long'),
+    ]);
+    const group = this.#group;
+    if (group === null) return ofTokenizers;
+    const step = pulse(group, SCHEDULER_COUNTER.inFlightSinceMs, 'a step does not end');
+    const limitMs = (): number => stepLimitMs(group.port?.counters ?? null, this.#hangTimeoutMs);
+    return [...ofTokenizers, { ...step, limitMs }, pulse(group, SCHEDULER_COUNTER.heartbeatMs, 'its scheduler stands still')];
+  }
+
+  /** A request may be what makes it hang, so none of those in it is tried again: each ends now, while the threads may take their time. */
+  #endHanging(unit: Unit, reason: string): void {
+    this.#hooks.log.error({ unit: unit.name, reason, limitMs: this.#hangTimeoutMs }, 'an actor hangs and is ended');
+    const message = `The ${unit.name} made no progress for too long and was ended; send the request again`;
+    const failure: Failure = { kind: 'engine_failure', message, data: { retriable: true } };
+    if (unit === this.#group) this.client.failRequests(failure);
+    this.#supervisor?.kill(unit, { failure, fatal: false });
   }
 
   /** Draining goes on through a restart; nothing comes after failed but stopped, nothing after stopped. */

@@ -5,6 +5,7 @@
 
 import { type IncomingMessage, type OutgoingHttpHeaders, type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
+import { httpErrorBody, httpTable, type RefusalStatus } from '../actors/messages/errors.js';
 
 /** A reader that takes none of an answer for this long is cut off. */
 const REPLY_IDLE_MS = 60_000;
@@ -13,7 +14,7 @@ const LINGER_MS = 1000;
 
 /** A refusal before anything was done. */
 export interface HttpError {
-  readonly status: number;
+  readonly status: RefusalStatus;
   /** One plain sentence. */
   readonly message: string;
   readonly headers?: OutgoingHttpHeaders;
@@ -37,25 +38,7 @@ export class BodyError extends Error {
   }
 }
 
-const codes: Readonly<Record<number, readonly [type: string, code: string]>> = {
-  400: ['invalid_request_error', 'bad_request'],
-  401: ['authentication_error', 'unauthorized'],
-  403: ['permission_error', 'forbidden'],
-  404: ['invalid_request_error', 'not_found'],
-  405: ['invalid_request_error', 'method_not_allowed'],
-  408: ['invalid_request_error', 'request_timeout'],
-  413: ['invalid_request_error', 'too_large'],
-  415: ['invalid_request_error', 'unsupported_media_type'],
-  431: ['invalid_request_error', 'headers_too_large'],
-  500: ['server_error', 'internal'],
-  503: ['server_error', 'unavailable'],
-};
-
-/** `{"error": {message, type, code}}` as text. */
-function errorBody(status: number, message: string): string {
-  const [type, code] = codes[status] ?? ['invalid_request_error', 'error'];
-  return JSON.stringify({ error: { message, type, code } });
-}
+const errorBody = (status: RefusalStatus, message: string): string => httpErrorBody(message, httpTable[status]);
 
 export function sendError(response: ServerResponse, error: HttpError): void {
   send(response, { status: error.status, body: errorBody(error.status, error.message), headers: error.headers });

@@ -1,5 +1,6 @@
 /**
- * What answers at which path. A route lists its methods; `open` ones need no token (health probes). Adding a route is one entry here.
+ * What answers at which path. A route lists its methods; `open` ones need no token (health probes). Adding a route is one entry here, or
+ * the `http` of a method value.
  * Handlers run on the main thread, after gate and token.
  */
 
@@ -28,7 +29,7 @@ export type RouteTable = ReadonlyMap<string, Route>;
 export interface RouteDeps {
   readonly engine: Pick<EngineClient, 'healthy' | 'state'>;
   /** JSON-RPC over HTTP, and the description of its methods. */
-  readonly rpc: Pick<RpcServer, 'handlePost' | 'handleCall' | 'openrpc'>;
+  readonly rpc: Pick<RpcServer, 'handlePost' | 'handleCall' | 'routes' | 'openrpc'>;
   readonly version: string;
   readonly maxBodyBytes: number;
   /** Show the page at `/`. */
@@ -55,8 +56,10 @@ export function createRoutes(deps: RouteDeps): RouteTable {
     ],
     ['/ready', { open: true, GET: (_, response) => status(response, state() === 'ready', 'ready', state()) }],
     ['/version', { open: true, GET: (_, response) => sendJson(response, 200, { name: 'inferd', version: deps.version, protocol: 1 }) }],
-    ['/start_profile', { POST: (request, response, peer) => answerCall(deps, 'profile.start', request, response, peer) }],
-    ['/stop_profile', { POST: (request, response, peer) => answerCall(deps, 'profile.stop', request, response, peer) }],
+    ...deps.rpc.routes().map(({ verb, path, method }): readonly [string, Route] => {
+      const answer: Handler = (request, response, peer) => answerCall(deps, method, request, response, peer);
+      return [path, verb === 'GET' ? { GET: answer } : { POST: answer }];
+    }),
     ['/openrpc.json', { GET: (_, response) => sendJson(response, 200, deps.rpc.openrpc()) }],
   ]);
 }
@@ -88,13 +91,7 @@ async function answerPost(deps: RouteDeps, request: IncomingMessage, response: S
 }
 
 /** A method without params behind a path of its own. Benchmarks send a body of theirs along, which says nothing to us. */
-async function answerCall(
-  deps: RouteDeps,
-  method: Parameters<RpcServer['handleCall']>[0],
-  request: IncomingMessage,
-  response: ServerResponse,
-  peer: Peer,
-): Promise<void> {
+async function answerCall(deps: RouteDeps, method: string, request: IncomingMessage, response: ServerResponse, peer: Peer): Promise<void> {
   if ((await wholeBody(deps, request, response)) === null) return;
   const reply = await deps.rpc.handleCall(method, { admin: !peer.browser, signal: untilGone(response) });
   send(response, reply);

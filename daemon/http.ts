@@ -13,7 +13,7 @@ import type { Auth } from './auth.js';
 import { checkGate, type GateRules } from './gate.js';
 import { type HttpError, refuseSocket, send, sendError, sendErrorAndClose } from './http-reply.js';
 import type { Peer, Route, RouteTable } from './http-routes.js';
-import { serveWithoutUpgrade, wantsWebSocket } from './other-upgrade.js';
+import { LastAnswers, serveWithoutUpgrade, wantsWebSocket } from './other-upgrade.js';
 
 /** Bounds on clients that send slowly or not at all, ms. */
 export interface HttpTimeouts {
@@ -65,11 +65,15 @@ export function createHttpServer(deps: HttpDeps): Server {
     requireHostHeader: false,
   });
   server.maxConnections = deps.maxConnections;
+  // Node would leave out the headers behind the 2000th, and the gate has to see each; their bytes are bounded.
+  server.maxHeadersCount = 0;
   let unix = false;
   server.on('listening', () => {
     unix = typeof server.address() === 'string';
   });
+  const answers = new LastAnswers();
   const onRequest = (request: IncomingMessage, response: ServerResponse) => {
+    answers.began(response, request);
     answer(deps, request, response, unix).catch((error: unknown) => {
       // The client went away while we read or wrote; or a bug, which the log must show.
       if (request.destroyed || response.destroyed) deps.log.debug(errorFields(error), 'an HTTP request ended early');
@@ -80,8 +84,10 @@ export function createHttpServer(deps: HttpDeps): Server {
   server.on('request', onRequest);
   server.on('checkContinue', onRequest);
   server.on('upgrade', (request, socket, head) => {
-    if (wantsWebSocket(request)) admitUpgrade(deps, request, socket, head, unix);
-    else serveWithoutUpgrade(server, request, socket, head);
+    answers.whenLeft(socket, () => {
+      if (wantsWebSocket(request)) admitUpgrade(deps, request, socket, head, unix);
+      else serveWithoutUpgrade(server, request, socket, head);
+    });
   });
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => refuseSocket(socket, clientFault(error.code)));
   return server;
@@ -170,7 +176,7 @@ function pathOf(request: IncomingMessage): string | null {
   return url.startsWith('/') ? (url.split('?', 1)[0] ?? url) : null;
 }
 
-function clientFault(code: string | undefined): { status: number; message: string } {
+function clientFault(code: string | undefined): HttpError {
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return { status: 408, message: 'The request took too long to arrive.' };
   if (code === 'HPE_HEADER_OVERFLOW') return { status: 431, message: 'The headers are too large.' };
   return { status: 400, message: 'This is not a valid HTTP request.' };

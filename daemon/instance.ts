@@ -12,13 +12,15 @@
  */
 
 import { createHash } from 'node:crypto';
-import { chmodSync, closeSync, lstatSync, mkdirSync, openSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, closeSync, lstatSync, openSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { connect, createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type DaemonFile, daemonFilePath, inferdPaths, readDaemonFile } from '../config/paths.js';
-import { EXIT, StartError } from './start-error.js';
+import { EXIT } from './exit-code.js';
+import { makeFolder } from './make-folder.js';
+import { StartError } from './start-error.js';
 
 /** Shortest limit of sun_path on the systems we run on, less the final zero. */
 const MAX_SOCKET_PATH_BYTES = 103;
@@ -79,7 +81,7 @@ export function instanceLives(env: NodeJS.ProcessEnv): Promise<boolean> {
 /** Makes the folder with mode 0700, or checks that an existing one is ours alone. @throws StartError */
 export function prepareRuntimeDir(dir: string): void {
   try {
-    mkdirSync(dir, { recursive: true, mode: 0o700 });
+    makeFolder(dir, 0o700);
     const stat = lstatSync(dir);
     if (!stat.isDirectory()) throw new StartError(`The runtime folder ${dir} is not a folder.`, EXIT.noPermission);
     if (process.getuid === undefined) return;

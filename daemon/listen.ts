@@ -9,8 +9,9 @@ import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expandHome } from '../config/paths.js';
 import type { Config } from '../config/schema.js';
+import { EXIT } from './exit-code.js';
 import { answers, withUmask } from './instance.js';
-import { EXIT, StartError } from './start-error.js';
+import { StartError } from './start-error.js';
 
 /** What went wrong with an address and what to do, by the system's code. */
 const listenFaults: ReadonlyMap<string, string> = new Map([

@@ -2,9 +2,10 @@
  * Requests that offer to go on in another protocol than WebSocket: curl --http2 and Java's HttpClient offer h2c with their first one.
  * A server may ignore such an offer (RFC 9110, 7.8), but Node, once somebody listens for upgrades, takes every request with one for an
  * upgrade and lets go of its connection. So the request goes back in front of what has come since, without the offer, and the connection
- * goes back to the server. Used by http.ts on the main thread.
+ * goes back to the server, as soon as the requests ahead of it have been answered: Node would start to answer it beside them, and then
+ * lose its answer. Used by http.ts on the main thread.
  */
-import type { IncomingMessage, Server } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 
 /** True when the client wants a WebSocket, whatever else it offers. */
@@ -12,8 +13,35 @@ export function wantsWebSocket(request: IncomingMessage): boolean {
   return /(^|,)\s*websocket\s*(,|$)/i.test(request.headers.upgrade ?? '');
 }
 
+/** Which answer of each connection comes last, so that what is no request to Node waits for its turn. */
+export class LastAnswers {
+  readonly #last = new WeakMap<Duplex, ServerResponse>();
+
+  /** An answer was begun: at once, or behind those ahead of it. */
+  began(response: ServerResponse, { socket }: IncomingMessage): void {
+    this.#last.set(socket, response);
+  }
+
+  /** Runs `next` when all answers that were begun have left; not at all when the connection ended meanwhile. */
+  whenLeft(socket: Duplex, next: () => void): void {
+    const last = this.#last.get(socket);
+    if (last === undefined || last.closed) {
+      next();
+      return;
+    }
+    // Node no longer listens to this connection, and an error that nobody hears ends the process.
+    const onError = (): void => {};
+    socket.on('error', onError);
+    last.once('close', () => {
+      socket.off('error', onError);
+      if (!socket.destroyed) next();
+    });
+  }
+}
+
 /** Lets `server` answer the request as if it had no Upgrade header. `head`: what was read behind the headers. */
 export function serveWithoutUpgrade(server: Server, request: IncomingMessage, socket: Duplex, head: Buffer): void {
+  request.socket.setTimeout(0); // of a connection without requests, set when the one ahead was answered
   socket.unshift(head);
   socket.unshift(Buffer.from(headersWithoutUpgrade(request), 'latin1')); // as Node read them
   server.emit('connection', socket);

@@ -7,25 +7,35 @@
  * its own garbage collector happened to run, which shared memory does nothing to hasten.
  *
  * `ended` waits until the thread is really gone, so that a successor does not share the device with it. A call into native code cannot
- * be interrupted; the thread exits when that returns.
+ * be interrupted; the thread exits when that returns. One that does not return in time is told as not gone, and bound-exit.ts keeps the
+ * process from waiting for it at its own end.
  */
 import { fileURLToPath } from 'node:url';
 import type { Transferable } from 'node:worker_threads';
 import { Piscina } from 'piscina';
 import type { ActorKind, ActorTask } from '../actors/runtime/entry.js';
 import { errorFields, type Log } from '../actors/runtime/log.js';
+import { boundExit } from './bound-exit.js';
+
+/** How a thread ended. */
+export interface ThreadEnd {
+  /** Null after a normal return of the actor. */
+  readonly error: Error | null;
+  /** False when it is still there: in a native call that has not returned. */
+  readonly gone: boolean;
+}
 
 /** A running actor. */
 export interface Thread {
-  /** Resolves, never rejects, when the actor is over and its thread gone: null after a normal return. */
-  readonly ended: Promise<Error | null>;
+  /** Resolves, never rejects, when the actor is over and its thread gone, or given up. */
+  readonly ended: Promise<ThreadEnd>;
   /** Terminates the thread. */
   kill(): void;
 }
 
 export interface Pools {
   run(task: ActorTask, transfer: readonly Transferable[]): Thread;
-  /** Terminates whatever still runs and waits for the threads to exit. */
+  /** Terminates whatever still runs and waits for the threads to exit, or to be given up. */
   close(): Promise<void>;
 }
 
@@ -38,6 +48,7 @@ const entryFile = fileURLToPath(new URL('../actors/runtime/entry.js', import.met
 
 export function createPools(log: Log): Pools {
   const live = new Set<PooledThread>();
+  boundExit();
   return {
     run(task, transfer) {
       const thread = new PooledThread(task, transfer, log);
@@ -46,13 +57,14 @@ export function createPools(log: Log): Pools {
       return thread;
     },
     async close() {
-      await Promise.all([...live].map((thread) => thread.exit()));
+      for (const thread of live) thread.kill();
+      await Promise.all([...live].map((thread) => thread.ended));
     },
   };
 }
 
 class PooledThread implements Thread {
-  readonly ended: Promise<Error | null>;
+  readonly ended: Promise<ThreadEnd>;
   readonly #pool: Piscina;
   #exited: Promise<void> | null = null;
 
@@ -74,27 +86,29 @@ class PooledThread implements Thread {
       (error: unknown) => (error instanceof Error ? error : new Error(String(error))),
     );
     this.ended = settled.then(async (error) => {
-      await withinLimit(this.exit());
-      return error;
+      const gone = await withinLimit(this.#exit());
+      if (!gone) log.error({ kind, limitMs: EXIT_LIMIT_MS }, 'a thread does not exit and is left behind');
+      return { error, gone };
     });
   }
 
   kill(): void {
-    void this.exit();
+    void this.#exit();
   }
 
   /** Terminates the thread, if it still runs, and resolves when it has exited. */
-  exit(): Promise<void> {
+  #exit(): Promise<void> {
     this.#exited ??= this.#pool.destroy();
     return this.#exited;
   }
 }
 
-async function withinLimit(exited: Promise<void>): Promise<void> {
+async function withinLimit(exited: Promise<void>): Promise<boolean> {
   let timer: NodeJS.Timeout | undefined;
-  const limit = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, EXIT_LIMIT_MS);
+  const limit = new Promise<false>((resolve) => {
+    timer = setTimeout(resolve, EXIT_LIMIT_MS, false);
   });
-  await Promise.race([exited, limit]);
+  const gone = await Promise.race([exited.then(() => true), limit]);
   clearTimeout(timer);
+  return gone;
 }

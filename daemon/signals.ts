@@ -8,7 +8,7 @@
 
 import { constants } from 'node:os';
 import { errorFields } from '../actors/runtime/log.js';
-import { EXIT } from './start-error.js';
+import { EXIT } from './exit-code.js';
 
 export interface SignalTarget {
   stop(reason: string): Promise<void>;
@@ -32,7 +32,7 @@ export function installSignals(target: SignalTarget): () => void {
   const crash = (error: unknown): void => {
     target.fatal(errorFields(error), 'an error was not caught; the daemon ends');
     target.abandon();
-    process.exit(EXIT.software);
+    process.exit(EXIT.internal);
   };
   const reload = (): void => target.reload();
   process.on('SIGTERM', stop).on('SIGINT', stop).on('SIGHUP', reload);

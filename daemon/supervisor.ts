@@ -6,6 +6,8 @@
  *                                   --too many restarts, or a fatal end--> failed          any --stop()--> stopped
  *
  * What supervision does not promise: the message that an actor was working on is lost with it. Whoever sent it is told through `onDown`.
+ * A thread that hangs in a native call cannot be ended. Where a successor can live beside it (tokenizers), that is started, and a few
+ * such threads are left behind; where it cannot (the engine), that is the end.
  * Invariants: a unit has at most one life at a time; onDown and onUp alternate per unit; after `stop` or failure no hook is called.
  */
 import type { Failure } from '../actors/messages/errors.js';
@@ -19,12 +21,19 @@ export interface Life {
   readonly ready: Promise<Ending | null>;
   /** Resolves with the first unasked end of one of its actors; the others may still run. */
   readonly ended: Promise<Ending>;
-  /** Stops what still runs, in reverse order of start; resolves when all is gone. May be called at any time, more than once. */
-  stop(): Promise<void>;
+  /**
+   * Asks all actors to stop, side by side, and terminates those that have not within `limitMs`. Resolves when all are over: false when a
+   * thread does not exit. May be called at any time, more than once.
+   */
+  stop(limitMs: number): Promise<boolean>;
+  /** Terminates all actors now; `ended` resolves with `ending`, whether their threads exit or not. */
+  kill(ending: Ending): void;
 }
 
 export interface Unit {
   readonly name: string;
+  /** What a thread of it that does not exit means: how the whole ends, or null when a successor may start beside it. */
+  readonly stuck: Ending | null;
   start(): Life;
 }
 
@@ -41,11 +50,22 @@ export interface SupervisorOptions {
   /** In start order. */
   readonly units: readonly Unit[];
   readonly restarts: { readonly max: number; readonly windowMs: number };
+  /** How long what is left of a unit may take to stop before it is terminated, ms: the step that it runs may be a long one. */
+  readonly stopLimitMs: number;
   readonly log: Log;
   readonly hooks: SupervisorHooks;
 }
 
 const stopped: Ending = { failure: { kind: 'shutting_down' }, fatal: false };
+
+/** When everything stops, an actor that has not by then is terminated. Below what the daemon waits for the engine. */
+const STOP_LIMIT_MS = 3000;
+/** Each thread left behind keeps its memory and may keep one of the four threads that serve files and encoding. */
+const MAX_LEFT_BEHIND = 2;
+const tooManyLeft: Ending = {
+  failure: { kind: 'engine_failure', message: 'Too many threads do not return from native calls, so the process has to end' },
+  fatal: false,
+};
 
 interface Slot {
   readonly unit: Unit;
@@ -57,6 +77,8 @@ export class Supervisor {
   readonly #slots: readonly Slot[];
   /** Times of recent restarts; at most restarts.max + 1. */
   readonly #restarted: number[] = [];
+  /** Lives with a thread that did not exit. */
+  #leftBehind = 0;
   #ended = false;
 
   constructor(options: SupervisorOptions) {
@@ -76,10 +98,15 @@ export class Supervisor {
     return ending;
   }
 
-  /** Stops all units in reverse order. Idempotent. */
+  /** Stops all units side by side. Idempotent. */
   async stop(): Promise<void> {
     this.#ended = true;
-    for (const { life } of [...this.#slots].reverse()) await life?.stop();
+    await Promise.all([...this.#slots].reverse().map(({ life }) => life?.stop(STOP_LIMIT_MS)));
+  }
+
+  /** Ends a unit that hangs, as if it had ended by itself with `ending`. */
+  kill(unit: Unit, ending: Ending): void {
+    this.#slots.find((slot) => slot.unit === unit)?.life?.kill(ending);
   }
 
   /** Starts one unit and watches it. Null when it is ready. */
@@ -89,22 +116,17 @@ export class Supervisor {
     slot.life = life;
     const ending = await life.ready;
     if (this.#ended) return stopped;
-    if (ending !== null) {
-      await life.stop();
-      return ending;
-    }
+    if (ending !== null) return ending;
     this.#options.hooks.onUp(slot.unit);
-    void life.ended.then((ended) => this.#onEnded(slot, life, ended));
+    void life.ended.then((ended) => this.#onEnded(slot, ended));
     return null;
   }
 
-  async #onEnded(slot: Slot, life: Life, ending: Ending): Promise<void> {
+  async #onEnded(slot: Slot, ending: Ending): Promise<void> {
     if (this.#ended) return;
     const { log, hooks } = this.#options;
     log.error({ unit: slot.unit.name, failure: ending.failure, fatal: ending.fatal }, 'an actor ended');
     hooks.onDown(slot.unit, ending.failure);
-    if (ending.fatal) return this.#fail(ending);
-    await life.stop();
     await this.#restart(slot, ending);
   }
 
@@ -112,14 +134,23 @@ export class Supervisor {
   async #restart(slot: Slot, cause: Ending): Promise<void> {
     let last = cause;
     while (!this.#ended) {
+      if (last.fatal) return this.#fail(last);
+      const stuck = await this.#clear(slot);
+      if (stuck !== null) return this.#fail(stuck);
       if (!this.#mayRestart()) return this.#fail(last);
       this.#options.log.warn({ unit: slot.unit.name, restarts: this.#restarted.length }, 'restarting');
       const ending = await this.#begin(slot);
       if (ending === null || this.#ended) return;
       this.#options.log.error({ unit: slot.unit.name, failure: ending.failure }, 'a restart failed');
-      if (ending.fatal) return this.#fail(ending);
       last = ending;
     }
+  }
+
+  /** Stops what is left of the last life. Not null when that did not go and nothing may come after it. */
+  async #clear({ unit, life }: Slot): Promise<Ending | null> {
+    if (life === null || (await life.stop(this.#options.stopLimitMs))) return null;
+    this.#leftBehind++;
+    return unit.stuck ?? (this.#leftBehind > MAX_LEFT_BEHIND ? tooManyLeft : null);
   }
 
   /** Counts a restart. False when it would be one too many. */

@@ -13,9 +13,6 @@ import { Child, type ChildOptions, type ChildStart, type Ending } from './child.
 import type { Life, Unit } from './supervisor.js';
 import type { Topology } from './topology.js';
 
-/** An actor that has not stopped by then is terminated. Together below what the daemon waits for the engine. */
-const STOP_LIMIT_MS = 3000;
-
 /** What the front needs of a tokenizer that is ready. */
 export interface TokenizerPort {
   readonly child: Child;
@@ -26,6 +23,8 @@ export interface TokenizerPort {
 export class TokenizerUnit implements Unit {
   readonly name: string;
   readonly index: number;
+  /** It shares nothing with its successor but the processor. */
+  readonly stuck = null;
   /** Of the present life. */
   port: TokenizerPort | null = null;
   readonly #options: ChildOptions;
@@ -63,6 +62,7 @@ export interface EnginePort {
 
 export class EngineUnit implements Unit {
   readonly name = 'engine';
+  readonly stuck: Ending;
   port: EnginePort | null = null;
   readonly #options: ChildOptions;
   readonly #topology: Topology;
@@ -72,6 +72,10 @@ export class EngineUnit implements Unit {
   constructor(topology: Topology, options: ChildOptions) {
     this.#topology = topology;
     this.#options = options;
+    // Its memory, and its device, are not free for a successor.
+    const message = 'A thread of the engine does not return from a native call, so the process has to end';
+    const fatal = topology.executors.some(({ backend }) => backend === 'cuda');
+    this.stuck = { failure: { kind: 'engine_failure', message, data: { retriable: false } }, fatal };
   }
 
   start(): Life {
@@ -155,9 +159,16 @@ class Children implements Life {
     );
   }
 
-  async stop(): Promise<void> {
+  async stop(limitMs: number): Promise<boolean> {
     this.#stopping = true;
-    for (const child of [...this.#children].reverse()) await child.stop(STOP_LIMIT_MS);
+    const gone = await Promise.all(this.#children.map((child) => child.stop(limitMs)));
+    return gone.every(Boolean);
+  }
+
+  kill(ending: Ending): void {
+    this.#stopping = true;
+    this.#firstEnd(ending);
+    for (const child of this.#children) child.kill();
   }
 
   async #spawn(start: ChildStart): Promise<Spawned> {

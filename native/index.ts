@@ -157,6 +157,11 @@ export interface CudaInfo {
 export interface Addon {
   createEngine(options: EngineOptions): NativeEngine;
   systemInfo(): SystemInfo;
+  /**
+   * Ends the process with `code` (0 to 255) in `ms` at the latest, whatever its threads do then: nothing is freed, flushed or joined.
+   * Cannot be taken back.
+   */
+  exitWithin(code: number, ms: number): void;
   /** Names and word offsets of the wire structs, for the layout test. */
   layout(): Readonly<Record<string, Readonly<Record<string, number>>>>;
   /** Names of the ops of the test table. */

@@ -1,6 +1,6 @@
 /**
- * A method of the daemon as one value: name, schemas, handler. Types of both ends, validation, rpc.discover and the HTTP route derive
- * from it. Schemas are built once at start-up, because some ranges come from the configuration and the model.
+ * A method of the daemon as one value: name, schemas, handler. Types of both ends, validation, rpc.discover and the HTTP route, where it
+ * has one, derive from it. Schemas are built once at start-up, because some ranges come from the configuration and the model.
  */
 import type { z } from 'zod';
 import type { CallContext } from './context.js';
@@ -11,12 +11,18 @@ export interface HttpRoute {
   readonly path: string;
 }
 
+/** A path and the method that answers there. */
+export interface MethodRoute extends HttpRoute {
+  readonly method: string;
+}
+
 interface MethodFacts {
   readonly name: string;
   /** One sentence for people. */
   readonly summary: string;
   /** Schema of $/progress params when the call streams. */
   readonly progress?: z.ZodType;
+  /** Served at this path too. Such a method takes no params: what a client sends along is not read. */
   readonly http?: HttpRoute;
   /** Top-level params that hold token ids and may be longer than other lists. */
   readonly longLists?: readonly string[];

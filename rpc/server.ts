@@ -6,7 +6,7 @@
  * One per daemon, main thread. Invariant: a member with an id gets exactly one response, a member without never gets one.
  */
 import { type JSONRPCRequest, type JSONRPCResponse, JSONRPCServer } from 'json-rpc-2.0';
-import { errorTable, type Failure, InferdError } from '../actors/messages/errors.js';
+import { errorTable, type Failure, httpErrorBody, InferdError } from '../actors/messages/errors.js';
 import type { RequestId } from '../actors/messages/ids.js';
 import { similar } from '../config/nearest.js';
 import { CallTable } from './calls.js';
@@ -14,8 +14,8 @@ import { Cancellation } from './cancellation.js';
 import type { CallContext, LiveRequest, RpcDeps } from './context.js';
 import { decodeMessage } from './decode.js';
 import { encodeReply, errorResponse, type Id, type Member, type Message, maxBatchMembers, type Response } from './message.js';
-import type { Method } from './method.js';
-import { createMethods, type MethodName } from './methods/index.js';
+import type { Method, MethodRoute } from './method.js';
+import { createMethods } from './methods/index.js';
 import { openrpcDocument } from './openrpc.js';
 import type { Session } from './session.js';
 
@@ -110,7 +110,7 @@ export class RpcServer {
   }
 
   /** One method by an HTTP route of its own: its result, or an error in OpenAI's shape with the status of the table. Never rejects. */
-  async handleCall(name: MethodName, options: PostOptions = {}): Promise<{ status: number; body: string }> {
+  async handleCall(name: string, options: PostOptions = {}): Promise<{ status: number; body: string }> {
     const calls = new CallTable(1);
     const cancellation = new Cancellation();
     options.signal?.addEventListener('abort', () => cancellation.cancel(), { once: true });
@@ -127,6 +127,11 @@ export class RpcServer {
       if (!(error instanceof InferdError)) this.#logUnexpected(name, error);
       return httpError(error instanceof InferdError ? error.failure : { kind: 'internal' });
     }
+  }
+
+  /** Methods that have an HTTP route of their own. */
+  routes(): readonly MethodRoute[] {
+    return [...this.#methods.values()].flatMap(({ name, http }) => (http === undefined ? [] : [{ ...http, method: name }]));
   }
 
   /** From now on new work is refused, on every connection and over HTTP; what runs goes on. */
@@ -191,11 +196,8 @@ export class RpcServer {
 }
 
 function httpError({ kind, message }: Failure): { status: number; body: string } {
-  const known = errorTable[kind];
-  return {
-    status: known.status,
-    body: JSON.stringify({ error: { message: message ?? known.message, type: known.type, param: null, code: kind } }),
-  };
+  const known = { name: kind, ...errorTable[kind] };
+  return { status: known.status, body: httpErrorBody(message ?? known.message, known) };
 }
 
 /** `extra`: methods besides the daemon's own. */

@@ -9,9 +9,9 @@
  *
  * A failed step or native error is reported as a fault and ends the actor: slots, blocks and step order are shared state of the group.
  */
-import { type EngineOptions, loadAddon, type NativeEngine } from '../../native/index.js';
+import { type EngineOptions, loadAddon, type NativeEngine, type NativeError } from '../../native/index.js';
 import type { ToActor } from '../messages/control.js';
-import { engineFault, type Failure, InferdError } from '../messages/errors.js';
+import { type ErrorKind, engineFault, type Failure, InferdError } from '../messages/errors.js';
 import { SPAN } from '../messages/profile.js';
 import { PLAN, RESULT } from '../messages/step.js';
 import { type Control, MAX_PARK_MS, runParked } from '../runtime/actor.js';
@@ -59,8 +59,12 @@ export async function runExecutor(start: ExecutorStart, control: Control): Promi
     control.ready(started.capacity);
     runParked(start.bell, control, () => running.turn());
   } catch (error) {
-    control.log.error({ ...errorFields(error), ...loop?.describe() }, 'the executor failed');
-    control.fault(faultOf(error));
+    const fault = faultOf(error);
+    const fields = { ...errorFields(error), ...loop?.describe() };
+    // A start that failed for a reason which was foreseen: its sentence says it all to whoever asked for the start.
+    if (loop === null && fault.failure.kind !== 'engine_failure') control.log.debug(fields, 'the executor did not start');
+    else control.log.error(fields, 'the executor failed');
+    control.fault(fault);
     throw error;
   } finally {
     engine?.close();
@@ -137,9 +141,9 @@ class ExecutorLoop {
     return this.#lastHeader[PLAN.step] ?? 0;
   }
 
-  /** Of the steps in flight; plans are numbered without gaps. */
+  /** Of the steps in flight; plans are numbered without gaps, modulo 2^32. */
   get #oldestStep(): number {
-    return this.#lastStep - this.#inFlight.length + 1;
+    return (this.#lastStep - this.#inFlight.length + 1) | 0;
   }
 
   #submitPlans(): void {
@@ -186,6 +190,14 @@ class StepFailed extends Error {
   }
 }
 
+/** Codes of a NativeError that say more than that the engine failed. */
+const nativeKinds: ReadonlyMap<unknown, ErrorKind> = new Map<NativeError['code'], ErrorKind>([
+  ['bad_model', 'bad_model'],
+  ['io', 'missing_file'],
+  ['unsupported', 'unsupported'],
+  ['out_of_memory', 'out_of_memory'],
+]);
+
 function faultOf(error: unknown): { failure: Failure; fatal: boolean } {
   if (error instanceof InferdError) return { failure: error.failure, fatal: false };
   if (error instanceof StepFailed) {
@@ -195,7 +207,7 @@ function faultOf(error: unknown): { failure: Failure; fatal: boolean } {
     code?: unknown;
     fatal?: unknown;
   };
-  const kind = code === 'out_of_memory' ? 'out_of_memory' : code === 'unsupported' ? 'unsupported' : 'engine_failure';
+  const kind = nativeKinds.get(code) ?? 'engine_failure';
   return { failure: { kind, message }, fatal: fatal === true };
 }
 

@@ -1,7 +1,17 @@
 /**
- * The one table of errors: JSON-RPC code, HTTP status, OpenAI `error.type`, and whether a client may try the same call again.
- * An error crosses threads as plain data (`Failure`) and becomes an answer at the rpc or http border only.
+ * The one table of errors: JSON-RPC code, HTTP status, OpenAI's `error.type` and `error.code`, and whether a client may try the same call
+ * again. An error crosses threads as plain data (`Failure`) and becomes an answer at the rpc or http border only.
  */
+
+interface ErrorRow {
+  readonly code: number;
+  readonly status: number;
+  readonly type: string;
+  /** OpenAI's `error.code`, where it is not the kind. */
+  readonly name?: string;
+  readonly retriable: boolean;
+  readonly message: string;
+}
 
 export const errorTable = {
   parse_error: { code: -32700, status: 400, type: 'invalid_request_error', retriable: false, message: 'The message is not valid JSON' },
@@ -15,10 +25,24 @@ export const errorTable = {
   method_not_found: { code: -32601, status: 404, type: 'invalid_request_error', retriable: false, message: 'There is no such method' },
   invalid_params: { code: -32602, status: 400, type: 'invalid_request_error', retriable: false, message: 'The parameters are not valid' },
   internal: { code: -32603, status: 500, type: 'server_error', retriable: false, message: 'Internal error' },
-  unauthorized: { code: -32001, status: 401, type: 'authentication_error', retriable: false, message: 'A valid token is required' },
+  unauthorized: {
+    code: -32001,
+    status: 401,
+    type: 'authentication_error',
+    name: 'invalid_api_key',
+    retriable: false,
+    message: 'A valid token is required',
+  },
   model_not_found: { code: -32002, status: 404, type: 'invalid_request_error', retriable: false, message: 'The model is not served here' },
   model_loading: { code: -32003, status: 503, type: 'server_error', retriable: true, message: 'The model is still loading' },
-  overloaded: { code: -32005, status: 429, type: 'rate_limit_error', retriable: true, message: 'Too many requests are waiting' },
+  overloaded: {
+    code: -32005,
+    status: 429,
+    type: 'rate_limit_error',
+    name: 'queue_full',
+    retriable: true,
+    message: 'Too many requests are waiting',
+  },
   context_length_exceeded: {
     code: -32006,
     status: 400,
@@ -32,6 +56,9 @@ export const errorTable = {
   rate_limited: { code: -32010, status: 429, type: 'rate_limit_error', retriable: true, message: 'Too many requests at once' },
   unsupported: { code: -32011, status: 501, type: 'invalid_request_error', retriable: false, message: 'This feature is not supported' },
   engine_failure: { code: -32012, status: 500, type: 'server_error', retriable: true, message: 'The engine failed' },
+  /** To a client, an engine that does not come back. */
+  bad_model: { code: -32012, status: 500, type: 'server_error', retriable: false, message: 'The files of the model cannot be used' },
+  missing_file: { code: -32012, status: 500, type: 'server_error', retriable: false, message: 'A file of the model cannot be read' },
   /** LSP's RequestFailed: a good request that the state of things does not allow now. */
   request_failed: {
     code: -32803,
@@ -41,7 +68,29 @@ export const errorTable = {
     message: 'The request cannot be done now',
   },
   cancelled: { code: -32800, status: 499, type: 'cancelled', retriable: true, message: 'Request cancelled' },
+} as const satisfies Readonly<Record<string, ErrorRow>>;
+
+/** What HTTP refuses before there is a call: OpenAI's `error.type` and `error.code` by status. */
+export const httpTable = {
+  400: { type: 'invalid_request_error', name: 'bad_request' },
+  401: { type: errorTable.unauthorized.type, name: errorTable.unauthorized.name },
+  403: { type: 'permission_error', name: 'forbidden' },
+  404: { type: 'invalid_request_error', name: 'not_found' },
+  405: { type: 'invalid_request_error', name: 'method_not_allowed' },
+  408: { type: 'invalid_request_error', name: 'request_timeout' },
+  413: { type: 'invalid_request_error', name: 'too_large' },
+  415: { type: 'invalid_request_error', name: 'unsupported_media_type' },
+  431: { type: 'invalid_request_error', name: 'headers_too_large' },
+  500: { type: errorTable.internal.type, name: 'internal' },
+  503: { type: 'server_error', name: 'unavailable' },
 } as const;
+
+export type RefusalStatus = keyof typeof httpTable;
+
+/** The body of an HTTP error: OpenAI's shape, all four fields always there. */
+export function httpErrorBody(message: string, { type, name }: { readonly type: string; readonly name: string }): string {
+  return JSON.stringify({ error: { message, type, param: null, code: name } });
+}
 
 export type ErrorKind = keyof typeof errorTable;
 

@@ -24,8 +24,18 @@ export const TOKENIZER_COUNTER = {
   busySinceMs: 0,
   /** Requests it holds. */
   size: 1,
+  /** When its event loop last turned, about; 0 before it is ready. */
+  heartbeatMs: 2,
   cells: 8,
 } as const;
+
+/** A step that takes this many times as long as the mean of those before it is not merely a large one. */
+const LONG_STEP = 20;
+
+/** How long the oldest step may be in flight, ms, before its executors count as hanging. */
+export function stepLimitMs(counters: Counters | null, hangTimeoutMs: number): number {
+  return Math.max(hangTimeoutMs, LONG_STEP * (counters?.[SCHEDULER_COUNTER.meanStepMs] ?? 0));
+}
 
 export type Counters = Float64Array<SharedArrayBuffer>;
 

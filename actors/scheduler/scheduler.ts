@@ -41,13 +41,16 @@ export class Scheduler {
   /** Records of the steps in flight, oldest first, and the unused ones. */
   private readonly inFlight: StepRecord[] = [];
   private readonly spareRecords: StepRecord[] = [];
-  private nextStep = 1;
+  /** As the plan's word holds it: wraps from 2^31 - 1 to -2^31, which takes weeks. */
+  private nextStep: number;
   private nextOrdinal = 0;
   /** No queue timeout is due before this. */
   private earliestTimeoutMs = Number.POSITIVE_INFINITY;
 
-  constructor(options: SchedulerOptions) {
+  /** `firstStep`: tests begin elsewhere. */
+  constructor(options: SchedulerOptions, firstStep = 1) {
     this.options = options;
+    this.nextStep = firstStep;
     this.planner = new Planner(options, this.counters);
     this.roster = this.planner.roster;
     for (let i = 0; i < options.maxStepsInFlight; i++) this.spareRecords.push(new StepRecord());
@@ -119,7 +122,7 @@ export class Scheduler {
     const plan = this.planner.plan(this.nextStep, record, nowMs);
     this.notices.scheduled(this.roster, this.events, nowMs);
     if (plan === null) return null;
-    this.nextStep++;
+    this.nextStep = (this.nextStep + 1) | 0;
     this.spareRecords.pop();
     this.inFlight.push(record);
     return plan;

@@ -5,7 +5,8 @@
  * - While there is no scheduler (it is being restarted), messages to it are dropped: when the next one connects, the tokenizer admits
  *   every live request to it, with the tokens it already has.
  * - When the front is far behind, tokens are left in the scheduler's link, which makes the scheduler stop planning in its turn.
- * - `busySinceMs` is published around every message, so that the main thread can end a tokenizer that hangs in one.
+ * - `busySinceMs` is published around every message, and a heartbeat of the event loop, so that the main thread can end a tokenizer that
+ *   hangs.
  */
 import type { CallReply, TokenizerCall } from '../messages/calls.js';
 import type { LinkEnd, ToActor } from '../messages/control.js';
@@ -13,6 +14,7 @@ import type { Abort, Admit, Deltas, Encoded, Failed, Refused, Stopped, Submit, T
 import type { Control } from '../runtime/actor.js';
 import { nowMs } from '../runtime/clock.js';
 import { type Counters, TOKENIZER_COUNTER } from '../runtime/counters.js';
+import { errorFields } from '../runtime/log.js';
 import { EventLink } from '../runtime/mailbox.js';
 import { createTokenizerActor, type TokenizerHandlers, type TokenizerStart } from './actor.js';
 
@@ -29,6 +31,8 @@ type ToScheduler = Admit | Abort | Stopped;
 
 /** How soon to look again whether the front has caught up. */
 const BEHIND_MS = 2;
+/** Age of the heartbeat of a tokenizer that has nothing to do; well below the shortest scheduler.hang_timeout_s. */
+const HEARTBEAT_MS = 400;
 
 /** Resolves when it was told to stop. @throws when the tokenizer cannot be made (bad files). */
 export async function runTokenizer(start: TokenizerHostStart, control: Control): Promise<void> {
@@ -47,6 +51,7 @@ class TokenizerHost {
   #scheduler: EventLink<FromScheduler, ToScheduler> | null = null;
   #handlers: TokenizerHandlers | null = null;
   #catchUp: NodeJS.Timeout | null = null;
+  #heartbeat: NodeJS.Timeout | null = null;
   #stop: () => void = () => {};
   /** What was said to a scheduler is lost: the next one has to hear of every request. */
   #lost = false;
@@ -62,23 +67,42 @@ class TokenizerHost {
       this.#stop = resolve;
       this.#control.listen((message) => this.#onControl(message));
     });
-    const handlers = await createTokenizerActor(this.#start.tokenizer, {
-      toScheduler: (message) => this.#toScheduler(message),
-      toFront: (message) => this.#front?.post(message),
-    });
+    const handlers = await this.#load();
     this.#handlers = handlers;
     this.#front = new EventLink(this.#start.front, (message) => this.#guarded(() => handlers.fromFront(message)));
+    this.#heartbeat = setInterval(() => this.#beat(), HEARTBEAT_MS);
+    this.#beat();
     this.#control.ready(null);
     await stopped;
   }
 
+  /** @throws after it has reported a fault. */
+  async #load(): Promise<TokenizerHandlers> {
+    try {
+      return await createTokenizerActor(this.#start.tokenizer, {
+        toScheduler: (message) => this.#toScheduler(message),
+        toFront: (message) => this.#front?.post(message),
+      });
+    } catch (error) {
+      const message = error instanceof Error ? error.message : String(error);
+      this.#control.log.debug(errorFields(error), 'the tokenizer did not start');
+      this.#control.fault({ failure: { kind: 'bad_model', message }, fatal: false });
+      throw error;
+    }
+  }
+
   close(): void {
     if (this.#catchUp !== null) clearTimeout(this.#catchUp);
+    if (this.#heartbeat !== null) clearInterval(this.#heartbeat);
     this.#front?.flush();
     this.#front?.close();
     this.#scheduler?.close();
     this.#handlers?.close();
     this.#control.close();
+  }
+
+  #beat(): void {
+    this.#start.counters[TOKENIZER_COUNTER.heartbeatMs] = nowMs();
   }
 
   #onControl(message: ToActor): void {

@@ -2,12 +2,13 @@
  * `inferd config check|show|init`: validates a file, prints the effective configuration with the origin of each value, writes a
  * commented file with every option.
  */
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { defaultToml, jsonSchema, optionTable, tomlValue } from '../../config/document.js';
 import { loadConfig } from '../../config/load.js';
 import { options, optionValue, valueText } from '../../config/options.js';
 import { userConfigPath } from '../../config/paths.js';
+import { makeFolder } from '../make-folder.js';
 import { effectiveConfig, printWarnings } from './effective.js';
 import { table } from './table.js';
 import { CliError, configOptions, EXIT, type ExitCode, jsonOption, printJson, type Verb, type VerbInput } from './verb.js';
@@ -107,7 +108,7 @@ async function runInit(input: VerbInput): Promise<ExitCode> {
     return EXIT.ok;
   }
   try {
-    mkdirSync(dirname(file), { recursive: true });
+    makeFolder(dirname(file));
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     throw new CliError(`The folder ${dirname(file)} cannot be made (${code}); give another path`, EXIT.config, error);

@@ -5,7 +5,6 @@
  * trace is printed without --verbose. Called by main.ts and by tests.
  */
 import { Command, type CommanderError, Option } from 'commander';
-import { InferdError } from '../../actors/messages/errors.js';
 import { ConfigError } from '../../config/error.js';
 import { similar } from '../../config/nearest.js';
 import { StartError } from '../start-error.js';
@@ -62,17 +61,7 @@ export function report(error: unknown, io: Io, verbose: boolean): ExitCode {
   else io.stderr.write(`inferd: internal error: ${message.split('\n')[0]}${verbose ? '' : '; run it again with --verbose for details'}\n`);
   if (verbose && error instanceof Error) io.stderr.write(`${error.stack}\n`);
   if (verbose && error instanceof Error && error.cause instanceof Error) io.stderr.write(`caused by ${error.cause.stack}\n`);
-  return known ? exitCode(error) : EXIT.internal;
-}
-
-/** Failures of an engine that another configuration would not have. */
-const settingFailures: ReadonlySet<string> = new Set(['unsupported', 'invalid_params', 'out_of_memory', 'request_failed']);
-
-/** The error's own code when it is one of ours; an engine that refuses its settings and wrong permissions (77) count as configuration. */
-function exitCode({ exitCode: code, cause }: { readonly exitCode: number; readonly cause?: unknown }): ExitCode {
-  if (code === EXIT.internal && cause instanceof InferdError && settingFailures.has(cause.failure.kind)) return EXIT.config;
-  const own = Object.values(EXIT).find((c) => c === code);
-  return own ?? (code === 77 ? EXIT.config : EXIT.internal);
+  return known ? error.exitCode : EXIT.internal;
 }
 
 function prepare(command: Command, io: Io): Command {

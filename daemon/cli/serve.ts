@@ -8,7 +8,7 @@ import { resolveModelFolder } from '../../config/model-folder.js';
 import { packageVersion } from '../version.js';
 import { effectiveConfig, printWarnings } from './effective.js';
 import { progressBar } from './progress.js';
-import { configOptions, EXIT, type ExitCode, type Verb, type VerbInput } from './verb.js';
+import { configOptions, type ExitCode, type Verb, type VerbInput } from './verb.js';
 
 export const serve: Verb = {
   name: 'serve',
@@ -67,7 +67,7 @@ async function run(input: VerbInput): Promise<ExitCode> {
   }
   const code = await daemon.stopped;
   event({ event: 'stopped', exit_code: code });
-  return code === EXIT.ok || code === EXIT.device ? code : EXIT.internal;
+  return code;
 }
 
 /** --profile as options. */

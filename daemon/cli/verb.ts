@@ -5,20 +5,9 @@
  * A verb returns its exit code or throws; the sentence of what it throws goes to stderr. Runs on the main thread.
  */
 import type { Readable, Writable } from 'node:stream';
+import { EXIT, type ExitCode } from '../exit-code.js';
 
-/** Exit codes: those of sysexits.h, and 130 for a Ctrl-C. */
-export const EXIT = {
-  ok: 0,
-  usage: 64,
-  badData: 65,
-  missing: 66,
-  unavailable: 69,
-  internal: 70,
-  device: 71,
-  config: 78,
-  interrupted: 130,
-} as const;
-export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
+export { EXIT, type ExitCode };
 
 /** A failure for the user: one plain sentence that says what to do. */
 export class CliError extends Error {

@@ -7,7 +7,7 @@
  * A recording that max_seconds ended is written at once and told by the next stop. Its actors may die meanwhile: then it is lost, and
  * stop says so. Invariants: a file appears under its name whole or not at all; whatever ends a recording, the next one can start.
  */
-import { accessSync, constants, createWriteStream, mkdirSync, renameSync, rmSync } from 'node:fs';
+import { accessSync, constants, createWriteStream, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
@@ -20,6 +20,7 @@ import type { Recording } from '../../actors/messages/profile.js';
 import { monotonicClock } from '../../actors/runtime/clock.js';
 import { errorFields, type Log } from '../../actors/runtime/log.js';
 import type { Profiler, ProfileStarted, ProfileStopped } from '../../rpc/schemas/profile.js';
+import { makeFolder } from '../make-folder.js';
 import { chromeTrace } from './chrome-trace.js';
 import { type RankRecording, type StepFacts, shifted, stepFacts } from './recording.js';
 import { summaryOf } from './summary.js';
@@ -222,7 +223,7 @@ export function checkProfileFolder(directory: string, ranks: number): void {
   for (let rank = 0; rank < ranks; rank++) {
     const folder = rankFolder(directory, rank);
     try {
-      mkdirSync(folder, { recursive: true });
+      makeFolder(folder);
       accessSync(folder, constants.W_OK | constants.X_OK);
     } catch (error) {
       const reason = (error as NodeJS.ErrnoException).code ?? 'unknown error';

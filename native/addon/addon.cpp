@@ -7,6 +7,7 @@
 #include "addon/convert.h"
 #include "addon/engine_wrap.h"
 #include "addon/layout.h"
+#include "addon/process_end.h"
 #include "addon/testing.h"
 #include "core/host_memory.h"
 #include "cpu/features.h"
@@ -79,6 +80,7 @@ static Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   env.SetInstanceData(data);  // owns it: deleted with the environment
   exports.Set("createEngine", Napi::Function::New<create_engine>(env, "createEngine"));
   exports.Set("systemInfo", Napi::Function::New<system_info>(env, "systemInfo"));
+  exports.Set("exitWithin", Napi::Function::New<exit_within>(env, "exitWithin"));
   exports.Set("layout", Napi::Function::New<layout>(env, "layout"));
   exports.Set("opNames", Napi::Function::New<op_names>(env, "opNames"));
   exports.Set("runOp", Napi::Function::New<guarded_run_op>(env, "runOp"));

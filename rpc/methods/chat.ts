@@ -21,7 +21,6 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
     params: chatBody(limits),
     result: chatCompletionSchema,
     progress: progressSchema(chatDeltaSchema),
-    http: { verb: 'POST', path: '/v1/chat/completions' },
     work: true,
     ownsCancel: true,
     handler: async (body, ctx) => {

@@ -22,7 +22,6 @@ export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
     params: completionBody(limits),
     result: completionSchema,
     progress: progressSchema(completionDeltaSchema),
-    http: { verb: 'POST', path: '/v1/completions' },
     longLists: ['prompt'],
     work: true,
     ownsCancel: true,

@@ -13,7 +13,6 @@ export function modelsListMethod(deps: RpcDeps) {
     summary: 'The models that can be asked.',
     params: emptyParams,
     result: z.object({ object: z.literal('list'), data: z.array(modelSchema) }),
-    http: { verb: 'GET', path: '/v1/models' },
     handler: () => ({ object: 'list' as const, data: [describeModel(deps)] }),
   });
 }

@@ -23,7 +23,6 @@ export function tokenizeMethod(deps: RpcDeps) {
     summary: 'Token ids of a text, or of a conversation in the model’s template.',
     params: tokenizeParams,
     result: z.object({ ids: z.array(z.int()), count: z.int() }),
-    http: { verb: 'POST', path: '/tokenize' },
     work: true,
     handler: async (body) => {
       const ids = Array.from(await deps.engine.encode(promptOf(body)));
@@ -49,7 +48,6 @@ export function detokenizeMethod(deps: RpcDeps, limits: RequestLimits) {
     summary: 'The text of token ids.',
     params: z.object({ ids: tokenIds(limits.vocabSize), skip_special_tokens: z.boolean().nullish().describe('true by default.') }),
     result: z.object({ text: z.string() }),
-    http: { verb: 'POST', path: '/detokenize' },
     longLists: ['ids'],
     work: true,
     handler: async ({ ids, skip_special_tokens: skip }) => ({ text: await deps.engine.decode(ids, skip ?? true) }),

@@ -83,7 +83,7 @@ class Recorder implements RequestSink {
 }
 
 function openClient(maxUnfinished = 100): Client {
-  const client = new Client({ maxUnfinished, log: silentLog });
+  const client = new Client({ maxUnfinished, hangTimeoutMs: 60_000, log: silentLog });
   client.setState('ready');
   opened.push({ close: () => client.close({ kind: 'shutting_down' }) });
   return client;

@@ -168,6 +168,10 @@ test('broken model files are named', () => {
   refused(65, /config\.json names no architecture/, broken('b1', { architectures: [] }));
   refused(65, /config\.json: vocab_size must be a whole number above 0/, broken('b2', { vocab_size: '100' }));
   refused(65, /max_position_embeddings must be/, broken('b3', { max_position_embeddings: -1 }));
+  refused(65, /vocab_size must be a whole number above 0, at most 16777216$/, broken('large', { vocab_size: 2 ** 24 + 1 }));
+  for (const key of ['hidden_size', 'num_hidden_layers', 'num_attention_heads', 'num_key_value_heads', 'intermediate_size', 'head_dim'])
+    for (const value of [0, -1, 1.5, '8', 2 ** 31 - 1])
+      refused(65, new RegExp(`config\\.json: ${key} must be`), broken('size', { [key]: value }));
   const notJson = makeModel(join(work, 'b4'));
   writeFileSync(join(notJson, 'config.json'), '{');
   refused(65, /config\.json is not valid JSON/, `inference.model_name=${notJson}`);

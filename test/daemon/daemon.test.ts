@@ -261,3 +261,17 @@ test('a Unix socket serves the same', async () => {
   await daemon.stop('test');
   assert.equal(existsSync(path), false);
 });
+
+test('every HTTP route that rpc.discover tells of is served', async () => {
+  const { daemon } = await running();
+  const { http } = daemon.addresses;
+  const document: unknown = await (await fetch(`${http}/openrpc.json`)).json();
+  const { methods } = document as { methods: readonly { readonly 'x-http'?: { readonly method: string; readonly path: string } }[] };
+  const routes = methods.flatMap(({ 'x-http': route }) => (route === undefined ? [] : [route]));
+  assert.ok(routes.some(({ path }) => path === '/start_profile'));
+  for (const { method, path } of routes) {
+    const { status } = await fetch(`${http}${path}`, { method });
+    assert.ok(status !== 404 && status !== 405, `${method} ${path}: ${status}`);
+  }
+  await daemon.stop('the test is over');
+});

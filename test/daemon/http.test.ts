@@ -1,8 +1,10 @@
 /** The HTTP front over real sockets: methods, bodies, limits, slow and broken senders, CORS. */
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { test } from 'node:test';
+import { eventually, inTime } from '../helpers/eventually.js';
 import { type Front, withFront } from '../helpers/front.js';
-import { rawConnect, rawRequest, readReply } from '../helpers/raw-http.js';
+import { rawConnect, rawRequest, readReply, upgradeLines } from '../helpers/raw-http.js';
 
 const host = 'Host: localhost';
 const json = 'Content-Type: application/json';
@@ -47,6 +49,7 @@ test('HEAD, OPTIONS, unknown paths and unknown methods are answered by the book'
       error: {
         message: 'There is nothing at this path; /openrpc.json describes what this daemon can do.',
         type: 'invalid_request_error',
+        param: null,
         code: 'not_found',
       },
     });
@@ -178,6 +181,50 @@ test('a request that offers another protocol than WebSocket is answered as any o
     socket.write(get('/version', [...offer, 'Origin: https://evil.example']));
     assert.equal((await readReply(socket)).status, 403, 'the gate sees it too');
     socket.destroy();
+  }));
+
+for (const count of [2, 3, 20, 500]) {
+  test(`${count} pipelined requests that all offer another protocol are all answered, in order`, () =>
+    withFront({}, async (front) => {
+      const offer = ['Connection: Upgrade, HTTP2-Settings', 'Upgrade: h2c', 'HTTP2-Settings: AAMAAABk'];
+      const asking = (path: string) => `${[`GET ${path} HTTP/1.1`, host, ...offer].join('\r\n')}\r\n\r\n`;
+      const socket = rawConnect(front.port);
+      let text = '';
+      socket.on('data', (part) => {
+        text += part.toString('latin1');
+      });
+      // The last one's answer ends the connection.
+      socket.write(asking('/version').repeat(count - 1) + asking('/nothing'));
+      await inTime('the last one is answered', once(socket, 'close'));
+      const statuses = [...text.matchAll(/HTTP\/1\.1 (\d+)/g)].map((match) => match[1]);
+      assert.deepEqual(statuses, [...Array.from({ length: count - 1 }, () => '200'), '404']);
+    }));
+}
+
+test('a WebSocket that is asked for behind another request opens after its answer', () =>
+  withFront({}, async (front) => {
+    const socket = rawConnect(front.port);
+    let text = '';
+    socket.on('data', (part) => {
+      text += part.toString('latin1');
+    });
+    const get = `${['GET /version HTTP/1.1', host].join('\r\n')}\r\n\r\n`;
+    const [start = '', ...lines] = upgradeLines('/rpc');
+    socket.write(`${get}${[start, host, ...lines].join('\r\n')}\r\n\r\n`);
+    await eventually('both are answered', () => text.includes('101 Switching Protocols'));
+    assert.ok(text.indexOf(' 200 OK') < text.indexOf('"version"') && text.indexOf('"version"') < text.indexOf(' 101 '), text);
+    socket.destroy();
+  }));
+
+test('every header is looked at, however many there are', () =>
+  withFront({}, async (front) => {
+    const many = Array.from({ length: 2100 }, () => 'a:b');
+    const ask = (extra: string) => rawRequest(front.port, ['GET /openrpc.json HTTP/1.1', host, ...many, extra, 'Connection: close']);
+    for (const bad of ['Origin: http://evil.test', 'Host: evil.test', 'Sec-Fetch-Site: cross-site']) {
+      const { status } = await ask(bad);
+      assert.ok(status >= 400 && status < 500, `${bad}: ${status}`);
+    }
+    assert.equal((await ask('Accept: */*')).status, 200);
   }));
 
 test('an upgrade elsewhere than / and /rpc is 404, and a stopping daemon takes none', () =>

@@ -13,11 +13,15 @@ class FakeUnit implements Unit {
   readonly stops: number[] = [];
   starts = 0;
   end: (ending: Ending) => void = () => {};
+  /** Whether the threads of its lives exit. */
+  exits = true;
+  readonly stuck: Ending | null;
   readonly #script: readonly (Ending | null | 'never')[];
   readonly #events: string[];
 
-  constructor(name: string, events: string[], script: readonly (Ending | null | 'never')[] = []) {
+  constructor(name: string, events: string[], script: readonly (Ending | null | 'never')[] = [], stuck: Ending | null = null) {
     this.name = name;
+    this.stuck = stuck;
     this.#events = events;
     this.#script = script;
   }
@@ -35,6 +39,11 @@ class FakeUnit implements Unit {
         this.stops.push(life);
         this.#events.push(`stop ${this.name}`);
         await sleep(1);
+        return this.exits;
+      },
+      kill: (ending) => {
+        this.#events.push(`kill ${this.name}`);
+        this.end(ending);
       },
     };
   }
@@ -46,6 +55,7 @@ function rig(make: (events: string[]) => FakeUnit[], max = 3) {
   const supervisor = new Supervisor({
     units,
     restarts: { max, windowMs: 60_000 },
+    stopLimitMs: 3000,
     log: silentLog,
     hooks: {
       onUp: (unit) => events.push(`up ${unit.name}`),
@@ -130,6 +140,42 @@ test('a fatal end is not answered with a restart', async () => {
   units[0]?.end(crash('sticky', true));
   await settle(events);
   assert.deepEqual(events.slice(2), ['down a', 'failed sticky', 'stop a']);
+});
+
+test('a unit that hangs is ended at once and started anew', async () => {
+  const { events, units, supervisor } = rig((e) => [new FakeUnit('a', e), new FakeUnit('b', e)]);
+  await supervisor.start();
+  events.length = 0;
+  supervisor.kill(units[1] as Unit, crash('hangs'));
+  await settle(events);
+  assert.deepEqual(events, ['kill b', 'down b', 'stop b', 'start b', 'up b']);
+  await supervisor.stop();
+});
+
+test('a thread that does not exit ends the whole where no successor may live beside it', async () => {
+  const { events, units, supervisor } = rig((e) => [new FakeUnit('a', e), new FakeUnit('b', e, [], crash('stuck', true))]);
+  await supervisor.start();
+  const [, b] = units;
+  assert.ok(b);
+  b.exits = false;
+  supervisor.kill(b, crash('hangs'));
+  await settle(events);
+  assert.deepEqual(events.slice(4), ['kill b', 'down b', 'stop b', 'failed stuck', 'stop b', 'stop a']);
+  assert.equal(b.starts, 1);
+});
+
+test('elsewhere a successor is started beside it, but only a few threads are left behind', async () => {
+  const { events, units, supervisor } = rig((e) => [new FakeUnit('a', e)], 10);
+  await supervisor.start();
+  const [a] = units;
+  assert.ok(a);
+  a.exits = false;
+  for (let i = 0; i < 3; i++) {
+    supervisor.kill(a, crash('hangs'));
+    await settle(events);
+  }
+  assert.equal(a.starts, 3);
+  assert.match(events.join(), /failed Too many threads/);
 });
 
 test('after a stop nothing is started or told, also when a unit ends meanwhile', async () => {

@@ -27,7 +27,7 @@ for (const [how, end] of Object.entries(ends)) {
       assert.equal(await life.ready, null);
       threads.add(unit.port?.capacity.architecture); // names the thread, in this fake
       end(unit);
-      await life.stop();
+      assert.equal(await life.stop(3000), true);
     }
     assert.equal(threads.size, 3, [...threads].join(', '));
     await pools.close();

@@ -34,6 +34,8 @@ export interface FakeExecutorOptions {
   readonly maxBatchTokens: number;
   readonly vocabSize: number;
   readonly epoch: number;
+  /** 1 when not said. */
+  readonly firstStep?: number;
 }
 
 interface SlotState {
@@ -77,10 +79,11 @@ export class FakeExecutor {
   /** The same of the host. */
   private readonly host: Int32Array;
   private readonly results: Uint8Array[] = [];
-  private nextStep = 1;
+  private nextStep: number;
 
   constructor(options: FakeExecutorOptions) {
     this.options = options;
+    this.nextStep = options.firstStep ?? 1;
     this.kv = new Int32Array(options.numBlocks * options.blockSize);
     this.host = new Int32Array(options.numSwapBlocks * options.blockSize);
   }
@@ -99,7 +102,8 @@ export class FakeExecutor {
   submit(plan: Uint8Array): void {
     const words = new Int32Array(plan.slice().buffer);
     assert.equal(words[PLAN.layoutVersion], LAYOUT_VERSION);
-    assert.equal(words[PLAN.step], this.nextStep++, 'steps count up by one');
+    assert.equal(words[PLAN.step], this.nextStep, 'steps count up by one');
+    this.nextStep = new Int32Array([this.nextStep + 1])[0] ?? 0;
     assert.equal(words[PLAN.epoch], this.options.epoch);
     assert.equal(words[PLAN.words], words.length);
     const reader = new PlanReader(words);

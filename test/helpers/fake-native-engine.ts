@@ -6,7 +6,10 @@
  *   failStep   this step comes back with an error code
  *   failLoad   loading throws, with this message
  *   fatal      these faults are fatal
+ *   hangStep   this step never ends
+ *   hangFile   a FIFO that nobody writes to: the step hangs in opening it, which no termination of the thread interrupts
  */
+import { closeSync, openSync } from 'node:fs';
 import { threadId } from 'node:worker_threads';
 import { engineFault } from '../../actors/messages/errors.js';
 import { PLAN, RESULT } from '../../actors/messages/step.js';
@@ -21,6 +24,8 @@ export interface FakeEngineSettings {
   readonly failStep?: number;
   readonly failLoad?: string;
   readonly fatal?: boolean;
+  readonly hangStep?: number;
+  readonly hangFile?: string;
 }
 
 /** The `executorModule` that runs with these settings. */
@@ -88,6 +93,11 @@ class FakeNativeEngine implements NativeEngine {
     const leftMs = due - performance.now();
     if (leftMs > 0) Atomics.wait(this.#sleepWord, 0, 0, Math.min(leftMs, timeoutMs));
     if (performance.now() < due) return 0;
+    if (this.#steps + 1 === number('hangStep', 0)) {
+      const file = query.get('hangFile');
+      if (file === null) return 0;
+      closeSync(openSync(file, 'r'));
+    }
     this.#dueMs.shift();
     const body = this.#executor.takeResult();
     if (body === null) throw new BrokenInvariant('a step without a result');

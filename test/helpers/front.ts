@@ -95,6 +95,10 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
         posts.push(name);
         return { status: 200, body: '{}' };
       },
+      routes: () => [
+        { verb: 'POST', path: '/start_profile', method: 'profile.start' },
+        { verb: 'POST', path: '/stop_profile', method: 'profile.stop' },
+      ],
       openrpc: () => ({ openrpc: '1.3.2' }),
     },
     version: '0.0.0',

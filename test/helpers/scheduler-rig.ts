@@ -107,10 +107,10 @@ export class Rig {
   now = 1000;
   private nextId = 1;
 
-  constructor(options: Partial<SchedulerOptions> = {}) {
+  constructor(options: Partial<SchedulerOptions> = {}, firstStep = 1) {
     this.options = { ...defaultOptions, ...options };
-    this.scheduler = new Scheduler(this.options);
-    this.executor = new FakeExecutor({ ...this.options, vocabSize: VOCAB });
+    this.scheduler = new Scheduler(this.options, firstStep);
+    this.executor = new FakeExecutor({ ...this.options, vocabSize: VOCAB, firstStep });
   }
 
   /** Admits a request; returns its id. */

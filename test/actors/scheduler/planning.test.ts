@@ -24,6 +24,18 @@ test('with chunked prefill decodes and a chunk of a prompt share a step', () => 
   );
 });
 
+for (const first of [2 ** 31 - 3, -3]) {
+  test(`the number of steps may pass the ends of its word: from ${first} on`, () => {
+    const rig = new Rig({}, first);
+    rig.admit(long(tokens(3)));
+    rig.admit(long(tokens(5, 9)));
+    rig.run();
+    rig.assertAnswered(1);
+    rig.assertAnswered(2);
+    assert.ok(rig.plans.length > 6);
+  });
+}
+
 test('only the last chunk of a prompt samples', () => {
   const rig = new Rig({ maxBatchTokens: 4, maxStepsInFlight: 1 });
   rig.admit(long(tokens(10)));

@@ -5,13 +5,15 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { after, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { packageRoot } from '../../../native/index.js';
 import { connect } from '../../../rpc/client/node.js';
+import { tempFolder } from '../../helpers/temp-folder.js';
 
 const main = fileURLToPath(new URL('../../../daemon/cli/main.js', import.meta.url));
 const home = mkdtempSync(join(tmpdir(), 'inferd-verbs-'));
@@ -106,6 +108,50 @@ test('a start that fails says so in one sentence, and tells the log nothing else
   const far = await inferd(['serve', '--set', 'server.host=203.0.113.1', '--set', 'auth.mode=token', '--set', 'log.level=silent']);
   assert.equal(far.code, 69);
   assert.match(far.stderr, /^inferd: Cannot listen on 203\.0\.113\.1:8765: this machine has no such address; set server\.host .*\n$/);
+});
+
+const weights = (change: (path: string) => void) => (folder: string) => change(join(folder, 'model.safetensors'));
+const settings = (change: object) => (folder: string) => {
+  const path = join(folder, 'config.json');
+  writeFileSync(path, JSON.stringify({ ...JSON.parse(readFileSync(path, 'utf8')), ...change }));
+};
+const damages: Readonly<Record<string, readonly [(folder: string) => void, RegExp]>> = {
+  'weights that are cut off': [weights((path) => truncateSync(path, 100_000)), /is not a valid safetensors file: tensor .*/],
+  'empty weights': [weights((path) => truncateSync(path, 0)), /is not a valid safetensors file: it has 0 bytes and no header/],
+  'weights of another shape': [settings({ hidden_size: 512 }), /has the shape \[4096, 256\], and config\.json asks for \[4096, 512\]/],
+  'no heads': [settings({ num_attention_heads: 0 }), /num_attention_heads must be a whole number above 0/],
+  'no layers': [settings({ num_hidden_layers: 0 }), /num_hidden_layers must be a whole number above 0/],
+  'a rope factor of 0': [settings({ rope_parameters: { rope_type: 'linear', factor: 0 } }), /factor must be a number from 0\.01/],
+  'a vocabulary beyond all bounds': [settings({ vocab_size: 2 ** 31 - 1 }), /vocab_size must be a whole number above 0, at most 16777216/],
+  'a tokenizer that cannot be used': [
+    (folder) => writeFileSync(join(folder, 'tokenizer.json'), '{"model":{}}'),
+    /tokenizer\.json cannot be used: its vocabulary is empty/,
+  ],
+};
+for (const [what, [damage, sentence]] of Object.entries(damages)) {
+  test(`a model with ${what} ends the start with 65 and one sentence`, async () => {
+    const folder = join(tempFolder(), 'model');
+    cpSync(join(packageRoot(), 'config', 'demo-model'), folder, { recursive: true });
+    damage(folder);
+    const name = ['--set', `inference.model_name=${folder}`, '--set', 'cache.num_gpu_blocks_override=512'];
+    const ran = await inferd(['run', ...name, 'x']);
+    assert.deepEqual([ran.code, ran.stdout], [65, '']);
+    const said = ran.stderr.trimEnd().split('\n');
+    assert.match(said.at(-1) ?? '', sentence);
+    for (const line of said.slice(0, -1)) assert.match(line, /^inferd: warning: .* runs in the profile of the demo model/);
+    const served = await inferd(['serve', '--set', 'server.port=0', ...name]);
+    assert.equal(served.code, 65);
+    assert.match(served.stderr.trimEnd().split('\n').at(-1) ?? '', sentence);
+    assert.doesNotMatch(served.stderr, /"level":"(warn|error)"|"stack":/);
+  });
+}
+
+test('a runtime folder that cannot be used ends the start with 77', async () => {
+  const file = join(tempFolder(), 'file');
+  writeFileSync(file, '');
+  const { code, stderr } = await finish(start(['serve', '--set', 'server.port=0'], join(file, 'run')));
+  assert.equal(code, 77);
+  assert.match(stderr, /^inferd: The runtime folder .* cannot be used: .*ENOTDIR.*\n$/);
 });
 
 /** A daemon that is ready. The caller ends it. */
