@@ -20,9 +20,9 @@ const MAX_LITERAL_CHARS = 64;
 
 /** Characters that may go to the library at once in this process; 0 when nothing is known of the tokenizer. */
 export function inProcessChars(json: TokenizerJson): number {
-  if (canBeCut(json)) return LINEAR_CHARS;
   // Both go through a word once. WordPiece, for one, tries all ends of each piece.
   if (json.model['type'] !== 'BPE' && json.model['type'] !== 'Unigram') return 0;
+  if (canBeCut(json)) return LINEAR_CHARS;
   return Math.min(searchedChars(json.raw['normalizer']), searchedChars(json.raw['pre_tokenizer']));
 }
 

@@ -27,9 +27,11 @@ interface Item {
   /** It never fails, since it can match nothing at all. */
   readonly optional: boolean;
   readonly group: boolean;
+  /** Items in it, and itself. */
+  readonly size: number;
 }
 
-const PLAIN: Item = { ways: 1, optional: false, group: false };
+const PLAIN: Item = { ways: 1, optional: false, group: false, size: 1 };
 
 /** @returns an upper bound of the retries in one match in a text of `chars` characters; Infinity where there is none. */
 export function retriesAtMost(pattern: string, chars: number): number {
@@ -58,8 +60,10 @@ class PatternReader {
     let sum = 0;
     for (const items of this.#alternatives()) {
       const last = items.findLastIndex((item) => !item.optional);
-      const tried = items.filter((item, i) => i < last || item.group);
-      sum += waysOf(tried) * (items.length + 1);
+      const before = items.filter((item, i) => i < last || (i === last && item.group));
+      const behind = items.filter((item, i) => i > last && item.group);
+      // Each item may fail once for each way in which those before it match.
+      sum += (waysOf(before) + waysOf(behind)) * sizeOf(items);
     }
     if (this.#at < this.#tokens.length) throw new NotUnderstood();
     return sum;
@@ -87,9 +91,10 @@ class PatternReader {
     const alternatives = this.#alternatives();
     if (this.#at >= this.#tokens.length) throw new NotUnderstood();
     this.#at++;
-    const ways = alternatives.reduce((sum, items) => sum + waysOf(items) * (items.length + 1), 0);
+    const ways = alternatives.reduce((sum, items) => sum + waysOf(items), 0);
     const looks = opening === '(?=' || opening === '(?!';
-    return { ways, optional: !looks && alternatives.some((items) => items.every((item) => item.optional)), group: true };
+    const optional = !looks && alternatives.some((items) => items.every((item) => item.optional));
+    return { ways, optional, group: true, size: alternatives.reduce((sum, items) => sum + sizeOf(items), 0) };
   }
 
   #repeated(item: Item): Item {
@@ -97,16 +102,21 @@ class PatternReader {
     if (quantifier === undefined) return item;
     this.#at++;
     const [least = 0, most = Number.POSITIVE_INFINITY] = timesOf(quantifier);
-    // Behind a number of times, + is a second quantifier.
-    if (kind === '+' && quantifier.startsWith('{')) throw new NotUnderstood();
+    // Behind a number of times, these are quantifiers of their own.
+    if (kind !== '' && quantifier.startsWith('{')) throw new NotUnderstood();
     if (item.group && most > 1) throw new NotUnderstood();
-    const times = Math.max(1, Math.min(most, this.#chars) - least + 1);
-    return { ways: item.ways * times, optional: item.optional || least === 0, group: item.group };
+    const optional = item.optional || least === 0;
+    if (item.group) return { ...item, ways: item.ways + 1, optional };
+    return { ...item, ways: Math.max(1, Math.min(most, this.#chars) - least + 1), optional };
   }
 }
 
 function waysOf(items: readonly Item[]): number {
   return items.reduce((ways, item) => ways * item.ways, 1);
+}
+
+function sizeOf(items: readonly Item[]): number {
+  return items.reduce((size, item) => size + item.size, 1);
 }
 
 function timesOf(quantifier: string): [number, number] {
