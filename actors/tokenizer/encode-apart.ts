@@ -2,9 +2,9 @@
  * Encodes text in a process of its own: what the library might never be done with, or die of (library.ts). There it can be killed, and
  * takes nobody with it. Used by vocab.ts, in the tokenizer thread; the other side is encode-apart-process.ts.
  *
- * One text at a time, first come, first served. The process starts with the first text, ends when there was none for a while, and is
- * killed when nobody wants the ids any more or at a deadline; whatever way it ends, the text at hand has failed and the next one gets
- * a new process. It does not outlive the daemon: when its channel closes, it kills itself. Others go first where processors are short.
+ * A process takes one text at a time. It starts with the first text, ends when there was none for a while, and is killed when nobody wants
+ * the ids any more or at a deadline. Whatever way it ends, the text at hand has failed and the next one gets a new process. It does not
+ * outlive the daemon: when its channel closes, it kills itself. Where processors are short, others go first.
  * Bounded by the number of requests that the front lets in.
  */
 import { type ChildProcess, fork } from 'node:child_process';
@@ -28,8 +28,8 @@ export interface ApartText {
 /** From the process: it is ready, or a part of the ids. */
 export type FromApart = 'ready' | { readonly ids: Int32Array; readonly last: boolean };
 
-/** A text of 4 MiB takes 10 s of an idle machine. */
-const ENCODE_MS = 30_000;
+/** A text of 4 MiB takes 10 s of an idle machine; before the front gives up a call. */
+const ENCODE_MS = 25_000;
 /** For reading a vocabulary, which takes some seconds at most. */
 const START_MS = 60_000;
 /** A process that has had nothing to do for so long ends. */
@@ -38,25 +38,18 @@ const IDLE_MS = 60_000;
 const ASK_MS = 100;
 const HEAP_MB = 1024;
 
+/** Processes when every text comes here: while one is in a text that does not end, or is being replaced, the other goes on. */
+const LANES = 2;
+
 export class EncodeApart {
-  readonly #tokenizer: ApartTokenizer;
-  readonly #encodeMs: number;
-  readonly #stays: boolean;
-  #process: ApartProcess | null = null;
-  #idle: NodeJS.Timeout | undefined;
-  /** Settles when all texts so far are encoded. */
-  #done: Promise<void> = Promise.resolve();
-  #closed = false;
+  readonly #lanes: readonly Lane[];
 
   /**
-   * @param stays every text comes here: the process is started at once, and again when it died.
+   * @param always every text comes here: the processes are started at once, and again when they die.
    * @param encodeMs what one text may take.
    */
-  constructor(tokenizer: ApartTokenizer, stays: boolean, encodeMs = ENCODE_MS) {
-    this.#tokenizer = tokenizer;
-    this.#stays = stays;
-    this.#encodeMs = encodeMs;
-    if (stays) this.#started();
+  constructor(tokenizer: ApartTokenizer, always: boolean, encodeMs = ENCODE_MS) {
+    this.#lanes = Array.from({ length: always ? LANES : 1 }, () => new Lane(tokenizer, always, encodeMs));
   }
 
   /**
@@ -65,12 +58,48 @@ export class EncodeApart {
    * @throws InferdError cancelled when they are not wanted; invalid_params when the library cannot encode the text, or not in time;
    * engine_failure when there can be no process
    */
+  encode(text: string, wanted: () => boolean): Promise<readonly Int32Array[]> {
+    return this.#lanes.reduce((best, lane) => (lane.load < best.load ? lane : best)).encode(text, wanted);
+  }
+
+  /** Ends the processes: the texts at hand fail. */
+  close(): void {
+    for (const lane of this.#lanes) lane.close();
+  }
+}
+
+/** One text at a time, first come, first served. */
+class Lane {
+  readonly #tokenizer: ApartTokenizer;
+  readonly #encodeMs: number;
+  /** There is always a process. */
+  readonly #stays: boolean;
+  #process: ApartProcess | null = null;
+  #idle: NodeJS.Timeout | undefined;
+  #pending = 0;
+  /** Settles when all texts so far are encoded. */
+  #done: Promise<void> = Promise.resolve();
+  #closed = false;
+
+  constructor(tokenizer: ApartTokenizer, stays: boolean, encodeMs: number) {
+    this.#tokenizer = tokenizer;
+    this.#stays = stays;
+    this.#encodeMs = encodeMs;
+    if (stays) this.#started();
+  }
+
+  /** How long a text may have to wait here, to be compared. */
+  get load(): number {
+    return 2 * this.#pending + (this.#process?.isReady === true ? 0 : 1);
+  }
+
   async encode(text: string, wanted: () => boolean): Promise<readonly Int32Array[]> {
     const before = this.#done;
     let done = (): void => {};
     this.#done = new Promise((resolve) => {
       done = resolve;
     });
+    this.#pending++;
     try {
       await before;
       clearTimeout(this.#idle);
@@ -78,11 +107,11 @@ export class EncodeApart {
     } finally {
       if (!this.#stays) this.#idle = setTimeout(() => this.#process?.kill(), IDLE_MS).unref();
       else if (!this.#closed) this.#started();
+      this.#pending--;
       done();
     }
   }
 
-  /** Ends the process: the text at hand fails. */
   close(): void {
     this.#closed = true;
     this.#process?.kill();
@@ -122,6 +151,7 @@ class ApartProcess {
   readonly ready: Promise<void>;
   /** It has ended, or will: it takes nothing more. */
   over = false;
+  #begun = false;
   readonly #child: ChildProcess;
   readonly #parts: Int32Array[] = [];
   #waiting: { readonly resolve: () => void; readonly reject: (why: Error) => void } | null = null;
@@ -144,6 +174,10 @@ class ApartProcess {
     this.#child.channel?.unref();
   }
 
+  get isReady(): boolean {
+    return this.#begun && !this.over;
+  }
+
   /** When it is ready, and one text at a time. @throws Error when the process ended */
   async encode(text: string): Promise<readonly Int32Array[]> {
     await this.#ask({ text });
@@ -163,7 +197,8 @@ class ApartProcess {
   }
 
   #received(message: FromApart): void {
-    if (message !== 'ready') this.#parts.push(message.ids);
+    if (message === 'ready') this.#begun = true;
+    else this.#parts.push(message.ids);
     if (message === 'ready' || message.last) this.#waiting?.resolve();
   }
 

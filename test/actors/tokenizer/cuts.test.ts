@@ -42,7 +42,8 @@ for (const [name, json] of Object.entries(cutKinds)) {
 }
 
 test('text has cuts where words end, and none inside of runs', () => {
-  assert.deepEqual(parts('The cat, the dog.\n你好，世界。x'), ['The', ' cat,', ' the', ' dog.\n你好', '，世界', '。x']);
+  assert.deepEqual(parts('The cat, the dog.\n你好，世界。x'), ['The', ' cat', ',', ' the', ' dog', '.\n你好', '，世界', '。x']);
+  assert.deepEqual(parts("it's a1b2=;x"), ["it's", ' a', '1b', '2', '=;x']);
   for (const unit of [' ', 'a', '1', '\u200b', '\u0301', '\n'])
     assert.equal(nextCut(unit.repeat(1000), 1, 1000), 1000, JSON.stringify(unit));
   assert.equal(nextCut('a'.repeat(1000), 10, 20), 20, 'no farther than it is to look');

@@ -49,6 +49,16 @@ test('a text that kills the library fails alone, and the next one is encoded', a
   assert.ok(all[0]?.status === 'rejected' && failing('invalid_params')(all[0].reason));
 });
 
+test('where every text is encoded apart, a text that does not end holds up no other', async (t) => {
+  const apart = new EncodeApart(tokenizer(quadratic()), true);
+  t.after(() => apart.close());
+  let wanted = true;
+  const endless = apart.encode('a'.repeat(400_000), () => wanted);
+  for (let i = 0; i < 3; i++) assert.equal((await ids(apart, 'aab')).length > 0, true);
+  wanted = false;
+  await assert.rejects(endless, failing('cancelled'));
+});
+
 test('a text that takes too long fails at its deadline, and the next one is encoded', async (t) => {
   const apart = new EncodeApart(tokenizer(quadratic()), false, 1000);
   t.after(() => apart.close());
@@ -75,10 +85,10 @@ test('a file that has changed since it was read is not used', async (t) => {
   await assert.rejects(ids(apart, 'x'), failing('engine_failure'));
 });
 
-test('closing ends the process, and what it had at hand', async () => {
+test('closing ends the processes, and what it had at hand', async () => {
   const apart = new EncodeApart(tokenizer(quadratic()), true);
   const running = apart.encode('a'.repeat(400_000), yes);
-  await eventually('a process runs', () => processes().length === 1);
+  await eventually('both processes run', () => processes().length === 2);
   apart.close();
   await assert.rejects(running, failing('cancelled'));
   await assert.rejects(apart.encode('a', yes), failing('cancelled'));
