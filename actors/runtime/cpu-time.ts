@@ -29,3 +29,12 @@ export function giveWay(): void {
     // Not Linux, or not allowed: it is a courtesy.
   }
 }
+
+/** The same for a process that has just begun. */
+export function letOthersFirst(pid: number): void {
+  try {
+    setPriority(pid, BACKGROUND);
+  } catch {
+    // It has ended, or it is not allowed.
+  }
+}

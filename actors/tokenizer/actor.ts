@@ -29,10 +29,11 @@ import type {
   Submit,
   Tokens,
 } from '../messages/requests.js';
-import { admitMessage, checkTokenIds, type LengthLimits, resolveMaxTokens, truncated } from './admission.js';
+import { admitMessage, checkTokenIds, type LengthLimits, promptTooLong, resolveMaxTokens, truncated } from './admission.js';
 import type { TemplateLimits } from './chat-template.js';
 import { decodeAll, decodeInTurns } from './detokenizer.js';
 import { checkIds, PromptEncoder } from './encode.js';
+import { TooManyIds } from './library-encoder.js';
 import { LogprobTexts } from './logprob-text.js';
 import { RequestState, type SequenceState } from './request-state.js';
 import { StopStrings } from './stop-strings.js';
@@ -146,20 +147,24 @@ class TokenizerActor implements TokenizerHandlers {
     this.#requests.set(id, request);
     try {
       checkTokenIds(params, table.size);
-      const promptIds = truncated(
-        await this.#encoder.encode(prompt, turn, () => this.#requests.get(id) === request),
-        params.truncatePromptTokens,
-      );
+      const wanted = (): boolean => this.#requests.get(id) === request;
+      // The end of a prompt that is cut is known only when all of it is encoded.
+      const maxIds = params.truncatePromptTokens === null ? this.#start.limits.maxInputLength : undefined;
+      const promptIds = truncated(await this.#encoder.encode(prompt, turn, wanted, maxIds), params.truncatePromptTokens);
       if (this.#requests.get(id) !== request) return; // aborted meanwhile
       const maxTokens = resolveMaxTokens(promptIds.length, params.maxTokens, this.#start.limits);
       request.admitted = { promptIds, maxTokens };
       const whole = prompt.kind === 'text' && promptIds.length > 0 && params.truncatePromptTokens === null;
-      const promptText = params.echo ? { promptText: whole ? prompt.text : decodeAll(table, promptIds, params.skipSpecialTokens) } : {};
+      const promptText = params.echo
+        ? { promptText: whole ? prompt.text.toWellFormed() : decodeAll(table, promptIds, params.skipSpecialTokens) }
+        : {};
       // The scheduler first: waking a thread takes some tens of microseconds, and only it has to act.
       this.#admit(request, request.admitted);
       this.#out.toFront({ k: 'encoded', id, promptIds: bytesOf(promptIds), maxTokens, ...promptText });
     } catch (error) {
-      if (this.#requests.get(id) === request) this.#fail(id, failureOf(error));
+      const { limits } = this.#start;
+      const why = error instanceof TooManyIds ? promptTooLong(error.atLeast, params.maxTokens, limits) : error;
+      if (this.#requests.get(id) === request) this.#fail(id, failureOf(why));
     }
   }
 

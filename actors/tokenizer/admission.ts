@@ -64,6 +64,15 @@ export function resolveMaxTokens(promptTokens: number, asked: number | null, lim
   return maxTokens;
 }
 
+/** The error for a prompt that is certain to have `atLeast` tokens, which are too many; the rest of it was not counted. */
+export function promptTooLong(atLeast: number, asked: number | null, limits: LengthLimits): InferdError {
+  return new InferdError(
+    'context_length_exceeded',
+    `The prompt has more than ${atLeast - 1} tokens; at most ${limits.maxInputLength} are allowed`,
+    { prompt_tokens: atLeast, max_tokens: asked ?? 1, limit: limits.maxInputLength },
+  );
+}
+
 /**
  * The message that queues a request, with what each sequence generated so far.
  * @param admitted set in `request`.

@@ -10,6 +10,7 @@
  * The time is bounded: long texts and long words are left to the thread pool.
  */
 import { byteLevelAlphabet } from './byte-decoder.js';
+import { llama3, qwen2 } from './split-patterns.js';
 import { isObject, type TokenizerJson } from './tokenizer-json.js';
 
 /** Characters of all pieces of a prompt together; about a millisecond when no word of it was met before. */
@@ -22,16 +23,13 @@ const MAX_KNOWN_WORDS = 8192;
 const AGREED = /^[\t\n\r\x20-\x7e\xa0-\u017e\u2010-\u2027]*$/;
 
 const contractions = "'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])";
-const afterNumbers = String.raw` ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`;
 const bigWords = (numbers: string): RegExp =>
-  new RegExp(String.raw`${contractions}|[^\r\n\p{L}\p{N}]?\p{L}+|${numbers}|${afterNumbers}`, 'gu');
-
-const theirs = (numbers: string): string => String.raw`(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|${numbers}|${afterNumbers}`;
+  new RegExp(String.raw`${contractions}|[^\r\n\p{L}\p{N}]?\p{L}+|${numbers}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`, 'gu');
 
 /** How text is cut into words: as tokenizer.json writes it, and the same for this engine. */
 const SPLITS: ReadonlyMap<string, RegExp> = new Map([
-  [theirs(String.raw`\p{N}`), bigWords(String.raw`\p{N}`)],
-  [theirs(String.raw`\p{N}{1,3}`), bigWords(String.raw`\p{N}{1,3}`)],
+  [qwen2, bigWords(String.raw`\p{N}`)],
+  [llama3, bigWords(String.raw`\p{N}{1,3}`)],
 ]);
 /** What ByteLevel does when it cuts by itself. */
 const GPT2_SPLIT = /'(?:[stmd]|re|ve|ll)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+/gu;

@@ -14,12 +14,14 @@ import { InferdError } from '../messages/errors.js';
 import type { ChatMessage, PromptInput } from '../messages/requests.js';
 import type { Segment } from './added-tokens.js';
 import { ChatTemplate, type TemplateLimits, type Variables } from './chat-template.js';
+import type { EncodeOptions } from './library-encoder.js';
 import { type ModelText, readModelText } from './model-text.js';
 import { PromptQueue } from './prompt-queue.js';
 import { mapStrings, SentinelGuard } from './sentinels.js';
 import { SlowRender } from './slow-render.js';
-import type { Vocabulary } from './vocab.js';
+import type { Ids, Vocabulary } from './vocab.js';
 
+type Options = EncodeOptions & { readonly wanted: () => boolean };
 type ChatPrompt = Extract<PromptInput, { kind: 'chat' }>;
 
 /** Characters from which a prompt is long: some milliseconds of work. */
@@ -63,6 +65,7 @@ export class PromptEncoder {
   /** Ends what it has running; nothing is encoded any more. */
   close(): void {
     this.#slowRender.close();
+    this.#vocabulary.close();
   }
 
   #compile(source: string, limits: TemplateLimits): ChatTemplate | string {
@@ -75,29 +78,31 @@ export class PromptEncoder {
 
   /**
    * @param turn its place among prompts that wait, smaller first.
-   * @param wanted asked before long work begins: nobody may wait for it any more.
-   * @throws InferdError invalid_params. The ids may be more than the model takes; the caller checks that.
+   * @param wanted asked before long work begins and while it goes on: nobody may wait for it any more.
+   * @param maxIds more are of no use: work ends when it is certain that there are.
+   * @throws InferdError invalid_params; TooManyIds. The ids may be more than the model takes; the caller checks that.
    */
-  async encode(prompt: PromptInput, turn: number, wanted: () => boolean = () => true): Promise<Int32Array> {
+  async encode(prompt: PromptInput, turn: number, wanted: () => boolean = () => true, maxIds?: number): Promise<Int32Array> {
+    const options: Options = { wanted, ...(maxIds === undefined ? {} : { maxIds }) };
     switch (prompt.kind) {
       case 'ids':
         return checkIds(prompt.ids, this.#vocabulary.table.size, 'prompt');
       case 'text': {
         await this.#queue.pass(turn);
         if (!wanted()) throw new InferdError('cancelled');
-        const ids = await this.#inTurn(this.#vocabulary.split(prompt.text), wanted);
-        if (!prompt.addSpecialTokens) return Int32Array.from(ids);
-        return Int32Array.from([...this.#vocabulary.prefix, ...ids, ...this.#vocabulary.suffix]);
+        const ids = await this.#inTurn(this.#vocabulary.split(prompt.text), options);
+        const { prefix, suffix } = this.#vocabulary;
+        return prompt.addSpecialTokens ? between(prefix, ids, suffix) : between([], ids, []);
       }
       case 'chat':
-        return Int32Array.from(await this.#encodeChat(prompt, turn, wanted));
+        return between([], await this.#encodeChat(prompt, turn, options), []);
       default:
         return prompt satisfies never;
     }
   }
 
-  async #inTurn(segments: readonly Segment[], wanted: () => boolean): Promise<number[]> {
-    if (segments.reduce((sum, segment) => sum + segment.text.length, 0) < LONG_CHARS) return this.#vocabulary.encode(segments);
+  async #inTurn(segments: readonly Segment[], options: Options): Promise<Ids> {
+    if (segments.reduce((sum, segment) => sum + segment.text.length, 0) < LONG_CHARS) return this.#vocabulary.encode(segments, options);
     const before = this.#longDone;
     let done = (): void => {};
     this.#longDone = new Promise((resolve) => {
@@ -105,14 +110,14 @@ export class PromptEncoder {
     });
     try {
       await before;
-      if (!wanted()) throw new InferdError('cancelled');
-      return await this.#vocabulary.encode(segments);
+      if (!options.wanted()) throw new InferdError('cancelled');
+      return await this.#vocabulary.encode(segments, options);
     } finally {
       done();
     }
   }
 
-  async #encodeChat(prompt: ChatPrompt, turn: number, wanted: () => boolean): Promise<number[]> {
+  async #encodeChat(prompt: ChatPrompt, turn: number, options: Options): Promise<Ids> {
     const template = this.#templateFor(prompt.tools !== undefined);
     const messages = prompt.messages.map(preparedMessage);
     messages.forEach((message, i) => {
@@ -131,19 +136,19 @@ export class PromptEncoder {
       add_generation_prompt: prompt.addGenerationPrompt,
     };
     await this.#queue.pass(turn);
-    if (!wanted()) throw new InferdError('cancelled');
+    if (!options.wanted()) throw new InferdError('cancelled');
     let rendered: string;
     try {
-      rendered = await this.#render(template, variables, template.searched.map(sentinels.protect), wanted);
+      rendered = await this.#render(template, variables, template.searched.map(sentinels.protect), options.wanted);
     } catch (error) {
       // A template may quote the messages in what it says against them.
       if (error instanceof InferdError && sentinels.active) throw new InferdError(error.failure.kind, sentinels.restore(error.message));
       throw error;
     }
     const segments = this.#vocabulary.split(rendered);
-    if (!sentinels.active) return this.#inTurn(segments, wanted);
+    if (!sentinels.active) return this.#inTurn(segments, options);
     const restored = segments.map((s) => (s.id === null ? { id: null, text: sentinels.restore(s.text) } : s));
-    return this.#inTurn(restored, wanted);
+    return this.#inTurn(restored, options);
   }
 
   async #render(template: ChatTemplate, variables: Variables, searched: readonly string[], wanted: () => boolean): Promise<string> {
@@ -165,6 +170,14 @@ export class PromptEncoder {
     if (typeof named === 'string') throw new InferdError('invalid_params', named);
     return named;
   }
+}
+
+function between(prefix: readonly number[], ids: Ids, suffix: readonly number[]): Int32Array {
+  const all = new Int32Array(prefix.length + ids.length + suffix.length);
+  all.set(prefix);
+  all.set(ids, prefix.length);
+  all.set(suffix, prefix.length + ids.length);
+  return all;
 }
 
 /**

@@ -14,7 +14,7 @@ export class StopStrings {
 
   /** @param list in the caller's order; empty strings are dropped. A lone surrogate becomes U+FFFD, as in the text it is searched in. */
   constructor(list: readonly string[]) {
-    this.list = list.filter((s) => s !== '').map((s) => Buffer.from(s, 'utf8').toString('utf8'));
+    this.list = list.filter((s) => s !== '').map((s) => s.toWellFormed());
     this.failures = this.list.map(failureTable);
   }
 }

@@ -8,7 +8,6 @@
  * tokens, and if the model's own vocabulary holds its text too, that entry gets a name that no text can spell (a Unigram model, or
  * a BPE with ignore_merges, would otherwise find it in user text).
  */
-import { randomUUID } from 'node:crypto';
 
 export interface AddedToken {
   readonly id: number;
@@ -79,17 +78,22 @@ export function isGuarded(token: AddedToken): boolean {
 /** A tokenizer.json for plain text, and the added token that stands for a cut between two pieces. */
 export interface PlainTokenizerJson {
   readonly text: string;
-  /** Spelled with a fresh random number, so that no prompt can hold it. */
+  /** Spelled with the nonce, so that no prompt can hold it. */
   readonly mark: string;
+}
+
+export interface PlainOptions {
+  /** A fresh random text. The copy of the same file with the same nonce has the same ids. */
+  readonly nonce: string;
+  /** False when the caller normalizes the pieces itself. */
+  readonly keepNormalizer: boolean;
 }
 
 /**
  * Copy of the tokenizer that cannot write a guarded token, adds no special tokens, truncates nothing, and knows `mark`.
  * Changes `json.raw`'s vocabulary in place (it is large), so call it last.
- * @param keepNormalizer false when the caller normalizes the pieces itself.
  */
-export function plainTokenizerJson(json: TokenizerJson, keepNormalizer: boolean): PlainTokenizerJson {
-  const nonce = randomUUID();
+export function plainTokenizerJson(json: TokenizerJson, { nonce, keepNormalizer }: PlainOptions): PlainTokenizerJson {
   const mark = `\u{10FFFD}${nonce}\u{10FFFD}`;
   const hidden = (what: string): string => `\u{10FFFD}${what}-${nonce}`;
   const model = json.model;

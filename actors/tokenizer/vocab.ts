@@ -1,20 +1,27 @@
 /**
- * The model's tokenizer in memory: plain-text encoding by the Rust library `tokenizers` (this file is its only user), or at once where
- * the text is short and of the common kind (byte-pair.ts), the cuts at control tokens, the special tokens that surround a raw prompt, and
- * the id -> bytes table. Loaded once a tokenizer thread.
+ * The model's tokenizer in memory: plain-text encoding by the library (library-encoder.ts), or at once where the text is short and of the
+ * common kind (byte-pair.ts), the cuts at control tokens, the special tokens that surround a raw prompt, and the id -> bytes table.
+ * Loaded once a tokenizer thread.
  *
- * Only plain text ever reaches the library. encode.ts cuts a prompt into control tokens and plain text; here each control token is
- * replaced by one `mark`, an added token of the rewritten tokenizer, the whole is encoded in one call off the event loop, and every
- * mark in the answer is replaced by its control token's id. One call keeps what depends on the place of a piece exact (a Metaspace
- * pre-tokenizer may put a space before the first piece only), costs one hop to the thread pool, and holds the vocabulary once.
+ * encode.ts cuts a prompt into control tokens and plain text; no plain text becomes a control token. Text is well-formed from the cut on:
+ * a lone surrogate is one U+FFFD, as in stop strings and in answers.
  */
+import { createHash, randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { Tokenizer } from 'tokenizers';
+import { InferdError } from '../messages/errors.js';
 import { AddedTokenSplitter, type Segment } from './added-tokens.js';
 import { TokenTable } from './byte-decoder.js';
 import { BytePairEncoder } from './byte-pair.js';
+import { canBeCut } from './cuts.js';
+import { type ApartTokenizer, EncodeApart } from './encode-apart.js';
+import { charsOfAnId } from './least-ids.js';
+import { encode, type LibraryTokenizer, readTokenizer } from './library.js';
+import { type EncodeOptions, LibraryEncoder } from './library-encoder.js';
+import { inProcessChars, normalizedAtOnceChars } from './library-limits.js';
 import { isGuarded, parseTokenizerJson, plainTokenizerJson, type TokenizerJson } from './tokenizer-json.js';
+
+export type Ids = readonly number[] | Int32Array;
 
 export interface Vocabulary {
   readonly table: TokenTable;
@@ -22,11 +29,16 @@ export interface Vocabulary {
   readonly guarded: readonly string[];
   /** Cuts raw text at control tokens. */
   split(text: string): Segment[];
-  /** Ids of the segments, in order; no plain text becomes a control token. Fails only when the library does. */
-  encode(segments: readonly Segment[]): number[] | Promise<number[]>;
+  /**
+   * Ids of the segments, in order; no plain text becomes a control token. Throws where it gives an array, and rejects where a promise:
+   * TooManyIds; InferdError cancelled when they are not wanted any more, invalid_params when the tokenizer cannot take the text.
+   */
+  encode(segments: readonly Segment[], options?: EncodeOptions): Ids | Promise<Ids>;
   /** Special tokens that the tokenizer puts before and behind a raw prompt. */
   readonly prefix: readonly number[];
   readonly suffix: readonly number[];
+  /** Nothing is encoded any more. */
+  close(): void;
 }
 
 /**
@@ -45,13 +57,17 @@ export async function loadVocabulary(folder: string, vocabSize: number): Promise
     });
   }
   try {
-    return await buildVocabulary(parseTokenizerJson(text), vocabSize);
+    return await buildVocabulary(parseTokenizerJson(text), vocabSize, { path, digest: createHash('sha256').update(text).digest('hex') });
   } catch (cause) {
     throw new Error(`The tokenizer ${path} cannot be used: ${cause instanceof Error ? cause.message : String(cause)}.`, { cause });
   }
 }
 
-async function buildVocabulary(json: TokenizerJson, vocabSize: number): Promise<Vocabulary> {
+async function buildVocabulary(
+  json: TokenizerJson,
+  vocabSize: number,
+  file: { readonly path: string; readonly digest: string },
+): Promise<Vocabulary> {
   const guarded = json.addedTokens.filter((t) => isGuarded(t) && t.id < vocabSize);
   const table = new TokenTable(json, vocabSize);
   const bare = bareTokenizer(json);
@@ -61,14 +77,10 @@ async function buildVocabulary(json: TokenizerJson, vocabSize: number): Promise<
   const control = new Uint8Array(vocabSize);
   for (const token of guarded) if (token.content !== json.model['unk_token']) control[token.id] = 1;
   // A token that is searched in normalized text can only be found there, so then the pieces are normalized before the cut.
-  const normalizer = guarded.some((t) => t.normalized) ? bare.getNormalizer() : null;
-  const splitter = new AddedTokenSplitter(guarded, (text) => normalizer?.normalizeString(text) ?? text);
-  const plain = plainTokenizerJson(json, normalizer === null);
-  const tokenizer = Tokenizer.fromString(plain.text);
-  const markId = tokenizer.tokenToId(plain.mark);
-  if (markId === null) throw new Error('it cannot be extended by an added token');
-  const moved = movedTokens(json, tokenizer);
+  const normalize = guarded.some((t) => t.normalized) ? normalizerOf(json, bare) : null;
+  const splitter = new AddedTokenSplitter(guarded, normalize ?? ((text) => text));
   const bytePair = json.addedTokens.every(isGuarded) ? BytePairEncoder.of(json) : null;
+  const library = libraryEncoder(json, control, { ...file, nonce: randomUUID(), keepNormalizer: normalize === null });
 
   /** For control tokens, which have an id, and plain text between them. */
   const encodeAtOnce = (encoder: BytePairEncoder, segments: readonly Segment[]): number[] | null => {
@@ -87,35 +99,47 @@ async function buildVocabulary(json: TokenizerJson, vocabSize: number): Promise<
     }
     return ids;
   };
-  const encodeByLibrary = async (segments: readonly Segment[]): Promise<number[]> => {
-    let text = '';
-    const marks: number[] = [];
-    for (const segment of segments) {
-      if (segment.id === null) text += segment.text;
-      else {
-        text += plain.mark;
-        marks.push(segment.id);
-      }
-    }
-    if (marks.length === segments.length) return marks;
-    const ids = (await tokenizer.encode(text, null, { addSpecialTokens: false })).getIds();
-    let mark = 0;
-    for (let i = 0; i < ids.length; i++) {
-      const id = ids[i]!; // i < length
-      if (id === markId) ids[i] = marks[mark++] ?? -1;
-      else if (moved?.has(id)) ids[i] = moved.get(id) ?? id;
-      else if (control[id] === 1) throw new Error('plain text became a control token');
-    }
-    if (mark !== marks.length) throw new Error('control tokens were lost or added in encoding');
-    return ids;
+  return {
+    table,
+    guarded: guarded.map((t) => t.content),
+    split: (text) => splitter.split(text.toWellFormed()),
+    encode: (segments, options = {}) => (bytePair && encodeAtOnce(bytePair, segments)) ?? library.encoder.encode(segments, options),
+    prefix,
+    suffix,
+    close: () => library.apart.close(),
   };
-  const encode = (segments: readonly Segment[]): number[] | Promise<number[]> =>
-    (bytePair && encodeAtOnce(bytePair, segments)) ?? encodeByLibrary(segments);
-  return { table, guarded: guarded.map((t) => t.content), split: (text) => splitter.split(text), encode, prefix, suffix };
+}
+
+/** Changes `json.raw`'s vocabulary in place, so call it last. */
+function libraryEncoder(json: TokenizerJson, control: Uint8Array, own: ApartTokenizer): { encoder: LibraryEncoder; apart: EncodeApart } {
+  const limits = { inProcessChars: inProcessChars(json), cut: canBeCut(json), charsOfAnId: charsOfAnId(json) };
+  const plain = plainTokenizerJson(json, own);
+  const tokenizer = readTokenizer(plain.text);
+  const markId = tokenizer.tokenToId(plain.mark);
+  if (markId === null) throw new Error('it cannot be extended by an added token');
+  const moved = movedTokens(json, tokenizer);
+  const never = limits.inProcessChars === 0;
+  const apart = new EncodeApart(own, never);
+  return {
+    encoder: new LibraryEncoder({ ...limits, tokenizer: never ? null : tokenizer, apart, mark: plain.mark, markId, moved, control }),
+    apart,
+  };
+}
+
+/** Normalizes a text in this thread. @throws InferdError invalid_params for a text that might take long */
+function normalizerOf(json: TokenizerJson, bare: LibraryTokenizer): ((text: string) => string) | null {
+  const normalizer = bare.getNormalizer();
+  if (!normalizer) return null;
+  const most = normalizedAtOnceChars(json);
+  if (most === 0) throw new Error('its normalizer has a pattern that might never be done with a text');
+  return (text) => {
+    if (text.length > most) throw new InferdError('invalid_params', `The tokenizer of this model takes at most ${most} characters at once`);
+    return normalizer.normalizeString(text);
+  };
 }
 
 /** Text-like added tokens whose id in the rewritten tokenizer differs: id there -> id in the model. */
-function movedTokens(json: TokenizerJson, tokenizer: Tokenizer): ReadonlyMap<number, number> | null {
+function movedTokens(json: TokenizerJson, tokenizer: LibraryTokenizer): ReadonlyMap<number, number> | null {
   const map = new Map<number, number>();
   for (const token of json.addedTokens.filter((t) => !isGuarded(t))) {
     const id = tokenizer.tokenToId(token.content);
@@ -128,7 +152,7 @@ function movedTokens(json: TokenizerJson, tokenizer: Tokenizer): ReadonlyMap<num
 const PROBE_ID = 2 ** 31 - 1;
 
 /** The normalizer and the post-processor of the tokenizer around a vocabulary of one token, `x`. */
-function bareTokenizer(json: TokenizerJson): Tokenizer {
+function bareTokenizer(json: TokenizerJson): LibraryTokenizer {
   const bare = {
     version: '1.0',
     truncation: null,
@@ -140,12 +164,12 @@ function bareTokenizer(json: TokenizerJson): Tokenizer {
     decoder: null,
     model: { type: 'WordLevel', vocab: { x: PROBE_ID }, unk_token: 'x' },
   };
-  return Tokenizer.fromString(JSON.stringify(bare));
+  return readTokenizer(JSON.stringify(bare));
 }
 
 /** What the post-processor puts around a text, whatever kind of post-processor it is. */
-async function surroundingTokens(bare: Tokenizer): Promise<readonly [number[], number[]]> {
-  const ids = (await bare.encode('x', null, { addSpecialTokens: true })).getIds();
+async function surroundingTokens(bare: LibraryTokenizer): Promise<readonly [number[], number[]]> {
+  const ids = await encode(bare, 'x', true);
   const at = ids.indexOf(PROBE_ID);
   if (at < 0) throw new Error('its post-processor drops the text');
   return [ids.slice(0, at), ids.slice(ids.lastIndexOf(PROBE_ID) + 1)];

@@ -249,12 +249,39 @@ test('an abort while the prompt is being encoded leaves no trace; later it is pa
 test('short prompts overtake long ones, which are encoded one after the other, and not at all when they were aborted', async () => {
   const harness = await start();
   const long = { kind: 'text', text: 'one two three '.repeat(20_000), addSpecialTokens: false } as const;
-  for (const n of [1, 2, 3, 4, 5, 6]) harness.submit(n, long);
+  // Only a prompt that is cut may have more tokens than the model takes.
+  for (const n of [1, 2, 3, 4, 5, 6]) harness.submit(n, long, { truncatePromptTokens: 10 });
   harness.handlers.fromFront({ k: 'abort', ids: [id(2), id(3), id(4), id(5)] });
   harness.submit(7, { kind: 'text', text: 'short', addSpecialTokens: false });
   const ended = () => harness.front.flatMap((m) => (m.k === 'encoded' || m.k === 'failed' ? [m.id] : []));
   await harness.until(() => ended().length === 3);
   assert.deepEqual(ended(), [7, 1, 6]);
+});
+
+test('a prompt that is certain to be too long is refused with the tokens known so far, and is not encoded to its end', async () => {
+  const harness = await start();
+  const text = 'The story of the day. '.repeat(180_000);
+  harness.submit(1, { kind: 'text', text, addSpecialTokens: true }, { maxTokens: 7 });
+  await harness.until(() => harness.failure(1) !== undefined);
+  const failure = harness.failure(1);
+  assert.equal(failure?.kind, 'context_length_exceeded');
+  const { prompt_tokens, ...rest } = failure.data as Record<string, number>; // what this failure tells
+  assert.ok(prompt_tokens !== undefined && prompt_tokens > 4095);
+  assert.deepEqual(rest, { max_tokens: 7, limit: 4095 });
+  assert.match(failure.message ?? '', /^The prompt has more than \d+ tokens; at most 4095 are allowed$/);
+});
+
+test('a lone surrogate is one U+FFFD in a prompt, in its echo, in a message and in a stop string', async () => {
+  const harness = await start();
+  const encoded = await harness.encode({ kind: 'text', text: 'a\ud83d', addSpecialTokens: false });
+  assert.deepEqual(encoded, await idsOf('a\ufffd'));
+  const chat = (content: string) => harness.chat([{ role: 'user', content }]);
+  assert.deepEqual(await chat('a\ude00'), await chat('a\ufffd'));
+  await harness.admit(1, { echo: true, stop: ['b\ud83d'] }, 'a\ud83d');
+  const told = harness.front.find((m) => m.k === 'encoded');
+  assert.equal(told?.k === 'encoded' && told.promptText, 'a\ufffd');
+  for (const token of await idsOf('ab\ufffdc')) harness.step([[1, token]]);
+  assert.equal(harness.text(1), 'a');
 });
 
 test('a refusal of the scheduler ends the request with its reason', async () => {
