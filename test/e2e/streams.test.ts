@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { startTestDaemon, type TestDaemon } from '../helpers/daemon.js';
+import { mixedRequest, pooled } from '../helpers/mixed-requests.js';
 import { type Answer, addUp, type RpcSocket } from '../helpers/rpc-socket.js';
 
 let at: TestDaemon;
@@ -12,62 +13,6 @@ before(async () => {
 after(() => at.close());
 
 const NUM_REQUESTS = 200;
-const IN_FLIGHT = 25;
-
-const prompts = [
-  'What is 12 + 30?',
-  'Tell me a story about a fox.',
-  'Repeat these words: red, green, blue, 日本語, 漢字',
-  'Say it with an emoji: 🙂🚀 sun',
-  'Write the word hello in capitals: größe straße',
-  'Count from 1 to 20.',
-  'Name a person as JSON.',
-  '你好，世界！ 다시 한번 👩‍👩‍👧‍👦',
-  'Who are you?',
-  'Reverse the word lantern.',
-] as const;
-
-/** A request whose parameters are drawn from `index`: no two kinds of parameter always come together. */
-function request(index: number): { readonly method: string; readonly params: Record<string, unknown>; readonly numChoices: number } {
-  const pick = <T>(every: number, value: T): T | undefined => (index % every === every - 1 ? value : undefined);
-  const prompt = prompts[index % prompts.length] ?? '';
-  const n = pick(7, 2) ?? 1;
-  const chat = index % 3 !== 0;
-  const all = {
-    ...(chat ? { messages: [{ role: 'user', content: prompt }] } : { prompt }),
-    seed: index,
-    max_tokens: 1 + ((index * 5) % 24),
-    temperature: n > 1 ? 1 : [0, 0.6, 1, 1.6][index % 4],
-    top_p: pick(3, 0.8),
-    top_k: pick(5, 20),
-    min_p: pick(8, 0.05),
-    typical_p: pick(13, 0.9),
-    repetition_penalty: pick(6, 1.2),
-    frequency_penalty: pick(9, 0.5),
-    presence_penalty: pick(10, -0.5),
-    min_tokens: pick(4, 1),
-    stop: pick(4, ['.', 'the', '日']),
-    include_stop_str_in_output: pick(8, true),
-    ignore_eos: pick(5, true),
-    skip_special_tokens: pick(10, false),
-    logit_bias: pick(11, { 220: 2, 15: -100 }),
-    n: n === 1 ? undefined : n,
-    logprobs: chat ? pick(9, true) : pick(9, 2),
-    echo: chat ? undefined : pick(12, true),
-    return_token_ids: true,
-  };
-  const params = Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined));
-  return { method: chat ? 'chat.completions.create' : 'completions.create', params, numChoices: n };
-}
-
-/** Runs `run` for 0 .. count-1 with a bounded number at a time. */
-async function pooled(count: number, run: (index: number) => Promise<void>): Promise<void> {
-  let next = 0;
-  const worker = async () => {
-    while (next < count) await run(next++);
-  };
-  await Promise.all(Array.from({ length: IN_FLIGHT }, worker));
-}
 
 const textsOf = (answer: Answer) => (answer.choices ?? []).map((c) => c.message?.content ?? c.text ?? '');
 
@@ -75,7 +20,7 @@ test(`the deltas of ${NUM_REQUESTS} requests with mixed parameters add up to the
   const [streaming, whole] = await Promise.all([at.open('jsonrpc.msgpack'), at.open()]);
   let bytes = 0;
   await pooled(NUM_REQUESTS, async (index) => {
-    const { method, params, numChoices } = request(index);
+    const { method, params, numChoices } = mixedRequest(index);
     const id = streaming.send(method, { ...params, stream: true });
     const answer = await whole.call(method, params);
     const end = await streaming.reply(id);
@@ -111,7 +56,7 @@ test('the same seed gives the same tokens alone and among 31 other requests', as
   const socket = await at.open();
   const alone = await tokens(socket, 77);
   assert.notDeepEqual(alone[0], alone[1], 'the sequences of one request differ');
-  const others = Array.from({ length: 31 }, (_, i) => socket.call(request(i).method, request(i).params));
+  const others = Array.from({ length: 31 }, (_, i) => socket.call(mixedRequest(i).method, mixedRequest(i).params));
   const among = await tokens(socket, 77);
   await Promise.all(others);
   assert.deepEqual(among, alone);
