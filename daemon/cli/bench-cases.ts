@@ -143,7 +143,13 @@ function rowOps(m: Model, rows: number): readonly Case[] {
       flops: 5 * values,
       bytes: 4 * bytes * values,
     },
-    { ...gate, op: 'silu_mul', inputs: () => m.floats({ gate_up: 2 * gateValues }), flops: 20 * gateValues, bytes: 3 * bytes * gateValues },
+    {
+      ...gate,
+      op: 'gated_mul',
+      inputs: () => m.floats({ gate_up: 2 * gateValues }),
+      flops: 20 * gateValues,
+      bytes: 3 * bytes * gateValues,
+    },
   ];
 }
 

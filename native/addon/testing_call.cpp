@@ -97,6 +97,12 @@ float OpTestCall::number(const char* name) const {
   return value.As<Napi::Number>().FloatValue();
 }
 
+float OpTestCall::number_or(const char* name, float fallback) const {
+  return has_attr(name) ? number(name) : fallback;
+}
+
+std::string OpTestCall::text(const char* name) const { return string_field(attrs_, name); }
+
 DType OpTestCall::dtype(const char* name) const {
   const std::string text = string_field(attrs_, name);
   if (text == "f32") return DType::kF32;

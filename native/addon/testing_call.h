@@ -33,6 +33,8 @@ class OpTestCall {
   int32_t size(const char* name) const;
   int32_t size_or(const char* name, int32_t fallback) const;
   float number(const char* name) const;
+  float number_or(const char* name, float fallback) const;
+  std::string text(const char* name) const;
   DType dtype(const char* name) const;         // "f32", "f16" or "bf16"
   DType weight_dtype(const char* name) const;  // one of these, "int8" or "int4"
 

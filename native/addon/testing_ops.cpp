@@ -1,13 +1,16 @@
 // Table rows of the ops on activations: attributes | inputs -> outputs.
 // Shapes are [rows, cols]; types in attributes are "f32", "f16" or "bf16".
 //
-// embed: rows vocab cols dtype | table[vocab, cols] ids[rows] -> out[rows, cols]
+// embed: rows vocab cols dtype scale? | table[vocab, cols] ids[rows] -> out[rows, cols]
 //
 // rms_norm: rows cols eps | x weight[cols] -> out
 //
+// rms_norm_columns: rows cols first count eps | x[rows, cols] weight[count] -> x
+//   Of columns [first, first + count), in place.
+//
 // add_rms_norm: rows cols eps | inout x weight[cols] -> out inout
 //
-// add: rows cols | inout x -> inout
+// add: rows cols scale? | inout x -> inout
 //
 // linear: rows cols outs dtype source_dtype? parts? out_f32? | x weight[outs, cols] bias?[outs]
 //   -> out
@@ -17,7 +20,8 @@
 //
 // linear_add: as linear | inout[rows, outs] too -> inout
 //
-// linear_gated: as linear, with weight[2 outs, cols] bias?[2 outs] -> out[rows, outs]
+// linear_gated: as linear, gate?, with weight[2 outs, cols] bias?[2 outs] -> out[rows, outs]
+//   gate: "silu", as when absent, or "gelu_tanh".
 //
 // norm_linear, norm_linear_gated: as linear and linear_gated, eps | norm[cols] too
 //   The norm's weight is folded into the linear's where the backend does that, as models do.
@@ -25,7 +29,9 @@
 // quantize: rows cols dtype | weight[rows, cols] -> out[rows, cols]
 //   What a weight kept as "int8" or "int4" stands for, after the quantizer of core/quant.h.
 //
-// silu_mul: rows cols | gate_up[rows, 2 cols] -> out[rows, cols]
+// gated_mul: rows cols gate? | gate_up[rows, 2 cols] -> out[rows, cols]
+//
+// cap_logits: rows cols scale cap | logits -> logits
 //
 // gather_rows: rows cols count | x ids[count] -> out[count, cols]
 //
@@ -56,7 +62,8 @@ Napi::Object run_embed(OpTestCall& c) {
   const int32_t* ids = c.indices("ids", rows, vocab);
   const Tensor out = c.new_activations(rows, cols);
   c.output("out", out);
-  return c.run([&] { c.backend().embed(out, table, ids); });
+  const float scale = c.number_or("scale", 1);
+  return c.run([&] { c.backend().embed(out, table, ids, scale); });
 }
 
 Napi::Object run_rms_norm(OpTestCall& c) {
@@ -66,6 +73,17 @@ Napi::Object run_rms_norm(OpTestCall& c) {
   const float eps = c.number("eps");
   c.output("out", out);
   return c.run([&] { c.backend().rms_norm(out, x, weight, eps); });
+}
+
+Napi::Object run_rms_norm_columns(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols");
+  const int32_t first = c.size("first"), count = c.size("count");
+  if (int64_t{first} + count > cols) throw Error(ErrorCode::kUsage, "runOp: columns out of range");
+  const Tensor x = c.activations("x", rows, cols), part = columns(x, first, count);
+  const float* weight = c.floats("weight", count);
+  const float eps = c.number("eps");
+  c.output("x", x);
+  return c.run([&] { c.backend().rms_norm(part, part, weight, eps); });
 }
 
 Napi::Object run_add_rms_norm(OpTestCall& c) {
@@ -82,8 +100,9 @@ Napi::Object run_add_rms_norm(OpTestCall& c) {
 Napi::Object run_add(OpTestCall& c) {
   const int32_t rows = c.size("rows"), cols = c.size("cols");
   const Tensor inout = c.activations("inout", rows, cols), x = c.activations("x", rows, cols);
+  const float scale = c.number_or("scale", 1);
   c.output("inout", inout);
-  return c.run([&] { c.backend().add(inout, x); });
+  return c.run([&] { c.backend().add(inout, x, scale); });
 }
 
 // Fills a weight from host rows that lie at an odd address, as they may in a checkpoint.
@@ -115,79 +134,54 @@ PackedWeightPtr fill(OpTestCall& c, int64_t outs, int32_t cols) {
   return weight;
 }
 
-// Timings are those of the choice that an engine would make.
-void tune(OpTestCall& c, LinearUse use, PackedWeight& weight, const Tensor& out,
-          const Tensor& scratch, const Tensor& x) {
-  weight.use = use;
-  if (c.timed()) c.backend().tune_linear(out, scratch, x, weight);
+Gate gate_of(OpTestCall& c) {
+  if (!c.has_attr("gate")) return Gate::kSilu;
+  const std::string name = c.text("gate");
+  if (name == "silu") return Gate::kSilu;
+  if (name == "gelu_tanh") return Gate::kGeluTanh;
+  throw Error(ErrorCode::kUsage, "runOp: there is no gate " + name);
 }
 
+// A linear op with its epilogue, and a norm ahead of it when `normed`, which leaves x as it is.
+Napi::Object run_product(OpTestCall& c, Epilogue epilogue, bool normed) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols"), outs = c.size("outs");
+  const int64_t products = (epilogue == Epilogue::kGated ? 2 : 1) * int64_t{outs};
+  const bool adds = epilogue == Epilogue::kAdd;
+  const PackedWeightPtr weight = fill(c, products, cols);
+  weight->epilogue = epilogue;
+  weight->gate = gate_of(c);
+  LinearArgs args;
+  args.x = c.activations("x", rows, cols);
+  if (adds) {
+    args.out = c.activations("inout", rows, outs);
+  } else if (c.size_or("out_f32", 0) != 0) {
+    args.out = Tensor::matrix(c.new_array<float>(int64_t{rows} * outs), DType::kF32, rows, outs);
+  } else {
+    args.out = c.new_activations(rows, outs);
+  }
+  if (epilogue != Epilogue::kStore) args.scratch = c.new_activations(rows, products);
+  args.weight = weight.get();
+  args.bias = c.has("bias") ? c.floats("bias", products) : nullptr;
+  args.epilogue = epilogue;
+  args.gate = weight->gate;
+  c.output(adds ? "inout" : "out", args.out);
+  NormArgs norm{};
+  if (normed) {
+    const float* factors = c.floats("norm", cols);
+    const bool folded = c.backend().scale_columns(*weight, factors);
+    norm = {.scratch = c.new_activations(rows, cols),
+            .weight = folded ? nullptr : factors,
+            .eps = c.number("eps")};
+    args.norm = &norm;
+  } else if (c.timed()) {
+    c.backend().tune_linear(args);  // timings are those of the choice that an engine would make
+  }
+  return c.run([&] { c.backend().linear(args); });
+}
+
+template <Epilogue kEpilogue, bool kNormed>
 Napi::Object run_linear(OpTestCall& c) {
-  const int32_t rows = c.size("rows"), cols = c.size("cols"), outs = c.size("outs");
-  const Tensor x = c.activations("x", rows, cols);
-  const Tensor out =
-      c.size_or("out_f32", 0) != 0
-          ? Tensor::matrix(c.new_array<float>(int64_t{rows} * outs), DType::kF32, rows, outs)
-          : c.new_activations(rows, outs);
-  const PackedWeightPtr weight = fill(c, outs, cols);
-  const float* bias = c.has("bias") ? c.floats("bias", outs) : nullptr;
-  c.output("out", out);
-  tune(c, LinearUse::kPlain, *weight, out, out, x);
-  return c.run([&] { c.backend().linear(out, x, *weight, bias); });
-}
-
-Napi::Object run_linear_add(OpTestCall& c) {
-  const int32_t rows = c.size("rows"), cols = c.size("cols"), outs = c.size("outs");
-  const Tensor x = c.activations("x", rows, cols), inout = c.activations("inout", rows, outs),
-               scratch = c.new_activations(rows, outs);
-  const PackedWeightPtr weight = fill(c, outs, cols);
-  const float* bias = c.has("bias") ? c.floats("bias", outs) : nullptr;
-  c.output("inout", inout);
-  tune(c, LinearUse::kAdd, *weight, inout, scratch, x);
-  return c.run([&] { c.backend().linear_add(inout, scratch, x, *weight, bias); });
-}
-
-Napi::Object run_linear_gated(OpTestCall& c) {
-  const int32_t rows = c.size("rows"), cols = c.size("cols"), outs = c.size("outs");
-  const Tensor x = c.activations("x", rows, cols), out = c.new_activations(rows, outs),
-               scratch = c.new_activations(rows, 2 * int64_t{outs});
-  const PackedWeightPtr weight = fill(c, 2 * int64_t{outs}, cols);
-  const float* bias = c.has("bias") ? c.floats("bias", 2 * int64_t{outs}) : nullptr;
-  c.output("out", out);
-  tune(c, LinearUse::kGated, *weight, out, scratch, x);
-  return c.run([&] { c.backend().linear_gated(out, scratch, x, *weight, bias); });
-}
-
-// Leaves x as it is.
-NormArgs norm_ahead(OpTestCall& c, const Tensor& x, PackedWeight& weight) {
-  const auto cols = static_cast<int32_t>(x.cols());
-  const float* norm = c.floats("norm", cols);
-  const bool folded = c.backend().scale_columns(weight, norm);
-  return {.x = x,
-          .scratch = c.new_activations(static_cast<int32_t>(x.rows()), cols),
-          .weight = folded ? nullptr : norm,
-          .eps = c.number("eps")};
-}
-
-Napi::Object run_norm_linear(OpTestCall& c) {
-  const int32_t rows = c.size("rows"), cols = c.size("cols"), outs = c.size("outs");
-  const Tensor x = c.activations("x", rows, cols), out = c.new_activations(rows, outs);
-  const PackedWeightPtr weight = fill(c, outs, cols);
-  const NormArgs norm = norm_ahead(c, x, *weight);
-  const float* bias = c.has("bias") ? c.floats("bias", outs) : nullptr;
-  c.output("out", out);
-  return c.run([&] { c.backend().norm_linear(norm, out, *weight, bias); });
-}
-
-Napi::Object run_norm_linear_gated(OpTestCall& c) {
-  const int32_t rows = c.size("rows"), cols = c.size("cols"), outs = c.size("outs");
-  const Tensor x = c.activations("x", rows, cols), out = c.new_activations(rows, outs),
-               scratch = c.new_activations(rows, 2 * int64_t{outs});
-  const PackedWeightPtr weight = fill(c, 2 * int64_t{outs}, cols);
-  const NormArgs norm = norm_ahead(c, x, *weight);
-  const float* bias = c.has("bias") ? c.floats("bias", 2 * int64_t{outs}) : nullptr;
-  c.output("out", out);
-  return c.run([&] { c.backend().norm_linear_gated(norm, out, scratch, *weight, bias); });
+  return run_product(c, kEpilogue, kNormed);
 }
 
 Napi::Object run_quantize(OpTestCall& c) {
@@ -214,12 +208,21 @@ Napi::Object run_quantize(OpTestCall& c) {
   });
 }
 
-Napi::Object run_silu_mul(OpTestCall& c) {
+Napi::Object run_gated_mul(OpTestCall& c) {
   const int32_t rows = c.size("rows"), cols = c.size("cols");
   const Tensor gate_up = c.activations("gate_up", rows, 2 * int64_t{cols}),
                out = c.new_activations(rows, cols);
   c.output("out", out);
-  return c.run([&] { c.backend().silu_mul(out, gate_up); });
+  const Gate gate = gate_of(c);
+  return c.run([&] { c.backend().gated_mul(out, gate_up, gate); });
+}
+
+Napi::Object run_cap_logits(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols");
+  const Tensor logits = c.matrix("logits", DType::kF32, rows, cols);
+  const float scale = c.number("scale"), cap = c.number("cap");
+  c.output("logits", logits);
+  return c.run([&] { c.backend().cap_logits(logits, scale, cap); });
 }
 
 Napi::Object run_gather_rows(OpTestCall& c) {
@@ -256,7 +259,8 @@ Napi::Object run_copy_blocks(OpTestCall& c) {
   const int32_t count = c.size("count");
   const KvLayer kv = cache(c);
   const BlockCopy* pairs = block_pairs(c, "pairs", count, kv.num_blocks);
-  return c.run([&] { c.backend().copy_blocks({&kv, 1}, pairs, count); });
+  const BlockArray arrays[] = {{kv.k, kv.block_bytes()}, {kv.v, kv.block_bytes()}};
+  return c.run([&] { c.backend().copy_blocks(arrays, pairs, count); });
 }
 
 Napi::Object run_swap_blocks(OpTestCall& c) {
@@ -287,15 +291,17 @@ Napi::Object run_swap_blocks(OpTestCall& c) {
 constexpr OpTest kTests[] = {
     {"embed", run_embed},
     {"rms_norm", run_rms_norm},
+    {"rms_norm_columns", run_rms_norm_columns},
     {"add_rms_norm", run_add_rms_norm},
     {"add", run_add},
-    {"linear", run_linear},
-    {"linear_add", run_linear_add},
-    {"linear_gated", run_linear_gated},
-    {"norm_linear", run_norm_linear},
-    {"norm_linear_gated", run_norm_linear_gated},
+    {"linear", run_linear<Epilogue::kStore, false>},
+    {"linear_add", run_linear<Epilogue::kAdd, false>},
+    {"linear_gated", run_linear<Epilogue::kGated, false>},
+    {"norm_linear", run_linear<Epilogue::kStore, true>},
+    {"norm_linear_gated", run_linear<Epilogue::kGated, true>},
     {"quantize", run_quantize},
-    {"silu_mul", run_silu_mul},
+    {"gated_mul", run_gated_mul},
+    {"cap_logits", run_cap_logits},
     {"gather_rows", run_gather_rows},
     {"copy_blocks", run_copy_blocks},
     {"swap_blocks", run_swap_blocks},

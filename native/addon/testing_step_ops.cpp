@@ -5,7 +5,7 @@
 // rope_and_cache: KV rotary_dim factor norm_eps | CACHE inv_freq[rotary_dim / 2] q_norm?[head_dim]
 //   k_norm?[head_dim] -> qkv k v
 //
-// attention: KV scale window num_picks? | CACHE picks?[num_picks] -> out
+// attention: KV scale softcap? window num_picks? | CACHE picks?[num_picks] -> out
 //   KV = heads kv_heads head_dim block_size num_blocks max_blocks max_slots num_rows kv_dtype
 //   CACHE = qkv rows blocks k v
 //
@@ -153,6 +153,7 @@ Napi::Object run_attention(OpTestCall& c) {
                            int64_t{args.heads + 2 * args.kv.kv_heads} * args.kv.head_dim);
   args.out = c.new_activations(t.batch.num_tokens, int64_t{args.heads} * args.kv.head_dim);
   args.scale = c.number("scale");
+  args.softcap = c.number_or("softcap", 0);
   args.window = c.size("window");
   Picks picks;
   if (c.has("picks")) {

@@ -26,6 +26,8 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/gate.h"
+#include "core/kv_layer.h"
 #include "core/picks.h"
 #include "core/sampling_row.h"
 #include "core/step_plan.h"
@@ -46,14 +48,18 @@ struct BackendInfo {
   bool narrow_kv = false;  // keys and values may be kF8 and kI8
 };
 
-// The sizes of a model that kernels may not take.
-struct ModelShape {
+// The sizes of a layer that kernels may not take; 0 where the layer has no such thing.
+struct LayerShape {
   int64_t hidden_size = 0, intermediate_size = 0;
   int32_t heads = 0, kv_heads = 0, head_dim = 0, rotary_dim = 0;
 };
 
-// Which op multiplies by a weight: what a backend tunes for.
-enum class LinearUse { kPlain, kAdd, kGated };
+// What becomes of a product y = x w^T (+ bias); with LinearArgs::out:
+enum class Epilogue {
+  kStore,  // out = y
+  kAdd,    // out += y
+  kGated,  // out [n, d] = gate(g) * u, where y = [g | u] is [n, 2d]
+};
 
 // A linear weight in the backend's own layout (repacked for the instruction set or tensor cores).
 // Its owner lets go of it before the backend.
@@ -61,7 +67,9 @@ struct PackedWeight {
   int64_t rows = 0;  // output features
   int64_t cols = 0;  // input features
   DType dtype = DType::kF32;
-  LinearUse use = LinearUse::kPlain;  // set by its owner
+  // How it is used, which a backend tunes for; set by its owner.
+  Epilogue epilogue = Epilogue::kStore;
+  Gate gate = Gate::kSilu;
   void* plain = nullptr;  // device memory of the whole weight where it is kept row-major
   virtual ~PackedWeight() = default;
 };
@@ -102,39 +110,35 @@ struct StepBatch {
 
 // The largest steps an engine will run: a backend sizes its own step memory by it.
 struct StepShape {
-  int32_t max_rows, max_tokens, max_context, max_logit_rows;
-  int32_t heads, kv_heads, head_dim, block_size;
+  int32_t max_rows, max_tokens, max_context, max_logit_rows, block_size;
   int64_t vocab_size;
-};
-
-// Paged KV of one layer: k and v are [num_blocks] blocks, and a block is [kv_heads, block_size,
-// head_dim] of `dtype`: f32, f16, bf16, kF8 (e4m3, as it is) or kI8, whose blocks end with an f32
-// scale a row, [kv_heads, block_size]. Whoever copies blocks copies block_bytes() of each.
-struct KvLayer {
-  void* k;
-  void* v;
-  DType dtype;
-  int32_t num_blocks, block_size, kv_heads, head_dim;
-
-  int64_t block_bytes() const {
-    const int64_t rows = int64_t{kv_heads} * block_size;
-    const int64_t bytes = rows * head_dim * dtype_bytes(dtype);
-    return dtype == DType::kI8 ? (bytes + rows * 4 + 15) / 16 * 16 : bytes;
-  }
+  std::span<const LayerShape> layers;
 };
 
 struct RopeTable {
   const float* inv_freq;   // [head_dim / 2] device, scaling already applied
   float attention_factor;  // multiplies cos and sin
-  int32_t rotary_dim;      // <= head_dim; half-split pairing (i, i + rotary_dim / 2)
+  // <= head_dim; half-split pairing (i, i + rotary_dim / 2). 0: nothing is rotated.
+  int32_t rotary_dim;
 };
 
 // The norm ahead of a linear op: x / sqrt(mean(x^2) + eps) * weight, a row at a time.
 struct NormArgs {
-  Tensor x;             // [tokens, hidden]
-  Tensor scratch;       // the same shape: may hold the result
-  const float* weight;  // [hidden] device; null: folded into the linear's weight by scale_columns
+  Tensor scratch;       // of the shape of x: may hold the result
+  const float* weight;  // [cols] device; null: folded into the linear's weight by scale_columns
   float eps;
+};
+
+// A product by a weight, what is done to x before and to the result after.
+struct LinearArgs {
+  Tensor out;
+  Tensor x;  // [n, inputs]
+  const PackedWeight* weight;
+  const float* bias = nullptr;     // [outputs] device, or null
+  const NormArgs* norm = nullptr;  // not null: of x normalized, which itself stays as it is
+  Epilogue epilogue = Epilogue::kStore;
+  Tensor scratch{};  // of the shape of y, for epilogues other than kStore: may hold y
+  Gate gate = Gate::kSilu;
 };
 
 // q/k/v of one layer before rope, written by the fused qkv projection: [tokens, (heads + 2
@@ -155,6 +159,7 @@ struct AttentionArgs {
   int32_t heads = 0;
   KvLayer kv;
   float scale = 0;
+  float softcap = 0;   // c > 0: a score s becomes c tanh(s / c)
   int32_t window = 0;  // 0 = full causal, else keys with position > query position - window
   const Picks* picks = nullptr;  // of `out` only these rows are wanted; null: all
 };
@@ -172,9 +177,9 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual const BackendInfo& info() const = 0;
-  // Why ops cannot compute a model of these sizes, such as "head_dim is 7, not a multiple of 8"; ""
+  // Why ops cannot compute a layer of these sizes, such as "head_dim is 7, not a multiple of 8"; ""
   // when they can.
-  virtual std::string refuses(const ModelShape& model) const = 0;
+  virtual std::string refuses(const LayerShape& layer) const = 0;
 
   // --- memory (start-up only) ---
   // Zeroed, 64-byte aligned at least; throws Error(kOutOfMemory).
@@ -260,8 +265,9 @@ class Backend {
   // Applies freed slots, new slots, block sets (already validated, host memory that lives until the
   // step is done).
   virtual void apply_slots(const SlotTables& t, const int32_t* plan_words) = 0;
-  // In the order of `pairs`, in the caches of all `layers`.
-  virtual void copy_blocks(std::span<const KvLayer> layers, const BlockCopy* pairs, int32_t n) = 0;
+  // In the order of `pairs`, in each of the arrays.
+  virtual void copy_blocks(std::span<const BlockArray> arrays, const BlockCopy* pairs,
+                           int32_t n) = 0;
   // Device blocks `src` to host blocks `dst`, and host blocks `src` to device blocks `dst`. They
   // run after the steps before this one and before those after it; of this step, the ops that
   // follow may run beside them, so they keep off these device blocks. Only the first `urgent` pairs
@@ -273,11 +279,13 @@ class Backend {
   virtual void gather_tokens(const SlotTables& t, const StepBatch& batch) = 0;
 
   // --- required ops ---
-  // `table` is [vocab, hidden] in the dtype of the checkpoint.
-  virtual void embed(Tensor out, const Tensor& table, const int32_t* ids) = 0;
+  // out[i] = scale * table[ids[i]]; `table` is [vocab, hidden] in the dtype of the checkpoint.
+  virtual void embed(Tensor out, const Tensor& table, const int32_t* ids, float scale) = 0;
+  // Rows may lie apart, as part of wider ones; `out` may be `x`.
   virtual void rms_norm(Tensor out, const Tensor& x, const float* weight, float eps) = 0;
-  virtual void add(Tensor inout, const Tensor& x) = 0;
-  virtual void linear(Tensor out, const Tensor& x, const PackedWeight& w, const float* bias) = 0;
+  // inout += scale * x
+  virtual void add(Tensor inout, const Tensor& x, float scale) = 0;
+  virtual void linear(const LinearArgs& args) = 0;
   // Keys and values of one-token rows are the only ones that this step writes to their sequence:
   // all before them are in the cache since earlier steps, and attention may fetch them ahead of
   // this.
@@ -285,8 +293,10 @@ class Backend {
   virtual void attention(const AttentionArgs& args, const SlotTables& t,
                          const StepBatch& batch) = 0;
   // [n, 2d] -> [n, d], the gate is the first half.
-  virtual void silu_mul(Tensor out, const Tensor& gate_up) = 0;
+  virtual void gated_mul(Tensor out, const Tensor& gate_up, Gate gate) = 0;
   virtual void gather_rows(Tensor out, const Tensor& x, const int32_t* rows, int32_t n) = 0;
+  // logits *= scale, then, for cap > 0, cap tanh(logits / cap); float32.
+  virtual void cap_logits(Tensor logits, float scale, float cap) = 0;
   // Raw logprobs, then the processing order of vLLM V1, then one draw per sample; appends the token
   // to the slot's history.
   virtual void sample(const Tensor& logits, const SlotTables& t, const StepBatch& batch,
@@ -301,33 +311,10 @@ class Backend {
   virtual void all_gather(Tensor out, const Tensor& part) { (void)out, (void)part; }
 
   // --- optional fused ops ---
-  // inout += x w^T (+ bias); `scratch` has the shape of inout.
-  virtual void linear_add(Tensor inout, Tensor scratch, const Tensor& x, const PackedWeight& w,
-                          const float* bias) {
-    linear(scratch, x, w, bias);
-    add(inout, scratch);
-  }
-  // out = silu(gate) * up, where x w^T (+ bias) = [gate | up]; `scratch` [n, 2d] may hold that.
-  virtual void linear_gated(Tensor out, Tensor scratch, const Tensor& x, const PackedWeight& w,
-                            const float* bias) {
-    linear(scratch, x, w, bias);
-    silu_mul(out, scratch);
-  }
-  // rms_norm, then linear or linear_gated of its result.
-  virtual void norm_linear(const NormArgs& norm, Tensor out, const PackedWeight& w,
-                           const float* bias) {
-    rms_norm(norm.scratch, norm.x, norm.weight, norm.eps);
-    linear(out, norm.scratch, w, bias);
-  }
-  virtual void norm_linear_gated(const NormArgs& norm, Tensor out, Tensor scratch,
-                                 const PackedWeight& w, const float* bias) {
-    rms_norm(norm.scratch, norm.x, norm.weight, norm.eps);
-    linear_gated(out, scratch, norm.scratch, w, bias);
-  }
   // inout += x; out = rms_norm(inout)
   virtual void add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const float* weight,
                             float eps) {
-    add(inout, x);
+    add(inout, x, 1);
     rms_norm(out, inout, weight, eps);
   }
 
@@ -338,11 +325,9 @@ class Backend {
     (void)p, (void)bytes;
     return false;
   }
-  // Between steps: chooses how the linear op of w.use does these shapes, as engines have it done at
-  // start; waits, and overwrites `out` and `scratch`.
-  virtual void tune_linear(Tensor out, Tensor scratch, const Tensor& x, const PackedWeight& w) {
-    (void)out, (void)scratch, (void)x, (void)w;
-  }
+  // Between steps: chooses how these shapes are computed, as engines have it done at start; waits,
+  // and overwrites `out` and `scratch`.
+  virtual void tune_linear(const LinearArgs& args) { (void)args; }
 };
 
 inline void* Backend::allocate_host(size_t bytes) {

@@ -73,4 +73,12 @@ struct Tensor {
   }
 };
 
+// Columns [first, first + count) of a matrix.
+inline Tensor columns(const Tensor& t, int64_t first, int64_t count) {
+  Tensor part = t;
+  part.data = static_cast<char*>(t.data) + first * dtype_bytes(t.dtype);
+  part.shape[1] = count;
+  return part;
+}
+
 }  // namespace inferd

@@ -1,7 +1,8 @@
 // Causal attention of a few queries over the paged keys and values of one kv head, over the vector
 // face `Simd`.
 //
-//   out[q] = sum_j softmax_j(scale * q . k_j) v_j   over position - window < j <= position of q
+//   out[q] = sum_j softmax_j(cap(scale * q . k_j)) v_j   over position - window < j <= position of
+//   q cap(s) = s, or softcap tanh(s / softcap)
 //
 // Online softmax (Milakov and Gimelshein; FlashAttention) over tiles of kKeyTile keys at fixed
 // absolute positions: the state of a query after a tile depends only on that query and on the keys,
@@ -85,13 +86,14 @@ inline Simd::V dot_keys(const float* q, const float* k, int padded) {
 
 // Scores of query `i` against the tile; then p = exp(score - max) and the new max, sum and alpha of
 // the query.
-inline void score_tile(AttentionScratch& s, int i, int padded) {
+inline void score_tile(AttentionScratch& s, int i, int padded, float softcap) {
   float* p = s.p + i * kKeyTile;
   const int low = s.low[i], high = s.high[i];
   for (int j = 0; j < kKeyTile; j += Simd::kWidth) {
     if (j + Simd::kWidth <= low || j >= high) continue;
     Simd::store(p + j, dot_keys(s.q + i * kHeadStride, s.k + j * kHeadStride, padded));
   }
+  if (softcap > 0) scale_cap(p + low, high - low, 1, softcap);
   for (int j = 0; j < low; ++j) p[j] = kMinusInf;
   for (int j = high; j < kKeyTile; ++j) p[j] = kMinusInf;
   Simd::V v[kTileVectors];
@@ -198,7 +200,7 @@ void attention(const AttentionTask& t, AttentionScratch& s) {
       const int position = t.first_position + i / t.heads;
       s.high[i] = larger(0, smaller(kKeyTile, position + 1 - base));
       s.low[i] = t.window > 0 ? smaller(kKeyTile, larger(0, position - t.window + 1 - base)) : 0;
-      if (s.low[i] < s.high[i]) score_tile(s, i, padded);
+      if (s.low[i] < s.high[i]) score_tile(s, i, padded, t.softcap);
     }
     add_tile_values(s, queries, padded);
   }

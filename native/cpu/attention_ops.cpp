@@ -12,7 +12,7 @@ namespace {
 
 // Of an op that is run alone: engines ask `refuses` first.
 void check_head_dim(const CpuBackend& backend, int32_t head_dim) {
-  const std::string refusal = backend.refuses({.head_dim = head_dim});
+  const std::string refusal = backend.refuses({.heads = 1, .kv_heads = 1, .head_dim = head_dim});
   if (!refusal.empty()) throw Error(ErrorCode::kUnsupported, refusal);
 }
 
@@ -24,9 +24,10 @@ int64_t kv_offset(const KvLayer& kv, int64_t block, int64_t head, int64_t place)
 
 }  // namespace
 
-std::string CpuBackend::refuses(const ModelShape& model) const {
-  if (model.head_dim > 0 && model.head_dim <= kMaxHeadDim && model.head_dim % 8 == 0) return "";
-  return format("head_dim is %d, not a multiple of 8 up to %d", model.head_dim, kMaxHeadDim);
+std::string CpuBackend::refuses(const LayerShape& layer) const {
+  const bool fits = layer.head_dim > 0 && layer.head_dim <= kMaxHeadDim && layer.head_dim % 8 == 0;
+  if (fits || layer.heads == 0) return "";
+  return format("head_dim is %d, not a multiple of 8 up to %d", layer.head_dim, kMaxHeadDim);
 }
 
 // Cosines and sines of all tokens of the step, made once for all layers. Angles in double: at
@@ -35,12 +36,16 @@ const float* CpuBackend::rope_table(const RopeTable& rope, const StepBatch& batc
   const int32_t half = rope.rotary_dim / 2;
   const RopeKey key{step_, rope.inv_freq,        batch.positions, batch.num_tokens,
                     half,  rope.attention_factor};
-  if (key == rope_key_) return rope_values_.data();
-  rope_values_.resize(std::max(
-      rope_values_.size(), static_cast<size_t>(batch.num_tokens) * 2 * static_cast<size_t>(half)));
+  for (const RopeValues& made : ropes_)
+    if (key == made.key) return made.values.data();
+  RopeValues& rope_values = ropes_[next_rope_];
+  next_rope_ = (next_rope_ + 1) % ropes_.size();
+  std::vector<float>& values = rope_values.values;
+  values.resize(std::max(values.size(),
+                         static_cast<size_t>(batch.num_tokens) * 2 * static_cast<size_t>(half)));
   over_rows(batch.num_tokens, 64 * half, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
-      float* cos = rope_values_.data() + i * 2 * half;
+      float* cos = values.data() + i * 2 * half;
       for (int32_t j = 0; j < half; ++j) {
         const double angle =
             static_cast<double>(batch.positions[i]) * static_cast<double>(rope.inv_freq[j]);
@@ -50,8 +55,8 @@ const float* CpuBackend::rope_table(const RopeTable& rope, const StepBatch& batc
       }
     }
   });
-  rope_key_ = key;
-  return rope_values_.data();
+  rope_values.key = key;
+  return values.data();
 }
 
 void CpuBackend::rope_and_cache(const QkvArgs& args, const SlotTables& t, const StepBatch& batch) {
@@ -137,6 +142,7 @@ void CpuBackend::attention(const AttentionArgs& args, const SlotTables& t, const
                              .block_size = kv.block_size,
                              .head_dim = kv.head_dim,
                              .scale = args.scale,
+                             .softcap = args.softcap,
                              .window = args.window};
     kernel(work, static_cast<AttentionScratch*>(attention_scratch_.data())[worker]);
   };

@@ -4,9 +4,10 @@
 // attention; sample_ops.cpp: sampling and scoring.
 //
 // Start-up calls (allocate, weights) and steps come from the one thread that owns the engine. Ops
-// allocate nothing, except that rope_values_, task_offsets_, spans_ and sampler_scratch_ grow to
+// allocate nothing, except that ropes_, task_offsets_, spans_ and sampler_scratch_ grow to
 // their high-water marks in the first steps.
 #pragma once
+#include <array>
 #include <map>
 #include <vector>
 
@@ -30,7 +31,7 @@ class CpuBackend final : public Backend {
   CpuBackend(const Kernels& kernels, int threads);
 
   const BackendInfo& info() const override { return info_; }
-  std::string refuses(const ModelShape& model) const override;
+  std::string refuses(const LayerShape& layer) const override;
 
   void* allocate(size_t bytes) override;
   void release(void* p) override;
@@ -48,14 +49,15 @@ class CpuBackend final : public Backend {
   void stop_trace() override;
 
   void apply_slots(const SlotTables& t, const int32_t* plan_words) override;
-  void copy_blocks(std::span<const KvLayer> layers, const BlockCopy* pairs, int32_t n) override;
+  void copy_blocks(std::span<const BlockArray> arrays, const BlockCopy* pairs, int32_t n) override;
   void gather_tokens(const SlotTables& t, const StepBatch& batch) override;
 
-  void embed(Tensor out, const Tensor& table, const int32_t* ids) override;
+  void embed(Tensor out, const Tensor& table, const int32_t* ids, float scale) override;
   void rms_norm(Tensor out, const Tensor& x, const float* weight, float eps) override;
-  void add(Tensor inout, const Tensor& x) override;
-  void linear(Tensor out, const Tensor& x, const PackedWeight& w, const float* bias) override;
-  void silu_mul(Tensor out, const Tensor& gate_up) override;
+  void add(Tensor inout, const Tensor& x, float scale) override;
+  void linear(const LinearArgs& args) override;
+  void gated_mul(Tensor out, const Tensor& gate_up, Gate gate) override;
+  void cap_logits(Tensor logits, float scale, float cap) override;
   void gather_rows(Tensor out, const Tensor& x, const int32_t* rows, int32_t n) override;
   void add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const float* weight,
                     float eps) override;
@@ -80,6 +82,8 @@ class CpuBackend final : public Backend {
     const int64_t even = (rows + 4 * pool_.size() - 1) / (4 * pool_.size());
     pool_.parallel_for(rows, at_least > even ? at_least : even, std::forward<Body>(body));
   }
+  // out = x w^T + bias
+  void multiply(const Tensor& out, const Tensor& x, const PackedWeight& w, const float* bias);
   const float* rope_table(const RopeTable& rope, const StepBatch& batch);
   const float* pack_activations(const Tensor& x, int64_t first_row, int64_t rows);
   const float* pack_codes(const Tensor& x, int64_t first_row, int64_t rows);
@@ -101,8 +105,13 @@ class CpuBackend final : public Backend {
     float factor = 0;
     bool operator==(const RopeKey&) const = default;
   };
-  RopeKey rope_key_;
-  std::vector<float> rope_values_;
+  // Layers may rotate in two ways, by turns.
+  struct RopeValues {
+    RopeKey key;
+    std::vector<float> values;
+  };
+  std::array<RopeValues, 2> ropes_;
+  size_t next_rope_ = 0;
   std::vector<int64_t> task_offsets_;  // attention tasks before each row
   PickedSpans spans_;
   std::vector<SamplerScratch> sampler_scratch_;  // one a thread

@@ -20,14 +20,16 @@ float* row_of(const Tensor& t, int64_t row) { return t.as<float>() + row * t.str
 
 }  // namespace
 
-void CpuBackend::embed(Tensor out, const Tensor& table, const int32_t* ids) {
+void CpuBackend::embed(Tensor out, const Tensor& table, const int32_t* ids, float scale) {
   const TraceScope scope(trace_, "embed");
   const int64_t cols = table.cols(), bytes = dtype_bytes(table.dtype);
   const auto convert = kernels_.to_f32[static_cast<size_t>(table.dtype)];
   const char* rows = table.as<const char>();
   over_rows(out.rows(), cols, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i)
+    for (int64_t i = begin; i < end; ++i) {
       convert(row_of(out, i), rows + ids[i] * table.stride[0] * bytes, cols);
+      if (scale != 1) kernels_.scale_cap(row_of(out, i), cols, scale, 0);
+    }
   });
 }
 
@@ -39,10 +41,11 @@ void CpuBackend::rms_norm(Tensor out, const Tensor& x, const float* weight, floa
   });
 }
 
-void CpuBackend::add(Tensor inout, const Tensor& x) {
+void CpuBackend::add(Tensor inout, const Tensor& x, float scale) {
   const TraceScope scope(trace_, "add");
   over_rows(x.rows(), x.cols(), [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) kernels_.add(row_of(inout, i), row_of(x, i), x.cols());
+    for (int64_t i = begin; i < end; ++i)
+      kernels_.add(row_of(inout, i), row_of(x, i), x.cols(), scale);
   });
 }
 
@@ -51,20 +54,29 @@ void CpuBackend::add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const f
   const TraceScope scope(trace_, "add_rms_norm");
   over_rows(x.rows(), 3 * x.cols(), [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
-      kernels_.add(row_of(inout, i), row_of(x, i), x.cols());
+      kernels_.add(row_of(inout, i), row_of(x, i), x.cols(), 1);
       kernels_.rms_norm(row_of(out, i), row_of(inout, i), weight, x.cols(), eps);
     }
   });
 }
 
-void CpuBackend::silu_mul(Tensor out, const Tensor& gate_up) {
-  const TraceScope scope(trace_, "silu_mul");
+void CpuBackend::gated_mul(Tensor out, const Tensor& gate_up, Gate gate) {
+  const TraceScope scope(trace_, "gated_mul");
   const int64_t cols = gate_up.cols() / 2;
+  const auto kernel = kernels_.gated_mul[static_cast<size_t>(gate)];
   over_rows(out.rows(), 8 * cols, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
-      const float* gate = row_of(gate_up, i);
-      kernels_.silu_mul(row_of(out, i), gate, gate + cols, cols);
+      const float* g = row_of(gate_up, i);
+      kernel(row_of(out, i), g, g + cols, cols);
     }
+  });
+}
+
+void CpuBackend::cap_logits(Tensor logits, float scale, float cap) {
+  const TraceScope scope(trace_, "cap_logits");
+  over_rows(logits.rows(), 8 * logits.cols(), [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i)
+      kernels_.scale_cap(row_of(logits, i), logits.cols(), scale, cap);
   });
 }
 
@@ -108,8 +120,17 @@ const float* CpuBackend::pack_codes(const Tensor& x, int64_t first_row, int64_t 
   return static_cast<const float*>(packed_rows_.data());
 }
 
-void CpuBackend::linear(Tensor out, const Tensor& x, const PackedWeight& weight,
-                        const float* bias) {
+// One op after the other: beside the product the others cost little.
+void CpuBackend::linear(const LinearArgs& args) {
+  if (args.norm != nullptr) rms_norm(args.norm->scratch, args.x, args.norm->weight, args.norm->eps);
+  const Tensor& y = args.epilogue == Epilogue::kStore ? args.out : args.scratch;
+  multiply(y, args.norm == nullptr ? args.x : args.norm->scratch, *args.weight, args.bias);
+  if (args.epilogue == Epilogue::kAdd) add(args.out, y, 1);
+  if (args.epilogue == Epilogue::kGated) gated_mul(args.out, y, args.gate);
+}
+
+void CpuBackend::multiply(const Tensor& out, const Tensor& x, const PackedWeight& weight,
+                          const float* bias) {
   const TraceScope scope(trace_, "linear");
   const auto& w = static_cast<const CpuWeight&>(weight);
   if (x.cols() != w.cols || out.cols() != w.rows) {

@@ -81,6 +81,7 @@ struct AttentionTask {
   const int32_t* blocks;  // block table of the row
   int32_t block_size, head_dim;
   float scale;
+  float softcap;   // 0 = none, else a score s becomes softcap tanh(s / softcap)
   int32_t window;  // 0 = none
 };
 
@@ -116,8 +117,12 @@ struct Kernels {
   void (*from_f32[3])(void* dst, const float* src, int64_t n);  // to nearest even
 
   void (*rms_norm)(float* out, const float* x, const float* weight, int64_t n, float eps);
-  void (*add)(float* inout, const float* x, int64_t n);
-  void (*silu_mul)(float* out, const float* gate, const float* up, int64_t n);
+  // inout += scale * x
+  void (*add)(float* inout, const float* x, int64_t n, float scale);
+  // Indexed by Gate.
+  void (*gated_mul[2])(float* out, const float* gate, const float* up, int64_t n);
+  // x *= scale, then, for cap > 0, cap tanh(x / cap).
+  void (*scale_cap)(float* x, int64_t n, float scale, float cap);
   // (a, b) -> (a cos - b sin, b cos + a sin) for a = x[i], b = x[i + half].
   void (*rotate)(float* x, const float* cos, const float* sin, int32_t half);
 

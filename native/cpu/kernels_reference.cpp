@@ -79,7 +79,8 @@ void attend(const AttentionTask& t, int32_t position, const float* q, float* out
       dot += static_cast<double>(q[d]) *
              static_cast<double>(element<kType>(t.k, first_element(j) + d));
     }
-    return dot * static_cast<double>(t.scale);
+    const double scaled = dot * static_cast<double>(t.scale), cap = static_cast<double>(t.softcap);
+    return cap > 0 ? cap * std::tanh(scaled / cap) : scaled;
   };
   double best = -std::numeric_limits<double>::infinity();
   for (int32_t j = oldest; j <= position; ++j) best = std::max(best, score(j));
@@ -121,12 +122,25 @@ void rms_norm(float* out, const float* x, const float* weight, int64_t n, float 
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(x[i] * scale) * weight[i];
 }
 
-void add(float* inout, const float* x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) inout[i] += x[i];
+void add(float* inout, const float* x, int64_t n, float scale) {
+  for (int64_t i = 0; i < n; ++i) inout[i] += scale * x[i];
 }
 
-void silu_mul(float* out, const float* gate, const float* up, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) out[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
+float silu(float x) { return x / (1.0f + std::exp(-x)); }
+float gelu_tanh(float x) {
+  return 0.5f * x * (1.0f + std::tanh(0.7978845608f * (x + 0.044715f * x * x * x)));
+}
+
+template <float (*kGate)(float)>
+void gated_mul(float* out, const float* gate, const float* up, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) out[i] = kGate(gate[i]) * up[i];
+}
+
+void scale_cap(float* x, int64_t n, float scale, float cap) {
+  for (int64_t i = 0; i < n; ++i) {
+    x[i] *= scale;
+    if (cap > 0) x[i] = cap * std::tanh(x[i] / cap);
+  }
 }
 
 void rotate(float* x, const float* cos, const float* sin, int32_t half) {
@@ -218,7 +232,8 @@ constexpr Kernels kTable = {
     .from_f32 = {from_f32<DType::kF32>, from_f32<DType::kF16>, from_f32<DType::kBF16>},
     .rms_norm = rms_norm,
     .add = add,
-    .silu_mul = silu_mul,
+    .gated_mul = {gated_mul<silu>, gated_mul<gelu_tanh>},
+    .scale_cap = scale_cap,
     .rotate = rotate,
     .max_value = max_value,
     .argmax = argmax,

@@ -52,17 +52,16 @@ void CpuBackend::apply_slots(const SlotTables& t, const int32_t* plan_words) {
   }
 }
 
-void CpuBackend::copy_blocks(std::span<const KvLayer> layers, const BlockCopy* pairs, int32_t n) {
+void CpuBackend::copy_blocks(std::span<const BlockArray> arrays, const BlockCopy* pairs,
+                             int32_t n) {
   const TraceScope scope(trace_, "copy_blocks");
-  for (const KvLayer& kv : layers) {
-    const int64_t bytes = kv.block_bytes();
+  for (const BlockArray& array : arrays) {
+    auto* blocks = static_cast<char*>(array.base);
     // In order and on one thread: a copy may read what the one before it wrote.
     for (int32_t i = 0; i < n; ++i) {
-      for (void* base : {kv.k, kv.v}) {
-        char* blocks = static_cast<char*>(base);
-        std::memmove(blocks + pairs[i].dst * bytes, blocks + pairs[i].src * bytes,
-                     static_cast<size_t>(bytes));
-      }
+      std::memmove(blocks + pairs[i].dst * array.block_bytes,
+                   blocks + pairs[i].src * array.block_bytes,
+                   static_cast<size_t>(array.block_bytes));
     }
   }
 }

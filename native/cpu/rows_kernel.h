@@ -1,5 +1,5 @@
-// Kernels over one row of floats: conversion, norm, addition, gated activation, rotation. Over the
-// vector face `Simd`.
+// Kernels over one row of floats: conversion, norm, addition, gated activation, cap, rotation. Over
+// the vector face `Simd`.
 //
 // Sums use four vectors of partial sums in a fixed order, so that a row's bits depend on its length
 // only.
@@ -86,17 +86,46 @@ void rms_norm(float* out, const float* x, const float* weight, int64_t n, float 
   });
 }
 
-void add(float* inout, const float* x, int64_t n) {
+void add(float* inout, const float* x, int64_t n, float scale) {
+  const Simd::V factor = Simd::set(scale);
   each_vector(n, [&](int64_t i, int lanes) {
-    store_some(inout + i, Simd::add(load_some(inout + i, lanes), load_some(x + i, lanes)), lanes);
+    store_some(inout + i, Simd::fma(load_some(x + i, lanes), factor, load_some(inout + i, lanes)),
+               lanes);
   });
 }
 
-void silu_mul(float* out, const float* gate, const float* up, int64_t n) {
+// 1 / (1 + exp(-x))
+inline Simd::V sigmoid(Simd::V x) {
+  return Simd::div(Simd::set(1.0f), Simd::add(Simd::set(1.0f), exp_of(Simd::sub(Simd::zero(), x))));
+}
+inline Simd::V tanh_of(Simd::V x) {
+  const Simd::V e = exp_of(Simd::add(x, x));
+  return Simd::sub(Simd::set(1.0f), Simd::div(Simd::set(2.0f), Simd::add(Simd::set(1.0f), e)));
+}
+
+inline Simd::V silu(Simd::V g) {
+  return Simd::div(g, Simd::add(Simd::set(1.0f), exp_of(Simd::sub(Simd::zero(), g))));
+}
+// 0.5 (1 + tanh(y)) is sigmoid(2 y).
+inline Simd::V gelu_tanh(Simd::V g) {
+  const Simd::V cube = Simd::mul(Simd::mul(g, g), g);
+  const Simd::V inner = Simd::fma(cube, Simd::set(0.044715f), g);
+  return Simd::mul(g, sigmoid(Simd::mul(inner, Simd::set(2 * 0.7978845608f))));
+}
+
+template <Simd::V (*kGate)(Simd::V)>
+void gated_mul(float* out, const float* gate, const float* up, int64_t n) {
   each_vector(n, [&](int64_t i, int lanes) {
-    const Simd::V g = load_some(gate + i, lanes);
-    const Simd::V down = Simd::add(Simd::set(1.0f), exp_of(Simd::sub(Simd::zero(), g)));
-    store_some(out + i, Simd::mul(Simd::div(g, down), load_some(up + i, lanes)), lanes);
+    store_some(out + i, Simd::mul(kGate(load_some(gate + i, lanes)), load_some(up + i, lanes)),
+               lanes);
+  });
+}
+
+void scale_cap(float* x, int64_t n, float scale, float cap) {
+  const Simd::V factor = Simd::set(cap > 0 ? scale / cap : scale), most = Simd::set(cap);
+  each_vector(n, [&](int64_t i, int lanes) {
+    const Simd::V v = Simd::mul(load_some(x + i, lanes), factor);
+    store_some(x + i, cap > 0 ? Simd::mul(tanh_of(v), most) : v, lanes);
   });
 }
 

@@ -1,5 +1,6 @@
 // 1. out = gate(g) * u, gate(x) = x / (1 + exp(-x)), or 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715
-//    x^3))); g is the first half of each row, u the second. And: inout += x.
+//    x^3))); g is the first half of each row, u the second. And: inout += scale * x; x = scale * x
+//    or, capped, cap tanh(scale * x / cap).
 // 2. gate_up [rows, 2 * width], out [rows, width], f16 or bf16, packed, 16-byte aligned; width a
 //    multiple of 8.
 // 3. A thread owns 8 neighbouring outputs; the grid covers rows * width / 8 of them.
@@ -48,7 +49,7 @@ __global__ void gated_mul_kernel(T* out, const T* gate_up, int64_t total, Diviso
 }
 
 template <typename T>
-__global__ void add_kernel(T* inout, const T* x, int64_t total) {
+__global__ void add_kernel(T* inout, const T* x, int64_t total, float scale) {
   const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   let_next_start();
   wait_for_previous();
@@ -56,8 +57,19 @@ __global__ void add_kernel(T* inout, const T* x, int64_t total) {
   const Vec8<T> a = load8(inout + at * 8), b = load8(x + at * 8);
   Vec8<T> y;
 #pragma unroll
-  for (int j = 0; j < 8; ++j) y.v[j] = from_float<T>(to_float(a.v[j]) + to_float(b.v[j]));
+  for (int j = 0; j < 8; ++j)
+    y.v[j] = from_float<T>(fmaf(scale, to_float(b.v[j]), to_float(a.v[j])));
   store8(inout + at * 8, y);
+}
+
+// 1 - 2 / (1 + exp(2 y)): off by some 1e-7 of the cap, which logits bear.
+__global__ void cap_kernel(float* x, int64_t total, float factor, float cap) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  let_next_start();
+  wait_for_previous();
+  if (at >= total) return;
+  const float y = x[at] * factor;
+  x[at] = cap > 0.f ? cap - 2.f * cap / (1.f + __expf(2.f * y)) : y;
 }
 
 LaunchShape cover(int64_t total) {
@@ -92,17 +104,25 @@ cudaError_t gated_mul(Half type, Gate gate, void* out, const void* gate_up, int6
                              : gated<__half>(gate, out, gate_up, rows, width, launch);
 }
 
-cudaError_t add(Half type, void* inout, const void* x, int64_t count, const Launch& launch) {
+cudaError_t add(Half type, void* inout, const void* x, int64_t count, float scale,
+                const Launch& launch) {
   if (count < 0 || count % 8 != 0) return cudaErrorInvalidValue;
   if (count == 0) return cudaSuccess;
   const int64_t total = count / 8;
   if (type == Half::kBF16) {
     return launch_kernel(add_kernel<__nv_bfloat16>, cover(total), launch,
                          static_cast<__nv_bfloat16*>(inout), static_cast<const __nv_bfloat16*>(x),
-                         total);
+                         total, scale);
   }
   return launch_kernel(add_kernel<__half>, cover(total), launch, static_cast<__half*>(inout),
-                       static_cast<const __half*>(x), total);
+                       static_cast<const __half*>(x), total, scale);
+}
+
+cudaError_t cap_logits(float* x, int64_t count, float scale, float cap, const Launch& launch) {
+  if (count < 0 || count / kThreads >= INT32_MAX) return cudaErrorInvalidValue;
+  if (count == 0) return cudaSuccess;
+  return launch_kernel(cap_kernel, cover(count), launch, x, count, cap > 0.f ? scale / cap : scale,
+                       cap);
 }
 
 }  // namespace inferd::cuda

@@ -1,5 +1,6 @@
-// 1. out[row, head] = softmax(scale * q . K^T) V over the row's paged keys, one query a row;
+// 1. out[row, head] = softmax(cap(scale * q . K^T)) V over the row's paged keys, one query a row;
 //    merges its own partial results, so that a long row is spread over the device in one launch.
+//    cap(s) = s, or softcap tanh(s / softcap).
 // 2. q [tokens, .. heads * head_dim] and out f16/bf16; caches as in paged_kv.h, of the same type,
 //    e4m3, or int8 with a scale a row; everything else as in attention_decode.h, which see.
 // 3. grid kv_heads x as many blocks as run at a time. A block is a team of kWarps on one share of a
@@ -119,7 +120,7 @@ __global__ void __launch_bounds__(DecodeConfig<S, kHeadDim>::kThreads)
       stream.copy_next();
       if (turn < 0) continue;
       row.add(s, at, at + Tile::kBytes, (tiles.first + used * tiles.step) * kTileTokens,
-              share.first_key, share.end_key, p.scale_log2, lane);
+              share.first_key, share.end_key, p.scale, lane);
       stage = stage + 1 == C::kStages ? 0 : stage + 1;
       ++used;
     }
@@ -160,7 +161,7 @@ __global__ void __launch_bounds__(DecodeConfig<S, kHeadDim>::kThreads)
       float4 x = {0.f, 0.f, 0.f, 0.f};
 #pragma unroll 1
       for (int w = 0; w < C::kWarps; ++w) {
-        const float factor = fast_exp2((warp_top[w][head] - best) * p.scale_log2);
+        const float factor = fast_exp2((warp_top[w][head] - best) * p.scale.log2);
         const float* src = reinterpret_cast<const float*>(ring_bytes + w * C::kWarpBytes) +
                            head * C::kPitch + i % kQuads * 4;
         x = scaled_sum(x, factor, *reinterpret_cast<const float4*>(src));
@@ -252,7 +253,7 @@ cudaError_t decode_attention(Half type, const DecodeAttentionParams& params, con
       .group = params.heads / kv.kv_heads,
       .max_blocks = kv.max_blocks,
       .most_shares = size.blocks - params.rows + 1,  // one more than there are spare blocks
-      .scale_log2 = params.scale * 1.44269504088896f,
+      .scale = ScoreScale::of(params.scale, params.softcap),
       .is_bf16 = type == Half::kBF16,
   };
   const dim3 grid(kv.kv_heads, size.ctas);

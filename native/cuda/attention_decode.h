@@ -53,8 +53,9 @@ struct DecodeAttentionParams {
   DecodeGrid grid;
   int32_t heads;
   float scale;
-  int32_t* tickets;  // [rows, kv_heads], zeroed once; zero again when a launch is done
-  void* partials;    // decode_attention_partial_bytes(...), 16-byte aligned, contents do not matter
+  float softcap = 0;  // 0: none, else scores s become softcap tanh(s / softcap)
+  int32_t* tickets;   // [rows, kv_heads], zeroed once; zero again when a launch is done
+  void* partials;  // decode_attention_partial_bytes(...), 16-byte aligned, contents do not matter
 };
 
 // Warps of a thread block: as many as fit sm_89 with the copies they keep under way.

@@ -3,6 +3,7 @@
 #pragma once
 #include "attention_decode.h"
 #include "attention_tile.cuh"
+#include "score_scale.h"
 
 namespace inferd::cuda {
 
@@ -34,7 +35,7 @@ struct DecodeArgs {
   uint32_t block_bytes;
   int32_t group, max_blocks;
   int32_t most_shares;  // of a row
-  float scale_log2;
+  ScoreScale scale;
   bool is_bf16;
 };
 

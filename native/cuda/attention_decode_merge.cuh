@@ -65,7 +65,7 @@ __device__ void merge_shares(const DecodeArgs& p, const DecodeShare& share, int3
 #pragma unroll 1
       for (int s = lane; s < shares; s += kWarp) {
         const float2 mine = __ldcg(sum + s * pitch);
-        const float factor = fast_exp2((mine.x - top) * p.scale_log2);
+        const float factor = fast_exp2((mine.x - top) * p.scale.log2);
         factors[s * group + h] = factor;
         total += factor * mine.y;
       }

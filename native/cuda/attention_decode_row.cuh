@@ -46,7 +46,7 @@ struct RowSums {
 
   // Scores s of the 16 keys from `key` on, of which [first, end) count, and their values.
   __device__ void add(float (&s)[2][4], const uint8_t* keys, const uint8_t* values, int32_t key,
-                      int32_t first, int32_t end, float scale_log2, int lane) {
+                      int32_t first, int32_t end, const ScoreScale& scale, int lane) {
     const int t = lane % 4;
     float v_scale[4];
     if constexpr (Tile::kScaled) {
@@ -57,6 +57,13 @@ struct RowSums {
         for (int e = 0; e < 4; ++e) s[n][e] *= e % 2 == 0 ? k.x : k.y;
         v_scale[n * 2] = v.x;
         v_scale[n * 2 + 1] = v.y;
+      }
+    }
+    if (scale.cap_log2 != 0.f) {
+#pragma unroll
+      for (int i = 0; i < 4 * kHalves; ++i) {
+        float& x = s[i / (2 * kHalves)][i % (2 * kHalves)];
+        x = capped_score(x, scale.cap_log2);
       }
     }
     if (key + kTileTokens > end || key < first) {
@@ -78,13 +85,13 @@ struct RowSums {
       best = fmaxf(best, __shfl_xor_sync(kFullWarp, best, 1));
       best = fmaxf(best, __shfl_xor_sync(kFullWarp, best, 2));
       best = fmaxf(best, top[h]);  // finite: a tile of the range has a valid key
-      const float keep = fast_exp2((top[h] - best) * scale_log2);
+      const float keep = fast_exp2((top[h] - best) * scale.log2);
       top[h] = best;
       total[h] *= keep;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float& x = s[i / 2][h * 2 + i % 2];
-        x = fast_exp2((x - best) * scale_log2);
+        x = fast_exp2((x - best) * scale.log2);
         total[h] += x;
         if constexpr (Tile::kScaled) x *= v_scale[i] * unit.inverse;
       }

@@ -139,21 +139,26 @@ const CudaBackend::RowPlan& CudaBackend::plan_rows(const StepBatch& batch, int32
   return plan;
 }
 
-// Layers of one window share a plan.
+// Layers of one window and one shape share a plan.
 CudaBackend::DecodePlan& CudaBackend::plan_decode(const StepBatch& batch, int32_t window,
                                                   const PagedKv& kv) {
+  const int32_t resident = decode_attention_resident(kv.kv_heads, sm_count_);
+  const int32_t warps = decode_attention_warps(kv.head_dim, kv.type != KvType::kActivation);
+  const auto made = [&](const DecodePlan& p) {
+    return p.window == window && p.warps == warps && p.resident == resident;
+  };
   size_t free = 0;
   while (free + 1 < decode_plans_.size() && decode_plans_[free].window >= 0) {
-    if (decode_plans_[free].window == window) return decode_plans_[free];
+    if (made(decode_plans_[free])) return decode_plans_[free];
     ++free;
   }
   DecodePlan& plan = decode_plans_[free];
-  if (plan.window == window) return plan;
+  if (made(plan)) return plan;
   plan.window = window;
+  plan.warps = warps;
+  plan.resident = resident;
   plan.settled = false;
-  const int32_t resident = decode_attention_resident(kv.kv_heads, sm_count_);
   plan.grid = decode_attention_grid(row_plan_.decode_rows, batch.max_context, resident);
-  const int32_t warps = decode_attention_warps(kv.head_dim, kv.type != KvType::kActivation);
   check(plan_decode_attention(
             {.tokens = row_plan_.decode_tokens,
              .slots = row_plan_.decode_slots,
@@ -196,6 +201,7 @@ void CudaBackend::decode_rows(const AttentionArgs& args, const PagedKv& kv,
              .grid = plan.grid,
              .heads = args.heads,
              .scale = args.scale,
+             .softcap = args.softcap,
              .tickets = static_cast<int32_t*>(tickets_.get(
                  static_cast<size_t>(rows * kv.kv_heads) * sizeof(int32_t), stream_.get())),
              .partials = partials_.get(
@@ -221,7 +227,8 @@ void CudaBackend::prefill_rows(const AttentionArgs& args, const PagedKv& kv,
       .window = args.window,
       .sm_count = sm_count_,
       .counters = static_cast<int32_t*>(tile_counters_.get(2 * sizeof(int32_t), stream_.get())),
-      .scale = args.scale};
+      .scale = args.scale,
+      .softcap = args.softcap};
   if (!prefill_attention_sm90_takes(major_, minor_, kv)) {
     check(prefill_attention(half_, params, stream_.get()), "prefill attention");
     return;

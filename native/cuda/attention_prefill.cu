@@ -28,6 +28,7 @@
 #include "attention_prefill.h"
 #include "attention_tile.cuh"
 #include "launch.cuh"
+#include "score_scale.h"
 
 namespace inferd::cuda {
 namespace {
@@ -52,7 +53,7 @@ struct Args {
   Divisor block_size;
   uint32_t block_bytes;
   int32_t group, max_blocks, window;
-  float scale_log2;
+  ScoreScale scale;
   bool is_bf16;
 };
 
@@ -143,6 +144,11 @@ __global__ void __launch_bounds__(kThreads, 1)
         }
       }
     }
+    if (p.scale.cap_log2 != 0.f) {
+#pragma unroll
+      for (int i = 0; i < 8 * C::kKeyTiles; ++i)
+        s[i / 4][i % 4] = capped_score(s[i / 4][i % 4], p.scale.cap_log2);
+    }
     if (key + C::kKeys > warp_first + 1 || (p.window > 0 && key <= warp_last - p.window)) {
 #pragma unroll
       for (int i = 0; i < 8 * C::kKeyTiles; ++i) {
@@ -176,8 +182,8 @@ __global__ void __launch_bounds__(kThreads, 1)
       }
       best = fmaxf(best, __shfl_xor_sync(kFullWarp, best, 1));
       best = fmaxf(best, __shfl_xor_sync(kFullWarp, best, 2));
-      const float base = best == -CUDART_INF_F ? 0.f : best * p.scale_log2;  // no key seen so far
-      const float keep = fast_exp2(top[h] * p.scale_log2 - base);
+      const float base = best == -CUDART_INF_F ? 0.f : best * p.scale.log2;  // no key seen so far
+      const float keep = fast_exp2(top[h] * p.scale.log2 - base);
       top[h] = best;
       total[h] *= keep;
 #pragma unroll
@@ -185,7 +191,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& x = s[n][h * 2 + e];
-          x = fast_exp2(fmaf(x, p.scale_log2, -base));
+          x = fast_exp2(fmaf(x, p.scale.log2, -base));
           total[h] += x;
         }
       }
@@ -298,7 +304,7 @@ cudaError_t prefill_attention(Half type, const PrefillAttentionParams& params,
       .group = params.heads / kv.kv_heads,
       .max_blocks = kv.max_blocks,
       .window = params.window,
-      .scale_log2 = params.scale * 1.44269504088896f,
+      .scale = ScoreScale::of(params.scale, params.softcap),
       .is_bf16 = type == Half::kBF16,
   };
   const dim3 grid(kv.kv_heads, params.num_tiles);

@@ -3,6 +3,7 @@
 #pragma once
 #include "attention_prefill.h"
 #include "hopper.cuh"
+#include "score_scale.h"
 
 namespace inferd::cuda {
 
@@ -37,7 +38,7 @@ struct PrefillArgs {
   int64_t out_stride;
   Divisor block_size;
   int32_t items, kv_heads, group, max_blocks, window, box_tokens;
-  float scale_log2;
+  ScoreScale scale;
 };
 
 #ifdef INFERD_HOPPER

@@ -122,6 +122,10 @@ struct Consumer {
 
   __device__ void softmax(const PrefillTile& tile, int32_t turn) {
     const int32_t key0 = turn * kKeys;
+    if (p.scale.cap_log2 != 0.f) {
+#pragma unroll
+      for (int i = 0; i < 64; ++i) scores[i] = capped_score(scores[i], p.scale.cap_log2);
+    }
     if (key0 + kKeys - 1 > tile.first_position + first_token ||
         (p.window > 0 && key0 <= tile.first_position + last_token - p.window)) {
 #pragma unroll
@@ -140,8 +144,8 @@ struct Consumer {
       }
       best = fmaxf(best, __shfl_xor_sync(kFullWarp, best, 1));
       best = fmaxf(best, __shfl_xor_sync(kFullWarp, best, 2));
-      const float base = best == -CUDART_INF_F ? 0.f : best * p.scale_log2;  // no key seen so far
-      keep[h] = fast_exp2(top[h] * p.scale_log2 - base);
+      const float base = best == -CUDART_INF_F ? 0.f : best * p.scale.log2;  // no key seen so far
+      keep[h] = fast_exp2(top[h] * p.scale.log2 - base);
       top[h] = best;
       float sum = 0.f;
 #pragma unroll
@@ -149,7 +153,7 @@ struct Consumer {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& x = scores[n * 4 + h * 2 + e];
-          x = fast_exp2(fmaf(x, p.scale_log2, -base));
+          x = fast_exp2(fmaf(x, p.scale.log2, -base));
           sum += x;
         }
       }
@@ -358,7 +362,7 @@ cudaError_t prefill_attention_sm90(Half type, const PrefillAttentionParams& para
       .max_blocks = kv.max_blocks,
       .window = params.window,
       .box_tokens = maps.box_tokens,
-      .scale_log2 = params.scale * 1.44269504088896f,
+      .scale = ScoreScale::of(params.scale, params.softcap),
   };
   const int32_t blocks = args.items < params.sm_count ? args.items : params.sm_count;
   return type == Half::kBF16

@@ -138,23 +138,25 @@ CudaBackend::CudaBackend(const CudaOptions& options)
 }
 
 // What the kernels take; each launcher says so of its own.
-std::string CudaBackend::refuses(const ModelShape& m) const {
+std::string CudaBackend::refuses(const LayerShape& layer) const {
   constexpr int32_t kHeadDims[] = {64, 96, 128, 256};
   constexpr int64_t kWidest = 16384;  // row of a norm
-  if (std::find(std::begin(kHeadDims), std::end(kHeadDims), m.head_dim) == std::end(kHeadDims))
-    return format("head_dim is %d, not 64, 96, 128 or 256", m.head_dim);
-  if (m.heads / m.kv_heads > 16) {
-    return format("%d heads share one of keys and values, more than 16", m.heads / m.kv_heads);
+  const auto known = std::find(std::begin(kHeadDims), std::end(kHeadDims), layer.head_dim);
+  if (layer.heads > 0 && known == std::end(kHeadDims))
+    return format("head_dim is %d, not 64, 96, 128 or 256", layer.head_dim);
+  if (layer.heads > 16 * layer.kv_heads) {
+    return format("%d heads share one of keys and values, more than 16",
+                  layer.heads / layer.kv_heads);
   }
-  if (m.rotary_dim % 16 != 0)
-    return format("rotary dimension is %d, not a multiple of 16", m.rotary_dim);
-  if (m.hidden_size % 8 != 0 || m.hidden_size > kWidest) {
+  if (layer.rotary_dim % 16 != 0)
+    return format("rotary dimension is %d, not a multiple of 16", layer.rotary_dim);
+  if (layer.hidden_size % 8 != 0 || layer.hidden_size > kWidest) {
     return format("hidden_size is %lld, not a multiple of 8 up to %lld",
-                  static_cast<long long>(m.hidden_size), static_cast<long long>(kWidest));
+                  static_cast<long long>(layer.hidden_size), static_cast<long long>(kWidest));
   }
-  if (m.intermediate_size % 8 != 0) {
+  if (layer.intermediate_size % 8 != 0) {
     return format("intermediate_size is %lld, not a multiple of 8",
-                  static_cast<long long>(m.intermediate_size));
+                  static_cast<long long>(layer.intermediate_size));
   }
   return "";
 }
@@ -259,23 +261,29 @@ void CudaBackend::reserve_swap(const SwapPool& pool) {
 
 int64_t CudaBackend::reserve_steps(const StepShape& s) {
   const int64_t before = info_.free_bytes;
-  const int32_t tile_tokens = prefill_tile_tokens(s.heads, s.kv_heads);
-  const int64_t most_tiles = s.max_rows + (s.max_tokens + tile_tokens - 1) / tile_tokens;
-  const int64_t lists = 3 * int64_t{s.max_rows} * static_cast<int64_t>(sizeof(int32_t)) +
-                        most_tiles * static_cast<int64_t>(sizeof(PrefillTile)) + 64;
+  // The most of each that any layer needs.
+  int64_t lists = 0;
+  for (const LayerShape& layer : s.layers) {
+    if (layer.heads == 0) continue;
+    const int32_t tile_tokens = prefill_tile_tokens(layer.heads, layer.kv_heads);
+    const int64_t most_tiles = s.max_rows + (s.max_tokens + tile_tokens - 1) / tile_tokens;
+    lists = std::max(lists, 3 * int64_t{s.max_rows} * static_cast<int64_t>(sizeof(int32_t)) +
+                                most_tiles * static_cast<int64_t>(sizeof(PrefillTile)) + 64);
+    tickets_.get(
+        static_cast<size_t>(s.max_rows) * static_cast<size_t>(layer.kv_heads) * sizeof(int32_t),
+        stream_.get());
+    const int32_t resident = decode_attention_resident(layer.kv_heads, sm_count_);
+    const int32_t blocks = decode_attention_grid(s.max_rows, s.max_context, resident).blocks;
+    partials_.get(decode_attention_partial_bytes(blocks, layer.heads, layer.head_dim),
+                  stream_.get());
+    for (DecodePlan& plan : decode_plans_)
+      plan.shares.get(static_cast<size_t>(blocks) * 4 * sizeof(DecodeShare), stream_.get());
+  }
   prefill_rows_.reserve(static_cast<size_t>(s.max_rows));
   plan_index_.reserve(static_cast<size_t>(s.max_rows) + 16);
   row_lists_.get(static_cast<size_t>(lists), stream_.get());
   plan_words_.get(kPlanBytes, stream_.get());
   token_slots_.get(static_cast<size_t>(s.max_tokens) * sizeof(int32_t), stream_.get());
-  tickets_.get(static_cast<size_t>(s.max_rows) * static_cast<size_t>(s.kv_heads) * sizeof(int32_t),
-               stream_.get());
-  const int32_t blocks = decode_attention_grid(s.max_rows, s.max_context,
-                                               decode_attention_resident(s.kv_heads, sm_count_))
-                             .blocks;
-  partials_.get(decode_attention_partial_bytes(blocks, s.heads, s.head_dim), stream_.get());
-  for (DecodePlan& plan : decode_plans_)
-    plan.shares.get(static_cast<size_t>(blocks) * 4 * sizeof(DecodeShare), stream_.get());
   tile_counters_.get(2 * sizeof(int32_t), stream_.get());
   sampler_scratch(s.vocab_size, s.max_logit_rows);
   // The lists of a step are made for all tokens, and for the picked ones.

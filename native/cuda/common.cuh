@@ -74,6 +74,11 @@ __device__ inline float fast_exp2(float x) {
   return y;
 }
 
+// ScoreScale's s of a capped score: off by some 2^-22 of the cap.
+__device__ inline float capped_score(float product, float cap_log2) {
+  return 1.f - __fdividef(2.f, 1.f + fast_exp2(product * cap_log2));
+}
+
 __device__ inline float silu(float x) { return __fdividef(x, 1.f + __expf(-x)); }
 
 __device__ inline float warp_sum(float x) {

@@ -30,6 +30,8 @@
 namespace inferd::cuda {
 
 DeviceSlots device_slots(const SlotTables& t);
+// Whether the kernels of a product compute this epilogue themselves.
+bool fused_epilogue(Epilogue epilogue, Gate gate);
 
 class CudaBackend final : public Backend {
  public:
@@ -37,7 +39,7 @@ class CudaBackend final : public Backend {
   ~CudaBackend() override;
 
   const BackendInfo& info() const override { return info_; }
-  std::string refuses(const ModelShape& model) const override;
+  std::string refuses(const LayerShape& layer) const override;
 
   void* allocate(size_t bytes) override;
   void release(void* p) override;
@@ -64,24 +66,17 @@ class CudaBackend final : public Backend {
   void run_graph(uint64_t key, const std::function<void()>& body) override;
 
   void apply_slots(const SlotTables& t, const int32_t* plan_words) override;
-  void copy_blocks(std::span<const KvLayer> layers, const BlockCopy* pairs, int32_t n) override;
+  void copy_blocks(std::span<const BlockArray> arrays, const BlockCopy* pairs, int32_t n) override;
   void swap_out(const SwapPool& pool, const BlockCopy* pairs, int32_t n, int32_t urgent) override;
   void swap_in(const SwapPool& pool, const BlockCopy* pairs, int32_t n) override;
   void gather_tokens(const SlotTables& t, const StepBatch& batch) override;
 
-  void embed(Tensor out, const Tensor& table, const int32_t* ids) override;
+  void embed(Tensor out, const Tensor& table, const int32_t* ids, float scale) override;
   void rms_norm(Tensor out, const Tensor& x, const float* weight, float eps) override;
-  void add(Tensor inout, const Tensor& x) override;
-  void linear(Tensor out, const Tensor& x, const PackedWeight& w, const float* bias) override;
-  void linear_add(Tensor inout, Tensor scratch, const Tensor& x, const PackedWeight& w,
-                  const float* bias) override;
-  void linear_gated(Tensor out, Tensor scratch, const Tensor& x, const PackedWeight& w,
-                    const float* bias) override;
-  void norm_linear(const NormArgs& norm, Tensor out, const PackedWeight& w,
-                   const float* bias) override;
-  void norm_linear_gated(const NormArgs& norm, Tensor out, Tensor scratch, const PackedWeight& w,
-                         const float* bias) override;
-  void silu_mul(Tensor out, const Tensor& gate_up) override;
+  void add(Tensor inout, const Tensor& x, float scale) override;
+  void linear(const LinearArgs& args) override;
+  void gated_mul(Tensor out, const Tensor& gate_up, Gate gate) override;
+  void cap_logits(Tensor logits, float scale, float cap) override;
   void gather_rows(Tensor out, const Tensor& x, const int32_t* rows, int32_t n) override;
   void add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const float* weight,
                     float eps) override;
@@ -95,8 +90,7 @@ class CudaBackend final : public Backend {
              const SampleOutputs& out) override;
 
   bool read_all(const void* p, size_t bytes) override;
-  void tune_linear(Tensor out, Tensor scratch, const Tensor& x,
-                   const PackedWeight& weight) override;
+  void tune_linear(const LinearArgs& args) override;
 
  private:
   struct StepSlot {
@@ -123,7 +117,8 @@ class CudaBackend final : public Backend {
   };
   // A plan_decode_attention that was enqueued for the batch in hand.
   struct DecodePlan {
-    int32_t window = -1;
+    int32_t window = -1;  // -1: to be made
+    int32_t warps = 0, resident = 0;
     bool settled = false;  // attention has run since: see launch.cuh
     DecodeGrid grid{};
     Scratch shares;
@@ -134,14 +129,8 @@ class CudaBackend final : public Backend {
 
   StepSlot& slot_of(int done_slot);
   Launch launch() const { return {stream_.get(), major_ >= 9}; }
-  // `scratch`: for LinearUse::kGated.
-  void multiply(LinearUse use, const Tensor& out, const Tensor* scratch, const Tensor& x,
-                const PackedWeight& weight, const float* bias);
-  // The same of a norm.
-  void multiply(LinearUse use, const Tensor& out, const Tensor* scratch, const NormArgs& norm,
-                const PackedWeight& weight, const float* bias);
-  GemmArgs product(LinearUse use, const Tensor& out, const Tensor* scratch, const Tensor& x,
-                   const PackedWeight& weight, const float* bias);
+  // What one kernel can do of `args`; x and scratch are theirs, the norm is not.
+  GemmArgs product(const LinearArgs& args);
   // Of kernels that read before their wait what this step wrote: early once it is settled.
   Launch launch_settled(bool settled) const { return {stream_.get(), settled && major_ >= 9}; }
   const void* bias_of(const PackedWeight& weight, const float* bias, DType result);

@@ -1,9 +1,9 @@
-// 1. out[i] = table[ids[i]], and the same for whole rows of bytes.
+// 1. out[i] = scale * table[ids[i]]; and whole rows of bytes, unscaled.
 // 2. table [vocab, hidden] f32, f16 or bf16, out [count, hidden] f16 or bf16; ids [count] int32 on
 //    the device. Packed rows, 16-byte aligned.
 // 3. One block a row; a thread copies every blockDim-th group of 8 values (16 bytes).
 // 4. No shared memory, about 24 registers.
-// 5. Exact when the types agree, else one rounding to 16 bits.
+// 5. Exact when the types agree and the scale is 1, else one rounding to 16 bits.
 // 6. hidden a multiple of 8, rows of bytes multiples of 16; any architecture from sm_80.
 // 7. Bytes read and written once; bound by launch in decode.
 // 8. No method.
@@ -19,7 +19,7 @@ constexpr int kThreads = 128;
 
 template <typename T, typename S>
 __global__ void embed_kernel(T* out, const S* __restrict__ table, int32_t vocab, int32_t hidden,
-                             const int32_t* ids) {
+                             const int32_t* ids, float scale) {
   let_next_start();
   wait_for_previous();
   const int32_t id = ids[blockIdx.x];
@@ -33,11 +33,11 @@ __global__ void embed_kernel(T* out, const S* __restrict__ table, int32_t vocab,
       const float4 b = *reinterpret_cast<const float4*>(from + at + 4);
       const float x[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
 #pragma unroll
-      for (int j = 0; j < 8; ++j) y.v[j] = from_float<T>(known ? x[j] : 0.f);
+      for (int j = 0; j < 8; ++j) y.v[j] = from_float<T>(known ? scale * x[j] : 0.f);
     } else {
       const Vec8<S> x = load8(from + at);
 #pragma unroll
-      for (int j = 0; j < 8; ++j) y.v[j] = from_float<T>(known ? to_float(x.v[j]) : 0.f);
+      for (int j = 0; j < 8; ++j) y.v[j] = from_float<T>(known ? scale * to_float(x.v[j]) : 0.f);
     }
     store8(to + at, y);
   }
@@ -55,22 +55,22 @@ __global__ void gather_rows_kernel(uint4* out, const uint4* x, int64_t row_words
 
 template <typename T, typename S>
 cudaError_t dispatch(void* out, const void* table, int32_t vocab, int32_t hidden,
-                     const int32_t* ids, int64_t count, const Launch& launch) {
-  return launch_kernel(embed_kernel<T, S>,
-                       {.grid = dim3(static_cast<unsigned>(count)), .threads = kThreads}, launch,
-                       static_cast<T*>(out), static_cast<const S*>(table), vocab, hidden, ids);
+                     const int32_t* ids, int64_t count, float scale, const Launch& launch) {
+  return launch_kernel(
+      embed_kernel<T, S>, {.grid = dim3(static_cast<unsigned>(count)), .threads = kThreads}, launch,
+      static_cast<T*>(out), static_cast<const S*>(table), vocab, hidden, ids, scale);
 }
 
 template <typename T>
 cudaError_t dispatch(TableType type, void* out, const void* table, int32_t vocab, int32_t hidden,
-                     const int32_t* ids, int64_t count, const Launch& launch) {
+                     const int32_t* ids, int64_t count, float scale, const Launch& launch) {
   switch (type) {
     case TableType::kF32:
-      return dispatch<T, float>(out, table, vocab, hidden, ids, count, launch);
+      return dispatch<T, float>(out, table, vocab, hidden, ids, count, scale, launch);
     case TableType::kF16:
-      return dispatch<T, __half>(out, table, vocab, hidden, ids, count, launch);
+      return dispatch<T, __half>(out, table, vocab, hidden, ids, count, scale, launch);
     case TableType::kBF16:
-      return dispatch<T, __nv_bfloat16>(out, table, vocab, hidden, ids, count, launch);
+      return dispatch<T, __nv_bfloat16>(out, table, vocab, hidden, ids, count, scale, launch);
   }
   return cudaErrorInvalidValue;
 }
@@ -78,12 +78,14 @@ cudaError_t dispatch(TableType type, void* out, const void* table, int32_t vocab
 }  // namespace
 
 cudaError_t embed(Half type, void* out, TableType table_type, const void* table, int32_t vocab,
-                  int32_t hidden, const int32_t* ids, int64_t count, const Launch& launch) {
+                  int32_t hidden, const int32_t* ids, int64_t count, float scale,
+                  const Launch& launch) {
   if (hidden <= 0 || hidden % 8 != 0 || vocab <= 0 || count < 0) return cudaErrorInvalidValue;
   if (count == 0) return cudaSuccess;
   return type == Half::kBF16
-             ? dispatch<__nv_bfloat16>(table_type, out, table, vocab, hidden, ids, count, launch)
-             : dispatch<__half>(table_type, out, table, vocab, hidden, ids, count, launch);
+             ? dispatch<__nv_bfloat16>(table_type, out, table, vocab, hidden, ids, count, scale,
+                                       launch)
+             : dispatch<__half>(table_type, out, table, vocab, hidden, ids, count, scale, launch);
 }
 
 cudaError_t gather_rows(void* out, const void* x, int64_t row_bytes, const int32_t* rows,

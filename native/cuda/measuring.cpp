@@ -18,11 +18,10 @@ bool CudaBackend::read_all(const void* p, size_t bytes) {
   return true;
 }
 
-void CudaBackend::tune_linear(Tensor out, Tensor scratch, const Tensor& x,
-                              const PackedWeight& weight) {
-  const void* weights[] = {weight.plain};
-  gemm_->tune(product(weight.use, out, &scratch, x, weight, nullptr), weights, kCandidates,
-              kBudgetUs, launch());
+void CudaBackend::tune_linear(const LinearArgs& args) {
+  if (!fused_epilogue(args.epilogue, args.gate)) return;
+  const void* weights[] = {args.weight->plain};
+  gemm_->tune(product(args), weights, kCandidates, kBudgetUs, launch());
 }
 
 }  // namespace inferd::cuda

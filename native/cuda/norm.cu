@@ -1,6 +1,7 @@
 // 1. out = x / sqrt(mean(x^2) + eps) * weight; fused: residual += x, then the norm of the sum (one
 //    read and one write of each).
-// 2. x, out, residual [rows, width] f16 or bf16, packed rows, 16-byte aligned; weight [width] f32.
+// 2. x, out, residual [rows, width] f16 or bf16, 16-byte aligned, packed or, without a residual,
+//    rows of any distance; weight [width] f32.
 //    out may be x.
 // 3. One block a row; a thread owns every blockDim-th group of 8 values and keeps them in registers
 //    between both passes.
@@ -25,11 +26,14 @@ namespace {
 constexpr int kMaxThreads = 1024;
 
 template <typename T, int kGroups, bool kFused>
-__global__ void rms_norm_kernel(T* out, const T* x, T* residual, const float* __restrict__ weight,
-                                int32_t width, float eps) {
+__global__ void rms_norm_kernel(T* out, int64_t out_stride, const T* x, int64_t x_stride,
+                                T* residual, const float* __restrict__ weight, int32_t width,
+                                float eps) {
   __shared__ float scratch[kWarp];
   let_next_start();
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * width;
+  x += blockIdx.x * x_stride;
+  out += blockIdx.x * out_stride;
+  if constexpr (kFused) residual += blockIdx.x * x_stride;
   const int groups = width / 8;
   float4 scales[kGroups][2];
 #pragma unroll
@@ -47,14 +51,14 @@ __global__ void rms_norm_kernel(T* out, const T* x, T* residual, const float* __
   for (int i = 0; i < kGroups; ++i) {
     const int at = threadIdx.x + i * blockDim.x;
     if (at >= groups) continue;
-    held[i] = load8(x + row + at * 8);
+    held[i] = load8(x + at * 8);
     if constexpr (kFused) {
-      const Vec8<T> r = load8(residual + row + at * 8);
+      const Vec8<T> r = load8(residual + at * 8);
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
         held[i].v[j] = from_float<T>(to_float(held[i].v[j]) + to_float(r.v[j]));
       }
-      store8(residual + row + at * 8, held[i]);
+      store8(residual + at * 8, held[i]);
     }
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
@@ -71,41 +75,59 @@ __global__ void rms_norm_kernel(T* out, const T* x, T* residual, const float* __
     Vec8<T> y;
 #pragma unroll
     for (int j = 0; j < 8; ++j) y.v[j] = from_float<T>(to_float(held[i].v[j]) * scale * w[j]);
-    store8(out + row + at * 8, y);
+    store8(out + at * 8, y);
   }
 }
 
+struct Rows {
+  void* out;
+  int64_t out_stride;
+  const void* x;
+  int64_t x_stride;
+  void* residual;
+  const float* weight;
+  int64_t rows;
+  int32_t width;
+  float eps;
+};
+
 template <typename T, int kGroups>
-cudaError_t dispatch(void* out, const void* x, void* residual, const float* weight, int64_t rows,
-                     int32_t width, float eps, int threads, const Launch& launch) {
-  const auto kernel =
-      residual != nullptr ? rms_norm_kernel<T, kGroups, true> : rms_norm_kernel<T, kGroups, false>;
-  return launch_kernel(kernel, {.grid = dim3(static_cast<unsigned>(rows)), .threads = threads},
-                       launch, static_cast<T*>(out), static_cast<const T*>(x),
-                       static_cast<T*>(residual), weight, width, eps);
+cudaError_t dispatch(const Rows& r, int threads, const Launch& launch) {
+  const auto kernel = r.residual != nullptr ? rms_norm_kernel<T, kGroups, true>
+                                            : rms_norm_kernel<T, kGroups, false>;
+  return launch_kernel(kernel, {.grid = dim3(static_cast<unsigned>(r.rows)), .threads = threads},
+                       launch, static_cast<T*>(r.out), r.out_stride, static_cast<const T*>(r.x),
+                       r.x_stride, static_cast<T*>(r.residual), r.weight, r.width, r.eps);
 }
 
 template <typename T>
-cudaError_t dispatch(void* out, const void* x, void* residual, const float* weight, int64_t rows,
-                     int32_t width, float eps, const Launch& launch) {
-  const int groups = width / 8;
+cudaError_t dispatch(const Rows& r, const Launch& launch) {
+  const int groups = r.width / 8;
   const int threads = groups >= kMaxThreads ? kMaxThreads : (groups + kWarp - 1) / kWarp * kWarp;
-  return groups <= threads
-             ? dispatch<T, 1>(out, x, residual, weight, rows, width, eps, threads, launch)
-             : dispatch<T, 2>(out, x, residual, weight, rows, width, eps, threads, launch);
+  return groups <= threads ? dispatch<T, 1>(r, threads, launch)
+                           : dispatch<T, 2>(r, threads, launch);
+}
+
+cudaError_t dispatch(Half type, const Rows& r, const Launch& launch) {
+  if (r.width <= 0 || r.width % 8 != 0 || r.width > 2 * 8 * kMaxThreads || r.rows < 0 ||
+      r.x_stride % 8 != 0 || r.out_stride % 8 != 0) {
+    return cudaErrorInvalidValue;
+  }
+  if (r.rows == 0) return cudaSuccess;
+  return type == Half::kBF16 ? dispatch<__nv_bfloat16>(r, launch) : dispatch<__half>(r, launch);
 }
 
 }  // namespace
 
 cudaError_t rms_norm(Half type, void* out, const void* x, void* residual, const float* weight,
                      int64_t rows, int32_t width, float eps, const Launch& launch) {
-  if (width <= 0 || width % 8 != 0 || width > 2 * 8 * kMaxThreads || rows < 0) {
-    return cudaErrorInvalidValue;
-  }
-  if (rows == 0) return cudaSuccess;
-  return type == Half::kBF16
-             ? dispatch<__nv_bfloat16>(out, x, residual, weight, rows, width, eps, launch)
-             : dispatch<__half>(out, x, residual, weight, rows, width, eps, launch);
+  return dispatch(type, {out, width, x, width, residual, weight, rows, width, eps}, launch);
+}
+
+cudaError_t rms_norm_rows(Half type, void* out, int64_t out_stride, const void* x, int64_t x_stride,
+                          const float* weight, int64_t rows, int32_t width, float eps,
+                          const Launch& launch) {
+  return dispatch(type, {out, out_stride, x, x_stride, nullptr, weight, rows, width, eps}, launch);
 }
 
 }  // namespace inferd::cuda

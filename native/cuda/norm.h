@@ -14,4 +14,10 @@ namespace inferd::cuda {
 cudaError_t rms_norm(Half type, void* out, const void* x, void* residual, const float* weight,
                      int64_t rows, int32_t width, float eps, const Launch& launch);
 
+// The same without `residual`, of rows that lie `stride` values apart in x and in out: parts of
+// wider rows. `stride` is a multiple of 8.
+cudaError_t rms_norm_rows(Half type, void* out, int64_t out_stride, const void* x, int64_t x_stride,
+                          const float* weight, int64_t rows, int32_t width, float eps,
+                          const Launch& launch);
+
 }  // namespace inferd::cuda

@@ -73,26 +73,28 @@ void CudaBackend::apply_slots(const SlotTables& t, const int32_t* plan_words) {
         "apply_slots");
 }
 
-void CudaBackend::copy_blocks(std::span<const KvLayer> layers, const BlockCopy* pairs, int32_t n) {
-  if (layers.empty() || n == 0) return;
-  const KvLayer& kv = layers[0];
-  const size_t base_bytes = 2 * layers.size() * sizeof(void*);
+// The kernel takes arrays with blocks of one size: a launch for each run of them.
+void CudaBackend::copy_blocks(std::span<const BlockArray> arrays, const BlockCopy* pairs,
+                              int32_t n) {
+  if (arrays.empty() || n == 0) return;
+  const size_t base_bytes = arrays.size() * sizeof(void*);
   const size_t pair_bytes = static_cast<size_t>(n) * sizeof(BlockCopy);
   auto* staged = current_->staging.take<std::byte>(base_bytes + pair_bytes);
   auto** bases = reinterpret_cast<void**>(staged);
-  for (const KvLayer& layer : layers) {
-    *bases++ = layer.k;
-    *bases++ = layer.v;
-  }
+  for (const BlockArray& array : arrays) *bases++ = array.base;
   std::memcpy(staged + base_bytes, pairs, pair_bytes);
   auto* device = static_cast<std::byte*>(block_copies_.get(base_bytes + pair_bytes, stream_.get()));
   copy_in(device, staged, base_bytes + pair_bytes);
-  check(
-      cuda::copy_blocks({.bases = reinterpret_cast<void* const*>(device),
-                         .num_bases = static_cast<int32_t>(2 * layers.size()),
-                         .block_bytes = kv.block_bytes()},
-                        reinterpret_cast<const BlockCopy*>(device + base_bytes), n, stream_.get()),
-      "copy_blocks");
+  for (size_t first = 0, end = 0; first < arrays.size(); first = end) {
+    const int64_t bytes = arrays[first].block_bytes;
+    while (end < arrays.size() && arrays[end].block_bytes == bytes) ++end;
+    check(cuda::copy_blocks({.bases = reinterpret_cast<void* const*>(device) + first,
+                             .num_bases = static_cast<int32_t>(end - first),
+                             .block_bytes = bytes},
+                            reinterpret_cast<const BlockCopy*>(device + base_bytes), n,
+                            stream_.get()),
+          "copy_blocks");
+  }
 }
 
 void CudaBackend::swap_out(const SwapPool&, const BlockCopy* pairs, int32_t n, int32_t urgent) {
@@ -121,21 +123,21 @@ void CudaBackend::gather_tokens(const SlotTables& t, const StepBatch& batch) {
   token_slots_of_ = batch.rows;
 }
 
-void CudaBackend::embed(Tensor out, const Tensor& table, const int32_t* ids) {
+void CudaBackend::embed(Tensor out, const Tensor& table, const int32_t* ids, float scale) {
   check(cuda::embed(half_, out.data, table_type(table.dtype), table.data,
                     static_cast<int32_t>(table.rows()), static_cast<int32_t>(table.cols()), ids,
-                    out.rows(), launch()),
+                    out.rows(), scale, launch()),
         "embed");
 }
 
 void CudaBackend::rms_norm(Tensor out, const Tensor& x, const float* weight, float eps) {
-  check(cuda::rms_norm(half_, out.data, x.data, nullptr, weight, x.rows(),
-                       static_cast<int32_t>(x.cols()), eps, launch()),
+  check(rms_norm_rows(half_, out.data, out.stride[0], x.data, x.stride[0], weight, x.rows(),
+                      static_cast<int32_t>(x.cols()), eps, launch()),
         "rms_norm");
 }
 
-void CudaBackend::add(Tensor inout, const Tensor& x) {
-  check(cuda::add(half_, inout.data, x.data, x.size(), launch()), "add");
+void CudaBackend::add(Tensor inout, const Tensor& x, float scale) {
+  check(cuda::add(half_, inout.data, x.data, x.size(), scale, launch()), "add");
 }
 
 void CudaBackend::add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const float* weight,
@@ -145,10 +147,14 @@ void CudaBackend::add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const 
         "add_rms_norm");
 }
 
-void CudaBackend::silu_mul(Tensor out, const Tensor& gate_up) {
-  check(cuda::gated_mul(half_, Gate::kSilu, out.data, gate_up.data, out.rows(),
+void CudaBackend::gated_mul(Tensor out, const Tensor& gate_up, Gate gate) {
+  check(cuda::gated_mul(half_, gate, out.data, gate_up.data, out.rows(),
                         static_cast<int32_t>(out.cols()), launch()),
-        "silu_mul");
+        "gated_mul");
+}
+
+void CudaBackend::cap_logits(Tensor logits, float scale, float cap) {
+  check(cuda::cap_logits(logits.as<float>(), logits.size(), scale, cap, launch()), "cap_logits");
 }
 
 void CudaBackend::gather_rows(Tensor out, const Tensor& x, const int32_t* rows, int32_t n) {
@@ -156,73 +162,58 @@ void CudaBackend::gather_rows(Tensor out, const Tensor& x, const int32_t* rows, 
         "gather_rows");
 }
 
-void CudaBackend::linear(Tensor out, const Tensor& x, const PackedWeight& weight,
-                         const float* bias) {
-  multiply(LinearUse::kPlain, out, nullptr, x, weight, bias);
+// Of the gates, products know silu; another one comes after.
+bool fused_epilogue(Epilogue epilogue, Gate gate) {
+  return epilogue != Epilogue::kGated || gate == Gate::kSilu;
 }
 
-void CudaBackend::linear_add(Tensor inout, Tensor, const Tensor& x, const PackedWeight& weight,
-                             const float* bias) {
-  multiply(LinearUse::kAdd, inout, nullptr, x, weight, bias);
-}
-
-void CudaBackend::linear_gated(Tensor out, Tensor scratch, const Tensor& x,
-                               const PackedWeight& weight, const float* bias) {
-  multiply(LinearUse::kGated, out, &scratch, x, weight, bias);
-}
-
-void CudaBackend::multiply(LinearUse use, const Tensor& out, const Tensor* scratch, const Tensor& x,
-                           const PackedWeight& weight, const float* bias) {
-  gemm_->run(product(use, out, scratch, x, weight, bias), launch());
-}
-
-void CudaBackend::norm_linear(const NormArgs& norm, Tensor out, const PackedWeight& weight,
-                              const float* bias) {
-  multiply(LinearUse::kPlain, out, nullptr, norm, weight, bias);
-}
-
-void CudaBackend::norm_linear_gated(const NormArgs& norm, Tensor out, Tensor scratch,
-                                    const PackedWeight& weight, const float* bias) {
-  multiply(LinearUse::kGated, out, &scratch, norm, weight, bias);
-}
-
-void CudaBackend::multiply(LinearUse use, const Tensor& out, const Tensor* scratch,
-                           const NormArgs& norm, const PackedWeight& weight, const float* bias) {
-  if (norm.weight != nullptr) {
-    rms_norm(norm.scratch, norm.x, norm.weight, norm.eps);
-    return multiply(use, out, scratch, norm.scratch, weight, bias);
+void CudaBackend::linear(const LinearArgs& given) {
+  LinearArgs args = given;
+  const bool fused = fused_epilogue(args.epilogue, args.gate);
+  if (!fused) {
+    args.out = given.scratch;
+    args.epilogue = Epilogue::kStore;
   }
-  GemmArgs args = product(use, out, scratch, norm.x, weight, bias);
-  args.norm_x = true;
-  args.norm_eps = norm.eps;
-  args.norm_scratch = norm.scratch.data;
-  gemm_->run(args, launch());
+  const NormArgs* norm = args.norm;
+  if (norm != nullptr && norm->weight != nullptr) {
+    rms_norm(norm->scratch, args.x, norm->weight, norm->eps);
+    args.x = norm->scratch;
+    norm = nullptr;
+  }
+  GemmArgs gemm = product(args);
+  if (norm != nullptr) {
+    gemm.norm_x = true;
+    gemm.norm_eps = norm->eps;
+    gemm.norm_scratch = norm->scratch.data;
+  }
+  gemm_->run(gemm, launch());
+  if (!fused) gated_mul(given.out, args.out, given.gate);
 }
 
-GemmArgs CudaBackend::product(LinearUse use, const Tensor& out, const Tensor* scratch,
-                              const Tensor& x, const PackedWeight& weight, const float* bias) {
-  const bool gated = use == LinearUse::kGated;
+GemmArgs CudaBackend::product(const LinearArgs& a) {
+  const PackedWeight& weight = *a.weight;
+  const bool gated = a.epilogue == Epilogue::kGated;
   const int64_t outputs = gated ? weight.rows / 2 : weight.rows;
-  if (x.cols() != weight.cols || out.cols() != outputs) {
+  if (a.x.cols() != weight.cols || a.out.cols() != outputs) {
     throw Error(ErrorCode::kUsage,
                 format("linear of [%lld, %lld] got %lld inputs and %lld outputs",
                        static_cast<long long>(weight.rows), static_cast<long long>(weight.cols),
-                       static_cast<long long>(x.cols()), static_cast<long long>(out.cols())));
+                       static_cast<long long>(a.x.cols()), static_cast<long long>(a.out.cols())));
   }
   return {.type = half_,
-          .out = out.dtype == DType::kF32 ? GemmOut::kF32 : GemmOut::kHalf,
-          .x = x.data,
-          .x_stride = x.stride[0],
+          .out = a.out.dtype == DType::kF32 ? GemmOut::kF32 : GemmOut::kHalf,
+          .x = a.x.data,
+          .x_stride = a.x.stride[0],
           .w = weight.plain,
-          .y = out.data,
-          .y_stride = out.stride[0],
-          .bias = bias == nullptr ? nullptr : bias_of(weight, bias, out.dtype),
-          .add_to_y = use == LinearUse::kAdd,
-          .m = static_cast<int32_t>(x.rows()),
+          .y = a.out.data,
+          .y_stride = a.out.stride[0],
+          .bias = a.bias == nullptr ? nullptr : bias_of(weight, a.bias, a.out.dtype),
+          .add_to_y = a.epilogue == Epilogue::kAdd,
+          .m = static_cast<int32_t>(a.x.rows()),
           .n = static_cast<int32_t>(outputs),
           .k = static_cast<int32_t>(weight.cols),
           .gated = gated,
-          .scratch = scratch == nullptr ? nullptr : scratch->data};
+          .scratch = gated ? a.scratch.data : nullptr};
 }
 
 // Op tests hand over no biases: theirs are made here.

@@ -171,7 +171,7 @@ cudaError_t dispatch(const RopeKvParams& p, const Launch& launch) {
 }  // namespace
 
 cudaError_t rope_kv(Half type, const RopeKvParams& p, const Launch& launch) {
-  if (p.head_dim <= 0 || p.head_dim % 8 != 0 || p.head_dim > kMaxHeadDim || p.rotary_dim <= 0 ||
+  if (p.head_dim <= 0 || p.head_dim % 8 != 0 || p.head_dim > kMaxHeadDim || p.rotary_dim < 0 ||
       p.rotary_dim > p.head_dim || p.rotary_dim % 16 != 0 || p.heads <= 0 || p.kv_heads <= 0 ||
       p.block_size <= 0 || p.tokens < 0) {
     return cudaErrorInvalidValue;

@@ -26,9 +26,9 @@ struct RopeKvParams {
   int32_t max_blocks, tokens, heads, kv_heads, head_dim, rotary_dim, block_size;
 };
 
-// head_dim a multiple of 8 up to 256, rotary_dim a multiple of 16 up to head_dim, else
-// cudaErrorInvalidValue. An early start reads positions, token_slots and block_tables before its
-// wait: they must be settled, as launch.cuh says.
+// head_dim a multiple of 8 up to 256, rotary_dim a multiple of 16 from 0 (nothing is rotated) up to
+// head_dim, else cudaErrorInvalidValue. An early start reads positions, token_slots and
+// block_tables before its wait: they must be settled, as launch.cuh says.
 cudaError_t rope_kv(Half type, const RopeKvParams& params, const Launch& launch);
 
 }  // namespace inferd::cuda

@@ -37,14 +37,16 @@ constexpr int32_t kCandidates = 10, kCandidatesOfMany = 8;
 void CudaBackend::tune_products(const StepShape& shape) {
 #if INFERD_CUBLAS
   // Weights of one size and use are one problem.
-  using Problem = std::tuple<int64_t, int64_t, LinearUse>;
+  using Problem = std::tuple<int64_t, int64_t, Epilogue>;
   std::map<Problem, std::vector<const void*>> problems;
   int64_t widest_in = 0, widest_out = 0, gated_rows = 0;
   for (const CudaWeight* w : weights_) {
-    problems[{w->rows, w->cols, w->use}].push_back(w->plain);
+    const bool fused = fused_epilogue(w->epilogue, w->gate);
+    const Epilogue epilogue = fused ? w->epilogue : Epilogue::kStore;
+    problems[{w->rows, w->cols, epilogue}].push_back(w->plain);
     widest_in = std::max(widest_in, w->cols);
     if (w->rows != shape.vocab_size) widest_out = std::max(widest_out, w->rows);
-    if (w->use == LinearUse::kGated) gated_rows = std::max(gated_rows, w->rows);
+    if (epilogue == Epilogue::kGated) gated_rows = std::max(gated_rows, w->rows);
   }
   const int64_t rows = gemm_row_step(std::max(shape.max_tokens, 1));
   const int64_t logit_rows = gemm_row_step(std::max(shape.max_logit_rows, 1));
@@ -60,8 +62,8 @@ void CudaBackend::tune_products(const StepShape& shape) {
   check(fill_dummy_rows(x.get(), info_.activation, rows * widest_in, 1, stream_.get()), "tuning");
   const auto until = std::chrono::steady_clock::now() + kMostTime;
   for (const auto& [problem, weights] : problems) {
-    const auto [weight_rows, cols, use] = problem;
-    const bool head = weight_rows == shape.vocab_size, gated = use == LinearUse::kGated;
+    const auto [weight_rows, cols, epilogue] = problem;
+    const bool head = weight_rows == shape.vocab_size, gated = epilogue == Epilogue::kGated;
     const int32_t most = head ? shape.max_logit_rows : shape.max_tokens;
     const int64_t outputs = gated ? weight_rows / 2 : weight_rows;
     for (const int32_t m : row_steps(most)) {
@@ -74,7 +76,7 @@ void CudaBackend::tune_products(const StepShape& shape) {
                           .y = y.get(),
                           .y_stride = outputs,
                           .bias = nullptr,
-                          .add_to_y = use == LinearUse::kAdd,
+                          .add_to_y = epilogue == Epilogue::kAdd,
                           .m = m,
                           .n = static_cast<int32_t>(outputs),
                           .k = static_cast<int32_t>(cols),

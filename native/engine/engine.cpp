@@ -84,11 +84,12 @@ void check_options(const EngineOptions& o) {
 }
 
 // Layers that are full beside layers with a window stay full: the model was trained so.
-void replace_windows(std::vector<int32_t>& windows, int32_t window) {
-  const auto has_window = [](int32_t w) { return w > 0; };
-  if (std::none_of(windows.begin(), windows.end(), has_window))
-    std::fill(windows.begin(), windows.end(), window);
-  std::replace_if(windows.begin(), windows.end(), has_window, window);
+void replace_windows(ModelConfig& config, int32_t window) {
+  bool some = false;
+  config.each_attention([&](const AttentionConfig& a) { some = some || a.window > 0; });
+  config.each_attention([&](AttentionConfig& a) {
+    if (a.window > 0 || !some) a.window = window;
+  });
 }
 
 // A largest graph of all slots is added when a smaller size would leave some batches without one.
@@ -107,15 +108,15 @@ GraphPlan plan_graphs(const EngineOptions& o, const PlanLimits& limits) {
 Engine::Engine(const EngineOptions& options) : options_(options) {
   check_options(options);
   if (options.kv_dtype != "auto") kv_dtype_ = parse_kv_dtype(options.kv_dtype);
-  config_ = read_model_config(options.model_path);
-  if (options.sliding_window > 0) replace_windows(config_.windows, options.sliding_window);
+  ModelConfig config = read_model_config(options.model_path);
+  if (options.sliding_window > 0) replace_windows(config, options.sliding_window);
 
   std::unique_ptr<Checkpoint> checkpoint;
   if (!options.load_dummy) checkpoint = std::make_unique<Checkpoint>(options.model_path);
   const StoredTensor* embedding = checkpoint == nullptr ? nullptr : checkpoint->find(kEmbedding);
   const DType stored = embedding != nullptr && embedding->floating
                            ? embedding->dtype
-                           : config_.dtype.value_or(DType::kBF16);
+                           : config.dtype.value_or(DType::kBF16);
   weight_dtype_ =
       options.weight_dtype == "auto" ? stored : parse_dtype(options.weight_dtype, "weightDtype");
 
@@ -128,26 +129,23 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
                backend_->info().name.c_str(), dtype_name(kv_dtype_)));
   }
   if (!backend_->info().host_memory) fit_dtypes();
-  const std::string refusal = backend_->refuses({.hidden_size = config_.hidden_size,
-                                                 .intermediate_size = config_.intermediate_size,
-                                                 .heads = config_.num_heads,
-                                                 .kv_heads = config_.num_kv_heads,
-                                                 .head_dim = config_.head_dim,
-                                                 .rotary_dim = config_.rope.rotary_dim});
-  if (!refusal.empty()) {
+  model_ = std::make_unique<Model>(std::move(config), *backend_, options.max_model_len);
+  for (const LayerShape& shape : model_->shapes()) {
+    const std::string refusal = backend_->refuses(shape);
+    if (refusal.empty()) continue;
     throw Error(ErrorCode::kUnsupported, format("The backend %s cannot run this model: its %s.",
                                                 backend_->info().name.c_str(), refusal.c_str()));
   }
+  kv_ = std::make_unique<KvCache>(model_->kv_specs(), kv_dtype_, options.block_size);
   const DType linear_dtype = options.quantization == "int8"   ? DType::kI8
                              : options.quantization == "int4" ? DType::kI4
                                                               : weight_dtype_;
-  decoder_ = std::make_unique<Decoder>(config_, *backend_, weight_dtype_, linear_dtype,
-                                       options.max_model_len);
+  model_->describe(weight_dtype_, linear_dtype);
   loader_ = checkpoint != nullptr
-                ? std::make_unique<WeightLoader>(decoder_->parts(), std::move(checkpoint))
-                : std::make_unique<WeightLoader>(decoder_->parts(), weight_dtype_);
+                ? std::make_unique<WeightLoader>(model_->parts(), std::move(checkpoint))
+                : std::make_unique<WeightLoader>(model_->parts(), weight_dtype_);
   std::set<std::string> counted;
-  for (const WeightPart& part : decoder_->parts()) {
+  for (const WeightPart& part : model_->parts()) {
     const int64_t elements = part.rows() * part.cols();
     weight_bytes_ += is_quantized(part.kept) ? part.rows() * quant_row_bytes(part.kept, part.cols())
                                              : elements * dtype_bytes(part.kept);
@@ -160,9 +158,9 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
              .num_blocks = 0,
              .num_swap_blocks = 0,
              .max_batch_tokens = options.max_batch_tokens,
-             .vocab_size = static_cast<int32_t>(config_.vocab_size)};
+             .vocab_size = static_cast<int32_t>(model_->config().vocab_size)};
   Arena measure(nullptr);
-  StepBuffers::carve(measure, config_, backend_->info(), limits_);
+  StepBuffers::carve(measure, *model_, backend_->info(), limits_);
   step_bytes_ = measure.peak();
   check_fits();
   if (backend_->info().graphs) graphs_ = plan_graphs(options, limits_);
@@ -226,7 +224,7 @@ Engine::~Engine() {
 LoadProgress Engine::load(int64_t max_bytes) {
   if (!loader_->progress().done) loader_->load(max_bytes);
   if (loader_->progress().done && runner_ == nullptr) {
-    decoder_->finish_loading();
+    model_->finish_loading();
     allocate_step_memory();
   }
   return loader_->progress();
@@ -237,50 +235,33 @@ void Engine::allocate_step_memory() {
   slots_ = std::make_unique<Slots>(backend, limits_.max_slots, limits_.max_len, limits_.max_blocks);
   step_memory_ = DeviceBuffer(backend, step_bytes_);
   Arena arena(step_memory_.as<void>());
-  buffers_ = StepBuffers::carve(arena, config_, backend.info(), limits_);
+  buffers_ = StepBuffers::carve(arena, *model_, backend.info(), limits_);
   const int64_t own = backend.reserve_steps({.max_rows = limits_.max_slots,
                                              .max_tokens = limits_.max_batch_tokens,
                                              .max_context = limits_.max_len,
                                              .max_logit_rows = buffers_.max_logit_rows,
-                                             .heads = config_.num_heads,
-                                             .kv_heads = config_.num_kv_heads,
-                                             .head_dim = config_.head_dim,
                                              .block_size = options_.block_size,
-                                             .vocab_size = config_.vocab_size});
+                                             .vocab_size = limits_.vocab_size,
+                                             .layers = model_->shapes()});
   step_bytes_ += own + slots_->bytes();
-  runner_ =
-      std::make_unique<StepRunner>(backend, *decoder_, *slots_, kv_, swap_, buffers_, graphs_);
+  runner_ = std::make_unique<StepRunner>(backend, *model_, *slots_, *kv_, swap_, buffers_, graphs_);
   for (StagedStep& s : steps_) runner_->prepare(s, limits_);
-}
-
-// All layers have the same shape; only the pool itself has memory.
-KvLayer Engine::kv_layer() const {
-  return {.k = nullptr,
-          .v = nullptr,
-          .dtype = kv_dtype_,
-          .num_blocks = limits_.num_blocks,
-          .block_size = options_.block_size,
-          .kv_heads = config_.num_kv_heads,
-          .head_dim = config_.head_dim};
-}
-
-int64_t Engine::block_bytes() const {
-  return 2 * int64_t{config_.num_layers} * kv_layer().block_bytes();
 }
 
 ModelInfo Engine::info() const {
   const BackendInfo& backend = backend_->info();
   const HostMemory host = host_memory();
-  return {.architecture = config_.architecture,
-          .vocab_size = config_.vocab_size,
-          .num_layers = config_.num_layers,
-          .hidden_size = config_.hidden_size,
-          .max_positions = config_.max_positions,
+  const ModelConfig& config = model_->config();
+  return {.architecture = config.architecture,
+          .vocab_size = config.vocab_size,
+          .num_layers = static_cast<int32_t>(config.layers.size()),
+          .hidden_size = config.hidden_size,
+          .max_positions = config.max_positions,
           .parameters = parameters_,
           .weight_bytes = weight_bytes_,
           .dtype = dtype_name(weight_dtype_),
           .kv_dtype = dtype_name(kv_dtype_),
-          .block_bytes = block_bytes(),
+          .block_bytes = kv_->block_bytes(),
           .step_bytes = step_bytes_,
           .free_bytes = backend.host_memory ? host.free_bytes : backend.free_bytes,
           .total_bytes = backend.host_memory ? host.total_bytes : backend.total_bytes,
@@ -292,17 +273,26 @@ ModelInfo Engine::info() const {
 void Engine::check_kv_fits(int64_t num_blocks, int64_t num_swap_blocks) const {
   const bool same_memory = backend_->info().host_memory;
   const auto gib = [](double bytes) { return bytes / (1 << 30); };
+  const int64_t bytes = kv_->block_bytes();
+  const KvSpec& spec = model_->kv_specs().front();
+  const bool alike =
+      std::all_of(model_->kv_specs().begin(), model_->kv_specs().end(), [&](const KvSpec& other) {
+        return other.kv_heads == spec.kv_heads && other.head_dim == spec.head_dim &&
+               other.arrays == spec.arrays;
+      });
+  const std::string sizes =
+      alike ? format(" (%zu layers x %d x %d heads x %d dims x %d tokens x %s%s)",
+                     model_->kv_specs().size(), spec.arrays, spec.kv_heads, spec.head_dim,
+                     options_.block_size, dtype_name(kv_dtype_),
+                     kv_dtype_ == DType::kI8 ? " and scales" : "")
+            : "";
   const auto check_fits = [&](int64_t blocks, const char* what, int64_t free) {
-    if (blocks <= free / block_bytes()) return;
-    throw Error(
-        ErrorCode::kOutOfMemory,
-        format("%lld %s of %lld bytes (%d layers x 2 x %d heads x %d dims x %d tokens x "
-               "%s%s) need %.2f GiB, and %.2f GiB are free.",
-               static_cast<long long>(blocks), what, static_cast<long long>(block_bytes()),
-               config_.num_layers, config_.num_kv_heads, config_.head_dim, options_.block_size,
-               dtype_name(kv_dtype_), kv_dtype_ == DType::kI8 ? " and scales" : "",
-               gib(static_cast<double>(blocks) * static_cast<double>(block_bytes())),
-               gib(static_cast<double>(free))));
+    if (blocks <= free / bytes) return;
+    throw Error(ErrorCode::kOutOfMemory,
+                format("%lld %s of %lld bytes%s need %.2f GiB, and %.2f GiB are free.",
+                       static_cast<long long>(blocks), what, static_cast<long long>(bytes),
+                       sizes.c_str(), gib(static_cast<double>(blocks) * static_cast<double>(bytes)),
+                       gib(static_cast<double>(free))));
   };
   check_fits(num_blocks, "KV blocks", info().free_bytes);
   if (num_swap_blocks == 0) return;
@@ -318,18 +308,7 @@ void Engine::allocate_kv(int64_t num_blocks, int64_t num_swap_blocks) {
   check_option(num_blocks, 1, INT32_MAX / options_.block_size, "numBlocks");
   check_option(num_swap_blocks, 0, INT32_MAX / options_.block_size, "numSwapBlocks");
   check_kv_fits(num_blocks, num_swap_blocks);
-  KvLayer layer = kv_layer();
-  layer.num_blocks = static_cast<int32_t>(num_blocks);
-  const int64_t half = num_blocks * layer.block_bytes();
-  std::vector<DeviceBuffer> memory;
-  std::vector<KvLayer> layers;
-  for (int32_t i = 0; i < config_.num_layers; ++i) {
-    layer.k = memory.emplace_back(*backend_, half).as<void>();
-    layer.v = memory.emplace_back(*backend_, half).as<void>();
-    layers.push_back(layer);
-  }
-  kv_memory_ = std::move(memory);
-  kv_ = std::move(layers);
+  kv_->allocate(*backend_, static_cast<int32_t>(num_blocks));
   if (num_swap_blocks > 0) allocate_swap(num_swap_blocks);
   limits_.num_blocks = static_cast<int32_t>(num_blocks);
   limits_.num_swap_blocks = static_cast<int32_t>(num_swap_blocks);
@@ -338,10 +317,7 @@ void Engine::allocate_kv(int64_t num_blocks, int64_t num_swap_blocks) {
 }
 
 void Engine::allocate_swap(int64_t num_swap_blocks) {
-  SwapPool pool;
-  for (const KvLayer& layer : kv_)
-    for (void* base : {layer.k, layer.v})
-      pool.arrays.push_back({.base = base, .block_bytes = layer.block_bytes()});
+  SwapPool pool{.arrays = kv_->arrays()};
   swap_memory_ = HostBuffer(*backend_, num_swap_blocks * pool.block_bytes());
   pool.host = swap_memory_.as<void>();
   pool.num_blocks = static_cast<int32_t>(num_swap_blocks);
@@ -392,7 +368,7 @@ int64_t Engine::wait(std::span<std::byte> result, int64_t timeout_ms) {
     }
     prepared_ = true;
     if (trace_ != nullptr && fault == StepFault::kNone) trace_step(static_cast<int32_t>(oldest));
-    result_.prepare(steps_[oldest], fault, config_.vocab_size,
+    result_.prepare(steps_[oldest], fault, limits_.vocab_size,
                     static_cast<int64_t>(backend_->step_device_us(static_cast<int>(oldest))));
   }
   const int64_t bytes = result_.bytes();

@@ -15,13 +15,14 @@
 #include <vector>
 
 #include "core/backend.h"
+#include "engine/kv_cache.h"
 #include "engine/loader.h"
 #include "engine/options.h"
 #include "engine/plan.h"
 #include "engine/result.h"
 #include "engine/slots.h"
 #include "engine/step.h"
-#include "models/decoder.h"
+#include "models/model.h"
 
 namespace inferd {
 
@@ -58,19 +59,16 @@ class Engine {
   // Throws Error(kOutOfMemory) with the arithmetic.
   void check_fits() const;
   void allocate_step_memory();
-  KvLayer kv_layer() const;
-  int64_t block_bytes() const;
   void trace_step(int32_t slot);
   void check_kv_fits(int64_t num_blocks, int64_t num_swap_blocks) const;
   void allocate_swap(int64_t num_swap_blocks);
 
   EngineOptions options_;
-  ModelConfig config_;
   DType weight_dtype_ = DType::kF32;
   DType kv_dtype_ = DType::kF32;
   // Everything below lives in its memory and is destroyed before it.
   std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Decoder> decoder_;
+  std::unique_ptr<Model> model_;
   std::unique_ptr<WeightLoader> loader_;
   int64_t parameters_ = 0;
   int64_t weight_bytes_ = 0;
@@ -80,8 +78,7 @@ class Engine {
   std::unique_ptr<Slots> slots_;
   DeviceBuffer step_memory_;
   StepBuffers buffers_{};
-  std::vector<DeviceBuffer> kv_memory_;
-  std::vector<KvLayer> kv_;
+  std::unique_ptr<KvCache> kv_;
   HostBuffer swap_memory_;
   SwapPool swap_;
   std::unique_ptr<PlanChecker> checker_;

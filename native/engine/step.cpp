@@ -52,14 +52,15 @@ StepInputs StepInputs::carve(Arena& arena, const PlanLimits& limits) {
   return i;
 }
 
-StepBuffers StepBuffers::carve(Arena& arena, const ModelConfig& config, const BackendInfo& backend,
+StepBuffers StepBuffers::carve(Arena& arena, Model& model, const BackendInfo& backend,
                                const PlanLimits& limits) {
   const int64_t tokens = limits.max_batch_tokens, slots = limits.max_slots;
   const int64_t logit_bytes = backend.host_memory ? kLogitBytes : kDeviceLogitBytes;
   StepBuffers b{};
-  b.max_logit_rows = static_cast<int32_t>(std::min(
-      std::max(tokens, slots), std::max(kMinLogitRows, logit_bytes / (config.vocab_size * 4))));
-  b.decoder = DecoderBuffers::carve(arena, config, backend.activation, tokens, b.max_logit_rows);
+  b.max_logit_rows = static_cast<int32_t>(
+      std::min(std::max(tokens, slots),
+               std::max(kMinLogitRows, logit_bytes / (limits.vocab_size * int64_t{4}))));
+  model.carve(arena, tokens, b.max_logit_rows);
   b.inputs = StepInputs::carve(arena, limits);
   b.ids = arena.take<int32_t>(tokens);
   b.positions = arena.take<int32_t>(tokens);
@@ -140,7 +141,7 @@ void StepRunner::stage(StagedStep& step, int32_t graph_rows) {
   step.num_picks = static_cast<int32_t>(pick - in.picks);
   const void* end = plan.prompts.empty() ? pick : target;
   step.input_bytes = static_cast<const std::byte*>(end) - step.input_memory.as<std::byte>();
-  step.logits.resize(plan.logit_rows.size() * static_cast<size_t>(decoder_.config().vocab_size));
+  step.logits.resize(plan.logit_rows.size() * static_cast<size_t>(model_.config().vocab_size));
 }
 
 void StepRunner::run(StagedStep& step) {
@@ -164,7 +165,8 @@ void StepRunner::move_blocks(const StagedStep& step) const {
     backend_.swap_out(swap_, step.swap_memory.as<const BlockCopy>(), count(plan.swap_outs),
                       step.urgent_swaps);
   }
-  if (!plan.copies.empty()) backend_.copy_blocks(kv_, plan.copies.data(), count(plan.copies));
+  if (!plan.copies.empty())
+    backend_.copy_blocks(kv_.arrays(), plan.copies.data(), count(plan.copies));
   if (!plan.swap_ins.empty()) backend_.swap_in(swap_, plan.swap_ins.data(), count(plan.swap_ins));
 }
 
@@ -259,14 +261,16 @@ StepRunner::States StepRunner::forward(const StepBatch& batch, const StagedStep&
   const bool by_pick = in_order || step.num_picks <= batch.num_tokens;
   const Picks picks = {
       .rows = buffers_.inputs.picks, .host_rows = step.inputs.picks, .count = step.num_picks};
-  return {decoder_.forward(buffers_.decoder, kv_, slots_.tables(), batch,
-                           by_pick && !in_order ? &picks : nullptr),
+  return {model_.forward({.kv = kv_.layers(),
+                          .slots = slots_.tables(),
+                          .batch = batch,
+                          .picks = by_pick && !in_order ? &picks : nullptr}),
           by_pick};
 }
 
 Tensor StepRunner::logits(const States& states, int32_t first, int32_t count) const {
-  if (states.by_pick) return decoder_.logits(buffers_.decoder, states.rows, first, count);
-  return decoder_.logits(buffers_.decoder, states.rows, buffers_.inputs.picks + first, count);
+  if (states.by_pick) return model_.logits(states.rows, first, count);
+  return model_.logits(states.rows, buffers_.inputs.picks + first, count);
 }
 
 void StepRunner::score_prompts(const StagedStep& step, const States& states) const {
@@ -287,7 +291,7 @@ void StepRunner::score_prompts(const StagedStep& step, const States& states) con
 void StepRunner::copy_logits(StagedStep& step, const States& states) const {
   const int32_t total = static_cast<int32_t>(step.plan.logit_rows.size());
   const int32_t first_pick = step.num_picks - total;
-  const int64_t vocab = decoder_.config().vocab_size;
+  const int64_t vocab = model_.config().vocab_size;
   for (int32_t at = 0; at < total; at += buffers_.max_logit_rows) {
     const int32_t count = std::min(total - at, buffers_.max_logit_rows);
     backend_.copy_out(step.logits.data() + at * vocab, logits(states, first_pick + at, count).data,

@@ -16,9 +16,10 @@
 #include <vector>
 
 #include "core/device_buffer.h"
+#include "engine/kv_cache.h"
 #include "engine/plan.h"
 #include "engine/slots.h"
-#include "models/decoder.h"
+#include "models/model.h"
 
 namespace inferd {
 
@@ -62,7 +63,6 @@ struct StagedStep {
 
 // Device buffers that the steps of the stream use one after the other.
 struct StepBuffers {
-  DecoderBuffers decoder;
   StepInputs inputs;
   int32_t* ids;          // [max_batch_tokens]
   int32_t* positions;    // [max_batch_tokens]
@@ -71,7 +71,8 @@ struct StepBuffers {
   OutputBuffer scored;   // [max_batch_tokens]
   int32_t max_logit_rows;
 
-  static StepBuffers carve(Arena& arena, const ModelConfig& config, const BackendInfo& backend,
+  // Those of `model` too.
+  static StepBuffers carve(Arena& arena, Model& model, const BackendInfo& backend,
                            const PlanLimits& limits);
 };
 
@@ -84,11 +85,10 @@ struct GraphPlan {
 // Everything a step touches; built once by the engine, outlives all steps.
 class StepRunner {
  public:
-  StepRunner(Backend& backend, const Decoder& decoder, const Slots& slots,
-             const std::vector<KvLayer>& kv, const SwapPool& swap, const StepBuffers& buffers,
-             GraphPlan graphs)
+  StepRunner(Backend& backend, const Model& model, const Slots& slots, const KvCache& kv,
+             const SwapPool& swap, const StepBuffers& buffers, GraphPlan graphs)
       : backend_(backend),
-        decoder_(decoder),
+        model_(model),
         slots_(slots),
         kv_(kv),
         swap_(swap),
@@ -128,9 +128,9 @@ class StepRunner {
   void sample(const StepBatch& batch, const States& states) const;
 
   Backend& backend_;
-  const Decoder& decoder_;
+  const Model& model_;
   const Slots& slots_;
-  const std::vector<KvLayer>& kv_;
+  const KvCache& kv_;
   const SwapPool& swap_;
   StepBuffers buffers_;
   std::vector<int32_t> given_;  // blocks of the plan in hand, sorted; engine's thread

@@ -6,10 +6,13 @@
 // (`rope_parameters`, `dtype`).
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "core/gate.h"
 #include "core/json.h"
 #include "core/tensor.h"
 
@@ -27,33 +30,72 @@ struct RopeConfig {
   std::vector<double> short_factors;       // longrope: [rotary_dim / 2]
   std::vector<double> long_factors;
   int32_t rotary_dim = 0;  // <= head_dim
+  int32_t head_dim = 0;
+  int64_t max_positions = 0;  // of the model
 };
 
+// Which RMS norm q and k pass before rope.
+enum class QkNorm { kNone, kEachHead, kAllHeads };
+
+// Attention with grouped queries: softmax(scale q . k) v.
+struct AttentionConfig {
+  int32_t heads = 0, kv_heads = 0, head_dim = 0;
+  bool qkv_bias = false;
+  bool output_bias = false;
+  bool fused_qkv = false;  // one checkpoint tensor qkv_proj, rows q, k, v
+  QkNorm qk_norm = QkNorm::kNone;
+  float scale = 0;
+  float softcap = 0;   // of scores: AttentionArgs::softcap
+  int32_t window = 0;  // 0 = full attention
+  int32_t rope = 0;    // of ModelConfig::ropes; kNoRope: positions are not encoded
+
+  int64_t q_size() const { return int64_t{heads} * head_dim; }
+  int64_t kv_size() const { return int64_t{kv_heads} * head_dim; }
+  int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
+};
+constexpr int32_t kNoRope = -1;
+
+// down(gate(g) * u), where [g | u] = gate_up(x).
+struct MlpConfig {
+  int64_t intermediate_size = 0;
+  bool bias = false;
+  bool fused_gate_up = false;  // one checkpoint tensor gate_up_proj, rows gate, up
+  Gate gate = Gate::kSilu;
+};
+
+// hidden += residual_scale * after(block(before(hidden))). Norms are named by their tensor inside
+// the layer, such as "input_layernorm"; "" where there is none.
+struct BlockConfig {
+  std::string norm_before, norm_after;
+  std::variant<AttentionConfig, MlpConfig> block;
+};
+
+using LayerConfig = std::vector<BlockConfig>;
+
+// A decoder-only transformer as data: what config.json of every architecture comes down to.
 struct ModelConfig {
   std::string architecture;
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
-  int64_t intermediate_size = 0;
-  int32_t num_layers = 0;
-  int32_t num_heads = 0;
-  int32_t num_kv_heads = 0;
-  int32_t head_dim = 0;
   int64_t max_positions = 0;
   float norm_eps = 0;
+  float norm_offset = 0;  // norms multiply by it plus their weight
   bool tied_embeddings = false;
-  bool qkv_bias = false;
-  bool output_bias = false;  // of the attention's output projection
-  bool mlp_bias = false;
-  bool qk_norm = false;          // RMS norm of each head of q and k before rope
-  bool fused_qkv = false;        // one checkpoint tensor qkv_proj, rows q, k, v
-  bool fused_gate_up = false;    // one checkpoint tensor gate_up_proj, rows gate, up
-  std::vector<int32_t> windows;  // [num_layers], 0 = full attention
-  std::optional<DType> dtype;    // the weights' dtype as announced; the files decide
-  RopeConfig rope;
+  float embedding_scale = 1;
+  float residual_scale = 1;  // of what each block adds
+  float logit_scale = 1;
+  float logit_softcap = 0;     // 0 = none, else logits l become c tanh(l / c)
+  std::optional<DType> dtype;  // the weights' dtype as announced; the files decide
+  std::vector<RopeConfig> ropes;
+  std::vector<LayerConfig> layers;
 
-  int64_t q_size() const { return int64_t{num_heads} * head_dim; }
-  int64_t kv_size() const { return int64_t{num_kv_heads} * head_dim; }
-  int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
+  // Every attention block, in order.
+  template <typename Visit>
+  void each_attention(Visit&& visit) {
+    for (LayerConfig& layer : layers)
+      for (BlockConfig& b : layer)
+        if (auto* attention = std::get_if<AttentionConfig>(&b.block)) visit(*attention);
+  }
 };
 
 class ConfigReader {
@@ -64,6 +106,8 @@ class ConfigReader {
   const std::string& path() const { return path_; }
   // Null when absent or `null`.
   const Json* find(const char* key) const { return root_.find(key); }
+  // The key is there, be it `null`.
+  bool mentions(const char* key) const;
   int64_t integer(const char* key, int64_t min, int64_t max,
                   std::optional<int64_t> fallback = {}) const;
   double number(const char* key, double min, double max, std::optional<double> fallback = {}) const;
@@ -84,9 +128,32 @@ class ConfigReader {
   std::string path_;
 };
 
-// Sizes, head counts, norm, embeddings, activation, dtype and rope. Throws Error(kBadModel) or, for
-// what no code here computes, Error(kUnsupported).
-ModelConfig read_common(const ConfigReader& reader);
+// What the architectures of one layer shape share: sizes, heads, norms, embeddings, one rope, and
+// attention and MLP as config.json's usual keys describe them. A model's file changes what it has
+// of its own.
+struct CommonConfig {
+  ModelConfig model;          // without layers
+  AttentionConfig attention;  // of every layer, with full attention
+  MlpConfig mlp;
+  int32_t num_layers = 0;
+};
+
+// `tied` says what a config without tie_word_embeddings means. Throws Error(kBadModel) or, for what
+// no code here computes, Error(kUnsupported).
+CommonConfig read_common(const ConfigReader& reader, bool tied = false);
+
+// Where a layer has norms, by the names of their tensors: as most architectures have them.
+struct LayerNorms {
+  std::string before_attention = "input_layernorm", after_attention;
+  std::string before_mlp = "post_attention_layernorm", after_mlp;
+};
+
+// Layers of attention and MLP; `vary` changes what is not the same in all of them.
+using VaryLayer = std::function<void(int32_t layer, AttentionConfig& attention)>;
+ModelConfig with_layers(const CommonConfig& common, const LayerNorms& norms = {},
+                        const VaryLayer& vary = {});
+// The usual layers; `windows` [num_layers], or empty: full attention.
+ModelConfig with_windows(const CommonConfig& common, const std::vector<int32_t>& windows);
 
 // The window of every layer when `sliding` says which layers have one, as qwen2 and qwen3 do:
 // `use_sliding_window` switches it on, `layer_types` or else `max_window_layers` choose the layers.
@@ -95,5 +162,8 @@ std::vector<int32_t> chosen_windows(const ConfigReader& reader, int32_t num_laye
 // null.
 std::vector<int32_t> uniform_windows(const ConfigReader& reader, int32_t num_layers,
                                      int32_t fallback);
+// True for the layers that `layer_types` calls sliding; without that key, for all but every
+// `period`-th.
+std::vector<bool> sliding_layers(const ConfigReader& reader, int32_t num_layers, int64_t period);
 
 }  // namespace inferd

@@ -6,22 +6,23 @@
 
 namespace inferd {
 
-// The store functions below capture `this`: a model holds its layers at fixed addresses (see
-// Decoder) until loading is over.
+// The store functions below capture `this`: a model holds its blocks at fixed addresses (see
+// Model) until loading is over.
 
-void DeviceVector::add(WeightList& list, const std::string& name, int64_t count, bool dummy_ones) {
+void DeviceVector::add(WeightList& list, const std::string& name, int64_t count, bool dummy_ones,
+                       float offset) {
   const int64_t first = count_;
   count_ += count;
   list.parts.push_back(
       {name,
        {count},
        dummy_ones,
-       [this, first, &backend = list.backend](int64_t, const Tensor& values) {
+       [this, first, offset, &backend = list.backend](int64_t, const Tensor& values) {
          if (!buffer_)
            buffer_ = DeviceBuffer(backend, count_ * static_cast<int64_t>(sizeof(float)));
          std::vector<float> wide(static_cast<size_t>(values.size()));
          for (size_t i = 0; i < wide.size(); ++i)
-           wide[i] = load_f32(values.data, values.dtype, static_cast<int64_t>(i));
+           wide[i] = offset + load_f32(values.data, values.dtype, static_cast<int64_t>(i));
          backend.upload(buffer_.as<float>() + first, wide.data(), wide.size() * sizeof(float));
        },
        nullptr});
@@ -30,7 +31,8 @@ void DeviceVector::add(WeightList& list, const std::string& name, int64_t count,
 PackedWeight& Linear::weight(Backend& backend, int64_t cols, DType dtype) {
   if (weight_ == nullptr) {
     weight_ = backend.make_weight(rows_, cols, dtype);
-    weight_->use = use_;
+    weight_->epilogue = epilogue_;
+    weight_->gate = gate_;
   }
   return *weight_;
 }

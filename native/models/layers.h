@@ -46,7 +46,9 @@ struct WeightList {
 // A float32 vector (norm weight, bias) of one or several checkpoint tensors one after another.
 class DeviceVector {
  public:
-  void add(WeightList& list, const std::string& name, int64_t count, bool dummy_ones);
+  // `offset` is added to each value.
+  void add(WeightList& list, const std::string& name, int64_t count, bool dummy_ones,
+           float offset = 0);
   const float* data() const { return buffer_.as<float>(); }  // null when empty
   void release() { buffer_ = {}; }
 
@@ -59,7 +61,8 @@ class DeviceVector {
 // were added (q, k, v; gate, up).
 class Linear {
  public:
-  explicit Linear(LinearUse use = LinearUse::kPlain) : use_(use) {}
+  explicit Linear(Epilogue epilogue = Epilogue::kStore, Gate gate = Gate::kSilu)
+      : epilogue_(epilogue), gate_(gate) {}
 
   // A checkpoint tensor <name>.weight [rows, cols], and <name>.bias [rows] when `bias`.
   void add(WeightList& list, const std::string& name, int64_t rows, int64_t cols, bool bias);
@@ -68,13 +71,10 @@ class Linear {
   void add_tensor(WeightList& list, const std::string& tensor, int64_t rows, int64_t cols,
                   DType dtype);
 
-  void apply(Backend& backend, Tensor out, const Tensor& x) const {
-    backend.linear(out, x, *weight_, bias_.data());
-  }
-  // y of the norm.
-  void apply(Backend& backend, const NormArgs& norm, Tensor out) const {
-    backend.norm_linear(norm, out, *weight_, bias_.data());
-  }
+  // Computes `args`, whose weight, bias, epilogue and gate are filled in here.
+  void apply(Backend& backend, LinearArgs args) const { apply(backend, args, epilogue_); }
+  // The same with kStore, for results that are not used as this layer usually uses them.
+  void store(Backend& backend, LinearArgs args) const { apply(backend, args, Epilogue::kStore); }
   // Takes in the weight of the norm ahead of it, which then has none, where the backend can.
   void fold(Backend& backend, DeviceVector& norm) {
     if (norm.data() != nullptr && backend.scale_columns(*weight_, norm.data())) norm.release();
@@ -83,22 +83,22 @@ class Linear {
   void hand_bias(Backend& backend) const {
     if (bias_.data() != nullptr) backend.take_bias(*weight_, bias_.data());
   }
-  // inout += y; `scratch` has the shape of inout.
-  void apply_add(Backend& backend, Tensor inout, Tensor scratch, const Tensor& x) const {
-    backend.linear_add(inout, scratch, x, *weight_, bias_.data());
-  }
-  // out [n, d] = silu(gate) * up, where y = [gate | up] of the norm is [n, 2d], as `scratch`.
-  void apply_gated(Backend& backend, const NormArgs& norm, Tensor out, Tensor scratch) const {
-    backend.norm_linear_gated(norm, out, scratch, *weight_, bias_.data());
-  }
 
  private:
   PackedWeight& weight(Backend& backend, int64_t cols, DType dtype);
+  void apply(Backend& backend, LinearArgs& args, Epilogue epilogue) const {
+    args.weight = weight_.get();
+    args.bias = bias_.data();
+    args.epilogue = epilogue;
+    args.gate = gate_;
+    backend.linear(args);
+  }
 
   PackedWeightPtr weight_;
   DeviceVector bias_;
   int64_t rows_ = 0;
-  LinearUse use_;
+  Epilogue epilogue_;
+  Gate gate_;
 };
 
 // The embedding table in the weights' dtype.

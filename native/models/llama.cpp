@@ -4,11 +4,6 @@
 
 namespace inferd {
 
-ModelConfig configure_llama(const ConfigReader& r) {
-  ModelConfig c = read_common(r);
-  c.qkv_bias = c.output_bias = r.boolean("attention_bias", false);
-  c.mlp_bias = r.boolean("mlp_bias", false);
-  return c;
-}
+ModelConfig configure_llama(const ConfigReader& r) { return with_layers(read_common(r)); }
 
 }  // namespace inferd

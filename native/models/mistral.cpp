@@ -6,9 +6,8 @@
 namespace inferd {
 
 ModelConfig configure_mistral(const ConfigReader& r) {
-  ModelConfig c = read_common(r);
-  c.windows = uniform_windows(r, c.num_layers, 4096);
-  return c;
+  const CommonConfig c = read_common(r);
+  return with_windows(c, uniform_windows(r, c.num_layers, 4096));
 }
 
 }  // namespace inferd

@@ -5,11 +5,10 @@
 namespace inferd {
 
 ModelConfig configure_phi3(const ConfigReader& r) {
-  ModelConfig c = read_common(r);
-  c.fused_qkv = true;
-  c.fused_gate_up = true;
-  c.windows = uniform_windows(r, c.num_layers, 0);
-  return c;
+  CommonConfig c = read_common(r);
+  c.attention.fused_qkv = true;
+  c.mlp.fused_gate_up = true;
+  return with_windows(c, uniform_windows(r, c.num_layers, 0));
 }
 
 }  // namespace inferd

@@ -5,10 +5,10 @@
 namespace inferd {
 
 ModelConfig configure_qwen2(const ConfigReader& r) {
-  ModelConfig c = read_common(r);
-  c.qkv_bias = true;
-  c.windows = chosen_windows(r, c.num_layers);
-  return c;
+  CommonConfig c = read_common(r);
+  c.attention.qkv_bias = true;
+  c.attention.output_bias = false;
+  return with_windows(c, chosen_windows(r, c.num_layers));
 }
 
 }  // namespace inferd

@@ -5,11 +5,9 @@
 namespace inferd {
 
 ModelConfig configure_qwen3(const ConfigReader& r) {
-  ModelConfig c = read_common(r);
-  c.qk_norm = true;
-  c.qkv_bias = c.output_bias = r.boolean("attention_bias", false);
-  c.windows = chosen_windows(r, c.num_layers);
-  return c;
+  CommonConfig c = read_common(r);
+  c.attention.qk_norm = QkNorm::kEachHead;
+  return with_windows(c, chosen_windows(r, c.num_layers));
 }
 
 }  // namespace inferd

@@ -6,9 +6,16 @@
 
 namespace inferd {
 
-ModelConfig configure_llama(const ConfigReader&), configure_mistral(const ConfigReader&),
-    configure_qwen2(const ConfigReader&), configure_qwen3(const ConfigReader&),
-    configure_phi3(const ConfigReader&);
+// Architecture, model type, and the function that reads the config: one line a model.
+#define INFERD_MODELS(MODEL)                              \
+  MODEL(LlamaForCausalLM, "llama", configure_llama)       \
+  MODEL(MistralForCausalLM, "mistral", configure_mistral) \
+  MODEL(Qwen2ForCausalLM, "qwen2", configure_qwen2)       \
+  MODEL(Qwen3ForCausalLM, "qwen3", configure_qwen3)       \
+  MODEL(Phi3ForCausalLM, "phi3", configure_phi3)
+
+#define INFERD_DECLARE(architecture, type, configure) ModelConfig configure(const ConfigReader&);
+INFERD_MODELS(INFERD_DECLARE)
 
 namespace {
 
@@ -17,13 +24,8 @@ struct Entry {
   const char* model_type;
   ConfigureModel configure;
 };
-constexpr Entry kModels[] = {
-    {"LlamaForCausalLM", "llama", configure_llama},        //
-    {"MistralForCausalLM", "mistral", configure_mistral},  //
-    {"Qwen2ForCausalLM", "qwen2", configure_qwen2},        //
-    {"Qwen3ForCausalLM", "qwen3", configure_qwen3},        //
-    {"Phi3ForCausalLM", "phi3", configure_phi3},           //
-};
+#define INFERD_ENTRY(architecture, type, configure) {#architecture, type, configure},
+constexpr Entry kModels[] = {INFERD_MODELS(INFERD_ENTRY)};
 
 const Entry& find_model(const ConfigReader& reader) {
   const Json* list = reader.find("architectures");

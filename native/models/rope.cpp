@@ -19,8 +19,7 @@ RopeConfig::Type read_type(const ConfigReader& r) {
                 " is not supported; default, linear, llama3 and longrope are");
 }
 
-void read_long_rope(RopeConfig& rope, const ConfigReader& root, const ConfigReader& r,
-                    const ModelConfig& c) {
+void read_long_rope(RopeConfig& rope, const ConfigReader& root, const ConfigReader& r) {
   const size_t count = static_cast<size_t>(rope.rotary_dim / 2);
   rope.short_factors = r.numbers("short_factor", 1024);
   rope.long_factors = r.numbers("long_factor", 1024);
@@ -28,11 +27,12 @@ void read_long_rope(RopeConfig& rope, const ConfigReader& root, const ConfigRead
     r.fail(format("short_factor and long_factor must hold %zu numbers each, and hold %zu and %zu",
                   count, rope.short_factors.size(), rope.long_factors.size()));
   }
-  const int64_t nested = r.integer("original_max_position_embeddings", 1, 1 << 24, c.max_positions);
+  const int64_t nested =
+      r.integer("original_max_position_embeddings", 1, 1 << 24, rope.max_positions);
   rope.original_max_positions =
       root.integer("original_max_position_embeddings", 1, 1 << 24, nested);
   const double ratio =
-      static_cast<double>(c.max_positions) / static_cast<double>(rope.original_max_positions);
+      static_cast<double>(rope.max_positions) / static_cast<double>(rope.original_max_positions);
   rope.factor = ratio > 1 ? ratio : r.number("factor", 0.01, 1e6, 1.0);
   if (r.find("attention_factor") != nullptr)
     rope.attention_factor = r.number("attention_factor", 0.01, 100);
@@ -52,7 +52,7 @@ double llama3_scaled(const RopeConfig& rope, double freq) {
 
 }  // namespace
 
-RopeConfig read_rope(const ConfigReader& root, const ModelConfig& c) {
+RopeConfig read_rope(const ConfigReader& root, int32_t head_dim, int64_t max_positions) {
   const Json* newer = root.find("rope_parameters");
   const Json* older = root.find("rope_scaling");
   const Json empty;
@@ -61,13 +61,19 @@ RopeConfig read_rope(const ConfigReader& root, const ModelConfig& c) {
   const ConfigReader r = root.nested(key, object);
   if ((newer != nullptr || older != nullptr) && !object.is(Json::Kind::kObject))
     root.fail(format("%s must be an object", key));
+  return read_rope(root, r, head_dim, max_positions);
+}
 
+RopeConfig read_rope(const ConfigReader& root, const ConfigReader& r, int32_t head_dim,
+                     int64_t max_positions) {
   RopeConfig rope;
+  rope.head_dim = head_dim;
+  rope.max_positions = max_positions;
   rope.type = read_type(r);
   rope.theta = r.number("rope_theta", 1, 1e15, root.number("rope_theta", 1, 1e15, 10000.0));
   const double partial = r.number("partial_rotary_factor", 0.01, 1,
                                   root.number("partial_rotary_factor", 0.01, 1, 1.0));
-  rope.rotary_dim = static_cast<int32_t>(c.head_dim * partial);
+  rope.rotary_dim = static_cast<int32_t>(head_dim * partial);
   if (rope.rotary_dim < 2 || rope.rotary_dim % 2 != 0)
     r.fail(format("the rotary dimension %d is not a positive even number", rope.rotary_dim));
   switch (rope.type) {
@@ -77,7 +83,7 @@ RopeConfig read_rope(const ConfigReader& root, const ModelConfig& c) {
       rope.factor = r.number("factor", 0.01, 1e6);
       break;
     case RopeConfig::Type::kLongRope:
-      read_long_rope(rope, root, r, c);
+      read_long_rope(rope, root, r);
       break;
     case RopeConfig::Type::kLlama3:
       rope.factor = r.number("factor", 0.01, 1e6);
@@ -90,8 +96,8 @@ RopeConfig read_rope(const ConfigReader& root, const ModelConfig& c) {
   return rope;
 }
 
-RopeFrequencies rope_frequencies(const RopeConfig& rope, const ModelConfig& c, int64_t max_len) {
-  RopeFrequencies out{std::vector<float>(static_cast<size_t>(c.head_dim / 2), 0.0f), 1.0f};
+RopeFrequencies rope_frequencies(const RopeConfig& rope, int64_t max_len) {
+  RopeFrequencies out{std::vector<float>(static_cast<size_t>(rope.head_dim / 2), 0.0f), 1.0f};
   const bool beyond = max_len > rope.original_max_positions;
   for (int32_t i = 0; i < rope.rotary_dim / 2; ++i) {
     double freq = std::pow(rope.theta, -2.0 * i / rope.rotary_dim);

@@ -10,9 +10,11 @@
 
 namespace inferd {
 
-// Reads rope_parameters, or rope_theta with rope_scaling, and partial_rotary_factor. Needs head_dim
-// and max_positions of `config`.
-RopeConfig read_rope(const ConfigReader& reader, const ModelConfig& config);
+// Reads rope_parameters, or rope_theta with rope_scaling, and partial_rotary_factor.
+RopeConfig read_rope(const ConfigReader& reader, int32_t head_dim, int64_t max_positions);
+// The same from `object`, for models with several; what it lacks is looked for in `root`.
+RopeConfig read_rope(const ConfigReader& root, const ConfigReader& object, int32_t head_dim,
+                     int64_t max_positions);
 
 struct RopeFrequencies {
   std::vector<float> inv_freq;  // [head_dim / 2], zero beyond rotary_dim / 2
@@ -22,7 +24,6 @@ struct RopeFrequencies {
 // `max_len` is the longest sequence served: with longrope it decides between the short and the long
 // factors once and for all, since cached keys cannot be rotated again when a sequence grows past
 // the original length.
-RopeFrequencies rope_frequencies(const RopeConfig& rope, const ModelConfig& config,
-                                 int64_t max_len);
+RopeFrequencies rope_frequencies(const RopeConfig& rope, int64_t max_len);
 
 }  // namespace inferd

@@ -219,7 +219,7 @@ void bench_norm(Bench& bench) {
       const int64_t size = static_cast<int64_t>(s.n) * s.k;
       for (const bool norm_x : {false, true}) {
         const double us = time_in_graph(bench.stream, 12, 9, [&](int i) {
-          CHECK_CUDA(add(Half::kBF16, few.get(), few.get(), 8, on));
+          CHECK_CUDA(add(Half::kBF16, few.get(), few.get(), 8, 1.f, on));
           if (!norm_x) {
             CHECK_CUDA(rms_norm(Half::kBF16, bench.x.get(), bench.x.get(), nullptr, weight.get(), m,
                                 s.k, 1e-5f, on));

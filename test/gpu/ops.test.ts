@@ -8,6 +8,9 @@ import { describe, it } from 'node:test';
 import { floats, ints, PagedCache, type PagedShape, runOp, type Setup, type StepRow } from '../helpers/op-table.js';
 import {
   attendVectors,
+  capped,
+  gatedMul,
+  gates,
   linear,
   normalizedError,
   randomFloats,
@@ -16,7 +19,6 @@ import {
   rmsNorm,
   rotateHead,
   roundAll,
-  siluMul,
 } from '../helpers/reference-ops.js';
 import { plainParams } from '../helpers/reference-sampler.js';
 import { type SampleCase, sampleAll } from '../helpers/sample-op.js';
@@ -52,11 +54,15 @@ function attendReference(
   cache: PagedCache,
   rows: readonly StepRow[],
   qkv: Float32Array,
-  { window, chosen = everyToken }: { readonly window: number; readonly chosen?: (token: number) => boolean },
+  {
+    window,
+    softcap = 0,
+    chosen = everyToken,
+  }: { readonly window: number; readonly softcap?: number; readonly chosen?: (token: number) => boolean },
 ): Float64Array {
   const { heads, kvHeads, headDim } = cache.shape;
   const out = new Float64Array(tokensOf(rows) * heads * headDim);
-  const options = { scale: Math.fround(1 / Math.sqrt(headDim)), window };
+  const options = { scale: Math.fround(1 / Math.sqrt(headDim)), window, softcap };
   let token = 0;
   for (const row of rows) {
     for (let i = 0; i < row.count; i++, token++) {
@@ -83,6 +89,13 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
         const ids = Int32Array.from([8, 0, 3, 3, 7]);
         const want = Float32Array.from([...ids].flatMap((id) => [...table.subarray(id * cols, (id + 1) * cols)]));
         assert.deepEqual(floats(runOp(setup, 'embed', { rows: 5, vocab: 9, cols, dtype: type }, { table, ids }), 'out'), want);
+        const scaled = floats(runOp(setup, 'embed', { rows: 5, vocab: 9, cols, dtype: type, scale: 12.25 }, { table, ids }), 'out');
+        close(
+          scaled,
+          Float64Array.from(want, (x) => 12.25 * x),
+          STORED[type],
+          'embed, scaled',
+        );
         assert.deepEqual(floats(runOp(setup, 'gather_rows', { rows: 9, cols, count: 5 }, { x: table, ids }), 'out'), want);
       }
     });
@@ -109,13 +122,31 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
         close(floats(both, 'inout'), Float64Array.from(sum), STORED[type], 'add_rms_norm sum');
         close(floats(both, 'out'), rmsNorm(sum, weight, cols, 1e-5), 2 * STORED[type], 'add_rms_norm');
         assert.deepEqual(floats(runOp(setup, 'add', { rows, cols }, { inout: x, x: other }), 'inout'), sum);
+        const scaled = floats(runOp(setup, 'add', { rows, cols, scale: 0.22 }, { inout: x, x: other }), 'inout');
+        const wantScaled = Float64Array.from(x, (value, i) => value + 0.22 * (other[i] ?? 0));
+        close(scaled, wantScaled, STORED[type], 'add, scaled');
         const gateUp = rounded(random, rows * 2 * cols, 4);
+        for (const gate of gates) {
+          const gated = floats(runOp(setup, 'gated_mul', { rows, cols, gate }, { gate_up: gateUp }), 'out');
+          close(gated, gatedMul(gateUp, cols, gate), STORED[type], `gated_mul ${gate}`);
+        }
+        const logits = randomFloats(random, rows * cols, 40);
+        const cappedLogits = floats(runOp(setup, 'cap_logits', { rows, cols, scale: 0.5, cap: 8 }, { logits }), 'logits');
         close(
-          floats(runOp(setup, 'silu_mul', { rows, cols }, { gate_up: gateUp }), 'out'),
-          siluMul(gateUp, cols),
-          STORED[type],
-          'silu_mul',
+          cappedLogits,
+          Float64Array.from(logits, (l) => capped(l, 0.5, 8)),
+          1e-11,
+          'cap_logits',
         );
+        if (cols < 64) continue;
+        const columns = { rows, cols, first: cols / 4, count: cols / 2, eps: 1e-5 };
+        const part = floats(runOp(setup, 'rms_norm_columns', columns, { x, weight: weight.subarray(0, cols / 2) }), 'x');
+        const wantPart = Float64Array.from(x);
+        for (let r = 0; r < rows; r++) {
+          const at = r * cols + cols / 4;
+          wantPart.set(rmsNorm(x.subarray(at, at + cols / 2), weight, cols / 2, 1e-5), at);
+        }
+        close(part, wantPart, STORED[type], 'rms_norm_columns');
       }
     });
 
@@ -166,8 +197,16 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
           const sum = linear(x, weight, half, cols).map((value, i) => value + (inout[i] ?? 0));
           // The product may be rounded to 16 bits before the sum is.
           close(floats(added, 'inout'), sum, 2 * STORED[type], `linear_add ${rows}x${outs}x${cols}`);
+          const geglu = runOp(
+            setup,
+            'linear_gated',
+            { ...attrs, gate: 'gelu_tanh' },
+            { x, weight: wide, ...(bias === null ? {} : { bias }) },
+          );
+          const wantGeglu = gatedMul(linear(x, wide, bias, cols), outs, 'gelu_tanh');
+          close(floats(geglu, 'out'), wantGeglu, GATED[type], `linear_gated gelu_tanh ${rows}x${outs}x${cols}`);
           const gated = runOp(setup, 'linear_gated', attrs, { x, weight: wide, ...(bias === null ? {} : { bias }) });
-          const want = siluMul(linear(x, wide, bias, cols), outs);
+          const want = gatedMul(linear(x, wide, bias, cols), outs);
           // Both halves may be rounded, and a gate is about as wrong as its argument.
           close(floats(gated, 'out'), want, GATED[type], `linear_gated ${rows}x${outs}x${cols}`);
           if (rows * outs * cols > 4e6) continue; // the references take seconds
@@ -178,7 +217,7 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
           const behind = runOp(setup, 'norm_linear', normAttrs, { x, weight, norm, ...(half === null ? {} : { bias: half }) });
           close(floats(behind, 'out'), linear(normed, weight, half, cols), 3 * STORED[type], `norm_linear ${rows}x${outs}x${cols}`);
           const gatedBehind = runOp(setup, 'norm_linear_gated', normAttrs, { x, weight: wide, norm, ...(bias === null ? {} : { bias }) });
-          const wanted = siluMul(linear(normed, wide, bias, cols), outs);
+          const wanted = gatedMul(linear(normed, wide, bias, cols), outs);
           close(floats(gatedBehind, 'out'), wanted, 2 * GATED[type], `norm_linear_gated ${rows}x${outs}x${cols}`);
         }
       }
@@ -202,9 +241,12 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
         ];
         const qkv = rounded(random, tokensOf(rows) * rowWidth(shape), 1.5);
         for (const window of [0, randomInt(random, 1, 90)]) {
-          const attrs = { ...cache.attrs(rows), scale: 1 / Math.sqrt(shape.headDim), window };
-          const out = floats(runOp(setup, 'attention', attrs, cache.inputs(rows, qkv)), 'out');
-          close(out, attendReference(cache, rows, qkv, { window }), ATTENDED[type], `${JSON.stringify(shape)} window ${window}`);
+          for (const softcap of [0, 2.5]) {
+            const attrs = { ...cache.attrs(rows), scale: 1 / Math.sqrt(shape.headDim), window, softcap };
+            const out = floats(runOp(setup, 'attention', attrs, cache.inputs(rows, qkv)), 'out');
+            const what = `${JSON.stringify(shape)} window ${window} softcap ${softcap}`;
+            close(out, attendReference(cache, rows, qkv, { window, softcap }), ATTENDED[type], what);
+          }
         }
       }
     });
@@ -227,11 +269,12 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
           .sort((a, b) => ((a.slot * 7919) % 31) - ((b.slot * 7919) % 31));
         const qkv = rounded(random, tokensOf(rows) * rowWidth(shape), 1.5);
         const window = round % 3 === 2 ? randomInt(random, 1, 300) : 0;
-        const attrs = { ...cache.attrs(rows), scale: 1 / Math.sqrt(shape.headDim), window };
+        const softcap = round % 4 === 1 ? 3 : 0;
+        const attrs = { ...cache.attrs(rows), scale: 1 / Math.sqrt(shape.headDim), window, softcap };
         const out = floats(runOp(setup, 'attention', attrs, cache.inputs(rows, qkv)), 'out');
         const { heads, headDim, blockSize } = shape;
         const what = `batch ${batch}, heads ${heads}/${kvHeads} of ${headDim}, blocks of ${blockSize}, first context ${lengths[0]}, window ${window}`;
-        close(out, attendReference(cache, rows, qkv, { window }), ATTENDED[type], what);
+        close(out, attendReference(cache, rows, qkv, { window, softcap }), ATTENDED[type], what);
       }
     });
 
@@ -277,7 +320,8 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
           const tokens = tokensOf(rows);
           const qkv = rounded(random, tokens * rowWidth(shape), 1.5);
           const window = round === 2 ? 500 : 0;
-          const attrs = { ...cache.attrs(rows), scale: 1 / Math.sqrt(headDim), window };
+          const softcap = round === 1 ? 3 : 0;
+          const attrs = { ...cache.attrs(rows), scale: 1 / Math.sqrt(headDim), window, softcap };
           const out = floats(runOp(setup, 'attention', attrs, cache.inputs(rows, qkv)), 'out');
           // Of a long prompt the first and last tokens and some between: the reference takes a while.
           const step = Math.max(1, Math.floor(tokens / 32));
@@ -286,9 +330,9 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
           const kept = out.map((value, i) => (chosen(Math.floor(i / width)) ? value : 0));
           close(
             kept,
-            attendReference(cache, rows, qkv, { window, chosen }),
+            attendReference(cache, rows, qkv, { window, softcap, chosen }),
             ATTENDED[type],
-            `${JSON.stringify({ ...shape, lengths: lengths.slice(0, 4) })} window ${window}`,
+            `${JSON.stringify({ ...shape, lengths: lengths.slice(0, 4) })} window ${window} softcap ${softcap}`,
           );
         }
       }

@@ -277,7 +277,8 @@ double layer_time(Bench& bench, GemmLt& lt, const Best& best, size_t row, unsign
         CHECK_CUDA(rms_norm(Half::kBF16, bench.x.get(), bench.y.get(), nullptr, weight.get(), m,
                             4096, 1e-5f, on));
       } else if (i == 1) {
-        CHECK_CUDA(add(Half::kBF16, bench.x.get(), residual.get(), int64_t{4096} * m, on));
+        CHECK_CUDA(add(Half::kBF16, bench.x.get(), residual.get(), int64_t{4096} * m, 1.f,
+                       on));
       }
       GemmArgs args = bench.args(s, m, at);
       at += static_cast<int64_t>(s.n) * s.k * (i == 2 ? 2 : 1);

@@ -95,16 +95,36 @@ export function linear(x: Float32Array | Float64Array, weight: Float32Array, bia
   return out;
 }
 
-export function siluMul(gateUp: Float32Array | Float64Array, cols: number): Float64Array {
+export type Gate = 'silu' | 'gelu_tanh';
+export const gates: readonly Gate[] = ['silu', 'gelu_tanh'];
+
+function gateOf(gate: Gate, x: number): number {
+  if (gate === 'silu') return x / (1 + Math.exp(-x));
+  return 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3)));
+}
+
+export function gatedMul(gateUp: Float32Array | Float64Array, cols: number, gate: Gate = 'silu'): Float64Array {
   const rows = gateUp.length / (2 * cols);
   const out = new Float64Array(rows * cols);
   for (let r = 0; r < rows; r++) {
     for (let i = 0; i < cols; i++) {
-      const gate = gateUp[r * 2 * cols + i]!;
-      out[r * cols + i] = (gate / (1 + Math.exp(-gate))) * gateUp[r * 2 * cols + cols + i]!;
+      out[r * cols + i] = gateOf(gate, gateUp[r * 2 * cols + i]!) * gateUp[r * 2 * cols + cols + i]!;
     }
   }
   return out;
+}
+
+/** scale * x, and with a cap c: c tanh(scale * x / c). */
+export function capped(x: number, scale: number, cap: number): number {
+  return cap > 0 ? cap * Math.tanh((scale * x) / cap) : scale * x;
+}
+
+export interface AttentionSpec {
+  readonly scale: number;
+  /** 0 = full. */
+  readonly window: number;
+  /** 0, as when absent: none. */
+  readonly softcap?: number;
 }
 
 export interface RopeSpec {
@@ -136,14 +156,14 @@ export function attendOne(
   q: ArrayLike<number>,
   position: number,
   read: { key: (j: number, d: number) => number; value: (j: number, d: number) => number },
-  options: { scale: number; window: number },
+  options: AttentionSpec,
 ): Float64Array {
   const first = options.window > 0 ? Math.max(0, position - options.window + 1) : 0;
   const scores: number[] = [];
   for (let j = first; j <= position; j++) {
     let dot = 0;
     for (let d = 0; d < q.length; d++) dot += q[d]! * read.key(j, d);
-    scores.push(dot * options.scale);
+    scores.push(capped(dot, options.scale, options.softcap ?? 0));
   }
   const best = scores.reduce((a, b) => Math.max(a, b), -Infinity);
   const out = new Float64Array(q.length);
@@ -161,7 +181,7 @@ export function attendVectors(
   q: Float32Array,
   position: number,
   read: { k: Float32Array; v: Float32Array; at: (j: number) => number },
-  options: { scale: number; window: number },
+  options: AttentionSpec,
 ): Float64Array {
   const first = options.window > 0 ? Math.max(0, position - options.window + 1) : 0;
   const scores = new Float64Array(position - first + 1);
@@ -170,7 +190,7 @@ export function attendVectors(
     const at = read.at(j);
     let dot = 0;
     for (let d = 0; d < q.length; d++) dot += q[d]! * read.k[at + d]!;
-    const score = dot * options.scale;
+    const score = capped(dot, options.scale, options.softcap ?? 0);
     scores[j - first] = score;
     if (score > best) best = score;
   }

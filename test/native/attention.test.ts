@@ -19,15 +19,22 @@ const STORED_BOUND = { f32: F32_BOUND, f16: 2 ** -22, bf16: 2 ** -16 } as const;
 const rowWidth = (s: PagedShape) => (s.heads + 2 * s.kvHeads) * s.headDim;
 const tokensOf = (rows: readonly StepRow[]) => rows.reduce((sum, r) => sum + r.count, 0);
 
-function attend(cache: PagedCache, rows: readonly StepRow[], qkv: Float32Array, window: number, setup: { isa: string; threads?: number }) {
-  const attrs = { ...cache.attrs(rows), scale: 1 / Math.sqrt(cache.shape.headDim), window };
+function attend(
+  cache: PagedCache,
+  rows: readonly StepRow[],
+  qkv: Float32Array,
+  window: number,
+  setup: { isa: string; threads?: number },
+  softcap = 0,
+) {
+  const attrs = { ...cache.attrs(rows), scale: 1 / Math.sqrt(cache.shape.headDim), window, softcap };
   return floats(runOp(setup, 'attention', attrs, cache.inputs(rows, qkv)), 'out');
 }
 
-function attendReference(cache: PagedCache, rows: readonly StepRow[], qkv: Float32Array, window: number): Float64Array {
+function attendReference(cache: PagedCache, rows: readonly StepRow[], qkv: Float32Array, window: number, softcap = 0): Float64Array {
   const { heads, kvHeads, headDim } = cache.shape;
   const out = new Float64Array(tokensOf(rows) * heads * headDim);
-  const options = { scale: Math.fround(1 / Math.sqrt(headDim)), window };
+  const options = { scale: Math.fround(1 / Math.sqrt(headDim)), window, softcap };
   let token = 0;
   for (const row of rows) {
     for (let i = 0; i < row.count; i++, token++) {
@@ -69,6 +76,8 @@ for (const isa of isas) {
           const out = attend(cache, rows, qkv, window, { isa });
           const error = normalizedError(out, attendReference(cache, rows, qkv, window));
           assert.ok(error <= F32_BOUND, `${JSON.stringify(shape)} window ${window}: ${error}`);
+          const soft = normalizedError(attend(cache, rows, qkv, window, { isa }, 2.5), attendReference(cache, rows, qkv, window, 2.5));
+          assert.ok(soft <= F32_BOUND, `${JSON.stringify(shape)} window ${window}, scores capped: ${soft}`);
         }
       }
     });

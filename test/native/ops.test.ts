@@ -4,8 +4,11 @@ import { describe, it } from 'node:test';
 import { loadAddon } from '../../native/index.js';
 import { floats, isas, runOp } from '../helpers/op-table.js';
 import {
+  capped,
   type FloatType,
   floatTypes,
+  gatedMul,
+  gates,
   linear,
   normalizedError,
   randomFloats,
@@ -14,7 +17,6 @@ import {
   rmsNorm,
   roundAll,
   roundTo,
-  siluMul,
 } from '../helpers/reference-ops.js';
 
 /** Squared relative error of float32 arithmetic over a few thousand terms, with a wide margin below what a wrong term would cause. */
@@ -40,7 +42,9 @@ it('the op table names every op', () => {
     'norm_linear_gated',
     'rope_and_cache',
     'attention',
-    'silu_mul',
+    'gated_mul',
+    'cap_logits',
+    'rms_norm_columns',
     'add',
   ])
     assert.ok(names.has(op), op);
@@ -73,6 +77,13 @@ for (const isa of isas) {
           const out = floats(runOp({ isa }, 'embed', { rows: 5, vocab: 9, cols, dtype }, { table, ids }), 'out');
           const want = Float32Array.from([...ids].flatMap((id) => [...table.subarray(id * cols, (id + 1) * cols)]));
           assert.deepEqual(out, want);
+          const scaled = floats(runOp({ isa }, 'embed', { rows: 5, vocab: 9, cols, dtype, scale: 12.25 }, { table, ids }), 'out');
+          assertClose(
+            scaled,
+            Float64Array.from(want, (x) => 12.25 * x),
+            F32_BOUND,
+            `embed ${cols}, scaled`,
+          );
         }
       }
     });
@@ -137,19 +148,62 @@ for (const isa of isas) {
         assert.deepEqual(floats(fused, 'inout'), sum);
         assertClose(floats(fused, 'out'), rmsNorm(sum, weight, cols, 1e-5), F32_BOUND, `add_rms_norm ${cols}`);
         assert.deepEqual(floats(runOp({ isa }, 'add', { rows, cols }, { inout, x }), 'inout'), sum);
+        const scaled = floats(runOp({ isa }, 'add', { rows, cols, scale: 0.22 }, { inout, x }), 'inout');
+        const want = Float64Array.from(inout, (value, i) => value + 0.22 * x[i]!);
+        assertClose(scaled, want, F32_BOUND, `add ${cols}, scaled`);
       }
     });
 
-    it('silu_mul is accurate from deep negative to large gates', () => {
+    it('rms_norm of some columns changes those and no others', () => {
+      const random = randomSource(31);
+      for (const [cols, first, count] of [
+        [96, 0, 64],
+        [96, 64, 32],
+        [40, 8, 24],
+      ] as const) {
+        const rows = 3;
+        const x = randomFloats(random, rows * cols, 3);
+        const weight = randomFloats(random, count);
+        const got = floats(runOp({ isa }, 'rms_norm_columns', { rows, cols, first, count, eps: 1e-5 }, { x, weight }), 'x');
+        const want = Float64Array.from(x);
+        for (let r = 0; r < rows; r++) {
+          const at = r * cols + first;
+          want.set(rmsNorm(x.subarray(at, at + count), weight, count, 1e-5), at);
+        }
+        assertClose(got, want, F32_BOUND, `columns ${first} to ${first + count} of ${cols}`);
+        for (let i = 0; i < x.length; i++) if (i % cols < first || i % cols >= first + count) assert.equal(got[i], x[i]);
+      }
+    });
+
+    it('cap_logits scales, and caps as tanh does, up to where it saturates', () => {
+      const random = randomSource(32);
+      for (const [scale, cap] of [
+        [1, 30],
+        [0.125, 0],
+        [0.5, 8],
+      ] as const) {
+        const logits = randomFloats(random, 2 * 1000, 40);
+        logits.set([0, -0, 1e4, -1e4, 1e-4]);
+        const got = floats(runOp({ isa }, 'cap_logits', { rows: 2, cols: 1000, scale, cap }, { logits }), 'logits');
+        const want = Float64Array.from(logits, (x) => capped(x, scale, cap));
+        assertClose(got, want, F32_BOUND, `scale ${scale}, cap ${cap}`);
+        for (let i = 0; i < got.length; i++) assert.ok(Math.abs(got[i]! - want[i]!) <= 1e-6 * Math.max(1, cap, Math.abs(want[i]!)));
+      }
+    });
+
+    it('gated_mul is accurate from deep negative to large gates', () => {
       const random = randomSource(4);
-      for (const cols of [1, 8, 19, 100, 1024]) {
-        const gateUp = randomFloats(random, 2 * 2 * cols, 8);
-        for (let i = 0; i < cols; i += 3) gateUp[i] = [-100, -88, -40, 0, 40, 88, 100][i % 7]!;
-        const out = floats(runOp({ isa }, 'silu_mul', { rows: 2, cols }, { gate_up: gateUp }), 'out');
-        const want = siluMul(gateUp, cols);
-        assertClose(out, want, F32_BOUND, `silu_mul ${cols}`);
-        for (let i = 0; i < out.length; i++) {
-          assert.ok(Math.abs(out[i]! - want[i]!) <= 4e-7 * Math.abs(want[i]!) + 1e-35, `gate ${i}: ${out[i]} for ${want[i]}`);
+      for (const gate of gates) {
+        for (const cols of [1, 8, 19, 100, 1024]) {
+          const gateUp = randomFloats(random, 2 * 2 * cols, 8);
+          for (let i = 0; i < cols; i += 3) gateUp[i] = [-100, -88, -40, 0, 40, 88, 100][i % 7]!;
+          const out = floats(runOp({ isa }, 'gated_mul', { rows: 2, cols, gate }, { gate_up: gateUp }), 'out');
+          const want = gatedMul(gateUp, cols, gate);
+          assertClose(out, want, F32_BOUND, `${gate} ${cols}`);
+          if (gate !== 'silu') continue;
+          for (let i = 0; i < out.length; i++) {
+            assert.ok(Math.abs(out[i]! - want[i]!) <= 4e-7 * Math.abs(want[i]!) + 1e-35, `gate ${i}: ${out[i]} for ${want[i]}`);
+          }
         }
       }
     });
@@ -234,8 +288,16 @@ for (const isa of isas) {
             );
             const sum = linear(x, weight, half, cols).map((value, i) => value + (inout[i] ?? 0));
             assertClose(added, sum, F32_BOUND, `linear_add ${dtype} ${rows}x${cols}x${outs}`);
+            const geglu = runOp(
+              { isa },
+              'linear_gated',
+              { ...attrs, gate: 'gelu_tanh' },
+              { x, weight: wide, ...(bias === null ? {} : { bias }) },
+            );
+            const wantGeglu = gatedMul(linear(x, wide, bias, cols), outs, 'gelu_tanh');
+            assertClose(floats(geglu, 'out'), wantGeglu, 4 * F32_BOUND, `linear_gated gelu_tanh ${dtype} ${rows}x${cols}x${outs}`);
             const gated = floats(runOp({ isa }, 'linear_gated', attrs, { x, weight: wide, ...(bias === null ? {} : { bias }) }), 'out');
-            const want = siluMul(linear(x, wide, bias, cols), outs);
+            const want = gatedMul(linear(x, wide, bias, cols), outs);
             assertClose(gated, want, 4 * F32_BOUND, `linear_gated ${dtype} ${rows}x${cols}x${outs}`);
             const norm = randomFloats(random, cols, 2);
             const normed = rmsNorm(x, norm, cols, 0.01);
@@ -248,7 +310,7 @@ for (const isa of isas) {
               norm,
               ...(bias === null ? {} : { bias }),
             });
-            assertClose(floats(gatedBehind, 'out'), siluMul(linear(normed, wide, bias, cols), outs), 4 * F32_BOUND, 'norm_linear_gated');
+            assertClose(floats(gatedBehind, 'out'), gatedMul(linear(normed, wide, bias, cols), outs), 4 * F32_BOUND, 'norm_linear_gated');
           }
         }
       }

@@ -1,0 +1,35 @@
+// The KV cache of a model: for each layer with keys and values its arrays of blocks, of the layer's
+// own sizes. Block i of every array belongs together: tables name blocks once for all layers.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/backend.h"
+#include "core/device_buffer.h"
+
+namespace inferd {
+
+class KvCache {
+ public:
+  // Sizes only; nothing is allocated yet.
+  KvCache(std::span<const KvSpec> specs, DType dtype, int32_t block_size);
+
+  // Of one block in all arrays together.
+  int64_t block_bytes() const;
+  // Once. Throws Error(kOutOfMemory).
+  void allocate(Backend& backend, int32_t num_blocks);
+
+  // One for each spec; without memory before `allocate`.
+  const std::vector<KvLayer>& layers() const { return layers_; }
+  // All arrays, after `allocate`.
+  const std::vector<BlockArray>& arrays() const { return arrays_; }
+
+ private:
+  std::vector<KvSpec> specs_;
+  std::vector<KvLayer> layers_;
+  std::vector<DeviceBuffer> memory_;
+  std::vector<BlockArray> arrays_;
+};
+
+}  // namespace inferd

@@ -1,0 +1,100 @@
+// See model.h.
+#include "models/model.h"
+
+#include <utility>
+
+#include "models/rope.h"
+
+namespace inferd {
+
+Model::Model(ModelConfig config, Backend& backend, int64_t max_len)
+    : config_(std::move(config)), backend_(backend) {
+  for (const RopeConfig& rope : config_.ropes) {
+    const RopeFrequencies made = rope_frequencies(rope, max_len);
+    const size_t bytes = made.inv_freq.size() * sizeof(float);
+    DeviceBuffer& memory = frequencies_.emplace_back(backend, static_cast<int64_t>(bytes));
+    backend.upload(memory.as<void>(), made.inv_freq.data(), bytes);
+    ropes_.push_back({memory.as<float>(), made.attention_factor, rope.rotary_dim});
+  }
+  for (const LayerConfig& layer : config_.layers) {
+    layers_.push_back({"model.layers." + std::to_string(layers_.size()) + ".", {}});
+    for (const BlockConfig& block : layer) {
+      auto made = make_block(config_, block, ropes_, kv_specs_.size());
+      shapes_.push_back(made->shape());
+      if (made->kv() != nullptr) {
+        kv_specs_.push_back(*made->kv());
+        last_mixing_ = made.get();
+      }
+      layers_.back().blocks.push_back(std::move(made));
+    }
+  }
+}
+
+void Model::describe(DType dtype, DType linear_dtype) {
+  list_ = std::make_unique<WeightList>(WeightList{backend_, dtype, {}, linear_dtype});
+  const char* table = "model.embed_tokens.weight";
+  embedding_.add(*list_, table, config_.vocab_size, config_.hidden_size);
+  for (const Layer& layer : layers_)
+    for (const auto& block : layer.blocks) block->describe(*list_, layer.prefix);
+  final_norm_.add(*list_, "model.norm.weight", config_.hidden_size, true, config_.norm_offset);
+  head_.add_tensor(*list_, config_.tied_embeddings ? table : "lm_head.weight", config_.vocab_size,
+                   config_.hidden_size,
+                   // Errors of the head go into the logits as they are, so it keeps 8 bits.
+                   linear_dtype == DType::kI4 ? DType::kI8 : linear_dtype);
+}
+
+void Model::finish_loading() {
+  for (const Layer& layer : layers_)
+    for (const auto& block : layer.blocks) block->finish_loading(backend_);
+}
+
+void Model::carve(Arena& arena, int64_t max_tokens, int64_t max_logit_rows) {
+  const DType activation = backend_.info().activation;
+  for (Tensor* t : {&stream_.hidden, &stream_.normed, &stream_.delta})
+    *t = arena.take_matrix(activation, max_tokens, config_.hidden_size);
+  const int64_t shared = arena.mark();
+  for (const Layer& layer : layers_) {
+    for (const auto& block : layer.blocks) {
+      block->carve(arena, activation, max_tokens);
+      arena.rewind(shared);
+    }
+  }
+  picked_ = arena.take_matrix(activation, max_logit_rows, config_.hidden_size);
+  logits_ = arena.take_matrix(DType::kF32, max_logit_rows, config_.vocab_size);
+  arena.rewind(arena.peak());
+}
+
+Tensor Model::forward(const StepContext& step) const {
+  Stream s = stream_;
+  s.rows = step.batch.num_tokens;
+  backend_.embed(head_rows(s.hidden, s.rows), embedding_.tensor(), step.batch.ids,
+                 config_.embedding_scale);
+  for (const Layer& layer : layers_)
+    for (const auto& block : layer.blocks)
+      block->forward(backend_, step, s, block.get() == last_mixing_);
+  const Tensor states = head_rows(s.normed, s.rows);
+  if (s.rows > 0) {
+    backend_.rms_norm(states, head_rows(s.hidden, s.rows), final_norm_.data(), config_.norm_eps);
+  }
+  return states;
+}
+
+Tensor Model::logits(const Tensor& states, int32_t first, int32_t count) const {
+  const Tensor logits = head_rows(logits_, count);
+  const int64_t skipped = first * states.cols() * dtype_bytes(states.dtype);
+  head_.apply(backend_, {.out = logits,
+                         .x = Tensor::matrix(states.as<std::byte>() + skipped, states.dtype, count,
+                                             states.cols()),
+                         .weight = nullptr});
+  if (config_.logit_scale != 1 || config_.logit_softcap > 0)
+    backend_.cap_logits(logits, config_.logit_scale, config_.logit_softcap);
+  return logits;
+}
+
+Tensor Model::logits(const Tensor& states, const int32_t* rows, int32_t count) const {
+  const Tensor picked = head_rows(picked_, count);
+  backend_.gather_rows(picked, states, rows, count);
+  return logits(picked, 0, count);
+}
+
+}  // namespace inferd

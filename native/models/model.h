@@ -1,0 +1,84 @@
+// A model: owns its graph, its buffers and what it says of its keys and values. Every architecture
+// is a ModelConfig, of which this makes blocks:
+//
+//   hidden = embed(ids); each block in order; logits = head(norm(hidden)), of chosen rows only
+//
+// Thread: made and loaded on the engine's thread; `forward` and `logits` run inside a step, on the
+// backend's stream. Neither allocates.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/arena.h"
+#include "core/backend.h"
+#include "models/block.h"
+#include "models/config.h"
+#include "models/layers.h"
+
+namespace inferd {
+
+class Model {
+ public:
+  // Makes the blocks and asks the backend for nothing but the rotation tables. `max_len`: the
+  // longest sequence served.
+  Model(ModelConfig config, Backend& backend, int64_t max_len);
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  const ModelConfig& config() const { return config_; }
+  // Of every block: what a backend may refuse.
+  const std::vector<LayerShape>& shapes() const { return shapes_; }
+  // One for each layer with keys and values: what StepContext::kv must hold.
+  const std::vector<KvSpec>& kv_specs() const { return kv_specs_; }
+
+  // Lists the checkpoint tensors to load, in order. `dtype` is that of the weights on the device,
+  // `linear_dtype` that of linear weights. Once.
+  void describe(DType dtype, DType linear_dtype);
+  // Their store functions refer to this object.
+  const std::vector<WeightPart>& parts() const { return list_->parts; }
+  // Once all parts are stored, before the first step: folds norms into the linears behind them
+  // where the backend can.
+  void finish_loading();
+
+  // Takes the activations of a step from `arena`, for the largest batch; a step uses the first
+  // rows.
+  void carve(Arena& arena, int64_t max_tokens, int64_t max_logit_rows);
+
+  // Hidden states after the final norm of the picked tokens, at most as many as there are, or of
+  // all when `picks` is null: [count, hidden], a view of the model's buffers. Writes the keys and
+  // values of all tokens; of tokens that are not picked nothing else of the last layer is computed
+  // but queries, and attention beside picked tokens.
+  Tensor forward(const StepContext& step) const;
+  // Logits of `count` <= max_logit_rows rows of `states`, which forward() gave: first, first + 1,
+  // .. or rows[0], rows[1], .., which is device memory. The result is a view of the model's
+  // buffers.
+  Tensor logits(const Tensor& states, int32_t first, int32_t count) const;
+  Tensor logits(const Tensor& states, const int32_t* rows, int32_t count) const;
+
+ private:
+  ModelConfig config_;
+  Backend& backend_;
+  std::vector<DeviceBuffer> frequencies_;
+  std::vector<RopeTable> ropes_;  // of config_.ropes
+  struct Layer {
+    std::string prefix;  // of its tensors
+    std::vector<std::unique_ptr<Block>> blocks;
+  };
+  std::vector<Layer> layers_;
+  const Block* last_mixing_ = nullptr;  // the last block that looks at other tokens
+  std::vector<LayerShape> shapes_;
+  std::vector<KvSpec> kv_specs_;
+
+  std::unique_ptr<WeightList> list_;
+  EmbeddingTable embedding_;
+  DeviceVector final_norm_;
+  Linear head_;
+
+  Stream stream_;  // [max_tokens, hidden] each
+  Tensor picked_;  // [max_logit_rows, hidden] rows that get logits
+  Tensor logits_;  // [max_logit_rows, vocab] float32
+};
+
+}  // namespace inferd
