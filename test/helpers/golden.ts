@@ -1,5 +1,5 @@
 /**
- * Golden packs: tiny checkpoints of seven architectures with the logits and greedy tokens that transformers computed for them in
+ * Golden packs: tiny checkpoints of each architecture with the logits and greedy tokens that transformers computed for them in
  * float32, and ways of putting a prompt through a native engine.
  */
 import assert from 'node:assert/strict';
@@ -10,7 +10,17 @@ import { answer, blockSets, fixture, openEngine, runStep } from './native-engine
 import { buildPlan, type StepAnswer } from './plan.js';
 import { readSafetensors } from './safetensors.js';
 
-export const packs = ['llama2-mha', 'llama3.1-gqa', 'llama3.2-tied', 'mistral-sliding', 'qwen2-bias', 'qwen3-qknorm', 'phi3-fused'];
+/** A line each. */
+// biome-ignore format: one line a pack
+export const packs = [
+  'llama2-mha',
+  'llama3.1-gqa',
+  'llama3.2-tied',
+  'mistral-sliding',
+  'qwen2-bias',
+  'qwen3-qknorm',
+  'phi3-fused',
+];
 
 export interface Golden {
   readonly ids: number[];
