@@ -12,6 +12,7 @@ namespace inferd {
   MODEL(MistralForCausalLM, "mistral", configure_mistral) \
   MODEL(Qwen2ForCausalLM, "qwen2", configure_qwen2)       \
   MODEL(Qwen3ForCausalLM, "qwen3", configure_qwen3)       \
+  MODEL(Gemma2ForCausalLM, "gemma2", configure_gemma2)    \
   MODEL(Phi3ForCausalLM, "phi3", configure_phi3)
 
 #define INFERD_DECLARE(architecture, type, configure) ModelConfig configure(const ConfigReader&);

@@ -20,6 +20,7 @@ export const packs = [
   'qwen2-bias',
   'qwen3-qknorm',
   'phi3-fused',
+  'gemma2',
 ];
 
 export interface Golden {
