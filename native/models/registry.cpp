@@ -7,12 +7,13 @@
 namespace inferd {
 
 // Architecture, model type, and the function that reads the config: one line a model.
-#define INFERD_MODELS(MODEL)                              \
-  MODEL(LlamaForCausalLM, "llama", configure_llama)       \
-  MODEL(MistralForCausalLM, "mistral", configure_mistral) \
-  MODEL(Qwen2ForCausalLM, "qwen2", configure_qwen2)       \
-  MODEL(Qwen3ForCausalLM, "qwen3", configure_qwen3)       \
-  MODEL(Gemma2ForCausalLM, "gemma2", configure_gemma2)    \
+#define INFERD_MODELS(MODEL)                                \
+  MODEL(LlamaForCausalLM, "llama", configure_llama)         \
+  MODEL(MistralForCausalLM, "mistral", configure_mistral)   \
+  MODEL(Qwen2ForCausalLM, "qwen2", configure_qwen2)         \
+  MODEL(Qwen3ForCausalLM, "qwen3", configure_qwen3)         \
+  MODEL(Gemma2ForCausalLM, "gemma2", configure_gemma2)      \
+  MODEL(Gemma3ForCausalLM, "gemma3_text", configure_gemma3) \
   MODEL(Phi3ForCausalLM, "phi3", configure_phi3)
 
 #define INFERD_DECLARE(architecture, type, configure) ModelConfig configure(const ConfigReader&);

@@ -21,6 +21,7 @@ export const packs = [
   'qwen3-qknorm',
   'phi3-fused',
   'gemma2',
+  'gemma3',
 ];
 
 export interface Golden {
