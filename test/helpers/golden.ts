@@ -22,6 +22,7 @@ export const packs = [
   'phi3-fused',
   'gemma2',
   'gemma3',
+  'olmo2',
 ];
 
 export interface Golden {
