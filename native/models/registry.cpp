@@ -15,6 +15,7 @@ namespace inferd {
   MODEL(Gemma2ForCausalLM, "gemma2", configure_gemma2)      \
   MODEL(Gemma3ForCausalLM, "gemma3_text", configure_gemma3) \
   MODEL(Olmo2ForCausalLM, "olmo2", configure_olmo2)         \
+  MODEL(GraniteForCausalLM, "granite", configure_granite)   \
   MODEL(Phi3ForCausalLM, "phi3", configure_phi3)
 
 #define INFERD_DECLARE(architecture, type, configure) ModelConfig configure(const ConfigReader&);

@@ -23,6 +23,7 @@ export const packs = [
   'gemma2',
   'gemma3',
   'olmo2',
+  'granite',
 ];
 
 export interface Golden {
