@@ -16,6 +16,7 @@ namespace inferd {
   MODEL(Gemma3ForCausalLM, "gemma3_text", configure_gemma3) \
   MODEL(Olmo2ForCausalLM, "olmo2", configure_olmo2)         \
   MODEL(GraniteForCausalLM, "granite", configure_granite)   \
+  MODEL(SmolLM3ForCausalLM, "smollm3", configure_smollm3)   \
   MODEL(Phi3ForCausalLM, "phi3", configure_phi3)
 
 #define INFERD_DECLARE(architecture, type, configure) ModelConfig configure(const ConfigReader&);

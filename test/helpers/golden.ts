@@ -24,6 +24,7 @@ export const packs = [
   'gemma3',
   'olmo2',
   'granite',
+  'smollm3',
 ];
 
 export interface Golden {
