@@ -1,0 +1,72 @@
+/** Collectives between ranks that are threads: the same bits everywhere, and one end for all when a rank does not come. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { floats, ints, runOp } from '../helpers/op-table.js';
+import { randomFloats, randomInt, randomSource } from '../helpers/reference-ops.js';
+
+const setup = { isa: 'reference' };
+
+/** The sum over the ranks in their order, in float32. */
+function reduced(x: Float32Array, ranks: number): Float32Array {
+  const each = x.length / ranks;
+  const sum = new Float32Array(each);
+  for (let r = 0; r < ranks; r++) for (let i = 0; i < each; i++) sum[i] = Math.fround(sum[i]! + x[r * each + i]!);
+  return Float32Array.from({ length: x.length }, (_, i) => sum[i % each]!);
+}
+
+describe('ranks between threads', () => {
+  it('all_reduce adds in the order of ranks and gives every rank the same bits', () => {
+    const random = randomSource(41);
+    for (const ranks of [1, 2, 3, 4, 8]) {
+      for (let round = 0; round < 4; round++) {
+        const rows = randomInt(random, 1, 5);
+        const cols = randomInt(random, 1, 700);
+        const x = randomFloats(random, ranks * rows * cols, 100);
+        const out = floats(runOp(setup, 'comm_all_reduce', { ranks, rows, cols, times: 1 }, { x }), 'out');
+        assert.deepEqual(out, reduced(x, ranks), `${ranks} ranks, ${rows} x ${cols}`);
+      }
+    }
+  });
+
+  it('ten thousand reductions in a row never mix two of them', () => {
+    // Of ranks that begin with 1 and -1 by turns every sum is 0; of -1, 1, 1 it is 1, and then 3^n until rounding stops it.
+    const x = Float32Array.from({ length: 4 * 64 }, (_, i) => (Math.floor(i / 64) % 2 === 0 ? 1 : -1));
+    const out = floats(runOp(setup, 'comm_all_reduce', { ranks: 4, rows: 1, cols: 64, times: 10_000 }, { x }), 'out');
+    assert.ok(out.every((value) => value === 0));
+    const powers = floats(
+      runOp(setup, 'comm_all_reduce', { ranks: 2, rows: 1, cols: 3, times: 100 }, { x: new Float32Array(6).fill(1) }),
+      'out',
+    );
+    assert.ok(powers.every((value) => value === 2 ** 100));
+  });
+
+  it('all_gather puts the parts side by side in the order of ranks', () => {
+    const [ranks, rows, cols] = [3, 2, 5];
+    const x = Float32Array.from({ length: ranks * rows * cols }, (_, i) => i);
+    const out = floats(runOp(setup, 'comm_all_gather', { ranks, rows, cols }, { x }), 'out');
+    for (let r = 0; r < ranks; r++) {
+      for (let row = 0; row < rows; row++) {
+        for (let c = 0; c < ranks * cols; c++) {
+          const from = Math.floor(c / cols);
+          assert.equal(out[(r * rows + row) * ranks * cols + c], x[(from * rows + row) * cols + (c % cols)]);
+        }
+      }
+    }
+  });
+
+  for (const how of ['leaves', 'throws', 'sleeps']) {
+    it(`when a rank ${how}, the others are told once, within the limit`, () => {
+      for (const at_op of [0, 7]) {
+        const attrs = { ranks: 4, times: 20, lost: 2, at_op, limit_ms: 300, how };
+        const result = runOp(setup, 'comm_parts', attrs, {});
+        const ended = ints(result, 'ended');
+        const waited = ints(result, 'waited_ms');
+        for (let r = 0; r < 4; r++) {
+          // A rank that left hears nothing any more; one that overslept finds the group ended.
+          assert.equal(ended[r], r === 2 && how === 'leaves' ? 0 : 1, `rank ${r} at op ${at_op}`);
+          assert.ok(waited[r]! < 5000, `rank ${r} waited ${waited[r]} ms`);
+        }
+      }
+    });
+  }
+});
