@@ -294,7 +294,7 @@ const char* GemmLt::tune(const GemmArgs& args, std::span<const void* const> weig
     for (int i = 0; i < repeat; ++i) {
       // In a step a small kernel comes ahead of most linears, and the early start of a product is
       // worth what it fetches beside that kernel.
-      if (paced && add(args.type, args.y, args.y, 8, launch) != cudaSuccess) return -1.f;
+      if (paced && add(args.type, args.y, args.y, 8, 1.0f, launch) != cudaSuccess) return -1.f;
       if (!call(way, weights[next++ % weights.size()])) return -1.f;
     }
     cudaEventRecord(timer.end, launch.stream);
