@@ -2,6 +2,7 @@
 #include "core/trace.h"
 
 #include <algorithm>
+#include <new>
 
 namespace inferd {
 
@@ -19,14 +20,19 @@ void Trace::add(const TraceEvent& event) {
   put(event);
 }
 
+// Called by destructors: an op whose name finds no memory is dropped.
 void Trace::add_op(std::string_view text, int64_t start_ns, int64_t end_ns) {
   const std::lock_guard lock(mutex_);
-  put({.start_ns = start_ns,
-       .end_ns = end_ns,
-       .value = 0,
-       .name = intern(text),
-       .lane = 0,
-       .kind = TraceKind::kOp});
+  try {
+    put({.start_ns = start_ns,
+         .end_ns = end_ns,
+         .value = 0,
+         .name = intern(text),
+         .lane = 0,
+         .kind = TraceKind::kOp});
+  } catch (const std::bad_alloc&) {
+    ++dropped_;
+  }
 }
 
 void Trace::drop(int64_t count) {

@@ -29,8 +29,8 @@ void Stream::submit(int slot, std::function<void()> step) {
       throw Error(ErrorCode::kUsage,
                   format("step slot %d is still in use; wait for its step first", slot));
     }
-    completions_[index] = {State::kPending, nullptr};
     items_.push_back({index, std::move(step)});
+    completions_[index] = {State::kPending, nullptr};
   }
   queued_.notify_one();
 }
@@ -53,8 +53,8 @@ void Stream::call(const std::function<void()>& work) {
   std::unique_lock lock(mutex_);
   // Calls of several threads take turns.
   finished_.wait(lock, [&] { return completion.state == State::kIdle; });
-  completion = {State::kPending, nullptr};
   items_.push_back({kCallSlot, work});
+  completion = {State::kPending, nullptr};
   queued_.notify_one();
   finished_.wait(lock, [&] { return completion.state == State::kDone; });
   completion.state = State::kIdle;

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 #include <utility>
+
+#include "core/error.h"
 
 namespace inferd::cpu {
 namespace {
@@ -26,10 +29,22 @@ void pause() {
 ThreadPool::ThreadPool(int threads)
     // More threads than processors: spinning would only keep the others from running.
     : spins_(threads <= static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))) {
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+  workers_.reserve(static_cast<size_t>(threads - 1));
+  try {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+  } catch (const std::system_error& e) {
+    const int started = size();
+    stop();  // a thread that nobody joins would end the process
+    throw Error(ErrorCode::kOutOfMemory,
+                format("The system gives %d of %d compute threads (%s); ask for fewer, or raise "
+                       "its limits.",
+                       started, threads, e.code().message().c_str()));
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   stop_.store(true);
   number_.fetch_add(1);
   number_.notify_all();

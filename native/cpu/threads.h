@@ -21,7 +21,8 @@ namespace inferd::cpu {
 
 class ThreadPool {
  public:
-  // `threads` >= 1 includes the calling thread.
+  // `threads` >= 1 includes the calling thread. @throws Error(kOutOfMemory) when the system does
+  // not give as many.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -54,6 +55,7 @@ class ThreadPool {
   };
   void run(int64_t n, int64_t grain, Call call, void* body);
   void work(int worker);
+  void stop();
   void drain(int worker);
   void run_chunk(const Loop& loop, int64_t begin, int worker);
   template <typename Ready>

@@ -206,7 +206,10 @@ void Engine::fit_dtypes() {
 }
 
 Engine::~Engine() {
-  if (trace_ != nullptr) backend_->stop_trace();
+  try {
+    if (trace_ != nullptr) backend_->stop_trace();
+  } catch (...) {  // nobody is left to tell
+  }
   // The stream may still read what the members hold.
   while (pending_ > 0) {
     const size_t oldest =
@@ -214,7 +217,7 @@ Engine::~Engine() {
     try {
       while (!prepared_ && !backend_->wait_step(static_cast<int>(oldest), 1'000'000)) {
       }
-    } catch (...) {  // nobody is left to tell
+    } catch (...) {
     }
     prepared_ = false;
     --pending_;

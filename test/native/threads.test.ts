@@ -1,5 +1,6 @@
 /** The CPU backend's thread pool and stream, through the ops that use them. */
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { it } from 'node:test';
 import { Worker } from 'node:worker_threads';
 import { addonFile, loadAddon } from '../../native/index.js';
@@ -39,6 +40,30 @@ it('a chunk that finds no memory fails its loop, on whichever thread, and the ne
       assert.deepEqual([...ints(result, 'caught'), ...ints(result, 'done')], [200, 200 * count], `${threads} threads, chunk ${bad}`);
     }
   }
+});
+
+it('threads that the system does not give are refused in one sentence, and fewer are taken after that', {
+  skip: process.platform !== 'linux',
+}, () => {
+  // Stacks of 8 MB each: room for some of the 500 threads and not for all.
+  const script = `
+    const { execFileSync } = require('node:child_process');
+    const addon = require(process.argv[1]);
+    const used = 1024 * Number(/VmSize:\\s+(\\d+)/.exec(require('node:fs').readFileSync('/proc/self/status', 'utf8'))[1]);
+    const limit = (bytes) => execFileSync('prlimit', ['--pid', String(process.pid), '--as=' + bytes + ':']);
+    const inputs = { inout: Float32Array.of(1), x: Float32Array.of(2) };
+    const add = (threads) => addon.runOp({ op: 'add', backend: 'cpu', isa: 'reference', threads, attrs: { rows: 1, cols: 1 }, inputs });
+    limit(used + 400 * 2 ** 20);
+    let refusal = '';
+    try {
+      add(500);
+    } catch (error) {
+      refusal = error.code + ': ' + error.message;
+    }
+    limit('unlimited');
+    console.log(refusal + ' Then ' + add(2).inout[0]);`;
+  const { stdout, stderr } = spawnSync(process.execPath, ['-e', script, addonFile()], { encoding: 'utf8' });
+  assert.match(stdout, /^out_of_memory: The system gives \d+ of 500 compute threads \(.+\); ask for fewer, .* Then 3$/m, stderr);
 });
 
 it('threads = 0 takes the physical cores, and impossible numbers are refused', () => {
