@@ -149,6 +149,7 @@ export const schema = {
     ),
     max_queue: int(1024, [0, 2 ** 20], 'Requests that may wait; one more is refused.', { unit: 'requests' }),
     queue_timeout_s: float(120, [0.01, 86_400], 'A request that waits longer is refused.', { unit: 's' }),
+    hang_timeout_s: float(60, [1, 3600], 'An actor without progress for this long is ended; its requests fail, retriable.', { unit: 's' }),
   },
   validation: {
     best_of: int(8, [1, 64], 'Largest best_of a request may ask for.'),

@@ -53,8 +53,12 @@ export function startEngine(config: Config, model: ModelFolder, hooks: EngineHoo
   return engine;
 }
 
-/** A tokenizer that works on one message for longer is terminated (a template or pattern that does not end). */
-const HANG_LIMIT_MS = 60_000;
+/**
+ * What tokenizers may hold of texts to encode, bytes, and how many messages of the largest size at least. The front holds each as well,
+ * and characters beyond U+00FF take twice as much, so it comes to four times as much at the most.
+ */
+const MIN_HELD_SIZE = 64 * 2 ** 20;
+const HELD_MESSAGES = 4;
 const WATCH_EVERY_MS = 1000;
 
 class Engine implements EngineHandle {
@@ -79,7 +83,8 @@ class Engine implements EngineHandle {
     this.#model = model;
     this.#hooks = hooks;
     const { max_queue, max_num_sequences } = config.scheduler;
-    this.client = new Client({ maxUnfinished: max_queue + max_num_sequences, log: hooks.log });
+    const maxHeldSize = Math.max(MIN_HELD_SIZE, HELD_MESSAGES * config.server.max_message_bytes);
+    this.client = new Client({ maxUnfinished: max_queue + max_num_sequences, maxHeldSize, log: hooks.log });
     this.ready = new Promise((resolve, reject) => {
       this.#onReady = resolve;
       this.#onNotReady = reject;
@@ -210,7 +215,7 @@ class Engine implements EngineHandle {
     const { port } = unit;
     invariant(port !== null, 'a ready tokenizer has a port');
     this.#connect(unit);
-    this.client.attachTokenizer(unit.index, port.front);
+    this.client.attachTokenizer(unit.index, port.front, port.counters);
     this.#hooks.onProgress?.({ phase: 'tokenizer', done: this.#tokenizers.filter((t) => t.port).length, total: this.#tokenizers.length });
   }
 
@@ -248,10 +253,11 @@ class Engine implements EngineHandle {
   }
 
   #endHanging(): void {
+    const limitMs = this.#config.scheduler.hang_timeout_s * 1000;
     for (const { port, name } of this.#tokenizers) {
       const since = port?.counters[TOKENIZER_COUNTER.busySinceMs] ?? 0;
-      if (port === null || since === 0 || nowMs() - since < HANG_LIMIT_MS) continue;
-      this.#hooks.log.error({ actor: name, limitMs: HANG_LIMIT_MS }, 'an actor hangs and is terminated');
+      if (port === null || since === 0 || nowMs() - since < limitMs) continue;
+      this.#hooks.log.error({ actor: name, limitMs }, 'an actor hangs and is terminated');
       port.child.kill();
     }
   }

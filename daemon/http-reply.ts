@@ -46,6 +46,7 @@ const codes: Readonly<Record<number, readonly [type: string, code: string]>> = {
   408: ['invalid_request_error', 'request_timeout'],
   413: ['invalid_request_error', 'too_large'],
   415: ['invalid_request_error', 'unsupported_media_type'],
+  429: ['rate_limit_error', 'rate_limited'],
   431: ['invalid_request_error', 'headers_too_large'],
   500: ['server_error', 'internal'],
   503: ['server_error', 'unavailable'],

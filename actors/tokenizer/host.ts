@@ -5,16 +5,16 @@
  * - While there is no scheduler (it is being restarted), messages to it are dropped: when the next one connects, the tokenizer admits
  *   every live request to it, with the tokens it already has.
  * - When the front is far behind, tokens are left in the scheduler's link, which makes the scheduler stop planning in its turn.
- * - `busySinceMs` is published around every message, so that the main thread can end a tokenizer that hangs in one.
+ * - What it works on is published (workload.ts), so that the main thread can end a tokenizer that hangs in it.
  */
 import type { CallReply, TokenizerCall } from '../messages/calls.js';
 import type { LinkEnd, ToActor } from '../messages/control.js';
 import type { Abort, Admit, Deltas, Encoded, Failed, Refused, Stopped, Submit, Tokens } from '../messages/requests.js';
 import type { Control } from '../runtime/actor.js';
-import { nowMs } from '../runtime/clock.js';
 import { type Counters, TOKENIZER_COUNTER } from '../runtime/counters.js';
 import { EventLink } from '../runtime/mailbox.js';
-import { createTokenizerActor, type TokenizerHandlers, type TokenizerStart } from './actor.js';
+import { createTokenizerActor, type TokenizerHandlers, type TokenizerOut, type TokenizerStart } from './actor.js';
+import { Workload } from './workload.js';
 
 export interface TokenizerHostStart {
   readonly tokenizer: TokenizerStart;
@@ -43,6 +43,7 @@ export async function runTokenizer(start: TokenizerHostStart, control: Control):
 class TokenizerHost {
   readonly #start: TokenizerHostStart;
   readonly #control: Control;
+  readonly #workload: Workload;
   #front: EventLink<FromFront, ToFront> | null = null;
   #scheduler: EventLink<FromScheduler, ToScheduler> | null = null;
   #handlers: TokenizerHandlers | null = null;
@@ -54,6 +55,7 @@ class TokenizerHost {
   constructor(start: TokenizerHostStart, control: Control) {
     this.#start = start;
     this.#control = control;
+    this.#workload = new Workload(start.counters);
   }
 
   async run(): Promise<void> {
@@ -62,10 +64,11 @@ class TokenizerHost {
       this.#stop = resolve;
       this.#control.listen((message) => this.#onControl(message));
     });
-    const handlers = await createTokenizerActor(this.#start.tokenizer, {
+    const out: TokenizerOut = {
       toScheduler: (message) => this.#toScheduler(message),
       toFront: (message) => this.#front?.post(message),
-    });
+    };
+    const handlers = await createTokenizerActor(this.#start.tokenizer, out, this.#workload);
     this.#handlers = handlers;
     this.#front = new EventLink(this.#start.front, (message) => this.#guarded(() => handlers.fromFront(message)));
     this.#control.ready(null);
@@ -131,10 +134,7 @@ class TokenizerHost {
   }
 
   #guarded(work: () => void): void {
-    const { counters } = this.#start;
-    counters[TOKENIZER_COUNTER.busySinceMs] = nowMs();
-    work();
-    counters[TOKENIZER_COUNTER.busySinceMs] = 0;
-    counters[TOKENIZER_COUNTER.size] = this.#handlers?.size() ?? 0;
+    this.#workload.during(work);
+    this.#start.counters[TOKENIZER_COUNTER.size] = this.#handlers?.size() ?? 0;
   }
 }

@@ -25,8 +25,8 @@ export function tokenizeMethod(deps: RpcDeps) {
     result: z.object({ ids: z.array(z.int()), count: z.int() }),
     http: { verb: 'POST', path: '/tokenize' },
     work: true,
-    handler: async (body) => {
-      const ids = Array.from(await deps.engine.encode(promptOf(body)));
+    handler: async (body, ctx) => {
+      const ids = Array.from(await deps.engine.encode(promptOf(body), ctx));
       return { ids, count: ids.length };
     },
   });
@@ -52,6 +52,6 @@ export function detokenizeMethod(deps: RpcDeps, limits: RequestLimits) {
     http: { verb: 'POST', path: '/detokenize' },
     longLists: ['ids'],
     work: true,
-    handler: async ({ ids, skip_special_tokens: skip }) => ({ text: await deps.engine.decode(ids, skip ?? true) }),
+    handler: async ({ ids, skip_special_tokens: skip }, ctx) => ({ text: await deps.engine.decode(ids, skip ?? true, ctx) }),
   });
 }

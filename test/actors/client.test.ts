@@ -10,7 +10,7 @@ import type { Failure } from '../../actors/messages/errors.js';
 import type { RequestId } from '../../actors/messages/ids.js';
 import type { Abort, Deltas, Encoded, Failed, Flow, Notices, Submit } from '../../actors/messages/requests.js';
 import { nowMs } from '../../actors/runtime/clock.js';
-import { createCounters, SCHEDULER_COUNTER } from '../../actors/runtime/counters.js';
+import { createCounters, SCHEDULER_COUNTER, TOKENIZER_COUNTER } from '../../actors/runtime/counters.js';
 import { silentLog } from '../../actors/runtime/log.js';
 import { createLink, EventLink } from '../../actors/runtime/mailbox.js';
 import { generation } from '../helpers/generation.js';
@@ -27,12 +27,13 @@ afterEach(() => {
 class FakeTokenizer {
   readonly got: FromFront[] = [];
   readonly link: EventLink<FromFront, ToFront>;
+  readonly #counters = createCounters(TOKENIZER_COUNTER.cells);
 
   constructor(client: Client, index: number) {
     const [front, own] = createLink(null, null);
     this.link = new EventLink<FromFront, ToFront>(own, (message) => this.got.push(message));
     opened.push(this.link);
-    client.attachTokenizer(index, front);
+    client.attachTokenizer(index, front, this.#counters);
   }
 
   get submits(): Submit[] {
@@ -41,7 +42,12 @@ class FakeTokenizer {
   get aborted(): RequestId[] {
     return this.got.flatMap((m) => (m.k === 'abort' ? m.ids : []));
   }
+  /** As a tokenizer does when a prompt, or the ids of a call, are not held any more. */
+  letGo({ size }: Submit | TokenizerCall): void {
+    this.#counters[TOKENIZER_COUNTER.letGo] = (this.#counters[TOKENIZER_COUNTER.letGo] ?? 0) + size;
+  }
   encoded(id: RequestId): void {
+    for (const submitted of this.submits) if (submitted.id === id) this.letGo(submitted);
     this.link.post({ k: 'encoded', id, promptIds: bytesOf(Int32Array.from([1, 2, 3])), maxTokens: 8 });
   }
   delta(id: RequestId, index: number, finish: boolean): void {
@@ -82,8 +88,8 @@ class Recorder implements RequestSink {
   }
 }
 
-function openClient(maxUnfinished = 100): Client {
-  const client = new Client({ maxUnfinished, log: silentLog });
+function openClient(maxUnfinished = 100, maxHeldSize = 2 ** 24): Client {
+  const client = new Client({ maxUnfinished, maxHeldSize, log: silentLog });
   client.setState('ready');
   opened.push({ close: () => client.close({ kind: 'shutting_down' }) });
   return client;
