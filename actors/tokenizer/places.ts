@@ -21,8 +21,10 @@ export class Places {
 
   /** Runs `work` in a place, at once if one is free. @throws InferdError cancelled when the asker leaves before; what `work` throws. */
   async run<T>(asker: Asker, work: () => T | Promise<T>): Promise<T> {
-    if (this.#taken < this.#count) this.#taken++;
-    else await this.#line.wait(asker); // whoever leaves a place hands it on
+    if (this.#taken < this.#count) {
+      this.#taken++;
+      this.#line.went(asker.client);
+    } else await this.#line.wait(asker); // whoever leaves a place hands it on
     try {
       if (asker.cancellation.cancelled) throw new InferdError('cancelled');
       return await work();

@@ -17,6 +17,7 @@ export class PromptQueue {
    */
   async pass(asker: Asker): Promise<void> {
     if (!this.#passed) {
+      this.#line.went(asker.client);
       this.#close();
       return;
     }

@@ -17,6 +17,13 @@ export interface Asker {
 export class WaitingLine {
   /** What lets each one go on, by client; the client whose turn is next first, and of one client as they came. */
   readonly #waiting = new Map<number, (() => void)[]>();
+  /** The client that went on last. */
+  #last: number | null = null;
+
+  /** Somebody of this client goes on without having waited. */
+  went(client: number): void {
+    this.#last = client;
+  }
 
   /** Resolves when it is the asker's turn. @throws InferdError cancelled as soon as the asker leaves. */
   wait({ client, cancellation }: Asker): Promise<void> {
@@ -38,14 +45,16 @@ export class WaitingLine {
 
   /** Lets the next one go on. False when nobody waits. */
   next(): boolean {
-    for (const [client, own] of this.#waiting) {
-      const goOn = own.shift();
-      this.#waiting.delete(client);
-      if (own.length > 0) this.#waiting.set(client, own); // as the last of the clients
-      goOn?.();
-      return true;
-    }
-    return false;
+    const clients = this.#waiting.keys();
+    let client = clients.next().value;
+    if (client === this.#last) client = clients.next().value ?? client;
+    const own = client === undefined ? undefined : this.#waiting.get(client);
+    if (client === undefined || own === undefined) return false;
+    this.#last = client;
+    this.#waiting.delete(client);
+    own.shift()?.();
+    if (own.length > 0) this.#waiting.set(client, own); // behind all others
+    return true;
   }
 
   #remove(client: number, goOn: () => void): void {
