@@ -25,7 +25,7 @@ export const TOKENIZER_COUNTER = {
   /** Requests it holds. */
   size: 1,
   /** Sizes of all prompts and ids that it was handed and has let go of since, added up (actors/client-load.ts). */
-  letGo: 2,
+  letGo: 3,
   cells: 8,
 } as const;
 
