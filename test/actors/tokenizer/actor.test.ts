@@ -312,8 +312,8 @@ test('clients take turns at long texts, and texts of a length wait for no much l
   const asked: RequestId[] = [];
   for (const client of [1, 1, 1, 2]) asked.push(harness.ask({ k: 'encode', prompt: huge }, client));
   for (const client of [1, 1, 3]) asked.push(harness.ask({ k: 'encode', prompt: middle }, client));
-  // Which of the askers, counted from 1.
-  const ended = () => harness.front.flatMap((m) => (m.k === 'reply' ? [asked.findIndex((call) => call === m.call) + 1] : []));
+  // Which of the askers, counted from 1; calls are numbered with the requests.
+  const ended = () => harness.front.flatMap((m) => (m.k === 'reply' ? [asked.indexOf(m.call as RequestId) + 1] : []));
   await harness.until(() => ended().length === 7);
   assert.deepEqual(
     ended().filter((n) => n < 5),
