@@ -6,6 +6,7 @@ import type { SchedulerStats } from './messages/calls.js';
 import type { Failure } from './messages/errors.js';
 import type { RequestId } from './messages/ids.js';
 import type { Delta, GenerationParams, LogprobText, Notice, PromptInput, Started } from './messages/requests.js';
+import type { Cancellation } from './runtime/cancellation.js';
 
 /** Receives what happens to one request, in order, on the caller's event loop. No call comes after `onEnd`. */
 export interface RequestSink {
@@ -27,6 +28,14 @@ export interface RequestHandle {
   cancel(): void;
   /** Stops or continues the sequences of a request whose reader is slow; the request keeps its KV blocks. */
   setPaused(paused: boolean): void;
+}
+
+/** Who asks for a call, and how they leave it. */
+export interface Asker {
+  /** Calls of different clients take turns; those that name none are one client's. */
+  readonly client?: object;
+  /** The call ends as cancelled when it fires, and is no more worked on. */
+  readonly cancellation?: Cancellation;
 }
 
 export interface RequestSummary {
@@ -70,8 +79,8 @@ export interface EngineClient {
    */
   submit(prompt: PromptInput, params: GenerationParams, sink: RequestSink, client?: object): RequestHandle;
   /** @throws InferdError with the kind of the failure, also when the deadline passes. */
-  encode(prompt: PromptInput): Promise<Int32Array>;
-  decode(ids: readonly number[], skipSpecialTokens: boolean): Promise<string>;
+  encode(prompt: PromptInput, asker?: Asker): Promise<Int32Array>;
+  decode(ids: readonly number[], skipSpecialTokens: boolean, asker?: Asker): Promise<string>;
   stats(): Promise<SchedulerStats>;
   requests(): readonly RequestSummary[];
   /** `null` until the engine was ready once. */

@@ -6,9 +6,10 @@
  * a request is in `#requests` exactly until then, and leaves it before its onEnd runs (a sink may submit or cancel from inside).
  * The engine (daemon/engine.ts) tells it which actors are there and in which state the engine is.
  */
-import { Calls } from './client-calls.js';
+import { asError, Calls } from './client-calls.js';
+import { idsSize, promptSize, TokenizerLoad } from './client-load.js';
 import { Turns } from './client-turns.js';
-import type { EngineClient, EngineState, RequestHandle, RequestSink, RequestSummary, ServedModel } from './client-types.js';
+import type { Asker, EngineClient, EngineState, RequestHandle, RequestSink, RequestSummary, ServedModel } from './client-types.js';
 import type { CallReply, SchedulerCall, SchedulerStats, TokenizerCall } from './messages/calls.js';
 import { int32Of } from './messages/codec.js';
 import type { LinkEnd } from './messages/control.js';
@@ -23,6 +24,7 @@ import type {
   Failed,
   Flow,
   GenerationParams,
+  Handed,
   Notice,
   Notices,
   PromptInput,
@@ -61,6 +63,8 @@ export interface ClientOptions {
   readonly maxUnfinished: number;
   /** scheduler.hang_timeout_s, ms. */
   readonly hangTimeoutMs: number;
+  /** Size of what tokenizers may hold at a time, as client-load.ts counts it. */
+  readonly maxHeldSize: number;
   readonly log: Log;
 }
 
@@ -74,16 +78,20 @@ const STATS_DEADLINE_MS = 5000;
 /** The scheduler's loop turns at least twice a second; this leaves room for a busy machine. */
 const HEARTBEAT_LIMIT_MS = 10_000;
 
+const overloaded: Failure = { kind: 'overloaded', data: { retry_after_ms: RETRY_AFTER_MS } };
 const died: Failure = { kind: 'engine_failure', message: 'The tokenizer of this request failed; send it again', data: { retriable: true } };
 
 export class Client implements EngineClient {
   readonly #options: ClientOptions;
   readonly #requests = new Map<RequestId, Live>();
   readonly #tokenizers = new Map<number, TokenizerLink>();
-  /** Prompts that each tokenizer was handed and has not encoded yet, calls included. */
-  readonly #encoding = new Map<number, number>();
-  readonly #calls = new Calls();
+  readonly #load: TokenizerLoad;
+  /** Calls are numbered with the requests: an Abort names either. */
+  readonly #calls = new Calls(() => this.#nextId++);
   readonly #turns = new Turns();
+  /** The number by which tokenizers know a client; goes with it. */
+  readonly #clientNumbers = new WeakMap<object, number>();
+  #nextClientNumber = 1;
   #scheduler: SchedulerLink | null = null;
   #counters: Counters | null = null;
   #state: EngineState = 'starting';
@@ -93,13 +101,15 @@ export class Client implements EngineClient {
 
   constructor(options: ClientOptions) {
     this.#options = options;
+    this.#load = new TokenizerLoad(options.maxHeldSize);
   }
 
   // --- EngineClient ---
 
   submit(prompt: PromptInput, params: GenerationParams, sink: RequestSink, client: object = ANYBODY): RequestHandle {
     const id = this.#nextId++ as RequestId;
-    const refusal = this.#refusal();
+    const size = promptSize(prompt);
+    const refusal = this.#refusal(size);
     if (refusal !== null) {
       this.#guarded(() => sink.onEnd(refusal));
       return { id, cancel() {}, setPaused() {} };
@@ -112,7 +122,7 @@ export class Client implements EngineClient {
       client,
       turn,
       open: new Set(Array.from({ length: params.bestOf }, (_, index) => index)),
-      unsent: { k: 'submit', id, prompt, params, arrivalMs, turn },
+      unsent: { k: 'submit', id, prompt, params, arrivalMs, turn, client: this.#numberOf(client), size },
       tokenizer: null,
       encoded: false,
       started: false,
@@ -125,19 +135,19 @@ export class Client implements EngineClient {
     return { id, cancel: () => this.#cancel(id), setPaused: (paused) => this.#setPaused(id, paused) };
   }
 
-  async encode(prompt: PromptInput): Promise<Int32Array> {
-    const value = await this.#askTokenizer((call) => ({ k: 'encode', call, prompt, turn: this.#turns.served }));
+  async encode(prompt: PromptInput, asker: Asker = {}): Promise<Int32Array> {
+    const value = await this.#askTokenizer(asker, promptSize(prompt), (handed) => ({ k: 'encode', prompt, ...handed }));
     if (value instanceof Uint8Array) return int32Of(value);
     throw new InferdError('internal', 'The tokenizer answered with something else than token ids');
   }
 
-  async decode(ids: readonly number[], skipSpecialTokens: boolean): Promise<string> {
-    return String(await this.#askTokenizer((call) => ({ k: 'decode', call, ids, skipSpecialTokens })));
+  async decode(ids: readonly number[], skipSpecialTokens: boolean, asker: Asker = {}): Promise<string> {
+    return String(await this.#askTokenizer(asker, idsSize(ids), (handed) => ({ k: 'decode', ids, skipSpecialTokens, ...handed })));
   }
 
   async stats(): Promise<SchedulerStats> {
     const scheduler = this.#scheduler;
-    if (scheduler === null) throw new InferdError(...this.#absent());
+    if (scheduler === null) throw asError(this.#absent());
     const value = await this.#calls.ask('scheduler', STATS_DEADLINE_MS, (call) => scheduler.post({ k: 'stats', call }));
     return value as SchedulerStats; // proof: the scheduler answers `stats` with its stats
   }
@@ -181,10 +191,11 @@ export class Client implements EngineClient {
   }
 
   /** A tokenizer is ready; requests that waited for one are sent. */
-  attachTokenizer(index: number, end: LinkEnd): void {
-    const onUnsendable = (message: Submit | Abort | TokenizerCall, error: unknown) => this.#onUnsendable(message, error);
+  attachTokenizer(index: number, end: LinkEnd, counters: Counters): void {
+    const onUnsendable = (message: Submit | Abort | TokenizerCall, error: unknown) => this.#onUnsendable(index, message, error);
     const link: TokenizerLink = new EventLink(end, (message) => this.#onTokenizer(message), { onUnsendable });
     this.#tokenizers.set(index, link);
+    this.#load.attach(index, counters);
     for (const live of this.#requests.values()) this.#send(live);
   }
 
@@ -192,6 +203,7 @@ export class Client implements EngineClient {
   detachTokenizer(index: number): void {
     this.#tokenizers.get(index)?.close();
     this.#tokenizers.delete(index);
+    this.#load.detach(index);
     this.#calls.fail(tokenizerName(index), died);
     for (const [id, live] of [...this.#requests]) if (live.tokenizer === index) this.#end(id, died);
   }
@@ -241,8 +253,8 @@ export class Client implements EngineClient {
 
   // --- requests ---
 
-  /** Why no request can be taken now, or null. */
-  #refusal(): Failure | null {
+  /** Why no request with a prompt of `size` can be taken now, or null. */
+  #refusal(size: number): Failure | null {
     switch (this.#state) {
       case 'starting':
         return { kind: 'model_loading', data: { retry_after_ms: RETRY_AFTER_MS } };
@@ -253,18 +265,17 @@ export class Client implements EngineClient {
         return { kind: 'engine_failure', data: { retriable: false } };
       case 'ready':
       case 'restarting':
-        return this.#requests.size >= this.#options.maxUnfinished || this.#behind()
-          ? { kind: 'overloaded', data: { retry_after_ms: RETRY_AFTER_MS } }
-          : null;
+        return this.#requests.size >= this.#options.maxUnfinished ? overloaded : this.#crowded(size);
       default:
         return unreachable(this.#state);
     }
   }
 
-  /** True when a tokenizer hangs while clients submit and cancel: its mailbox must not grow without end. */
-  #behind(): boolean {
-    for (const link of this.#tokenizers.values()) if (link.behind() > MAX_BEHIND) return true;
-    return false;
+  /** Why tokenizers can take no prompt of `size` now, or null. */
+  #crowded(size: number): Failure | null {
+    // When a tokenizer hangs while clients submit and cancel, its mailbox must not grow without end.
+    for (const link of this.#tokenizers.values()) if (link.behind() > MAX_BEHIND) return overloaded;
+    return this.#load.hasRoom(size) ? null : { ...overloaded, message: 'Too much text waits to be encoded; try again later' };
   }
 
   /** Hands a request that was not sent yet to a tokenizer, if one is there. */
@@ -275,7 +286,7 @@ export class Client implements EngineClient {
     const message = live.unsent;
     live.tokenizer = index;
     live.unsent = null;
-    this.#countEncoding(index, 1);
+    this.#load.handOut(index, message.size);
     const link = this.#tokenizers.get(index);
     link?.post(message);
     link?.flush(); // now: what the caller still has to do in this turn takes as long as the way there
@@ -283,21 +294,18 @@ export class Client implements EngineClient {
 
   /** One of those with the least to do, by hash of the id: a prompt that takes long to encode holds up nobody while another is free. */
   #pick(id: number): number | null {
-    const loads = [...this.#tokenizers].map(([index, link]) => ({ index, load: link.behind() + (this.#encoding.get(index) ?? 0) }));
+    const loads = [...this.#tokenizers.keys()].map((index) => ({ index, load: this.#load.held(index) }));
     const least = Math.min(...loads.map((one) => one.load));
     const free = loads.filter((one) => one.load === least);
     return free[(Math.imul(id, 0x9e3779b1) >>> 8) % free.length]?.index ?? null;
   }
 
-  #countEncoding(index: number, change: 1 | -1): void {
-    this.#encoding.set(index, (this.#encoding.get(index) ?? 0) + change);
-  }
-
-  /** The tokenizer has, or no longer needs to, encode the prompt of `live`. */
-  #endEncoding(live: Live): void {
-    if (live.encoded || live.tokenizer === null) return;
-    live.encoded = true;
-    this.#countEncoding(live.tokenizer, -1);
+  #numberOf(client: object): number {
+    const known = this.#clientNumbers.get(client);
+    if (known !== undefined) return known;
+    const number = this.#nextClientNumber++;
+    this.#clientNumbers.set(client, number);
+    return number;
   }
 
   #cancel(id: RequestId): void {
@@ -323,7 +331,6 @@ export class Client implements EngineClient {
     const live = this.#requests.get(id);
     if (live === undefined) return;
     this.#requests.delete(id);
-    this.#endEncoding(live);
     if (!live.started) this.#turns.giveBack(live.client, live.turn);
     this.#guarded(() => live.sink.onEnd(failure));
     if (this.#requests.size > 0) return;
@@ -343,26 +350,36 @@ export class Client implements EngineClient {
 
   // --- calls ---
 
-  #askTokenizer(make: (call: number) => TokenizerCall): Promise<unknown> {
+  /** When the asker leaves, or the deadline passes, the tokenizer drops the call: nothing is worked on that nobody waits for. */
+  #askTokenizer(
+    { client = ANYBODY, cancellation }: Asker,
+    size: number,
+    make: (handed: Handed & { readonly call: RequestId }) => TokenizerCall,
+  ): Promise<unknown> {
     const index = this.#pick(this.#nextId);
     const link = index === null ? undefined : this.#tokenizers.get(index);
-    if (index === null || link === undefined) return Promise.reject(new InferdError(...this.#absent()));
-    this.#countEncoding(index, 1);
-    const answered = this.#calls.ask(tokenizerName(index), ENCODE_DEADLINE_MS, (call) => link.post(make(call)));
-    return answered.finally(() => this.#countEncoding(index, -1));
+    if (index === null || link === undefined) return Promise.reject(asError(this.#absent()));
+    const crowded = this.#crowded(size);
+    if (crowded !== null) return Promise.reject(asError(crowded));
+    const send = (call: number): void => {
+      this.#load.handOut(index, size);
+      link.post(make({ call: call as RequestId, client: this.#numberOf(client), size })); // numbered with the requests
+    };
+    const drop = (call: number): void => link.post({ k: 'abort', ids: [call as RequestId] }); // as above
+    return this.#calls.ask(tokenizerName(index), ENCODE_DEADLINE_MS, send, (call) => ({ cancellation, onLeft: () => drop(call) }));
   }
 
   /** Something of a client's that cannot go to another thread: nests too deep, most likely. */
-  #onUnsendable(message: Submit | Abort | TokenizerCall, error: unknown): void {
+  #onUnsendable(tokenizer: number, message: Submit | Abort | TokenizerCall, error: unknown): void {
+    if (message.k !== 'abort') this.#load.takeBack(tokenizer, message.size);
     this.#options.log.warn(errorFields(error), 'a message could not be packed');
     const failure: Failure = { kind: 'invalid_params', message: 'The request nests too deep' };
     if (message.k === 'submit') this.#end(message.id, failure);
     else if (message.k !== 'abort') this.#calls.answer({ k: 'reply', call: message.call, ok: false, failure });
   }
 
-  #absent(): ConstructorParameters<typeof InferdError> {
-    const failure = this.#refusal() ?? { kind: 'engine_failure', message: 'The engine restarts', data: { retriable: true } };
-    return [failure.kind, failure.message, failure.data];
+  #absent(): Failure {
+    return this.#refusal(0) ?? { kind: 'engine_failure', message: 'The engine restarts', data: { retriable: true } };
   }
 
   // --- what actors say ---
@@ -390,7 +407,7 @@ export class Client implements EngineClient {
     const live = this.#requests.get(message.id);
     if (live === undefined || live.encoded) return;
     const promptIds = int32Of(message.promptIds);
-    this.#endEncoding(live);
+    live.encoded = true;
     live.promptTokens = promptIds.length;
     this.#guarded(() => live.sink.onEncoded(promptIds, message.maxTokens, message.promptText));
   }

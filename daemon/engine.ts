@@ -55,6 +55,13 @@ export function startEngine(config: Config, model: ModelFolder, hooks: EngineHoo
   return engine;
 }
 
+/**
+ * What tokenizers may hold of texts to encode, bytes, and how many messages of the largest size at least. The front holds each as well,
+ * and characters beyond U+00FF take twice as much, so it comes to four times as much at the most.
+ */
+const MIN_HELD_SIZE = 64 * 2 ** 20;
+const HELD_MESSAGES = 4;
+
 class Engine implements EngineHandle {
   readonly client: Client;
   readonly ready: Promise<void>;
@@ -79,7 +86,12 @@ class Engine implements EngineHandle {
     this.#hooks = hooks;
     const { max_queue, max_num_sequences, hang_timeout_s } = config.scheduler;
     this.#hangTimeoutMs = hang_timeout_s * 1000;
-    this.client = new Client({ maxUnfinished: max_queue + max_num_sequences, hangTimeoutMs: this.#hangTimeoutMs, log: hooks.log });
+    this.client = new Client({
+      maxUnfinished: max_queue + max_num_sequences,
+      maxHeldSize: Math.max(MIN_HELD_SIZE, HELD_MESSAGES * config.server.max_message_bytes),
+      hangTimeoutMs: this.#hangTimeoutMs,
+      log: hooks.log,
+    });
     this.ready = new Promise((resolve, reject) => {
       this.#onReady = resolve;
       this.#onNotReady = reject;
@@ -211,7 +223,7 @@ class Engine implements EngineHandle {
     const { port } = unit;
     invariant(port !== null, 'a ready tokenizer has a port');
     this.#connect(unit);
-    this.client.attachTokenizer(unit.index, port.front);
+    this.client.attachTokenizer(unit.index, port.front, port.counters);
     this.#hooks.onProgress?.({ phase: 'tokenizer', done: this.#tokenizers.filter((t) => t.port).length, total: this.#tokenizers.length });
   }
 

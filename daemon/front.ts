@@ -80,6 +80,7 @@ export function createFront(deps: FrontDeps): Front {
         rules: deps.rules,
         log,
         maxConnections: config.server.max_connections + SPARE_CONNECTIONS,
+        maxRequests: config.server.max_requests_per_connection,
         timeouts: deps.timeouts ?? defaultHttpTimeouts,
         accepting: deps.accepting,
         upgrade: sockets.upgrade,

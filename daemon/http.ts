@@ -11,6 +11,7 @@ import type { Duplex } from 'node:stream';
 import { errorFields, type Log } from '../actors/runtime/log.js';
 import type { Auth } from './auth.js';
 import { checkGate, type GateRules } from './gate.js';
+import { Pipelines } from './http-pipeline.js';
 import { type HttpError, refuseSocket, send, sendError, sendErrorAndClose } from './http-reply.js';
 import type { Peer, Route, RouteTable } from './http-routes.js';
 import { LastAnswers, serveWithoutUpgrade, wantsWebSocket } from './other-upgrade.js';
@@ -37,6 +38,8 @@ export interface HttpDeps {
   readonly log: Log;
   /** Connections of one listener, WebSockets included. */
   readonly maxConnections: number;
+  /** Unanswered requests of one connection. */
+  readonly maxRequests: number;
   readonly timeouts: HttpTimeouts;
   /** False once the daemon stops: connections are then closed after their answer. */
   accepting(): boolean;
@@ -72,8 +75,13 @@ export function createHttpServer(deps: HttpDeps): Server {
     unix = typeof server.address() === 'string';
   });
   const answers = new LastAnswers();
+  const pipelines = new Pipelines(deps.maxRequests);
   const onRequest = (request: IncomingMessage, response: ServerResponse) => {
     answers.began(response, request);
+    if (!pipelines.add(request, response)) {
+      sendErrorAndClose(request, response, { status: 429, message: tooManyRequests(deps.maxRequests) });
+      return;
+    }
     answer(deps, request, response, unix).catch((error: unknown) => {
       // The client went away while we read or wrote; or a bug, which the log must show.
       if (request.destroyed || response.destroyed) deps.log.debug(errorFields(error), 'an HTTP request ended early');
@@ -91,6 +99,10 @@ export function createHttpServer(deps: HttpDeps): Server {
   });
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => refuseSocket(socket, clientFault(error.code)));
   return server;
+}
+
+function tooManyRequests(limit: number): string {
+  return `More than ${limit} requests of this connection are not answered yet (server.max_requests_per_connection).`;
 }
 
 async function answer(deps: HttpDeps, request: IncomingMessage, response: ServerResponse, unix: boolean): Promise<void> {

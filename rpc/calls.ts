@@ -3,7 +3,7 @@
  * A call is in the table from before its handler runs until its response exists, so a cancel can never miss it in between.
  */
 import type { Failure } from '../actors/messages/errors.js';
-import { Cancellation } from './cancellation.js';
+import { Cancellation } from '../actors/runtime/cancellation.js';
 import { type Id, idKey } from './message.js';
 
 /** A call between its arrival and its response. */

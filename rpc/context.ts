@@ -3,11 +3,11 @@
  */
 import type { EngineClient } from '../actors/client-types.js';
 import type { RequestId } from '../actors/messages/ids.js';
+import type { Cancellation } from '../actors/runtime/cancellation.js';
 import type { Log } from '../actors/runtime/log.js';
 import type { ModelFolder } from '../config/model-folder.js';
 import type { Config } from '../config/schema.js';
 import type { CallTable } from './calls.js';
-import type { Cancellation } from './cancellation.js';
 import type { Id } from './message.js';
 import type { Profiler } from './schemas/profile.js';
 import type { Session } from './session.js';
@@ -46,7 +46,7 @@ export interface CallContext {
   readonly calls: CallTable;
   readonly admin: boolean;
   readonly inBatch: boolean;
-  /** It came in a large message while the daemon holds too many of those. */
+  /** The daemon holds too many messages to begin with this one. */
   readonly crowded: boolean;
   /** No new work is taken. */
   readonly draining: boolean;

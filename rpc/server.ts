@@ -8,9 +8,9 @@
 import { type JSONRPCRequest, type JSONRPCResponse, JSONRPCServer } from 'json-rpc-2.0';
 import { errorTable, type Failure, httpErrorBody, InferdError } from '../actors/messages/errors.js';
 import type { RequestId } from '../actors/messages/ids.js';
+import { Cancellation } from '../actors/runtime/cancellation.js';
 import { similar } from '../config/nearest.js';
 import { CallTable } from './calls.js';
-import { Cancellation } from './cancellation.js';
 import type { CallContext, LiveRequest, RpcDeps } from './context.js';
 import { decodeMessage } from './decode.js';
 import { encodeReply, errorResponse, type Id, type Member, type Message, maxBatchMembers, type Response } from './message.js';
@@ -47,10 +47,12 @@ const never = new Cancellation();
 /** Characters of an unknown method's name that its error repeats. */
 const maxShownName = 64;
 
-/** Messages up to this size are bounded well enough by their number. */
+/** Messages up to this size are small. */
 const SMALL_BYTES = 64 * 1024;
-/** What larger messages that are not answered yet may hold together, in messages of the largest size: prompts are kept until then. */
+/** What messages that are not answered yet may hold together, in messages of the largest size: prompts are kept until then. */
 const LARGE_MESSAGES = 64;
+/** What small ones may hold besides, bytes, so that no large ones keep them out: those of twice as many requests as may wait by default. */
+const SMALL_TOGETHER = 2048 * SMALL_BYTES;
 
 export class RpcServer {
   readonly deps: RpcDeps;
@@ -79,7 +81,8 @@ export class RpcServer {
   /** Answers one message of `bytes` bytes; null when nothing may be answered. Never rejects. */
   async answer(message: Message, caller: Caller, bytes: number): Promise<Response | readonly Response[] | null> {
     if (message.kind === 'failed') return errorResponse(null, message.failure);
-    const crowded = bytes > SMALL_BYTES && this.#pendingBytes + bytes > LARGE_MESSAGES * this.deps.config.server.max_message_bytes;
+    const limit = LARGE_MESSAGES * this.deps.config.server.max_message_bytes + (bytes > SMALL_BYTES ? 0 : SMALL_TOGETHER);
+    const crowded = this.#pendingBytes + bytes > limit;
     this.#pendingBytes += bytes;
     try {
       if (message.kind === 'single') return await this.#answerMember(message.member, caller, { inBatch: false, crowded });
@@ -182,7 +185,7 @@ export class RpcServer {
   #run(method: Method, params: unknown, ctx: CallContext): unknown {
     if (method.admin && !ctx.admin) throw new InferdError('unauthorized', 'This method needs admin scope');
     if (method.work && ctx.draining) throw new InferdError('shutting_down');
-    if (method.work && ctx.crowded) throw new InferdError('overloaded', 'Too many large messages are being answered; try again later');
+    if (method.work && ctx.crowded) throw new InferdError('overloaded', 'Too many messages are being answered; try again later');
     const answer = method.invoke(params, ctx);
     return method.ownsCancel || !(answer instanceof Promise) ? answer : leaveOnCancel(answer, ctx.cancellation);
   }

@@ -60,7 +60,7 @@ const allowed: readonly (readonly [string, readonly string[]])[] = [
   ['actors/scheduler/', ['actors/scheduler/', 'actors/runtime/', 'actors/messages/', 'config/']],
   ['actors/executor/', ['actors/executor/', 'actors/runtime/', 'actors/messages/', 'config/', 'native/']],
   ['actors/client', ['actors/client', 'actors/runtime/', 'actors/messages/', 'config/']],
-  ['rpc/', ['rpc/', 'actors/client-types', 'actors/messages/', 'actors/runtime/log', 'config/']],
+  ['rpc/', ['rpc/', 'actors/client-types', 'actors/messages/', 'actors/runtime/log', 'actors/runtime/cancellation', 'config/']],
   ['daemon/', ['daemon/', 'rpc/', 'actors/', 'native/', 'config/']],
 ];
 

@@ -3,12 +3,14 @@
  * `call` is chosen by the front and repeated in the answer.
  */
 import type { Failure } from './errors.js';
-import type { PromptInput } from './requests.js';
+import type { RequestId } from './ids.js';
+import type { Handed, PromptInput } from './requests.js';
 
-/** front -> tokenizer. */
-export type TokenizerCall =
-  | { readonly k: 'encode'; readonly call: number; readonly prompt: PromptInput; readonly turn: number }
-  | { readonly k: 'decode'; readonly call: number; readonly ids: readonly number[]; readonly skipSpecialTokens: boolean };
+/** front -> tokenizer. An Abort with its number drops it: nobody waits for the answer any more. */
+export type TokenizerCall = (
+  | { readonly k: 'encode'; readonly prompt: PromptInput }
+  | { readonly k: 'decode'; readonly ids: readonly number[]; readonly skipSpecialTokens: boolean }
+) & { readonly call: RequestId } & Handed;
 
 /** front -> scheduler. */
 export type SchedulerCall = { readonly k: 'stats'; readonly call: number };

@@ -80,6 +80,7 @@ export const httpTable = {
   408: { type: 'invalid_request_error', name: 'request_timeout' },
   413: { type: 'invalid_request_error', name: 'too_large' },
   415: { type: 'invalid_request_error', name: 'unsupported_media_type' },
+  429: { type: errorTable.rate_limited.type, name: 'rate_limited' },
   431: { type: 'invalid_request_error', name: 'headers_too_large' },
   500: { type: errorTable.internal.type, name: 'internal' },
   503: { type: 'server_error', name: 'unavailable' },

@@ -64,8 +64,16 @@ export interface GenerationParams {
   readonly echo: boolean;
 }
 
+/** What the front says of everything that a tokenizer has to encode or decode. */
+export interface Handed {
+  /** Number of the client: those of different ones take turns. */
+  readonly client: number;
+  /** What is held of it, as in client-load.ts. Told back when it is let go (TOKENIZER_COUNTER.letGo). */
+  readonly size: number;
+}
+
 /** front -> tokenizer. */
-export interface Submit {
+export interface Submit extends Handed {
   readonly k: 'submit';
   readonly id: RequestId;
   readonly prompt: PromptInput;
@@ -76,7 +84,7 @@ export interface Submit {
   readonly turn: number;
 }
 
-/** front -> tokenizer -> scheduler. Unknown ids are ignored. */
+/** front -> tokenizer, which may know them as calls, -> scheduler. Unknown ids are ignored. */
 export interface Abort {
   readonly k: 'abort';
   readonly ids: readonly RequestId[];

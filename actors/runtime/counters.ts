@@ -20,12 +20,14 @@ export const SCHEDULER_COUNTER = {
 
 /** Cells of a tokenizer's block. */
 export const TOKENIZER_COUNTER = {
-  /** When it began the message it is working on; 0 = idle. */
+  /** When it began what it is working on, or last got on with it; 0 = idle. Of several things the oldest. */
   busySinceMs: 0,
   /** Requests it holds. */
   size: 1,
   /** When its event loop last turned, about; 0 before it is ready. */
   heartbeatMs: 2,
+  /** Sizes of all prompts and ids that it was handed and has let go of since, added up (actors/client-load.ts). */
+  letGo: 3,
   cells: 8,
 } as const;
 

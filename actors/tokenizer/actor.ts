@@ -5,9 +5,12 @@
  *   Submit --(thread pool encodes)--> Encoded to the front, then Admit to the scheduler
  *   Tokens --> at most one Deltas message to the front, Stopped to the scheduler for each stop string found
  *   Abort  --> forgets the request; the scheduler hears of it only if it had heard of the request
+ *   encode, decode --> one reply to the front, unless an Abort dropped the call
  *
  * Invariants: a request that is not in `#requests` is over, and nothing is sent for it. Decoding the tokens of requests never waits and makes no promise.
- * The number of requests is bounded by the front, which admits no more than the queue and the running sequences take.
+ * What is to be encoded or decoded waits for nothing once an Abort has named it, and is then told as let go (workload.ts).
+ * The number of requests is bounded by the front, which admits no more than the queue and the running sequences take; so is the size of
+ * what is held for requests and calls.
  * After a restart of the engine every live request is admitted again with the tokens it already has, once; then it fails.
  */
 import type { ModelFolder } from '../../config/model-folder.js';
@@ -22,22 +25,26 @@ import type {
   Deltas,
   Encoded,
   Failed,
-  PromptInput,
+  Handed,
   Refused,
   Started,
   Stopped,
   Submit,
   Tokens,
 } from '../messages/requests.js';
+import { Cancellation } from '../runtime/cancellation.js';
 import { admitMessage, checkTokenIds, type LengthLimits, promptTooLong, resolveMaxTokens, truncated } from './admission.js';
 import type { TemplateLimits } from './chat-template.js';
 import { decodeAll, decodeInTurns } from './detokenizer.js';
-import { checkIds, PromptEncoder } from './encode.js';
+import { checkIds, type EncoderParts, PromptEncoder } from './encode.js';
 import { TooManyIds } from './library-encoder.js';
 import { LogprobTexts } from './logprob-text.js';
+import { PromptQueue } from './prompt-queue.js';
 import { RequestState, type SequenceState } from './request-state.js';
 import { StopStrings } from './stop-strings.js';
 import { loadVocabulary, type Vocabulary } from './vocab.js';
+import type { Asker } from './waiting-line.js';
+import type { Workload } from './workload.js';
 
 export interface TokenizerStart {
   readonly model: ModelFolder;
@@ -66,9 +73,15 @@ export interface TokenizerHandlers {
 }
 
 /** Loads the model's tokenizer. @throws Error with one sentence that names the file which cannot be used. */
-export async function createTokenizerActor(start: TokenizerStart, out: TokenizerOut): Promise<TokenizerHandlers> {
+export async function createTokenizerActor(start: TokenizerStart, out: TokenizerOut, workload: Workload): Promise<TokenizerHandlers> {
   const vocabulary = await loadVocabulary(start.model.path, start.model.vocabSize);
-  return new TokenizerActor(start, out, vocabulary, new PromptEncoder(vocabulary, start.model, start.limits));
+  const parts = { queue: new PromptQueue(), workload };
+  return new TokenizerActor(start, out, { vocabulary, encoder: new PromptEncoder(vocabulary, start.model, start.limits, parts), ...parts });
+}
+
+interface ActorParts extends EncoderParts {
+  readonly vocabulary: Vocabulary;
+  readonly encoder: PromptEncoder;
 }
 
 /** A request may be admitted again after this many restarts of the engine. */
@@ -80,13 +93,19 @@ class TokenizerActor implements TokenizerHandlers {
   readonly #vocabulary: Vocabulary;
   readonly #encoder: PromptEncoder;
   readonly #logprobTexts: LogprobTexts;
+  readonly #queue: PromptQueue;
+  readonly #workload: Workload;
   readonly #requests = new Map<RequestId, RequestState>();
+  /** Of the requests that are being encoded and of the calls that are not answered: fires when nobody wants that any more. */
+  readonly #wanted = new Map<RequestId, Cancellation>();
 
-  constructor(start: TokenizerStart, out: TokenizerOut, vocabulary: Vocabulary, encoder: PromptEncoder) {
+  constructor(start: TokenizerStart, out: TokenizerOut, { vocabulary, encoder, queue, workload }: ActorParts) {
     this.#start = start;
     this.#out = out;
     this.#vocabulary = vocabulary;
     this.#encoder = encoder;
+    this.#queue = queue;
+    this.#workload = workload;
     this.#logprobTexts = new LogprobTexts(vocabulary.table);
   }
 
@@ -107,10 +126,10 @@ class TokenizerActor implements TokenizerHandlers {
         this.#abort(message.ids);
         return;
       case 'encode':
-        void this.#replyEncoded(message.call, message.prompt, message.turn);
+        void this.#reply(message.call, message, async (asker) => bytesOf(await this.#encoder.encode(message.prompt, asker)));
         return;
       case 'decode':
-        void this.#replyDecoded(message.call, message.ids, message.skipSpecialTokens);
+        void this.#reply(message.call, message, (asker) => this.#decode(message.ids, message.skipSpecialTokens, asker));
         return;
       default:
         message satisfies never;
@@ -140,17 +159,17 @@ class TokenizerActor implements TokenizerHandlers {
   }
 
   async #submit(message: Submit): Promise<void> {
-    const { id, prompt, params, turn } = message;
+    const { id, prompt, params } = message;
     const stops = new StopStrings(params.stop);
     const { table } = this.#vocabulary;
     const request = new RequestState(message, { stops, table, logprobTexts: this.#logprobTexts });
     this.#requests.set(id, request);
+    const asker = this.#take(id, message);
     try {
       checkTokenIds(params, table.size);
-      const wanted = (): boolean => this.#requests.get(id) === request;
       // The end of a prompt that is cut is known only when all of it is encoded.
       const maxIds = params.truncatePromptTokens === null ? this.#start.limits.maxInputLength : undefined;
-      const promptIds = truncated(await this.#encoder.encode(prompt, turn, wanted, maxIds), params.truncatePromptTokens);
+      const promptIds = truncated(await this.#encoder.encode(prompt, asker, maxIds), params.truncatePromptTokens);
       if (this.#requests.get(id) !== request) return; // aborted meanwhile
       const maxTokens = resolveMaxTokens(promptIds.length, params.maxTokens, this.#start.limits);
       request.admitted = { promptIds, maxTokens };
@@ -165,12 +184,26 @@ class TokenizerActor implements TokenizerHandlers {
       const { limits } = this.#start;
       const why = error instanceof TooManyIds ? promptTooLong(error.atLeast, params.maxTokens, limits) : error;
       if (this.#requests.get(id) === request) this.#fail(id, failureOf(why));
+    } finally {
+      this.#letGo(id, message);
     }
+  }
+
+  #take(id: RequestId, { client }: Handed): Asker {
+    const cancellation = new Cancellation();
+    this.#wanted.set(id, cancellation);
+    return { client, cancellation };
+  }
+
+  #letGo(id: RequestId, { size }: Handed): void {
+    this.#wanted.delete(id);
+    this.#workload.letGo(size);
   }
 
   #abort(ids: readonly RequestId[]): void {
     const known: RequestId[] = [];
     for (const id of ids) {
+      this.#wanted.get(id)?.cancel();
       if (this.#requests.get(id)?.admitted) known.push(id);
       this.#requests.delete(id);
     }
@@ -232,23 +265,23 @@ class TokenizerActor implements TokenizerHandlers {
     return [{ id, entries: fresh.map((e) => ({ ...this.#logprobTexts.describe(e), position: e.position })) }];
   }
 
-  async #replyEncoded(call: number, prompt: PromptInput, turn: number): Promise<void> {
+  async #reply(call: RequestId, handed: Handed, work: (asker: Asker) => Promise<unknown>): Promise<void> {
+    const asker = this.#take(call, handed);
     try {
-      const ids = await this.#encoder.encode(prompt, turn);
-      this.#out.toFront({ k: 'reply', call, ok: true, value: bytesOf(ids) });
+      const value = await work(asker);
+      if (!asker.cancellation.cancelled) this.#out.toFront({ k: 'reply', call, ok: true, value });
     } catch (error) {
-      this.#out.toFront({ k: 'reply', call, ok: false, failure: failureOf(error) });
+      if (!asker.cancellation.cancelled) this.#out.toFront({ k: 'reply', call, ok: false, failure: failureOf(error) });
+    } finally {
+      this.#letGo(call, handed);
     }
   }
 
-  async #replyDecoded(call: number, ids: readonly number[], skipSpecialTokens: boolean): Promise<void> {
-    try {
-      const { table } = this.#vocabulary;
-      const value = await decodeInTurns(table, checkIds(ids, table.size, 'ids'), skipSpecialTokens);
-      this.#out.toFront({ k: 'reply', call, ok: true, value });
-    } catch (error) {
-      this.#out.toFront({ k: 'reply', call, ok: false, failure: failureOf(error) });
-    }
+  async #decode(ids: readonly number[], skipSpecialTokens: boolean, asker: Asker): Promise<string> {
+    const { table } = this.#vocabulary;
+    const turn = (): Promise<void> => this.#queue.pass(asker);
+    await turn();
+    return decodeInTurns(table, checkIds(ids, table.size, 'ids'), skipSpecialTokens, turn);
   }
 }
 

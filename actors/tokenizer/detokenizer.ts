@@ -5,7 +5,6 @@
  * part replaced by U+FFFD (the WHATWG rule, also that of Rust's from_utf8_lossy). Bytes that may still become a character are held
  * back, at most three. A token that is whole UTF-8 costs one array read.
  */
-import { setImmediate as turnOfLoop } from 'node:timers/promises';
 import type { TokenTable } from './byte-decoder.js';
 
 export class Detokenizer {
@@ -55,12 +54,12 @@ export function decodeAll(table: TokenTable, ids: Iterable<number>, skipSpecial:
   return whole(table, text + detokenizer.flush());
 }
 
-/** As `decodeAll`, for any number of ids: other work of the thread goes between. */
-export async function decodeInTurns(table: TokenTable, ids: Int32Array, skipSpecial: boolean): Promise<string> {
+/** As `decodeAll`, for any number of ids, in slices. `turn`: waits between them, so that other work of the thread goes there. */
+export async function decodeInTurns(table: TokenTable, ids: Int32Array, skipSpecial: boolean, turn: () => Promise<void>): Promise<string> {
   const detokenizer = new Detokenizer(table, skipSpecial);
   let text = '';
   for (let first = 0; first < ids.length; first += SLICE_IDS) {
-    if (first > 0) await turnOfLoop();
+    if (first > 0) await turn();
     for (const id of ids.subarray(first, first + SLICE_IDS)) text += detokenizer.push(id);
   }
   return whole(table, text + detokenizer.flush());

@@ -8,24 +8,33 @@
  *
  * One prompt at a time is begun in a turn of the event loop (prompt-queue.ts): the tokens of others go between. A template that is not
  * rendered at once is rendered on a thread of its own (slow-render.ts). A megabyte takes seconds to encode, and the thread pool has few
- * threads: long prompts go through it one after the other, so that short ones always find a thread.
+ * threads: texts of one class of length share its places (LANES), at which clients take turns, and no text waits for a much longer one.
+ * A prompt that nobody wants any more leaves wherever it waits, at once; only what is being encoded at that moment goes on.
  */
 import { InferdError } from '../messages/errors.js';
 import type { ChatMessage, PromptInput } from '../messages/requests.js';
 import type { Segment } from './added-tokens.js';
 import { ChatTemplate, type TemplateLimits, type Variables } from './chat-template.js';
-import type { EncodeOptions } from './library-encoder.js';
 import { type ModelText, readModelText } from './model-text.js';
-import { PromptQueue } from './prompt-queue.js';
+import { Places } from './places.js';
+import type { PromptQueue } from './prompt-queue.js';
 import { mapStrings, SentinelGuard } from './sentinels.js';
 import { SlowRender } from './slow-render.js';
 import type { Ids, Vocabulary } from './vocab.js';
+import type { Asker } from './waiting-line.js';
+import type { Workload } from './workload.js';
 
-type Options = EncodeOptions & { readonly wanted: () => boolean };
 type ChatPrompt = Extract<PromptInput, { kind: 'chat' }>;
 
-/** Characters from which a prompt is long: some milliseconds of work. */
-const LONG_CHARS = 32_768;
+/**
+ * How many texts below so many characters are encoded at a time. The pool has four threads. A text of the first lane takes up to some
+ * tens of milliseconds, one of the second some hundreds.
+ */
+const LANES = [
+  { below: 32_768, places: 4 },
+  { below: 262_144, places: 1 },
+  { below: Number.POSITIVE_INFINITY, places: 1 },
+] as const;
 
 /** Processor time for which a template may hold up the answers of others; some need a few milliseconds the first time. */
 const QUICK_MS = 20;
@@ -42,6 +51,12 @@ export interface EncoderModel {
   readonly eosTokenIds: readonly number[];
 }
 
+/** What it shares with the rest of its tokenizer. */
+export interface EncoderParts {
+  readonly queue: PromptQueue;
+  readonly workload: Workload;
+}
+
 export class PromptEncoder {
   readonly #vocabulary: Vocabulary;
   readonly #text: ModelText;
@@ -49,13 +64,15 @@ export class PromptEncoder {
   /** By name; a string says why a template cannot be used. */
   readonly #templates = new Map<string, ChatTemplate | string>();
   readonly #slowRender: SlowRender;
-  readonly #queue = new PromptQueue();
-  /** Settles when all long prompts so far are encoded. */
-  #longDone: Promise<void> = Promise.resolve();
+  readonly #queue: PromptQueue;
+  readonly #workload: Workload;
+  readonly #lanes = LANES.map(({ below, places }) => ({ below, places: new Places(places) }));
 
   /** Reads and parses the chat templates. A broken template only fails the prompts that need it. */
-  constructor(vocabulary: Vocabulary, model: EncoderModel, limits: TemplateLimits) {
+  constructor(vocabulary: Vocabulary, model: EncoderModel, limits: TemplateLimits, { queue, workload }: EncoderParts) {
     this.#vocabulary = vocabulary;
+    this.#queue = queue;
+    this.#workload = workload;
     this.#text = readModelText(model.path, model.bosTokenId, model.eosTokenIds[0] ?? null, (id) => vocabulary.table.texts[id] ?? '');
     this.#guard = new SentinelGuard(vocabulary.guarded);
     this.#slowRender = new SlowRender(limits);
@@ -77,47 +94,64 @@ export class PromptEncoder {
   }
 
   /**
-   * @param turn its place among prompts that wait, smaller first.
-   * @param wanted asked before long work begins and while it goes on: nobody may wait for it any more.
    * @param maxIds more are of no use: work ends when it is certain that there are.
-   * @throws InferdError invalid_params; TooManyIds. The ids may be more than the model takes; the caller checks that.
+   * @throws InferdError invalid_params, or cancelled when the asker left; TooManyIds. The ids may be more than the model takes: the caller
+   * checks that.
    */
-  async encode(prompt: PromptInput, turn: number, wanted: () => boolean = () => true, maxIds?: number): Promise<Int32Array> {
-    const options: Options = { wanted, ...(maxIds === undefined ? {} : { maxIds }) };
+  async encode(prompt: PromptInput, asker: Asker, maxIds?: number): Promise<Int32Array> {
     switch (prompt.kind) {
       case 'ids':
         return checkIds(prompt.ids, this.#vocabulary.table.size, 'prompt');
       case 'text': {
-        await this.#queue.pass(turn);
-        if (!wanted()) throw new InferdError('cancelled');
-        const ids = await this.#inTurn(this.#vocabulary.split(prompt.text), options);
+        await this.#queue.pass(asker);
+        const segments = this.#workload.during(() => this.#vocabulary.split(prompt.text));
+        const ids = await this.#encodeSegments(segments, asker, maxIds);
         const { prefix, suffix } = this.#vocabulary;
         return prompt.addSpecialTokens ? between(prefix, ids, suffix) : between([], ids, []);
       }
       case 'chat':
-        return between([], await this.#encodeChat(prompt, turn, options), []);
+        return between([], await this.#encodeChat(prompt, asker, maxIds), []);
       default:
         return prompt satisfies never;
     }
   }
 
-  async #inTurn(segments: readonly Segment[], options: Options): Promise<Ids> {
-    if (segments.reduce((sum, segment) => sum + segment.text.length, 0) < LONG_CHARS) return this.#vocabulary.encode(segments, options);
-    const before = this.#longDone;
-    let done = (): void => {};
-    this.#longDone = new Promise((resolve) => {
-      done = resolve;
+  #encodeSegments(segments: readonly Segment[], asker: Asker, maxIds: number | undefined): Promise<Ids> {
+    const chars = segments.reduce((sum, segment) => sum + segment.text.length, 0);
+    const lane = this.#lanes.find(({ below }) => chars < below)!; // the last one takes all
+    return lane.places.run(asker, async () => {
+      const piece = this.#workload.begin();
+      const wanted = (): boolean => {
+        piece.advanced(); // asked between slices
+        return !asker.cancellation.cancelled;
+      };
+      try {
+        return await this.#vocabulary.encode(segments, { wanted, ...(maxIds === undefined ? {} : { maxIds }) });
+      } finally {
+        piece.done();
+      }
     });
-    try {
-      await before;
-      if (!options.wanted()) throw new InferdError('cancelled');
-      return await this.#vocabulary.encode(segments, options);
-    } finally {
-      done();
-    }
   }
 
-  async #encodeChat(prompt: ChatPrompt, turn: number, options: Options): Promise<Ids> {
+  async #encodeChat(prompt: ChatPrompt, asker: Asker, maxIds: number | undefined): Promise<Ids> {
+    await this.#queue.pass(asker);
+    const { template, variables, sentinels } = this.#workload.during(() => this.#prepare(prompt));
+    let rendered: string;
+    try {
+      rendered = await this.#render(template, variables, template.searched.map(sentinels.protect), asker);
+    } catch (error) {
+      // A template may quote the messages in what it says against them.
+      if (error instanceof InferdError && sentinels.active) throw new InferdError(error.failure.kind, sentinels.restore(error.message));
+      throw error;
+    }
+    const segments = this.#workload.during(() => {
+      const cut = this.#vocabulary.split(rendered);
+      return sentinels.active ? cut.map((s) => (s.id === null ? { id: null, text: sentinels.restore(s.text) } : s)) : cut;
+    });
+    return this.#encodeSegments(segments, asker, maxIds);
+  }
+
+  #prepare(prompt: ChatPrompt) {
     const template = this.#templateFor(prompt.tools !== undefined);
     const messages = prompt.messages.map(preparedMessage);
     messages.forEach((message, i) => {
@@ -135,28 +169,17 @@ export class PromptEncoder {
       documents: null,
       add_generation_prompt: prompt.addGenerationPrompt,
     };
-    await this.#queue.pass(turn);
-    if (!options.wanted()) throw new InferdError('cancelled');
-    let rendered: string;
-    try {
-      rendered = await this.#render(template, variables, template.searched.map(sentinels.protect), options.wanted);
-    } catch (error) {
-      // A template may quote the messages in what it says against them.
-      if (error instanceof InferdError && sentinels.active) throw new InferdError(error.failure.kind, sentinels.restore(error.message));
-      throw error;
-    }
-    const segments = this.#vocabulary.split(rendered);
-    if (!sentinels.active) return this.#inTurn(segments, options);
-    const restored = segments.map((s) => (s.id === null ? { id: null, text: sentinels.restore(s.text) } : s));
-    return this.#inTurn(restored, options);
+    return { template, variables, sentinels };
   }
 
-  async #render(template: ChatTemplate, variables: Variables, searched: readonly string[], wanted: () => boolean): Promise<string> {
-    const quick =
-      template.renderAtOnce(variables, searched) ??
-      template.tryRender(variables, searched, this.#slowRender.busy ? QUICK_MS_WHILE_SLOW : QUICK_MS);
+  async #render(template: ChatTemplate, variables: Variables, searched: readonly string[], asker: Asker): Promise<string> {
+    const quick = this.#workload.during(
+      () =>
+        template.renderAtOnce(variables, searched) ??
+        template.tryRender(variables, searched, this.#slowRender.busy ? QUICK_MS_WHILE_SLOW : QUICK_MS),
+    );
     if (quick !== null) return quick;
-    return this.#slowRender.render({ source: template.source, literals: template.searched, searched, variables }, wanted);
+    return this.#slowRender.render({ source: template.source, literals: template.searched, searched, variables }, asker);
   }
 
   #isReserved(name: string): boolean {

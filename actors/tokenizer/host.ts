@@ -5,8 +5,7 @@
  * - While there is no scheduler (it is being restarted), messages to it are dropped: when the next one connects, the tokenizer admits
  *   every live request to it, with the tokens it already has.
  * - When the front is far behind, tokens are left in the scheduler's link, which makes the scheduler stop planning in its turn.
- * - `busySinceMs` is published around every message, and a heartbeat of the event loop, so that the main thread can end a tokenizer that
- *   hangs.
+ * - What it works on is published (workload.ts), and a heartbeat of the event loop, so that the main thread can end a tokenizer that hangs.
  */
 import type { CallReply, TokenizerCall } from '../messages/calls.js';
 import type { LinkEnd, ToActor } from '../messages/control.js';
@@ -16,7 +15,8 @@ import { nowMs } from '../runtime/clock.js';
 import { type Counters, TOKENIZER_COUNTER } from '../runtime/counters.js';
 import { errorFields } from '../runtime/log.js';
 import { EventLink } from '../runtime/mailbox.js';
-import { createTokenizerActor, type TokenizerHandlers, type TokenizerStart } from './actor.js';
+import { createTokenizerActor, type TokenizerHandlers, type TokenizerOut, type TokenizerStart } from './actor.js';
+import { Workload } from './workload.js';
 
 export interface TokenizerHostStart {
   readonly tokenizer: TokenizerStart;
@@ -47,6 +47,7 @@ export async function runTokenizer(start: TokenizerHostStart, control: Control):
 class TokenizerHost {
   readonly #start: TokenizerHostStart;
   readonly #control: Control;
+  readonly #workload: Workload;
   #front: EventLink<FromFront, ToFront> | null = null;
   #scheduler: EventLink<FromScheduler, ToScheduler> | null = null;
   #handlers: TokenizerHandlers | null = null;
@@ -59,6 +60,7 @@ class TokenizerHost {
   constructor(start: TokenizerHostStart, control: Control) {
     this.#start = start;
     this.#control = control;
+    this.#workload = new Workload(start.counters);
   }
 
   async run(): Promise<void> {
@@ -79,10 +81,11 @@ class TokenizerHost {
   /** @throws after it has reported a fault. */
   async #load(): Promise<TokenizerHandlers> {
     try {
-      return await createTokenizerActor(this.#start.tokenizer, {
+      const out: TokenizerOut = {
         toScheduler: (message) => this.#toScheduler(message),
         toFront: (message) => this.#front?.post(message),
-      });
+      };
+      return await createTokenizerActor(this.#start.tokenizer, out, this.#workload);
     } catch (error) {
       const message = error instanceof Error ? error.message : String(error);
       this.#control.log.debug(errorFields(error), 'the tokenizer did not start');
@@ -155,10 +158,7 @@ class TokenizerHost {
   }
 
   #guarded(work: () => void): void {
-    const { counters } = this.#start;
-    counters[TOKENIZER_COUNTER.busySinceMs] = nowMs();
-    work();
-    counters[TOKENIZER_COUNTER.busySinceMs] = 0;
-    counters[TOKENIZER_COUNTER.size] = this.#handlers?.size() ?? 0;
+    this.#workload.during(work);
+    this.#start.counters[TOKENIZER_COUNTER.size] = this.#handlers?.size() ?? 0;
   }
 }

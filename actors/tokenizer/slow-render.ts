@@ -3,14 +3,15 @@
  * code in all but name, and may loop for as long as it is let (TemplateLimits). Used by encode.ts, in the tokenizer thread; the other
  * side is slow-render-thread.ts.
  *
- * One template at a time, first come, first served: whoever sends many of them waits for them. The thread starts with the first one and
+ * One template at a time; clients take turns, and whoever leaves before is forgotten at once. The thread starts with the first one and
  * then stays; when it dies (its heap is bounded), the template at hand has failed and the next one gets a new thread.
- * Bounded by the number of requests that the front lets in.
  */
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { type Failure, InferdError } from '../messages/errors.js';
 import type { TemplateLimits, Variables } from './chat-template.js';
+import { Places } from './places.js';
+import type { Asker } from './waiting-line.js';
 
 /** To the thread: one template to render. */
 export interface SlowRenderJob {
@@ -33,9 +34,7 @@ const HANG_LIMIT_MS = 60_000;
 export class SlowRender {
   readonly #limits: TemplateLimits;
   #thread: Worker | null = null;
-  #pending = 0;
-  /** Settles when all templates so far are rendered. */
-  #done: Promise<void> = Promise.resolve();
+  readonly #place = new Places(1);
 
   constructor(limits: TemplateLimits) {
     this.#limits = limits;
@@ -43,30 +42,16 @@ export class SlowRender {
 
   /** A template is being rendered. */
   get busy(): boolean {
-    return this.#pending > 0;
+    return this.#place.busy;
   }
 
-  /**
-   * @param wanted asked when its turn has come: nobody may wait for it any more.
-   * @throws InferdError as ChatTemplate.render does
-   */
-  async render(job: SlowRenderJob, wanted: () => boolean): Promise<string> {
-    const before = this.#done;
-    let done = (): void => {};
-    this.#done = new Promise((resolve) => {
-      done = resolve;
-    });
-    this.#pending++;
-    try {
-      await before;
-      if (!wanted()) throw new InferdError('cancelled');
+  /** @throws InferdError as ChatTemplate.render does, or cancelled when the asker leaves before its turn. */
+  render(job: SlowRenderJob, asker: Asker): Promise<string> {
+    return this.#place.run(asker, async () => {
       const rendered = await this.#ask(job);
       if ('text' in rendered) return rendered.text;
       throw new InferdError(rendered.failure.kind, rendered.failure.message);
-    } finally {
-      this.#pending--;
-      done();
-    }
+    });
   }
 
   /** Ends the thread: the template at hand fails. */

@@ -24,8 +24,8 @@ export function tokenizeMethod(deps: RpcDeps) {
     params: tokenizeParams,
     result: z.object({ ids: z.array(z.int()), count: z.int() }),
     work: true,
-    handler: async (body) => {
-      const ids = Array.from(await deps.engine.encode(promptOf(body)));
+    handler: async (body, ctx) => {
+      const ids = Array.from(await deps.engine.encode(promptOf(body), ctx));
       return { ids, count: ids.length };
     },
   });
@@ -50,6 +50,6 @@ export function detokenizeMethod(deps: RpcDeps, limits: RequestLimits) {
     result: z.object({ text: z.string() }),
     longLists: ['ids'],
     work: true,
-    handler: async ({ ids, skip_special_tokens: skip }) => ({ text: await deps.engine.decode(ids, skip ?? true) }),
+    handler: async ({ ids, skip_special_tokens: skip }, ctx) => ({ text: await deps.engine.decode(ids, skip ?? true, ctx) }),
   });
 }

@@ -9,8 +9,9 @@ import { bytesOf } from '../../actors/messages/codec.js';
 import type { Failure } from '../../actors/messages/errors.js';
 import type { RequestId } from '../../actors/messages/ids.js';
 import type { Abort, Deltas, Encoded, Failed, Flow, Notices, Submit } from '../../actors/messages/requests.js';
+import { Cancellation } from '../../actors/runtime/cancellation.js';
 import { nowMs } from '../../actors/runtime/clock.js';
-import { createCounters, SCHEDULER_COUNTER } from '../../actors/runtime/counters.js';
+import { createCounters, SCHEDULER_COUNTER, TOKENIZER_COUNTER } from '../../actors/runtime/counters.js';
 import { silentLog } from '../../actors/runtime/log.js';
 import { createLink, EventLink } from '../../actors/runtime/mailbox.js';
 import { generation } from '../helpers/generation.js';
@@ -27,12 +28,13 @@ afterEach(() => {
 class FakeTokenizer {
   readonly got: FromFront[] = [];
   readonly link: EventLink<FromFront, ToFront>;
+  readonly #counters = createCounters(TOKENIZER_COUNTER.cells);
 
   constructor(client: Client, index: number) {
     const [front, own] = createLink(null, null);
     this.link = new EventLink<FromFront, ToFront>(own, (message) => this.got.push(message));
     opened.push(this.link);
-    client.attachTokenizer(index, front);
+    client.attachTokenizer(index, front, this.#counters);
   }
 
   get submits(): Submit[] {
@@ -41,7 +43,12 @@ class FakeTokenizer {
   get aborted(): RequestId[] {
     return this.got.flatMap((m) => (m.k === 'abort' ? m.ids : []));
   }
+  /** As a tokenizer does when a prompt, or the ids of a call, are not held any more. */
+  letGo({ size }: Submit | TokenizerCall): void {
+    this.#counters[TOKENIZER_COUNTER.letGo] = (this.#counters[TOKENIZER_COUNTER.letGo] ?? 0) + size;
+  }
   encoded(id: RequestId): void {
+    for (const submitted of this.submits) if (submitted.id === id) this.letGo(submitted);
     this.link.post({ k: 'encoded', id, promptIds: bytesOf(Int32Array.from([1, 2, 3])), maxTokens: 8 });
   }
   delta(id: RequestId, index: number, finish: boolean): void {
@@ -82,8 +89,8 @@ class Recorder implements RequestSink {
   }
 }
 
-function openClient(maxUnfinished = 100): Client {
-  const client = new Client({ maxUnfinished, hangTimeoutMs: 60_000, log: silentLog });
+function openClient(maxUnfinished = 100, maxHeldSize = 2 ** 24): Client {
+  const client = new Client({ maxUnfinished, maxHeldSize, hangTimeoutMs: 60_000, log: silentLog });
   client.setState('ready');
   opened.push({ close: () => client.close({ kind: 'shutting_down' }) });
   return client;
@@ -277,6 +284,75 @@ test('calls are answered, and end with an error when their actor dies', async ()
   const lost = client.encode({ kind: 'ids', ids: [1] });
   client.detachTokenizer(0);
   await assert.rejects(lost, { name: 'InferdError' });
+});
+
+test('a call that is cancelled ends at once, and the tokenizer is told to drop it', async () => {
+  const client = openClient();
+  const tokenizer = new FakeTokenizer(client, 0);
+  const cancellation = new Cancellation();
+  const calls = [
+    client.encode({ kind: 'text', text: 'x', addSpecialTokens: false }, { cancellation }),
+    client.decode([1], true, { cancellation }),
+  ];
+  await until(() => tokenizer.got.length === 2);
+  const numbers = tokenizer.got.flatMap((m) => (m.k === 'encode' || m.k === 'decode' ? [m.call] : []));
+  cancellation.cancel();
+  for (const call of calls) await assert.rejects(call, { failure: { kind: 'cancelled', message: 'Request cancelled' } });
+  await until(() => tokenizer.aborted.length === 2);
+  assert.deepEqual(tokenizer.aborted, numbers);
+  await assert.rejects(client.decode([1], true, { cancellation }), { failure: { kind: 'cancelled', message: 'Request cancelled' } });
+  const { handle } = submit(client);
+  await until(() => tokenizer.submits.length === 1);
+  assert.ok(!numbers.includes(handle.id), 'calls and requests are numbered together');
+  assert.equal(tokenizer.got.filter((m) => m.k === 'decode').length, 1, 'what was cancelled before is not sent');
+});
+
+test('tokenizers tell clients apart by number, in requests and calls alike', async () => {
+  const client = openClient();
+  const tokenizer = new FakeTokenizer(client, 0);
+  const [one, other] = [{}, {}];
+  const prompt = { kind: 'ids', ids: [1] } as const;
+  const sink = new Recorder();
+  client.submit(prompt, generation(), sink, one);
+  client.submit(prompt, generation(), sink, other);
+  client.encode(prompt, { client: one }).catch(() => {});
+  client.decode([1], true, { client: other }).catch(() => {});
+  submit(client);
+  client.decode([1], true).catch(() => {});
+  await until(() => tokenizer.got.length === 6);
+  const [a, b, aAgain, bAgain, nobody, nobodyAgain] = tokenizer.got.map((m) => (m.k === 'abort' ? -1 : m.client));
+  assert.deepEqual([aAgain, bAgain, nobodyAgain], [a, b, nobody]);
+  assert.equal(new Set([a, b, nobody]).size, 3);
+});
+
+test('what a tokenizer holds counts until it lets go of it, whoever has left, and too much is refused', async () => {
+  const client = openClient(100, 1_000_000);
+  const tokenizer = new FakeTokenizer(client, 0);
+  const long = { kind: 'text', text: 'x'.repeat(400_000), addSpecialTokens: false } as const;
+  const cancellation = new Cancellation();
+  const left = [client.encode(long, { cancellation }), client.encode(long, { cancellation })];
+  cancellation.cancel();
+  for (const call of left) await assert.rejects(call);
+  const refused = { kind: 'overloaded', message: 'Too much text waits to be encoded; try again later', data: { retry_after_ms: 1000 } };
+  await assert.rejects(client.encode(long), { failure: refused });
+  const sink = new Recorder();
+  client.submit(long, generation(), sink);
+  assert.deepEqual(sink.ends, [refused]);
+  const small = submit(client);
+  assert.deepEqual(small.sink.ends, [], 'there is room for short ones');
+  await until(() => tokenizer.submits.length === 1);
+  const [first] = tokenizer.got;
+  assert.ok(first?.k === 'encode');
+  tokenizer.letGo(first);
+  const again = new Recorder();
+  client.submit(long, generation(), again).cancel();
+  assert.equal(again.ends[0]?.kind, 'cancelled');
+  await assert.rejects(client.encode(long), { failure: refused }, 'a request that was cancelled is held until it is let go, too');
+  client.detachTokenizer(0);
+  const fresh = new FakeTokenizer(client, 0);
+  const taken = client.encode(long);
+  taken.catch(() => {});
+  await until(() => fresh.got.length === 1);
 });
 
 test('it is healthy only while the scheduler ticks and its steps complete', () => {

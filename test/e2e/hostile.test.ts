@@ -3,6 +3,7 @@
  * the other and gets every answer right and in time, and the daemon's event loop keeps turning; afterwards nothing of the attack is left.
  */
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { cpSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -118,6 +119,50 @@ test('long prompts, more than there are threads to encode them, hold up no short
     const text = 'a'.repeat(100_000);
     const ids = Array.from({ length: 6 }, () => socket.send('completions.create', { prompt: text, max_tokens: 1 }));
     for (const id of ids) assert.equal((await socket.reply(id)).error?.code, -32006);
+  }));
+
+/** A prompt that takes some tens of milliseconds: nobody would call it long. */
+const ordinary = 'one two three '.repeat(2600);
+/** It is answered while `attack` goes on, far sooner than all of the attack could be. */
+async function servedOrdinary(): Promise<void> {
+  const socket = await at.open();
+  const params = { prompt: ordinary, max_tokens: 1, truncate_prompt_tokens: 16 };
+  const [ids] = await Promise.all([socket.call('tokenize', { text: ordinary }), socket.call('completions.create', params)]);
+  assert.ok(Number(ids['count']) > 5000);
+  await socket.close();
+}
+
+test('long texts of clients that have left are not encoded: an ordinary prompt is', (t) =>
+  at.beside(t, async (open) => {
+    const text = '1'.repeat(2_000_000);
+    for (let client = 0; client < 3; client++) {
+      const socket = await open();
+      for (let i = 0; i < 10; i++) socket.send('tokenize', { text });
+      while (socket.ws.bufferedAmount > 0) await sleep(5);
+      socket.ws.terminate();
+    }
+    await servedOrdinary();
+  }));
+
+test('long texts of clients that stay hold up no ordinary prompt, and more of them than may be held are refused', (t) =>
+  at.beside(t, async (open) => {
+    const text = '1'.repeat(4_000_000);
+    const sockets = await Promise.all([open(), open(), open()]);
+    const ids = sockets.map((socket) => Array.from({ length: 8 }, () => socket.send('tokenize', { text })));
+    await servedOrdinary();
+    const refused = await sockets[2]?.reply(ids[2]?.[7] ?? 0);
+    assert.equal(refused?.error?.code, -32005);
+  }));
+
+test('pipelined posts, more than a connection may have, hold up no ordinary prompt', (t) =>
+  at.beside(t, async () => {
+    const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'tokenize', params: { text: '1'.repeat(50_000) } });
+    const post = `POST /rpc HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+    const socket = rawConnect(at.port);
+    for (let i = 0; i < 600; i++) socket.write(post);
+    await once(socket, 'data');
+    await servedOrdinary();
+    socket.destroy();
   }));
 
 test('a message one byte above the limit closes its connection only', (t) =>

@@ -2,7 +2,15 @@
  * An EngineClient that answers from a script, one token per sequence and step, for tests of rpc and daemon without an engine.
  * With `auto` steps run by themselves, one per turn of the event loop; else the test calls `step()`. Its tokenizer is bytes: id = byte.
  */
-import type { EngineClient, EngineState, RequestHandle, RequestSink, RequestSummary, ServedModel } from '../../actors/client-types.js';
+import type {
+  Asker,
+  EngineClient,
+  EngineState,
+  RequestHandle,
+  RequestSink,
+  RequestSummary,
+  ServedModel,
+} from '../../actors/client-types.js';
 import type { SchedulerStats } from '../../actors/messages/calls.js';
 import type { Failure } from '../../actors/messages/errors.js';
 import type { RequestId } from '../../actors/messages/ids.js';
@@ -43,6 +51,8 @@ export class FakeEngine implements EngineClient {
   script: Script = (prompt, _params, index) => words(`${index > 0 ? `(${index}) ` : ''}You said: ${promptText(prompt)}`);
   /** When set, the next submit is refused with it. */
   refuseNext: Failure | null = null;
+  /** Who asked for encode and decode. */
+  readonly askers: Asker[] = [];
   /** When set, encode and decode wait for it. */
   gate: Promise<void> | null = null;
   current: EngineState = 'ready';
@@ -109,12 +119,14 @@ export class FakeEngine implements EngineClient {
     this.#end(request, failure);
   }
 
-  async encode(prompt: PromptInput): Promise<Int32Array> {
+  async encode(prompt: PromptInput, asker: Asker = {}): Promise<Int32Array> {
+    this.askers.push(asker);
     await this.gate;
     return Int32Array.from(Buffer.from(promptText(prompt)));
   }
 
-  async decode(ids: readonly number[]): Promise<string> {
+  async decode(ids: readonly number[], _skipSpecialTokens: boolean, asker: Asker = {}): Promise<string> {
+    this.askers.push(asker);
     await this.gate;
     return Buffer.from(ids).toString('utf8');
   }

@@ -113,6 +113,7 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
     rules: () => rules,
     log: silentLog,
     maxConnections: config.server.max_connections + 64,
+    maxRequests: config.server.max_requests_per_connection,
     timeouts: { ...defaultHttpTimeouts, ...options.timeouts },
     accepting,
     upgrade: sockets.upgrade,

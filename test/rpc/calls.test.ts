@@ -220,6 +220,29 @@ describe('cancelling', () => {
     assert.equal(at((await peer.hear())[0], 'error', 'code'), -32800);
   });
 
+  test('the engine hears that a call is not wanted any more: cancelled, its connection closed, or its HTTP client gone', async () => {
+    const { engine, server } = setup();
+    engine.gate = new Promise(() => {});
+    const peer = connectPeer(server);
+    peer.say(call(1, 'tokenize', { text: 'x' }));
+    peer.say(call(2, 'tokenize', { messages: [{ role: 'user', content: 'x' }] }));
+    peer.say(call(3, 'detokenize', { ids: [1] }));
+    const gone = new AbortController();
+    void server.handlePost(Buffer.from(JSON.stringify(call(4, 'tokenize', { text: 'x' }))), { signal: gone.signal, client: gone });
+    await settle();
+    const wanted = () => engine.askers.map((asker) => asker.cancellation?.cancelled === false);
+    assert.deepEqual(wanted(), [true, true, true, true]);
+    const clients = engine.askers.map((asker) => asker.client);
+    assert.deepEqual(new Set(clients).size, 2, 'those of one connection are one client’s');
+    assert.equal(clients[3], gone);
+    peer.say(notify('$/cancelRequest', { id: 2 }));
+    assert.deepEqual(wanted(), [true, false, true, true]);
+    gone.abort();
+    assert.deepEqual(wanted(), [true, false, true, false]);
+    peer.connection.close();
+    assert.deepEqual(wanted(), [false, false, false, false]);
+  });
+
   test('by requests.cancel: only own requests without admin scope', async () => {
     const { engine, server } = setup({ auto: false });
     const owner = connectPeer(server, { admin: false });

@@ -51,7 +51,8 @@ function openHost() {
   const disconnect = (): void => port1.postMessage({ k: 'disconnect' } satisfies ToActor);
   const submit = (id: number): void => {
     const params = generation({ maxTokens: 500, ignoreEos: true });
-    front.post({ k: 'submit', id: id as RequestId, prompt: { kind: 'ids', ids: [1, 2, 3] }, params, arrivalMs: 0, turn: 0 });
+    const prompt = { kind: 'ids', ids: [1, 2, 3] } as const;
+    front.post({ k: 'submit', id: id as RequestId, prompt, params, arrivalMs: 0, turn: 0, client: 0, size: 10 });
   };
   const stop = async (): Promise<void> => {
     port1.postMessage({ k: 'stop' } satisfies ToActor);

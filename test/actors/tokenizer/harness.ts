@@ -22,7 +22,9 @@ import type {
   Tokens,
 } from '../../../actors/messages/requests.js';
 import { type SamplingParamName, samplingParams } from '../../../actors/messages/sampling.js';
+import { createCounters, TOKENIZER_COUNTER } from '../../../actors/runtime/counters.js';
 import { createTokenizerActor, type TokenizerHandlers, type TokenizerStart } from '../../../actors/tokenizer/actor.js';
+import { Workload } from '../../../actors/tokenizer/workload.js';
 import type { ModelFolder } from '../../../config/model-folder.js';
 import { packageRoot } from '../../../native/index.js';
 import { generation } from '../../helpers/generation.js';
@@ -98,11 +100,21 @@ export function int32(bytes: Uint8Array | undefined): number[] {
   return [...new Int32Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 4)];
 }
 
+/** A call to encode or decode. */
+export type Question =
+  | { readonly k: 'encode'; readonly prompt: PromptInput }
+  | { readonly k: 'decode'; readonly ids: readonly number[]; readonly skipSpecialTokens: boolean };
+
+/** Calls are numbered with the requests; those of a test are below. */
+const CALLS = 1000;
+
 export class Harness {
   readonly front: FrontMessage[] = [];
   readonly scheduler: SchedulerMessage[] = [];
   /** Every message in the order of sending. */
   readonly order: string[] = [];
+  /** What it publishes. */
+  readonly counters = createCounters(TOKENIZER_COUNTER.cells);
   handlers!: TokenizerHandlers;
   #call = 0;
   #waiting: (() => void)[] = [];
@@ -131,6 +143,7 @@ export class Harness {
           return true;
         },
       },
+      new Workload(harness.counters),
     );
     return harness;
   }
@@ -145,14 +158,23 @@ export class Harness {
     while (!done()) await new Promise<void>((resolve) => this.#waiting.push(resolve));
   }
 
-  async call(
-    message: { k: 'encode'; prompt: PromptInput } | { k: 'decode'; ids: readonly number[]; skipSpecialTokens: boolean },
-  ): Promise<CallReply> {
-    const call = ++this.#call;
+  async call(message: Question, client = 0): Promise<CallReply> {
+    const call = this.ask(message, client);
     const find = (): CallReply | undefined => this.front.find((m): m is CallReply => m.k === 'reply' && m.call === call);
-    this.handlers.fromFront({ ...message, call } as TokenizerCall); // the call number completes either kind
     await this.until(() => find() !== undefined);
     return find()!; // until() waited for it
+  }
+
+  /** Sends a call and returns its number. */
+  ask(message: Question, client = 0): RequestId {
+    const call = id(CALLS + ++this.#call);
+    this.handlers.fromFront({ ...message, call, client, size: 1 } as TokenizerCall); // these complete either kind
+    return call;
+  }
+
+  /** Prompts and calls that it was handed and has let go of; each has the size 1 here. */
+  get letGo(): number {
+    return this.counters[TOKENIZER_COUNTER.letGo] ?? 0;
   }
 
   /** Ids of a prompt. Fails when the answer is an error. */
@@ -178,8 +200,8 @@ export class Harness {
     return reply.value as string; // what the actor answers to decode
   }
 
-  submit(n: number, prompt: PromptInput, values: Partial<GenerationParams> = {}): void {
-    const message: Submit = { k: 'submit', id: id(n), prompt, params: params(values), arrivalMs: 1000 + n, turn: 0 };
+  submit(n: number, prompt: PromptInput, values: Partial<GenerationParams> = {}, client = 0): void {
+    const message: Submit = { k: 'submit', id: id(n), prompt, params: params(values), arrivalMs: 1000 + n, turn: 0, client, size: 1 };
     this.handlers.fromFront(message);
   }
 

@@ -4,8 +4,9 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { InferdError } from '../../../actors/messages/errors.js';
+import { Cancellation } from '../../../actors/runtime/cancellation.js';
 import { SlowRender } from '../../../actors/tokenizer/slow-render.js';
-import { demoModel, demoPath, Harness, id, params, writeModel } from './harness.js';
+import { demoModel, demoPath, Harness, id, writeModel } from './harness.js';
 
 /** Spins for as many rounds as a message says, a few microseconds each, then writes what follows '!' in it and a control token. */
 const template = [
@@ -67,7 +68,7 @@ test('a request that is aborted while it waits for slow templates costs nothing 
   const harness = await start();
   const first = bomb(harness);
   const prompt = { kind: 'chat', messages: chat(END, ''), addGenerationPrompt: false } as const;
-  for (let n = 1; n <= 20; n++) harness.handlers.fromFront({ k: 'submit', id: id(n), prompt, params: params(), arrivalMs: 0, turn: 0 });
+  for (let n = 1; n <= 20; n++) harness.submit(n, prompt);
   assert.equal(harness.handlers.size(), 20);
   harness.handlers.fromFront({ k: 'abort', ids: Array.from({ length: 20 }, (_, n) => id(n + 1)) });
   await first;
@@ -82,19 +83,19 @@ test('a thread that dies fails the template at hand, and the next one has a new 
   const limits = { maxTemplateMs: 20_000, maxTemplateBytes: 10_000, maxTemplateOutputBytes: 10_000 };
   const slow = new SlowRender(limits);
   const job = (source: string) => ({ source, literals: [], searched: [], variables: { word: 'text' } });
-  const dying = slow.render(job('{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}'), () => true);
-  const next = slow.render(job('{{ word }}'), () => true);
-  const unwanted = slow.render(job('{{ word }}'), () => false);
+  const asker = { client: 0, cancellation: new Cancellation() };
+  const leaver = { client: 0, cancellation: new Cancellation() };
+  const dying = slow.render(job('{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}'), asker);
+  const next = slow.render(job('{{ word }}'), asker);
+  const unwanted = slow.render(job('{{ word }}'), leaver);
   assert.equal(slow.busy, true);
   await Promise.resolve(); // the first has its turn
+  leaver.cancellation.cancel();
+  await assert.rejects(unwanted, (error: unknown) => error instanceof InferdError && error.failure.kind === 'cancelled');
   slow.close();
   await assert.rejects(dying, { message: 'The chat template cannot be applied to these messages' });
   assert.equal(await next, 'text');
-  await assert.rejects(unwanted, (error: unknown) => error instanceof InferdError && error.failure.kind === 'cancelled');
   assert.equal(slow.busy, false);
-  await assert.rejects(
-    slow.render(job('{{ raise_exception(word) }}'), () => true),
-    { message: 'Chat template: text' },
-  );
+  await assert.rejects(slow.render(job('{{ raise_exception(word) }}'), asker), { message: 'Chat template: text' });
   slow.close();
 });

@@ -70,8 +70,8 @@ function stamping(client: EngineClient): EngineClient {
       };
       return client.submit(prompt, params, stamped, from);
     },
-    encode: (prompt) => client.encode(prompt),
-    decode: (ids, skip) => client.decode(ids, skip),
+    encode: (prompt, asker) => client.encode(prompt, asker),
+    decode: (ids, skip, asker) => client.decode(ids, skip, asker),
     stats: () => client.stats(),
     requests: () => client.requests(),
     model: () => client.model(),

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Cancellation } from '../../rpc/cancellation.js';
+import { Cancellation } from '../../../actors/runtime/cancellation.js';
 
 test('whoever listens hears of a cancellation once, and whoever left does not', () => {
   const cancellation = new Cancellation();

@@ -1,6 +1,7 @@
 /**
- * Whether a call is still wanted. What AbortSignal does, without the event machinery of the platform: that costs a request some forty
- * microseconds when the daemon was asleep before. Used by calls.ts and whoever works for a call.
+ * Whether a piece of work is still wanted. What AbortSignal does, without the event machinery of the platform: that costs a request some
+ * forty microseconds when the daemon was asleep before. One for each call of a client (rpc/calls.ts) and for each prompt that a tokenizer
+ * works on; whoever works for it listens.
  */
 
 export class Cancellation {
