@@ -4,8 +4,12 @@
  * bits of mantissa against float32, or of keys and values with 4 (fp8), or 8 at the largest of a row (int8).
  */
 import assert from 'node:assert/strict';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { errors, generate, openPack, packs, readGolden, type Way } from '../helpers/golden.js';
+import { fixture, openEngine } from '../helpers/native-engine.js';
+import { tempFolder } from '../helpers/temp-folder.js';
 
 /** About twice the largest that an H200 showed. */
 const bounds = { bf16: { max: 1, relativeRms: 0.03 }, f16: { max: 0.15, relativeRms: 0.005 } } as const;
@@ -24,7 +28,53 @@ const kinds = [
   { type: 'bf16', kvDtype: 'int8', bound: narrowBounds.int8, close: closeLogprob.int8 },
 ] as const;
 
-for (const pack of packs) {
+interface Shape {
+  readonly hidden_size: number;
+  readonly num_attention_heads: number;
+  readonly head_dim?: number;
+}
+
+const configOf = (pack: string): Shape => JSON.parse(readFileSync(fixture('golden', pack, 'config.json'), 'utf8')) as Shape;
+/** The narrowest heads that the kernels take. */
+const NARROWEST = 64;
+const isNarrow = (pack: string): boolean => {
+  const { hidden_size, num_attention_heads, head_dim = hidden_size / num_attention_heads } = configOf(pack);
+  return head_dim < NARROWEST;
+};
+
+/** Where the heads of a pack are too narrow for the kernels: the same architecture with wider ones and random weights, against the CPU. */
+for (const pack of packs.filter(isNarrow)) {
+  describe(`${pack}, with heads of ${NARROWEST}`, () => {
+    const { ids } = readGolden(pack);
+    const folder = tempFolder();
+    writeFileSync(join(folder, 'config.json'), JSON.stringify({ ...configOf(pack), head_dim: NARROWEST }));
+    for (const { type, kvDtype, bound } of kinds) {
+      for (const graphSizes of [[], [1, 4]]) {
+        const cache = kvDtype === 'auto' ? '' : ` with ${kvDtype} KV`;
+        test(`${type}${cache} ${graphSizes.length > 0 ? 'with graphs' : 'eager'} stays within its bound of the CPU in float32`, (t) => {
+          const cpu = openEngine(folder, { loadDummy: true, weightDtype: type, threads: 4 });
+          const wanted = generate(cpu, ids, 32, 16);
+          const vocab = wanted.logits.get(0)?.length ?? 0;
+          const logits = Float32Array.from(ids.flatMap((_, position) => [...(wanted.logits.get(position) ?? [])]));
+          const golden = { ids, logits, greedyIds: wanted.tokens, greedyLogprobs: wanted.logprobs };
+          const gpu = openEngine(folder, { backend: 'cuda', loadDummy: true, weightDtype: type, kvDtype, graphSizes });
+          for (const [name, way] of [
+            ['whole', {}],
+            ['chunks of 7', { slot: 1, firstBlock: 16, chunk: 7 }],
+          ] as const) {
+            const { relativeRms } = errors(generate(gpu, ids, 32, 16, way), golden);
+            t.diagnostic(`${name}: relative rms ${relativeRms.toExponential(2)} over ${ids.length} x ${vocab} logits`);
+            assert.ok(relativeRms <= bound.relativeRms, `${name}: rms ${relativeRms}`);
+          }
+          cpu.close();
+          gpu.close();
+        });
+      }
+    }
+  });
+}
+
+for (const pack of packs.filter((p) => !isNarrow(p))) {
   describe(pack, () => {
     const golden = readGolden(pack);
     const n = golden.ids.length;
