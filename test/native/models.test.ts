@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { ROW_FLAG } from '../../actors/messages/step.js';
 import { type EngineOptions, loadAddon, type NativeError } from '../../native/index.js';
-import { blockSets, engineOptions, nativeError, openEngine, runStep } from '../helpers/native-engine.js';
+import { blockSets, engineOptions, fixture, nativeError, openEngine, runStep } from '../helpers/native-engine.js';
 import { tinyConfig, tinyTensors, withModel, withModelFolder } from '../helpers/tiny-model.js';
 
 type Config = Record<string, unknown>;
@@ -227,5 +227,23 @@ test('weights can be held in another dtype than the checkpoint has', () => {
     assert.equal(rounded.dtype, weightDtype);
     const error = Math.max(...[...(rounded.logits ?? [])].map((v, i) => Math.abs(v - (exact.logits?.[i] ?? Number.NaN))));
     assert.ok(error > 0 && error < bound, `${weightDtype} moved a logit by ${error}`);
+  }
+});
+
+describe('configs as the hub has them, with random weights', () => {
+  const models: readonly (readonly [folder: string, architecture: string, parameters: number])[] = [
+    ['gemma-2-2b-it', 'Gemma2ForCausalLM', 2_614_341_888],
+    ['gemma-3-1b-it', 'Gemma3ForCausalLM', 999_885_952],
+    ['olmo-2-7b', 'Olmo2ForCausalLM', 7_298_617_344],
+    ['granite-3.3-2b', 'GraniteForCausalLM', 2_533_539_840],
+    ['smollm3-3b', 'SmolLM3ForCausalLM', 3_075_098_624],
+  ];
+  for (const [folder, architecture, count] of models) {
+    test(`${folder} has the parameters that its authors count`, () => {
+      const engine = loadAddon().createEngine(engineOptions(fixture('shapes', folder), { loadDummy: true, maxModelLen: 4096 }));
+      const info = engine.info();
+      assert.deepEqual([info.architecture, info.parameters, info.dtype], [architecture, count, 'bf16']);
+      engine.close();
+    });
   }
 });
