@@ -75,6 +75,36 @@ test('a template may refuse the messages with its own sentence, and says nothing
   assert.doesNotMatch(inside.message ?? '', /\.js|node_modules| at /);
 });
 
+test('templates of the shapes that Gemma, OLMo, Granite and SmolLM have render, and one without a system role says so', async () => {
+  const turns = ['<start_of_turn>', '<end_of_turn>'].map((content, i) => ({ id: 4096 + i, content, special: true }));
+  const added = turns.map((turn) => ({ single_word: false, lstrip: false, rstrip: false, normalized: false, ...turn }));
+  const system = [{ role: 'system', content: 'Be brief.' }, ...hello.messages];
+  const alternating = await withTemplate(
+    "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('There is no system role') }}{% endif %}" +
+      "{% for m in messages %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Turns must alternate') }}{% endif %}" +
+      "{% set role = 'model' if m['role'] == 'assistant' else m['role'] %}" +
+      "{{ '<start_of_turn>' + role + '\\n' + m['content'] | trim + '<end_of_turn>\\n' }}{% endfor %}" +
+      "{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}",
+    {},
+    added,
+  );
+  const ids = await alternating.encode({ ...hello, addGenerationPrompt: true });
+  assert.equal(ids.filter((id) => id === 4096).length, 2, 'its markers are tokens');
+  assert.match(await alternating.decode(ids), /user\nHello\n?.*model\n$/s);
+  const refused = await alternating.encodeFailure({ ...hello, messages: system });
+  assert.deepEqual(refused, { kind: 'invalid_params', message: 'Chat template: There is no system role' });
+
+  const headed = await withTemplate(
+    "{%- set first = messages[0] %}{%- if first.role == 'system' %}{%- set said = first.content %}{%- set rest = messages[1:] %}" +
+      "{%- else %}{%- set said = 'Today is ' ~ strftime_now('%Y') %}{%- set rest = messages %}{%- endif %}{{- '<|system|>\\n' ~ said ~ '\\n' }}" +
+      "{%- for m in rest %}{{- '<|' ~ m.role ~ '|>\\n' ~ m.content }}{%- if m.role == 'assistant' %}{{- eos_token }}{%- endif %}{{- '\\n' }}{%- endfor %}" +
+      "{%- if add_generation_prompt %}{{- '<|assistant|>\\n' }}{%- endif %}",
+  );
+  const text = await headed.decode(await headed.encode({ ...hello, messages: system, addGenerationPrompt: true }));
+  assert.equal(text, '<|system|>\nBe brief.\n<|user|>\nHello\n<|assistant|>\n');
+  assert.match(await headed.decode(await headed.encode(hello)), /^<\|system\|>\nToday is \d{4}\n<\|user\|>\nHello\n$/);
+});
+
 test('a missing, broken or oversized template fails chats only', async () => {
   for (const [harness, expected] of [
     [await Harness.start(llama2Model), /This model has no chat template; use completions\.create/],
