@@ -73,6 +73,7 @@ function stamping(client: EngineClient): EngineClient {
     encode: (prompt) => client.encode(prompt),
     decode: (ids, skip) => client.decode(ids, skip),
     stats: () => client.stats(),
+    tokenText: (id) => client.tokenText(id),
     requests: () => client.requests(),
     model: () => client.model(),
     state: () => client.state(),
