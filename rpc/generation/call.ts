@@ -125,12 +125,8 @@ export class GenerationCall {
 
   /** Why the answer is known to be too large before anything is done, or null. */
   #refusal(): Failure | null {
-    for (const input of this.#plan.prompts) {
-      const tokens = knownTokens(input, this.#plan.params);
-      const refusal = tokens === null ? null : this.#budget.addPrompt(tokens);
-      if (refusal !== null) return refusal;
-    }
-    return null;
+    const { prompts, params } = this.#plan;
+    return this.#budget.addPrompts(prompts.reduce((sum, input) => sum + (knownTokens(input, params) ?? 0), 0));
   }
 
   #openStream(): void {
@@ -169,7 +165,7 @@ export class GenerationCall {
         prompt.promptText = promptText ?? '';
         const input = this.#plan.prompts[prompt.index];
         if (this.#settled || input === undefined || knownTokens(input, this.#plan.params) !== null) return;
-        const refusal = this.#budget.addPrompt(promptIds.length);
+        const refusal = this.#budget.addPrompts(promptIds.length);
         if (refusal !== null) this.#fail(refusal);
       },
       onNotice: (notice) => this.#notice(notice, prompt),

@@ -36,8 +36,8 @@ export class ReportBudget {
     this.#options = options;
   }
 
-  /** A prompt of `tokens` tokens is part of the call. Returns why that is too much, or null. */
-  addPrompt(tokens: number): Failure | null {
+  /** Prompts of `tokens` tokens together are part of the call. Returns why that is too much, or null. */
+  addPrompts(tokens: number): Failure | null {
     const { params, limit, holding } = this.#options;
     this.#promptTokens += tokens;
     if (this.#entries() > limit) return invalidParams([{ path: '', message: this.#product() }]).failure;
