@@ -5,7 +5,7 @@
 import type { SchedulerStats } from './messages/calls.js';
 import type { Failure } from './messages/errors.js';
 import type { RequestId } from './messages/ids.js';
-import type { Delta, GenerationParams, LogprobText, Notice, PromptInput, Started } from './messages/requests.js';
+import type { Delta, GenerationParams, Notice, PromptInput, Started } from './messages/requests.js';
 import type { Cancellation } from './runtime/cancellation.js';
 
 /** Receives what happens to one request, in order, on the caller's event loop. No call comes after `onEnd`. */
@@ -15,11 +15,19 @@ export interface RequestSink {
   onNotice(notice: Notice): void;
   /** The request ran its first step. */
   onStarted(started: Started): void;
-  onPromptLogprobs(entries: readonly (LogprobText & { readonly position: number })[]): void;
+  /** Whole records (actors/messages/logprobs.ts) of the prompt's next tokens, from the second on. They belong to the sink. */
+  onPromptLogprobs(records: Int32Array): void;
   /** All pieces of one engine step for this request. */
   onDeltas(deltas: readonly Delta[]): void;
   /** Exactly once, last. `null`: every sequence has finished. */
   onEnd(failure: Failure | null): void;
+}
+
+/** What a token id stands for. */
+export interface TokenText {
+  /** Invalid bytes show as U+FFFD. Special tokens have their own text, even where the answer hides them. */
+  readonly token: string;
+  readonly bytes: readonly number[];
 }
 
 export interface RequestHandle {
@@ -82,6 +90,8 @@ export interface EngineClient {
   encode(prompt: PromptInput, asker?: Asker): Promise<Int32Array>;
   decode(ids: readonly number[], skipSpecialTokens: boolean, asker?: Asker): Promise<string>;
   stats(): Promise<SchedulerStats>;
+  /** Of an id in a record that a sink was given. */
+  tokenText(id: number): TokenText;
   requests(): readonly RequestSummary[];
   /** `null` until the engine was ready once. */
   model(): ServedModel | null;

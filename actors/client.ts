@@ -8,8 +8,18 @@
  */
 import { asError, Calls } from './client-calls.js';
 import { idsSize, promptSize, TokenizerLoad } from './client-load.js';
+import { Names } from './client-names.js';
 import { Turns } from './client-turns.js';
-import type { Asker, EngineClient, EngineState, RequestHandle, RequestSink, RequestSummary, ServedModel } from './client-types.js';
+import type {
+  Asker,
+  EngineClient,
+  EngineState,
+  RequestHandle,
+  RequestSink,
+  RequestSummary,
+  ServedModel,
+  TokenText,
+} from './client-types.js';
 import type { CallReply, SchedulerCall, SchedulerStats, TokenizerCall } from './messages/calls.js';
 import { int32Of } from './messages/codec.js';
 import type { LinkEnd } from './messages/control.js';
@@ -92,6 +102,7 @@ export class Client implements EngineClient {
   /** The number by which tokenizers know a client; goes with it. */
   readonly #clientNumbers = new WeakMap<object, number>();
   #nextClientNumber = 1;
+  readonly #names = new Names();
   #scheduler: SchedulerLink | null = null;
   #counters: Counters | null = null;
   #state: EngineState = 'starting';
@@ -150,6 +161,10 @@ export class Client implements EngineClient {
     if (scheduler === null) throw asError(this.#absent());
     const value = await this.#calls.ask('scheduler', STATS_DEADLINE_MS, (call) => scheduler.post({ k: 'stats', call }));
     return value as SchedulerStats; // proof: the scheduler answers `stats` with its stats
+  }
+
+  tokenText(id: number): TokenText {
+    return this.#names.of(id);
   }
 
   requests(): readonly RequestSummary[] {
@@ -412,11 +427,12 @@ export class Client implements EngineClient {
     this.#guarded(() => live.sink.onEncoded(promptIds, message.maxTokens, message.promptText));
   }
 
-  #onDeltas({ deltas, started, prompt }: Deltas): void {
+  #onDeltas({ deltas, started, prompt, names }: Deltas): void {
+    if (names !== undefined) this.#names.learn(names);
     for (const one of started ?? []) this.#onStarted(one);
-    for (const { id, entries } of prompt ?? []) {
+    for (const { id, logprobs } of prompt ?? []) {
       const live = this.#requests.get(id);
-      if (live !== undefined) this.#guarded(() => live.sink.onPromptLogprobs(entries));
+      if (live !== undefined) this.#guarded(() => live.sink.onPromptLogprobs(int32Of(logprobs)));
     }
     for (const [id, own] of byRequest(deltas)) this.#onOwnDeltas(id, own);
   }

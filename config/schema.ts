@@ -169,6 +169,11 @@ export const schema = {
     max_input_length: int(maybe(null), [1, 2 ** 24], 'Longest prompt; max_model_len - 1 when not set.', { unit: 'tokens' }),
     max_total_tokens: int(maybe(null), [2, 2 ** 24], 'Prompt plus max_tokens, at most; max_model_len when not set.', { unit: 'tokens' }),
     max_n: int(8, [1, 64], 'Largest n a request may ask for.'),
+    max_reported_logprobs: int(
+      3_000_000,
+      [1, 2 ** 30],
+      'Log-probabilities that one answer may report, alternatives included; all answers that are not written yet hold four times as many.',
+    ),
   },
   server: {
     host: text('127.0.0.1', 'Address to listen on; anything but loopback needs auth.mode = "token".'),

@@ -6,6 +6,8 @@
 import { type IncomingMessage, type OutgoingHttpHeaders, type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { httpErrorBody, httpTable, type RefusalStatus } from '../actors/messages/errors.js';
+import type { Slices } from '../rpc/slices.js';
+import { SlicePump } from './slice-pump.js';
 
 /** A reader that takes none of an answer for this long is cut off. */
 const REPLY_IDLE_MS = 60_000;
@@ -55,6 +57,36 @@ export function send(response: ServerResponse, reply: HttpReply): void {
   response.end(reply.body ?? undefined);
 }
 
+/**
+ * Sends a large answer in chunks, as the client takes them, and closes the slices. Resolves when the last has left or the client is gone.
+ * @throws (rejects) what a slice threw; the connection then ends, or the client would take what it has for the whole.
+ */
+export function sendSlices(response: ServerResponse, status: number, slices: Slices): Promise<void> {
+  if (response.headersSent || response.destroyed) {
+    slices.close();
+    return Promise.resolve();
+  }
+  writeHead(response, { status, body: null, headers: { 'content-type': contentType() } });
+  return new Promise((resolve, reject) => {
+    const pump = new SlicePump(slices, {
+      write(slice, last) {
+        const room = response.write(slice);
+        if (last) response.end();
+        return room;
+      },
+      done(error) {
+        if (error === null) resolve();
+        else {
+          reject(error);
+          setImmediate(() => response.destroy());
+        }
+      },
+    });
+    response.on('drain', () => pump.go());
+    response.once('close', () => pump.stop());
+  });
+}
+
 /** Answers while the client may still be sending: completes the answer, reads on for a moment and closes. */
 export function sendErrorAndClose(request: IncomingMessage, response: ServerResponse, error: HttpError): void {
   if (response.headersSent || response.destroyed) return;
@@ -69,10 +101,14 @@ export function sendErrorAndClose(request: IncomingMessage, response: ServerResp
   request.once('end', finish).once('close', finish).resume();
 }
 
-function writeHead(response: ServerResponse, { status, type = 'application/json', body, headers }: HttpReply): void {
+function contentType(type = 'application/json'): string {
+  return `${type}; charset=utf-8`;
+}
+
+function writeHead(response: ServerResponse, { status, type, body, headers }: HttpReply): void {
   response.setTimeout(REPLY_IDLE_MS, () => response.destroy());
   response.writeHead(status, {
-    ...(body === null ? {} : { 'content-type': `${type}; charset=utf-8`, 'content-length': Buffer.byteLength(body) }),
+    ...(body === null ? {} : { 'content-type': contentType(type), 'content-length': Buffer.byteLength(body) }),
     'cache-control': 'no-store',
     'x-content-type-options': 'nosniff',
     ...headers,

@@ -7,7 +7,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { EngineClient } from '../actors/client-types.js';
 import type { RpcServer } from '../rpc/server.js';
-import { BodyError, readBody, send, sendErrorAndClose, sendJson } from './http-reply.js';
+import { BodyError, readBody, send, sendErrorAndClose, sendJson, sendSlices } from './http-reply.js';
 
 /** What the gate found out about the sender. */
 export interface Peer {
@@ -87,7 +87,8 @@ async function answerPost(deps: RouteDeps, request: IncomingMessage, response: S
   const body = await wholeBody(deps, request, response);
   if (body === null) return;
   const reply = await deps.rpc.handlePost(body, { admin: !peer.browser, signal: untilGone(response), client: request.socket });
-  send(response, reply);
+  if (reply.slices === undefined) send(response, reply);
+  else await sendSlices(response, reply.status, reply.slices);
 }
 
 /** A method without params behind a path of its own. Benchmarks send a body of theirs along, which says nothing to us. */

@@ -1,20 +1,33 @@
-/** A whole WebSocket message of a server as one frame (RFC 6455, 5.2): final, unmasked, uncompressed. Used by websocket.ts. */
+/** The WebSocket frames of a server (RFC 6455, 5.2): unmasked, uncompressed; a message is one of them, or several (5.4). Used by websocket.ts. */
 
-const FINAL_TEXT = 0x81;
-const FINAL_BINARY = 0x82;
+const FINAL = 0x80;
+const CONTINUATION = 0;
+const TEXT = 1;
+const BINARY = 2;
 /** Payloads below this have their length in the second byte; others have one of these there, and 2 or 8 bytes of length behind it. */
 const SHORT_LIMIT = 126;
 const LENGTH_16 = 126;
 const LENGTH_64 = 127;
 const HEADER_BYTES = { short: 2, length16: 4, length64: 10 } as const;
 
-/** Header and payload in one buffer, so that a small message is one write of one buffer. A string becomes a text frame, bytes a binary one. */
-export function messageFrame(data: string | Uint8Array): Buffer {
+/** Which part of its message a frame is. */
+export interface FramePart {
+  readonly first: boolean;
+  readonly last: boolean;
+}
+
+const WHOLE: FramePart = { first: true, last: true };
+
+/**
+ * Header and payload in one buffer, so that a small message is one write of one buffer. A string becomes a text frame, bytes a binary one;
+ * the frames of a message after its first say neither.
+ */
+export function messageFrame(data: string | Uint8Array, { first, last } = WHOLE): Buffer {
   const text = typeof data === 'string';
   const length = text ? Buffer.byteLength(data, 'utf8') : data.byteLength;
   const header = length < SHORT_LIMIT ? HEADER_BYTES.short : length <= 0xffff ? HEADER_BYTES.length16 : HEADER_BYTES.length64;
   const frame = Buffer.allocUnsafe(header + length);
-  frame[0] = text ? FINAL_TEXT : FINAL_BINARY;
+  frame[0] = (last ? FINAL : 0) | (first ? (text ? TEXT : BINARY) : CONTINUATION);
   if (header === HEADER_BYTES.short) frame[1] = length;
   else if (header === HEADER_BYTES.length16) {
     frame[1] = LENGTH_16;

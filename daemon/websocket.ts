@@ -16,10 +16,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type RawData, type ServerOptions, type WebSocket, WebSocketServer } from 'ws';
 import { errorFields, type Log } from '../actors/runtime/log.js';
 import type { Config } from '../config/schema.js';
+import type { Slices } from '../rpc/slices.js';
 import type { Wire } from '../rpc/wire.js';
 import { refuseSocket } from './http-reply.js';
 import type { Peer } from './http-routes.js';
-import { messageFrame } from './message-frame.js';
+import { type FramePart, messageFrame } from './message-frame.js';
+import { SlicePump } from './slice-pump.js';
 
 export type Encoding = 'json' | 'msgpack';
 
@@ -135,6 +137,8 @@ class Connection implements Wire {
   #corked = false;
   /** So much waited to be sent that the session may have held something back; it waits for `writable`. */
   #pressed = false;
+  /** The message that is being sent in fragments. */
+  #pump: SlicePump | null = null;
   /** A ping left and nothing came back since. */
   #pinged = false;
   #lastProgress = performance.now();
@@ -165,14 +169,41 @@ class Connection implements Wire {
     ws.once('close', () => {
       this.#closed = true;
       this.#session.close();
+      this.#pump?.stop();
     });
   }
 
   send(data: string | Uint8Array): void {
-    if (this.#closed || this.#ws.readyState !== this.#ws.OPEN) return;
+    this.#write(data);
+  }
+
+  /** As fragments of one message (RFC 6455, 5.4). Pings and a close frame may come between them. */
+  sendSlices(slices: Slices, done: () => void): void {
+    let first = true;
+    this.#pump = new SlicePump(slices, {
+      write: (slice, last) => {
+        this.#write(slice, { first, last });
+        first = false;
+        return this.#ws.bufferedAmount <= LOW_WATER_BYTES;
+      },
+      done: (error) => {
+        this.#pump = null;
+        if (error !== null) this.#fail(error, 'an answer could not be written');
+        done();
+      },
+    });
+    if (!this.#isOpen()) this.#pump.stop();
+  }
+
+  #isOpen(): boolean {
+    return !this.#closed && this.#ws.readyState === this.#ws.OPEN;
+  }
+
+  #write(data: string | Uint8Array, part?: FramePart): void {
+    if (!this.#isOpen()) return;
     let frame: Buffer;
     try {
-      frame = messageFrame(data);
+      frame = messageFrame(data, part);
     } catch (error) {
       this.#fail(error, 'there is no memory for a message'); // of hundreds of megabytes
       return;
@@ -204,6 +235,7 @@ class Connection implements Wire {
 
   /** One beat of the heart: drop a dead peer, else ping it. A ping still in our buffer is not held against a slow reader. */
   beat(now: number, stalledMs: number): void {
+    if (this.#ws.isPaused) this.#pinged = false; // its pong is not read
     if (this.#ws.isPaused || this.#socket.bytesRead <= this.#taken) this.#partialSince = null;
     else {
       this.#partialSince ??= now;
@@ -243,7 +275,7 @@ class Connection implements Wire {
   }
 
   #onMessage(data: RawData, isBinary: boolean): void {
-    if (this.#closed || this.#ws.readyState !== this.#ws.OPEN) return;
+    if (!this.#isOpen()) return;
     this.#pinged = false;
     this.#taken = this.#socket.bytesRead;
     this.#partialSince = null;
@@ -278,6 +310,7 @@ class Connection implements Wire {
   readonly #onSent = (error?: Error | null): void => {
     if (error || this.#closed) return;
     this.#lastProgress = performance.now();
+    if (this.#pump !== null && this.#ws.bufferedAmount <= LOW_WATER_BYTES) this.#pump.go();
     if (!this.#pressed || this.#ws.bufferedAmount > LOW_WATER_BYTES) return;
     this.#pressed = false;
     this.#session.writable();

@@ -15,7 +15,7 @@ export class RpcConnection {
   readonly #encoding: Encoding;
   readonly #out: Outbox;
   readonly #session: Session;
-  readonly #caller: Caller;
+  readonly #caller: Omit<Caller, 'holding'>;
   #closed = false;
   #reading = true;
 
@@ -23,7 +23,7 @@ export class RpcConnection {
     this.#server = server;
     this.#wire = wire;
     this.#encoding = options.encoding;
-    this.#out = new Outbox(wire, options.encoding);
+    this.#out = new Outbox(wire, options.encoding, () => this.writable());
     const maxRequests = server.deps.config.server.max_requests_per_connection;
     this.#session = new Session(this.#out, { admin: options.admin, maxRequests });
     this.#caller = { calls: this.#session.calls, session: this.#session, client: this.#session, admin: options.admin };
@@ -33,8 +33,11 @@ export class RpcConnection {
   receive(data: string | Uint8Array): void {
     if (this.#closed) return;
     const message = decodeMessage(data, this.#encoding, this.#server.deps.config.server.max_message_bytes);
-    void this.#server.answer(message, this.#caller, data.length).then((reply) => {
-      if (reply !== null) this.#out.respond(reply);
+    const holding = this.#server.holdings.open();
+    const release = (): void => holding.release();
+    void this.#server.answer(message, { ...this.#caller, holding }, data.length).then((reply) => {
+      if (reply === null) release();
+      else this.#out.respond(reply, release);
       this.#steerReading();
     });
   }
@@ -60,14 +63,14 @@ export class RpcConnection {
     this.#out.notify('$/shutdown', { deadline_ms: Math.round(this.#server.deps.config.server.drain_timeout_s * 1000) });
   }
 
-  /** Calls that are not answered yet. */
+  /** Calls that are not answered yet, or whose answer is being written. */
   get pending(): number {
-    return this.#session.calls.size;
+    return this.#session.calls.size + (this.#out.writing ? 1 : 0);
   }
 
   #steerReading(): void {
     if (this.#closed) return;
-    const reading = !this.#out.full;
+    const reading = !this.#out.crowded;
     if (reading === this.#reading) return;
     this.#reading = reading;
     this.#wire.setReading?.(reading);

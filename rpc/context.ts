@@ -8,6 +8,7 @@ import type { Log } from '../actors/runtime/log.js';
 import type { ModelFolder } from '../config/model-folder.js';
 import type { Config } from '../config/schema.js';
 import type { CallTable } from './calls.js';
+import type { Holding } from './holding.js';
 import type { Id } from './message.js';
 import type { Profiler } from './schemas/profile.js';
 import type { Session } from './session.js';
@@ -52,6 +53,8 @@ export interface CallContext {
   readonly draining: boolean;
   /** Fires when the caller cancels or goes away. */
   readonly cancellation: Cancellation;
+  /** What the answers to the caller's message hold until they are written. */
+  readonly holding: Holding;
   /** Calls of all clients; handlers add theirs while it runs. */
   readonly live: Map<RequestId, LiveRequest>;
 }

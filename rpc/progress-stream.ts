@@ -7,7 +7,7 @@
  * bounded by those 256 tokens plus what the steps in flight still produce.
  * Owned by one generating call; lives on the main thread.
  */
-import type { LogprobText } from '../actors/messages/requests.js';
+import type { LogprobSource } from './generation/logprob-records.js';
 import type { Outbox } from './outbox.js';
 
 export interface ToolCall {
@@ -24,8 +24,8 @@ export interface Piece {
   /** Credit that sending it costs. */
   readonly tokens: number;
   readonly tokenIds: readonly number[];
-  /** One entry per token; empty when not asked for. */
-  readonly logprobs: readonly LogprobText[];
+  /** One entry per token, of an echoed prompt too; empty when not asked for. */
+  readonly logprobs: readonly LogprobSource[];
   /** Reason, with the last piece of a choice. */
   readonly finish: string | null;
   readonly stopReason?: string | number;
@@ -49,6 +49,9 @@ export interface StreamOptions {
 const pauseAt = 256;
 const resumeAt = 64;
 const maxCredit = 2 ** 31;
+/** What an event may hold that has several pieces, tokens with log-probabilities and characters: it is written in a few milliseconds. */
+const maxEventEntries = 128;
+const maxEventChars = 2 ** 16;
 
 /** One piece per choice, holding what all of its pieces held. */
 export function mergePieces(pieces: readonly Piece[]): readonly Piece[] {
@@ -83,6 +86,9 @@ export class ProgressStream {
   #headSent = false;
   #timer: NodeJS.Timeout | null = null;
   #bufferedAtTimer = 0;
+  #writtenAtTimer = 0;
+  /** The next event leaves in another turn of the event loop. */
+  #next: NodeJS.Immediate | null = null;
   #drained: (() => void) | null = null;
 
   constructor(out: Outbox, options: StreamOptions) {
@@ -120,7 +126,7 @@ export class ProgressStream {
   /** Sends what credit and buffer allow; called on grants, on new pieces and when the socket has drained. */
   pump(): void {
     if (this.#closed) return;
-    if (this.#waiting.length > 0 && !this.#out.full) this.#sendWaiting();
+    if (this.#waiting.length > 0 && !this.#out.full && this.#next === null) this.#sendWaiting();
     if (this.#waiting.length === 0) {
       this.#stopTimer();
       this.#drained?.();
@@ -142,14 +148,26 @@ export class ProgressStream {
     this.#closed = true;
     this.#waiting = [];
     this.#stopTimer();
+    if (this.#next !== null) clearImmediate(this.#next);
   }
 
   #sendWaiting(): void {
     let tokens = 0;
     let count = 0;
+    let entries = 0;
+    let chars = 0;
     for (const piece of this.#waiting) {
       // A piece of several tokens may overdraw what is left, so that any credit above zero makes progress.
       if (piece.tokens > 0 && this.#credit - tokens <= 0) break;
+      for (const { size } of piece.logprobs) entries += size;
+      chars += piece.text.length;
+      if (count > 0 && (entries > maxEventEntries || chars > maxEventChars)) {
+        this.#next = setImmediate(() => {
+          this.#next = null;
+          this.pump();
+        });
+        break;
+      }
       tokens += piece.tokens;
       count++;
     }
@@ -182,6 +200,7 @@ export class ProgressStream {
   #startTimer(): void {
     if (this.#timer !== null) return;
     this.#bufferedAtTimer = this.#out.bufferedBytes();
+    this.#writtenAtTimer = this.#out.slicesWritten;
     this.#timer = setTimeout(() => this.#onTimer(), this.#options.timeoutMs);
   }
 
@@ -194,8 +213,9 @@ export class ProgressStream {
     this.#timer = null;
     const before = this.#seq;
     const shrunk = this.#out.full && this.#out.bufferedBytes() < this.#bufferedAtTimer;
+    const taking = shrunk || this.#out.slicesWritten !== this.#writtenAtTimer;
     this.pump();
-    if (this.#closed || this.#waiting.length === 0 || this.#seq !== before || shrunk) return;
+    if (this.#closed || this.#waiting.length === 0 || this.#seq !== before || taking) return;
     this.#options.onStuck();
   }
 }

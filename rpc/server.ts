@@ -13,11 +13,13 @@ import { similar } from '../config/nearest.js';
 import { CallTable } from './calls.js';
 import type { CallContext, LiveRequest, RpcDeps } from './context.js';
 import { decodeMessage } from './decode.js';
+import { type Holding, HoldingLimit } from './holding.js';
 import { encodeReply, errorResponse, type Id, type Member, type Message, maxBatchMembers, type Response } from './message.js';
 import type { Method, MethodRoute } from './method.js';
 import { createMethods } from './methods/index.js';
 import { openrpcDocument } from './openrpc.js';
 import type { Session } from './session.js';
+import { isLarge, type Slices, slicesOf } from './slices.js';
 
 export type { RpcDeps } from './context.js';
 
@@ -28,6 +30,8 @@ export interface Caller {
   /** Stands for the connection; compared only. */
   readonly client: object;
   readonly admin: boolean;
+  /** Of this message; released by whoever sends the reply. */
+  readonly holding: Holding;
 }
 
 /** The message that a call came in. */
@@ -43,6 +47,13 @@ export interface PostOptions {
   readonly client?: object;
 }
 
+export interface PostReply {
+  readonly status: number;
+  readonly body: string | null;
+  /** Instead of a body, when the answer is large; the caller closes them. */
+  readonly slices?: Slices;
+}
+
 const never = new Cancellation();
 /** Characters of an unknown method's name that its error repeats. */
 const maxShownName = 64;
@@ -54,8 +65,15 @@ const LARGE_MESSAGES = 64;
 /** What small ones may hold besides, bytes, so that no large ones keep them out: those of twice as many requests as may wait by default. */
 const SMALL_TOGETHER = 2048 * SMALL_BYTES;
 
+/** What answers may hold together until they are written, in answers of the most entries. */
+const LARGE_ANSWERS = 4;
+/** An alternative in a log-probability record. */
+const ENTRY_BYTES = 8;
+
 export class RpcServer {
   readonly deps: RpcDeps;
+  /** What all answers hold that are not written yet. */
+  readonly holdings: HoldingLimit;
   readonly #methods: ReadonlyMap<string, Method>;
   readonly #rpc: JSONRPCServer<CallContext>;
   readonly #live = new Map<RequestId, LiveRequest>();
@@ -66,6 +84,7 @@ export class RpcServer {
 
   constructor(deps: RpcDeps, extra: readonly Method[]) {
     this.deps = deps;
+    this.holdings = new HoldingLimit(LARGE_ANSWERS * ENTRY_BYTES * deps.config.validation.max_reported_logprobs);
     const methods = [...Object.values(createMethods(deps, () => this.openrpc())), ...extra];
     this.#methods = new Map(methods.map((m) => [m.name, m]));
     this.#rpc = new JSONRPCServer<CallContext>({ errorListener: (where, error) => this.#logUnexpected(where, error) });
@@ -94,18 +113,27 @@ export class RpcServer {
     }
   }
 
-  /** One HTTP body. JSON-RPC errors are answers: their status is 200. `body` null (204): nothing but notifications came. Never rejects. */
-  async handlePost(body: Uint8Array, options: PostOptions = {}): Promise<{ status: number; body: string | null }> {
+  /** One HTTP body. JSON-RPC errors are answers: their status is 200. 204: nothing but notifications came. Never rejects. */
+  async handlePost(body: Uint8Array, options: PostOptions = {}): Promise<PostReply> {
     const { config } = this.deps;
     const calls = new CallTable(maxBatchMembers);
     const message = decodeMessage(body, 'json', config.server.max_message_bytes);
     const cancel = (): void => calls.cancelAll();
+    const holding = this.holdings.open();
     options.signal?.addEventListener('abort', cancel);
     try {
-      const caller = { calls, session: null, client: options.client ?? calls, admin: options.admin ?? config.auth.mode === 'none' };
+      const caller = {
+        calls,
+        session: null,
+        client: options.client ?? calls,
+        admin: options.admin ?? config.auth.mode === 'none',
+        holding,
+      };
       const answering = this.answer(message, caller, body.length);
       if (options.signal?.aborted) calls.cancelAll();
       const reply = await answering;
+      if (reply !== null && isLarge(reply)) return { status: 200, body: null, slices: slicesOf(reply, 'json', () => holding.release()) };
+      holding.release();
       return reply === null ? { status: 204, body: null } : { status: 200, body: encodeReply(reply, JSON.stringify) };
     } finally {
       options.signal?.removeEventListener('abort', cancel);
@@ -118,7 +146,8 @@ export class RpcServer {
     const cancellation = new Cancellation();
     options.signal?.addEventListener('abort', () => cancellation.cancel(), { once: true });
     if (options.signal?.aborted) cancellation.cancel();
-    const caller = { calls, session: null, client: calls, admin: options.admin ?? this.deps.config.auth.mode === 'none' };
+    const holding = this.holdings.open();
+    const caller = { calls, session: null, client: calls, admin: options.admin ?? this.deps.config.auth.mode === 'none', holding };
     try {
       const method = this.#methods.get(name);
       if (method === undefined) throw new InferdError('method_not_found');
@@ -129,6 +158,8 @@ export class RpcServer {
     } catch (error) {
       if (!(error instanceof InferdError)) this.#logUnexpected(name, error);
       return httpError(error instanceof InferdError ? error.failure : { kind: 'internal' });
+    } finally {
+      holding.release();
     }
   }
 
@@ -171,9 +202,20 @@ export class RpcServer {
   }
 
   #context(id: Id | undefined, cancellation: Cancellation, caller: Caller, place: Place): CallContext {
-    const { calls, session, client, admin } = caller;
+    const { calls, session, client, admin, holding } = caller;
     const draining = this.#draining || session?.draining === true;
-    return { ...(id === undefined ? {} : { id }), ...place, session, client, calls, admin, draining, cancellation, live: this.#live };
+    return {
+      ...(id === undefined ? {} : { id }),
+      ...place,
+      session,
+      client,
+      calls,
+      admin,
+      draining,
+      cancellation,
+      holding,
+      live: this.#live,
+    };
   }
 
   #unknownMethod(name: string): Failure {

@@ -123,10 +123,7 @@ export type FinishReason = 'stop' | 'length' | 'abort';
 /** Why a sequence ended, as the scheduler saw it. */
 export const FINISH = { none: 0, eos: 1, stopToken: 2, length: 3 } as const;
 
-/**
- * scheduler -> tokenizer: the tokens of one step, for all requests of this tokenizer. Parallel columns.
- * `logprobs` columns are present when any token of the batch carries them.
- */
+/** scheduler -> tokenizer: the tokens of one step, for all requests of this tokenizer. Parallel columns. */
 export interface Tokens {
   readonly k: 'tokens';
   readonly ids: readonly number[];
@@ -134,11 +131,14 @@ export interface Tokens {
   readonly tokens: readonly number[];
   /** FINISH codes. */
   readonly finishes: readonly number[];
-  readonly logprobs?: readonly (TokenLogprob | null)[];
+  /** Records (logprobs.ts) of the tokens that carry one, in order; present when any does. */
+  readonly logprobs?: Uint8Array;
+  /** With `logprobs`: words of each token's record, 0 where it carries none. */
+  readonly logprobWords?: readonly number[];
   /** Sum of the sequence's logprobs up to and with this token, 0 where not asked for; final at its finish, for ranking. */
   readonly cumulative?: readonly number[];
-  /** Prompt logprobs that became known, by request. */
-  readonly prompt?: readonly { readonly id: RequestId; readonly entries: readonly (TokenLogprob & { readonly position: number })[] }[];
+  /** Prompt logprobs that became known. */
+  readonly prompt?: readonly PromptLogprobs[];
   /** First tokens: timing and cache facts of the request, once. */
   readonly started?: readonly Started[];
 }
@@ -151,14 +151,13 @@ export interface Started {
   readonly cachedTokens: number;
 }
 
-/** One token with its log-probability in the raw distribution. */
-export interface TokenLogprob {
-  readonly token: number;
-  readonly logprob: number;
-  /** 1 + number of better tokens. */
-  readonly rank: number;
-  /** (id, logprob) pairs, best first. */
-  readonly top: readonly (readonly [number, number])[];
+/** Log-probabilities of prompt tokens that follow each other. */
+export interface PromptLogprobs {
+  readonly id: RequestId;
+  /** Position of the first of them; 1 or more, since the first token of a prompt has none. */
+  readonly first: number;
+  /** A record (logprobs.ts) a token. */
+  readonly logprobs: Uint8Array;
 }
 
 /** tokenizer -> scheduler: a stop string matched; the sequence is over and its later tokens are dropped. */
@@ -168,14 +167,11 @@ export interface Stopped {
   readonly index: number;
 }
 
-/** A token with its text, as the API reports it. */
-export interface LogprobText {
-  readonly token: string;
-  readonly bytes: readonly number[];
-  readonly id: number;
-  readonly logprob: number;
-  readonly rank: number;
-  readonly top: readonly { readonly token: string; readonly bytes: readonly number[]; readonly id: number; readonly logprob: number }[];
+/** What token ids stand for. A tokenizer tells each id that its records name once, in the message that names it first or before. */
+export interface TokenNames {
+  readonly ids: readonly number[];
+  /** The text of each; its bytes where they are not whole UTF-8. */
+  readonly texts: readonly (string | Uint8Array)[];
 }
 
 /** tokenizer -> front: the request was encoded and sent to the scheduler. Always the first message of an accepted request. */
@@ -195,7 +191,8 @@ export interface Delta {
   readonly text: string;
   /** Token ids this piece accounts for (a piece may be empty text while bytes or a stop string are held back). */
   readonly tokens: readonly number[];
-  readonly logprobs?: readonly LogprobText[];
+  /** A record (logprobs.ts) for each of `tokens`, when asked for. */
+  readonly logprobs?: Uint8Array;
   readonly finish?: FinishReason;
   /** Which stop string or token id ended it. */
   readonly stopReason?: string | number;
@@ -208,7 +205,10 @@ export interface Deltas {
   readonly k: 'deltas';
   readonly deltas: readonly Delta[];
   readonly started?: readonly Started[];
-  readonly prompt?: readonly { readonly id: RequestId; readonly entries: readonly (LogprobText & { readonly position: number })[] }[];
+  /** In the order of positions, each position once. */
+  readonly prompt?: readonly PromptLogprobs[];
+  /** To be learned before the rest is read. */
+  readonly names?: TokenNames;
 }
 
 /** tokenizer or scheduler -> front: the request ends here without (more of) an answer. */

@@ -4,7 +4,8 @@
  */
 import type { Failure } from '../messages/errors.js';
 import type { RequestId } from '../messages/ids.js';
-import type { Notice, Refused, Started, TokenLogprob, Tokens } from '../messages/requests.js';
+import { LogprobColumn } from '../messages/logprobs.js';
+import type { Notice, PromptLogprobs, Refused, Started, Tokens } from '../messages/requests.js';
 import type { Sequence } from './request.js';
 
 /** Everything since the last `take`. */
@@ -15,7 +16,14 @@ export interface Outputs {
   readonly notices: Notice[];
 }
 
-type PromptLogprob = TokenLogprob & { readonly position: number };
+/** Prompt logprobs being collected. */
+interface PromptDraft {
+  readonly id: RequestId;
+  readonly first: number;
+  /** Position of the next token. */
+  next: number;
+  readonly column: LogprobColumn;
+}
 
 /** A Tokens message being built; the parallel columns grow together. */
 interface TokensDraft {
@@ -24,21 +32,32 @@ interface TokensDraft {
   readonly indices: number[];
   readonly tokens: number[];
   readonly finishes: number[];
-  logprobs?: (TokenLogprob | null)[];
+  logprobs?: Uint8Array;
+  logprobWords?: number[];
   cumulative?: number[];
-  prompt?: { readonly id: RequestId; readonly entries: PromptLogprob[] }[];
+  prompt?: PromptLogprobs[];
   started?: Started[];
+}
+
+/** What is packed when a message is handed over, by its tokenizer. */
+interface Records {
+  readonly sampled: LogprobColumn;
+  readonly prompts: PromptDraft[];
 }
 
 export class Events {
   private tokens = new Map<number, TokensDraft>();
+  private readonly records = new Map<number, Records>();
   private refused: { owner: number; message: Refused }[] = [];
   private notices: Notice[] = [];
   /** A request got its first token since the last `take`. */
   hasFirst = false;
 
-  /** Adds a token that was sampled for `sequence`, whose sum of logprobs includes it. `detail` is null unless the client asked. */
-  token(sequence: Sequence, token: number, finish: number, detail: TokenLogprob | null): void {
+  /**
+   * Adds a token that was sampled for `sequence`, whose sum of logprobs includes it. `record`: its log-probabilities, which are copied;
+   * null unless the client asked.
+   */
+  token(sequence: Sequence, token: number, finish: number, record: Int32Array | null): void {
     const { request } = sequence;
     const draft = this.draft(request.owner);
     const at = draft.ids.length;
@@ -46,8 +65,11 @@ export class Events {
     draft.indices.push(sequence.index);
     draft.tokens.push(token);
     draft.finishes.push(finish);
-    if (detail !== null && draft.logprobs === undefined) draft.logprobs = new Array<TokenLogprob | null>(at).fill(null);
-    draft.logprobs?.push(detail);
+    if (record !== null) {
+      draft.logprobWords ??= new Array<number>(at).fill(0);
+      this.recordsOf(request.owner).sampled.add(record);
+    }
+    draft.logprobWords?.push(record === null ? 0 : record.length);
     if (request.sumsLogprobs && draft.cumulative === undefined) draft.cumulative = new Array<number>(at).fill(0);
     draft.cumulative?.push(sequence.cumulativeLogprob);
   }
@@ -59,12 +81,17 @@ export class Events {
     this.hasFirst = true;
   }
 
-  promptLogprob(owner: number, id: RequestId, entry: PromptLogprob): void {
-    const draft = this.draft(owner);
-    draft.prompt ??= [];
-    const last = draft.prompt.at(-1);
-    if (last?.id === id) last.entries.push(entry);
-    else draft.prompt.push({ id, entries: [entry] });
+  /** Adds the record of the prompt token at `position`, which is copied. */
+  promptLogprob(owner: number, id: RequestId, position: number, record: Int32Array): void {
+    this.draft(owner);
+    const { prompts } = this.recordsOf(owner);
+    let last = prompts.at(-1);
+    if (last === undefined || last.id !== id || last.next !== position) {
+      last = { id, first: position, next: position, column: new LogprobColumn() };
+      prompts.push(last);
+    }
+    last.column.add(record);
+    last.next++;
   }
 
   refuse(owner: number, id: RequestId, failure: Failure): void {
@@ -78,17 +105,37 @@ export class Events {
   /** Forgets what was collected for a tokenizer that is gone. */
   dropOwner(owner: number): void {
     this.tokens.delete(owner);
+    this.records.delete(owner);
     this.refused = this.refused.filter((r) => r.owner !== owner);
   }
 
   /** Hands over everything and begins anew. */
   take(): Outputs {
+    if (this.records.size > 0) this.packRecords();
     const outputs = { tokens: this.tokens, refused: this.refused, notices: this.notices };
     this.tokens = new Map();
     this.refused = [];
     this.notices = [];
     this.hasFirst = false;
     return outputs;
+  }
+
+  private packRecords(): void {
+    for (const [owner, { sampled, prompts }] of this.records) {
+      const draft = this.draft(owner);
+      if (draft.logprobWords !== undefined) draft.logprobs = sampled.take();
+      if (prompts.length > 0) draft.prompt = prompts.map(({ id, first, column }) => ({ id, first, logprobs: column.take() }));
+    }
+    this.records.clear();
+  }
+
+  private recordsOf(owner: number): Records {
+    let records = this.records.get(owner);
+    if (records === undefined) {
+      records = { sampled: new LogprobColumn(), prompts: [] };
+      this.records.set(owner, records);
+    }
+    return records;
   }
 
   private draft(owner: number): TokensDraft {

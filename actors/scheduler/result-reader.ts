@@ -2,9 +2,21 @@
  * Reads the body of a StepResult (actors/messages/step.ts). Runs in the scheduler thread; reused for every result, so the fields
  * are valid until the next `load`.
  */
-import type { TokenLogprob } from '../messages/requests.js';
+import { LOGPROB, LOGPROB_TOP, recordWords } from '../messages/logprobs.js';
 import { LAYOUT_VERSION, RESULT, RESULT_PROMPT, RESULT_SAMPLE, RESULT_TOP } from '../messages/step.js';
 import { invariant } from '../runtime/invariant.js';
+
+/** Places behind the token, in samples and prompt entries alike; what lies between is that of a record. */
+const TOP_OFFSET = 3;
+const TOP_COUNT = 4;
+
+for (const entry of [RESULT_SAMPLE, RESULT_PROMPT]) {
+  const { token } = entry;
+  const alike = entry.logprob === token + LOGPROB.logprob && entry.rank === token + LOGPROB.rank;
+  if (!alike || entry.topOffset !== token + TOP_OFFSET || entry.topCount !== token + TOP_COUNT || RESULT_TOP.words !== LOGPROB_TOP.words) {
+    throw new Error('result-reader.ts: step.ts and logprobs.ts disagree');
+  }
+}
 
 export class ResultReader {
   step = 0;
@@ -19,6 +31,8 @@ export class ResultReader {
   private promptsAt = 0;
   private topsAt = 0;
   private numTops = 0;
+  /** The record that was read last. */
+  private record: Int32Array = new Int32Array(recordWords(20));
 
   /** @throws BrokenInvariant when the body is not a result of this layout. */
   load(body: Uint8Array): void {
@@ -54,40 +68,39 @@ export class ResultReader {
     return this.floats[this.samplesAt + i * RESULT_SAMPLE.words + RESULT_SAMPLE.logprob]!; // i < numSamples
   }
 
-  /** Everything about a sampled token, as an object of its own. */
-  sampleDetail(i: number): TokenLogprob {
-    const at = this.samplesAt + i * RESULT_SAMPLE.words;
-    return {
-      token: this.word(at + RESULT_SAMPLE.token),
-      logprob: this.float(at + RESULT_SAMPLE.logprob),
-      rank: this.word(at + RESULT_SAMPLE.rank),
-      top: this.tops(this.word(at + RESULT_SAMPLE.topOffset), this.word(at + RESULT_SAMPLE.topCount)),
-    };
+  /** The log-probability record (logprobs.ts) of a sampled token: a view that is valid until the next record is read. */
+  sampleRecord(i: number): Int32Array {
+    return this.recordAt(this.samplesAt + i * RESULT_SAMPLE.words + RESULT_SAMPLE.token);
   }
 
   promptSlot(i: number): number {
     return this.word(this.promptsAt + i * RESULT_PROMPT.words + RESULT_PROMPT.slot);
   }
 
-  promptDetail(i: number): TokenLogprob & { readonly position: number } {
-    const at = this.promptsAt + i * RESULT_PROMPT.words;
-    return {
-      position: this.word(at + RESULT_PROMPT.position),
-      token: this.word(at + RESULT_PROMPT.token),
-      logprob: this.float(at + RESULT_PROMPT.logprob),
-      rank: this.word(at + RESULT_PROMPT.rank),
-      top: this.tops(this.word(at + RESULT_PROMPT.topOffset), this.word(at + RESULT_PROMPT.topCount)),
-    };
+  promptPosition(i: number): number {
+    return this.word(this.promptsAt + i * RESULT_PROMPT.words + RESULT_PROMPT.position);
   }
 
-  private tops(offset: number, count: number): readonly (readonly [number, number])[] {
+  /** As `sampleRecord`, of a prompt token. */
+  promptRecord(i: number): Int32Array {
+    return this.recordAt(this.promptsAt + i * RESULT_PROMPT.words + RESULT_PROMPT.token);
+  }
+
+  /** `at`: where token, logprob, rank, topOffset and topCount stand. */
+  private recordAt(at: number): Int32Array {
+    const offset = this.word(at + TOP_OFFSET);
+    const count = this.word(at + TOP_COUNT);
     invariant(offset >= 0 && count >= 0 && offset + count <= this.numTops, 'a step result names top entries it does not have');
-    const top: (readonly [number, number])[] = [];
-    for (let i = offset; i < offset + count; i++) {
-      const at = this.topsAt + i * RESULT_TOP.words;
-      top.push([this.word(at + RESULT_TOP.id), this.float(at + RESULT_TOP.logprob)]);
-    }
-    return top;
+    const words = recordWords(count);
+    if (words > this.record.length) this.record = new Int32Array(words);
+    const { record } = this;
+    record[LOGPROB.token] = this.word(at + LOGPROB.token);
+    record[LOGPROB.logprob] = this.word(at + LOGPROB.logprob);
+    record[LOGPROB.rank] = this.word(at + LOGPROB.rank);
+    record[LOGPROB.numTop] = count;
+    const tops = this.topsAt + offset * RESULT_TOP.words;
+    record.set(this.words.subarray(tops, tops + count * RESULT_TOP.words), LOGPROB.top);
+    return record.subarray(0, words);
   }
 
   private header(word: number): number {
@@ -96,9 +109,5 @@ export class ResultReader {
 
   private word(at: number): number {
     return this.words[at]!; // within the sections checked by load
-  }
-
-  private float(at: number): number {
-    return this.floats[at]!; // within the sections checked by load
   }
 }

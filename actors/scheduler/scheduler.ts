@@ -231,11 +231,11 @@ export class Scheduler {
     for (let i = 0; i < reader.numPromptLogprobs; i++) {
       const request = bySlot.get(reader.promptSlot(i))?.request;
       if (request === undefined) continue;
-      const entry = reader.promptDetail(i);
+      const position = reader.promptPosition(i);
       // A prompt that was preempted is computed again, but told once.
-      if (entry.position <= request.promptLogprobsSent) continue;
-      request.promptLogprobsSent = entry.position;
-      this.events.promptLogprob(request.owner, request.id, entry);
+      if (position <= request.promptLogprobsSent) continue;
+      request.promptLogprobsSent = position;
+      this.events.promptLogprob(request.owner, request.id, position, reader.promptRecord(i));
     }
   }
 
@@ -261,7 +261,7 @@ export class Scheduler {
       events.started(request.owner, { id: request.id, queueMs: request.queueMs, cachedTokens: request.cachedTokens });
     }
     const finish = this.finishOf(sequence, token);
-    events.token(sequence, token, finish, request.wantsLogprobs ? reader.sampleDetail(sample) : null);
+    events.token(sequence, token, finish, request.wantsLogprobs ? reader.sampleRecord(sample) : null);
     if (finish !== FINISH.none) this.finish(sequence);
   }
 

@@ -15,9 +15,10 @@
  */
 import type { ModelFolder } from '../../config/model-folder.js';
 import type { CallReply, TokenizerCall } from '../messages/calls.js';
-import { bytesOf } from '../messages/codec.js';
+import { bytesOf, int32Of } from '../messages/codec.js';
 import { type Failure, InferdError } from '../messages/errors.js';
 import type { RequestId } from '../messages/ids.js';
+import { RecordReader, recordWordsAt } from '../messages/logprobs.js';
 import type {
   Abort,
   Admit,
@@ -26,6 +27,7 @@ import type {
   Encoded,
   Failed,
   Handed,
+  PromptLogprobs,
   Refused,
   Started,
   Stopped,
@@ -38,10 +40,10 @@ import type { TemplateLimits } from './chat-template.js';
 import { decodeAll, decodeInTurns } from './detokenizer.js';
 import { checkIds, type EncoderParts, PromptEncoder } from './encode.js';
 import { TooManyIds } from './library-encoder.js';
-import { LogprobTexts } from './logprob-text.js';
 import { PromptQueue } from './prompt-queue.js';
 import { RequestState, type SequenceState } from './request-state.js';
 import { StopStrings } from './stop-strings.js';
+import { NamesToTell } from './token-names.js';
 import { loadVocabulary, type Vocabulary } from './vocab.js';
 import type { Asker } from './waiting-line.js';
 import type { Workload } from './workload.js';
@@ -92,7 +94,7 @@ class TokenizerActor implements TokenizerHandlers {
   readonly #out: TokenizerOut;
   readonly #vocabulary: Vocabulary;
   readonly #encoder: PromptEncoder;
-  readonly #logprobTexts: LogprobTexts;
+  readonly #names: NamesToTell;
   readonly #queue: PromptQueue;
   readonly #workload: Workload;
   readonly #requests = new Map<RequestId, RequestState>();
@@ -106,7 +108,7 @@ class TokenizerActor implements TokenizerHandlers {
     this.#encoder = encoder;
     this.#queue = queue;
     this.#workload = workload;
-    this.#logprobTexts = new LogprobTexts(vocabulary.table);
+    this.#names = new NamesToTell(vocabulary.table);
   }
 
   size(): number {
@@ -162,7 +164,7 @@ class TokenizerActor implements TokenizerHandlers {
     const { id, prompt, params } = message;
     const stops = new StopStrings(params.stop);
     const { table } = this.#vocabulary;
-    const request = new RequestState(message, { stops, table, logprobTexts: this.#logprobTexts });
+    const request = new RequestState(message, { stops, table, names: this.#names });
     this.#requests.set(id, request);
     const asker = this.#take(id, message);
     try {
@@ -216,14 +218,22 @@ class TokenizerActor implements TokenizerHandlers {
   }
 
   #tokens(message: Tokens): void {
-    const { ids, indices, tokens, finishes, logprobs, cumulative } = message;
+    const { ids, indices, tokens, finishes, cumulative } = message;
+    const records = message.logprobs === undefined ? null : new RecordReader(message.logprobs, message.logprobWords ?? []);
     const requests: RequestState[] = [];
     const touched: SequenceState[] = [];
     for (let i = 0; i < ids.length; i++) {
+      records?.next(i);
       const request = this.#requests.get(ids[i]! as RequestId); // the columns have one length; ids are request ids
       const sequence = request?.admitted ? request.sequences[indices[i]!] : undefined;
       if (request === undefined || sequence === undefined || sequence.finished) continue;
-      const step = { token: tokens[i]!, finish: finishes[i]!, logprob: logprobs?.[i] ?? null, cumulative: cumulative?.[i] };
+      const step = {
+        token: tokens[i]!,
+        finish: finishes[i]!,
+        logprob: records?.logprob ?? 0,
+        record: records?.record ?? null,
+        cumulative: cumulative?.[i],
+      };
       if (sequence.push(step)) this.#out.toScheduler({ k: 'stopped', id: request.id, index: sequence.index });
       if (!sequence.listed) {
         sequence.listed = true;
@@ -243,7 +253,14 @@ class TokenizerActor implements TokenizerHandlers {
       if (delta.finish !== undefined && request.over) this.#requests.delete(request.id);
     }
     if (deltas.length === 0 && !started?.length && !prompt?.length) return;
-    this.#out.toFront({ k: 'deltas', deltas, ...(started?.length ? { started } : {}), ...(prompt?.length ? { prompt } : {}) });
+    const names = this.#names.take();
+    this.#out.toFront({
+      k: 'deltas',
+      deltas,
+      ...(started?.length ? { started } : {}),
+      ...(prompt?.length ? { prompt } : {}),
+      ...(names === null ? {} : { names }),
+    });
   }
 
   /** True the first time; a request that was admitted again starts again. */
@@ -254,15 +271,21 @@ class TokenizerActor implements TokenizerHandlers {
     return true;
   }
 
-  /** Adds text, and drops what was sent before the engine restarted. */
-  #promptLogprobs({ id, entries }: NonNullable<Tokens['prompt']>[number]): NonNullable<Deltas['prompt']>[number][] {
+  /** Without what was sent before the engine restarted. */
+  #promptLogprobs({ id, first, logprobs }: PromptLogprobs): PromptLogprobs[] {
     const request = this.#requests.get(id);
     if (request === undefined) return [];
-    const fresh = entries.filter((e) => e.position >= request.promptPosition);
-    const last = fresh.at(-1);
-    if (last === undefined) return [];
-    request.promptPosition = last.position + 1;
-    return [{ id, entries: fresh.map((e) => ({ ...this.#logprobTexts.describe(e), position: e.position })) }];
+    const records = int32Of(logprobs);
+    let position = first;
+    let fresh = 0;
+    for (let at = 0; at < records.length; at += recordWordsAt(records, at), position++) {
+      if (position < request.promptPosition) fresh = at + recordWordsAt(records, at);
+    }
+    if (fresh === records.length) return [];
+    const told = Math.max(first, request.promptPosition);
+    request.promptPosition = position;
+    this.#names.see(records.subarray(fresh));
+    return [{ id, first: told, logprobs: bytesOf(records.subarray(fresh)) }];
   }
 
   async #reply(call: RequestId, handed: Handed, work: (asker: Asker) => Promise<unknown>): Promise<void> {

@@ -1,6 +1,6 @@
 /**
  * Table from token id to the bytes it stands for, built once at start-up from tokenizer.json. Read by detokenizer.ts for each token
- * and by logprob-text.ts.
+ * and by token-names.ts.
  *
  * Two families of vocabularies:
  *   byte level    every byte is one printable character (the map of GPT-2): printable Latin-1 stands for itself, the other 68 bytes

@@ -8,26 +8,19 @@
  * A delta carries all tokens since the last one, also those whose text is hidden or held back, so tokens add up exactly.
  */
 import type { RequestId } from '../messages/ids.js';
-import {
-  type Delta,
-  FINISH,
-  type FinishReason,
-  type GenerationParams,
-  type LogprobText,
-  type Submit,
-  type TokenLogprob,
-} from '../messages/requests.js';
+import { LogprobColumn } from '../messages/logprobs.js';
+import { type Delta, FINISH, type FinishReason, type GenerationParams, type Submit } from '../messages/requests.js';
 import type { TokenTable } from './byte-decoder.js';
 import { Detokenizer } from './detokenizer.js';
-import type { LogprobTexts } from './logprob-text.js';
 import { StopMatcher, type StopStrings } from './stop-strings.js';
+import type { NamesToTell } from './token-names.js';
 
 /** Everything its sequences share. */
 export interface SequenceContext {
   readonly params: GenerationParams;
   readonly stops: StopStrings;
   readonly table: TokenTable;
-  readonly logprobTexts: LogprobTexts;
+  readonly names: NamesToTell;
 }
 
 /** One token of one step, as the scheduler reported it. */
@@ -35,7 +28,10 @@ export interface StepToken {
   readonly token: number;
   /** FINISH code. */
   readonly finish: number;
-  readonly logprob: TokenLogprob | null;
+  /** 0 without a record. */
+  readonly logprob: number;
+  /** Its record (logprobs.ts), a view that is copied; null when it came without one. */
+  readonly record: Int32Array | null;
   /** Sum of the sequence's logprobs up to this token, where the request is ranked by it. */
   readonly cumulative: number | undefined;
 }
@@ -54,7 +50,7 @@ export class SequenceState {
   readonly #matcher: StopMatcher | null;
   #text = '';
   #tokens: number[] = [];
-  #logprobs: LogprobText[] = [];
+  readonly #logprobs = new LogprobColumn();
   #finish: FinishReason | null = null;
   #stopReason: string | number | null = null;
 
@@ -71,8 +67,11 @@ export class SequenceState {
     const { token, finish } = step;
     this.generated.push(token);
     this.#tokens.push(token);
-    this.cumulative = ranksSequences(params) ? (step.cumulative ?? 0) : this.cumulative + (step.logprob?.logprob ?? 0);
-    if (step.logprob !== null && params.topLogprobs >= 0) this.#logprobs.push(this.#context.logprobTexts.describe(step.logprob));
+    this.cumulative = ranksSequences(params) ? (step.cumulative ?? 0) : this.cumulative + step.logprob;
+    if (step.record !== null && params.topLogprobs >= 0) {
+      this.#logprobs.add(step.record);
+      this.#context.names.see(step.record);
+    }
     const hidden = finish === FINISH.eos ? params.skipSpecialTokens : finish === FINISH.stopToken && !params.includeStop;
     const stopped = this.#show(hidden ? '' : this.#detokenizer.push(token));
     if (stopped !== null) this.#end('stop', stopped);
@@ -109,7 +108,7 @@ export class SequenceState {
     if (this.#text === '' && finish === null) return null;
     const { params } = this.#context;
     const delta: { -readonly [K in keyof Delta]: Delta[K] } = { id, index: this.index, text: this.#text, tokens: this.#tokens };
-    if (params.topLogprobs >= 0) delta.logprobs = this.#logprobs;
+    if (params.topLogprobs >= 0) delta.logprobs = this.#logprobs.take();
     if (finish !== null) {
       delta.finish = finish;
       if (this.#stopReason !== null) delta.stopReason = this.#stopReason;
@@ -117,7 +116,6 @@ export class SequenceState {
     }
     this.#text = '';
     this.#tokens = [];
-    this.#logprobs = [];
     return delta;
   }
 }

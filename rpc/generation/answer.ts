@@ -1,6 +1,8 @@
 /** What the builders of chat and text answers have in common. */
+import { int32Of } from '../../actors/messages/codec.js';
 import type { Delta } from '../../actors/messages/requests.js';
 import type { Piece } from '../progress-stream.js';
+import { RecordView, type TextOf } from './logprob-records.js';
 
 /** What the answer to a call is to say. */
 export interface AnswerOptions {
@@ -14,16 +16,17 @@ export interface AnswerOptions {
   readonly logprobs: boolean;
   readonly promptLogprobs: boolean;
   readonly tokenIds: boolean;
+  readonly textOf: TextOf;
 }
 
 /** What choice `index` gained with one delta of the engine. */
-export function pieceOf(delta: Delta, index: number): Piece {
+export function pieceOf(delta: Delta, index: number, textOf: TextOf): Piece {
   return {
     index,
     text: delta.text,
     tokens: delta.tokens.length,
     tokenIds: delta.tokens,
-    logprobs: delta.logprobs ?? [],
+    logprobs: delta.logprobs === undefined ? [] : [new RecordView(int32Of(delta.logprobs), textOf)],
     finish: delta.finish ?? null,
     ...(delta.stopReason === undefined ? {} : { stopReason: delta.stopReason }),
   };

@@ -5,11 +5,14 @@
  */
 import type { RequestHandle, RequestSink } from '../../actors/client-types.js';
 import { type Failure, InferdError } from '../../actors/messages/errors.js';
-import type { Delta, GenerationParams, LogprobText, Notice, PromptInput, Started } from '../../actors/messages/requests.js';
+import type { Delta, GenerationParams, Notice, PromptInput, Started } from '../../actors/messages/requests.js';
 import type { CallContext, RpcDeps } from '../context.js';
 import type { Piece, ProgressStream } from '../progress-stream.js';
 import { needSession } from '../session.js';
 import { Choice, type Keep } from './choice.js';
+import { RecordStore, type TextOf } from './logprob-records.js';
+import { PromptEntries } from './prompt-logprobs.js';
+import { ReportBudget, type Reports } from './report-budget.js';
 import { type PromptFacts, usageOf } from './usage.js';
 
 /** How the pieces of a streaming call look. */
@@ -27,6 +30,7 @@ export interface CallPlan {
   readonly prompts: readonly PromptInput[];
   readonly params: GenerationParams;
   readonly keep: Keep;
+  readonly reports: Reports;
   /** `null`: not streamed. */
   readonly stream: StreamShape | null;
 }
@@ -38,12 +42,20 @@ export class PromptRun implements PromptFacts {
   promptText = '';
   cachedTokens = 0;
   queueMs = 0;
-  /** By position; empty when not asked for. Position 0, which has no log-probability, is missing. */
-  readonly logprobs: (LogprobText | undefined)[] = [];
+  /** Empty when not asked for. Position 0, which has no log-probability, is missing. */
+  readonly logprobs: RecordStore;
   ended = false;
+  #entries: PromptEntries | null = null;
 
-  constructor(index: number) {
+  constructor(index: number, textOf: TextOf) {
     this.index = index;
+    this.logprobs = new RecordStore(textOf);
+  }
+
+  /** All tokens with what was reported of them; to be asked for when the prompt is known. */
+  get entries(): PromptEntries {
+    this.#entries ??= new PromptEntries(this.logprobs, this.promptText, this.promptIds[0] ?? 0);
+    return this.#entries;
   }
 
   get promptTokens(): number {
@@ -63,6 +75,7 @@ export class GenerationCall {
   readonly #deps: RpcDeps;
   readonly #plan: CallPlan;
   readonly #ctx: CallContext;
+  readonly #budget: ReportBudget;
   readonly #arrivalMs = performance.now();
   readonly #handles: RequestHandle[] = [];
   readonly #onAbort = (): void => this.#fail({ kind: 'cancelled' });
@@ -77,9 +90,12 @@ export class GenerationCall {
     this.#deps = deps;
     this.#plan = plan;
     this.#ctx = ctx;
-    this.prompts = plan.prompts.map((_, i) => new PromptRun(i));
-    const { bestOf } = plan.params;
-    this.choices = this.prompts.flatMap((p) => Array.from({ length: bestOf }, (_, s) => new Choice(p.index, s, plan.keep)));
+    const textOf: TextOf = (id) => deps.engine.tokenText(id);
+    this.prompts = plan.prompts.map((_, i) => new PromptRun(i, textOf));
+    const { reports, params } = plan;
+    const limit = deps.config.validation.max_reported_logprobs;
+    this.#budget = new ReportBudget({ reports, params, numPrompts: this.prompts.length, limit, holding: ctx.holding });
+    this.choices = this.prompts.flatMap((p) => Array.from({ length: params.bestOf }, (_, s) => new Choice(p.index, s, plan.keep, textOf)));
     this.#running = this.prompts.length;
   }
 
@@ -88,6 +104,11 @@ export class GenerationCall {
     return new Promise((resolve, reject) => {
       this.#resolve = resolve;
       this.#reject = reject;
+      const refusal = this.#refusal();
+      if (refusal !== null) {
+        this.#fail(refusal);
+        return;
+      }
       this.#openStream();
       if (this.#ctx.cancellation.cancelled) {
         this.#onAbort();
@@ -100,6 +121,12 @@ export class GenerationCall {
 
   usage() {
     return usageOf(this.prompts, this.choices, this.#arrivalMs, performance.now());
+  }
+
+  /** Why the answer is known to be too large before anything is done, or null. */
+  #refusal(): Failure | null {
+    const { prompts, params } = this.#plan;
+    return this.#budget.addPrompts(prompts.reduce((sum, input) => sum + (knownTokens(input, params) ?? 0), 0));
   }
 
   #openStream(): void {
@@ -136,15 +163,17 @@ export class GenerationCall {
       onEncoded: (promptIds, _maxTokens, promptText) => {
         prompt.promptIds = promptIds;
         prompt.promptText = promptText ?? '';
+        const input = this.#plan.prompts[prompt.index];
+        if (this.#settled || input === undefined || knownTokens(input, this.#plan.params) !== null) return;
+        const refusal = this.#budget.addPrompts(promptIds.length);
+        if (refusal !== null) this.#fail(refusal);
       },
       onNotice: (notice) => this.#notice(notice, prompt),
       onStarted: (started: Started) => {
         prompt.cachedTokens = started.cachedTokens;
         prompt.queueMs = started.queueMs;
       },
-      onPromptLogprobs: (entries) => {
-        for (const entry of entries) prompt.logprobs[entry.position] = entry;
-      },
+      onPromptLogprobs: (records) => prompt.logprobs.add(records),
       onDeltas: (deltas) => this.#deltas(deltas, prompt),
       onEnd: (failure) => {
         prompt.ended = true;
@@ -171,6 +200,11 @@ export class GenerationCall {
       const choice = this.choices[index];
       if (choice === undefined) continue;
       choice.add(delta, nowMs);
+      const refusal = this.#budget.addGenerated(delta.tokens.length, delta.logprobs?.length ?? 0);
+      if (refusal !== null) {
+        this.#fail(refusal);
+        return;
+      }
       if (this.#plan.stream !== null) pieces.push(...this.#plan.stream.pieces(delta, index, prompt));
     }
     if (pieces.length > 0) this.#stream?.push(pieces);
@@ -206,4 +240,9 @@ export class GenerationCall {
     if (this.#plan.stream !== null && this.#stream !== null) this.#ctx.session?.closeStream(this.#plan.stream.token);
     for (const handle of this.#handles) this.#ctx.live.delete(handle.id);
   }
+}
+
+/** Tokens of a prompt that can be told before it is encoded, or null. */
+function knownTokens(input: PromptInput, { truncatePromptTokens }: GenerationParams): number | null {
+  return input.kind === 'ids' ? Math.min(input.ids.length, truncatePromptTokens ?? Number.POSITIVE_INFINITY) : null;
 }

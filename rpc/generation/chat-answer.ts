@@ -1,12 +1,13 @@
 /** Builds the answer and the delta events of chat.completions.create in OpenAI's shapes. One per call. */
 import type { Delta } from '../../actors/messages/requests.js';
+import { packedIds } from '../packed-list.js';
 import { mergePieces, type Piece, type ToolCall } from '../progress-stream.js';
 import type { ChatCompletion, ChatDelta } from '../schemas/chat.js';
 import type { Usage } from '../schemas/common.js';
 import { type AnswerOptions, pieceOf } from './answer.js';
 import type { CallOutcome } from './call.js';
 import type { Choice } from './choice.js';
-import { chatLogprob, promptEntries, promptLogprobs } from './logprobs.js';
+import { chatLogprobs, promptLogprobs } from './logprobs.js';
 import { givenChoices } from './rank.js';
 import { parseToolCall, ToolCallFilter } from './tool-calls.js';
 
@@ -29,7 +30,7 @@ export class ChatAnswer {
 
   /** What to stream for one delta of the engine. */
   pieces(delta: Delta, index: number): readonly Piece[] {
-    const piece = pieceOf(delta, index);
+    const piece = pieceOf(delta, index, this.#options.textOf);
     const { tools } = this.#options;
     if (tools === null) return [piece];
     let filter = this.#filters.get(index);
@@ -53,7 +54,7 @@ export class ChatAnswer {
           ...(first ? { role: 'assistant' as const } : {}),
           ...(piece.toolCall === undefined ? { content: piece.text } : { tool_calls: [{ index: 0, ...piece.toolCall }] }),
         },
-        ...(this.#options.logprobs ? { logprobs: { content: piece.logprobs.map(chatLogprob) } } : {}),
+        ...(this.#options.logprobs ? { logprobs: { content: chatLogprobs(piece.logprobs) } } : {}),
         finish_reason: piece.finish as Finish | null, // proof: set from Delta.finish or by ToolCallFilter
         ...(piece.stopReason === undefined ? {} : { stop_reason: piece.stopReason }),
         ...(this.#options.tokenIds ? { token_ids: [...piece.tokenIds] } : {}),
@@ -72,10 +73,10 @@ export class ChatAnswer {
       model,
       choices: givenChoices(choices, n, bestOf).map((choice, index) => this.#choice(choice, index)),
       usage,
-      ...(this.#options.tokenIds && prompt !== undefined ? { prompt_token_ids: Array.from(prompt.promptIds) } : {}),
-      ...(this.#options.promptLogprobs && prompt !== undefined
-        ? { prompt_logprobs: promptLogprobs(promptEntries(prompt.logprobs, '', prompt.promptIds[0] ?? 0)) }
+      ...(this.#options.tokenIds && prompt !== undefined
+        ? { prompt_token_ids: packedIds(prompt.promptIds.length, [prompt.promptIds]) }
         : {}),
+      ...(this.#options.promptLogprobs && prompt !== undefined ? { prompt_logprobs: promptLogprobs(prompt.entries) } : {}),
     };
   }
 
@@ -89,10 +90,10 @@ export class ChatAnswer {
         ...(streamed ? {} : { content: call === null ? choice.text : null }),
         ...(call === null ? {} : { tool_calls: [call] }),
       },
-      logprobs: logprobs ? { content: choice.logprobs.map(chatLogprob) } : null,
+      logprobs: logprobs ? { content: chatLogprobs([choice.logprobs]) } : null,
       finish_reason: call === null ? ((choice.finish ?? 'abort') as Finish) : 'tool_calls', // proof: Delta.finish is of this type
       ...(choice.stopReason === undefined ? {} : { stop_reason: choice.stopReason }),
-      ...(tokenIds ? { token_ids: choice.tokenIds } : {}),
+      ...(tokenIds ? { token_ids: packedIds(choice.tokenIds.length, choice.tokenIds) } : {}),
     };
   }
 }

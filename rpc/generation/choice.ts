@@ -1,7 +1,10 @@
 /**
  * What one sequence of a call has produced so far. Filled from the engine's deltas; keeps only what the final answer will need.
  */
-import type { Delta, LogprobText } from '../../actors/messages/requests.js';
+import { int32Of } from '../../actors/messages/codec.js';
+import type { Delta } from '../../actors/messages/requests.js';
+import { RecordStore, type TextOf } from './logprob-records.js';
+import { WordBlocks } from './word-blocks.js';
 
 /** What to keep of each sequence. */
 export interface Keep {
@@ -13,8 +16,8 @@ export class Choice {
   readonly promptIndex: number;
   /** Index of the sequence in its request. */
   readonly sequence: number;
-  readonly tokenIds: number[] = [];
-  readonly logprobs: LogprobText[] = [];
+  readonly tokenIds = new WordBlocks();
+  readonly logprobs: RecordStore;
   numTokens = 0;
   finish: string | null = null;
   stopReason: string | number | undefined;
@@ -25,7 +28,8 @@ export class Choice {
   readonly #keep: Keep;
   #parts: string[] = [];
 
-  constructor(promptIndex: number, sequence: number, keep: Keep) {
+  constructor(promptIndex: number, sequence: number, keep: Keep, textOf: TextOf) {
+    this.logprobs = new RecordStore(textOf);
     this.promptIndex = promptIndex;
     this.sequence = sequence;
     this.#keep = keep;
@@ -41,10 +45,10 @@ export class Choice {
       if (this.numTokens === 0) this.firstMs = nowMs;
       this.lastMs = nowMs;
       this.numTokens += delta.tokens.length;
-      if (this.#keep.tokenIds) for (const id of delta.tokens) this.tokenIds.push(id);
+      if (this.#keep.tokenIds) this.tokenIds.add(delta.tokens);
     }
     if (this.#keep.text && delta.text !== '') this.#parts.push(delta.text);
-    if (delta.logprobs !== undefined) for (const entry of delta.logprobs) this.logprobs.push(entry);
+    if (delta.logprobs !== undefined) this.logprobs.add(int32Of(delta.logprobs));
     if (delta.finish === undefined) return;
     this.finish = delta.finish;
     this.stopReason = delta.stopReason;

@@ -3,18 +3,22 @@
  * its prompt, and its log-probabilities with the prompt's, in streams too.
  */
 import type { Delta } from '../../actors/messages/requests.js';
+import { packedIds } from '../packed-list.js';
 import { mergePieces, type Piece } from '../progress-stream.js';
 import type { Usage } from '../schemas/common.js';
 import type { Completion, CompletionDelta } from '../schemas/completion.js';
 import { type AnswerOptions, pieceOf } from './answer.js';
 import type { CallOutcome, PromptRun } from './call.js';
 import type { Choice } from './choice.js';
-import { codePoints, completionLogprobs, promptEntries, promptLogprobs } from './logprobs.js';
+import { codePointsOf, completionLogprobs, promptLogprobs } from './logprobs.js';
 import { givenChoices } from './rank.js';
 
 export interface CompletionAnswerOptions extends AnswerOptions {
   readonly echo: boolean;
 }
+
+/** Prompt tokens whose log-probabilities go into one piece. */
+const ECHO_RECORDS = 64;
 
 type Finish = Completion['choices'][number]['finish_reason'];
 
@@ -30,18 +34,28 @@ export class CompletionAnswer {
 
   /** What to stream for one delta of the engine. */
   pieces(delta: Delta, index: number, prompt: PromptRun): readonly Piece[] {
-    const piece = pieceOf(delta, index);
+    const piece = pieceOf(delta, index, this.#options.textOf);
     if (!this.#options.echo || this.#begun.has(index)) return [piece];
     this.#begun.add(index);
-    const logprobs = this.#options.logprobs ? entriesOf(prompt) : [];
-    return [{ index, text: prompt.promptText, tokens: 0, tokenIds: [], logprobs, finish: null }, piece];
+    return [...this.#echo(index, prompt), piece];
+  }
+
+  /** A prompt in pieces: its text, cut to where a piece ends or not, goes with the first of its log-probabilities. */
+  #echo(index: number, prompt: PromptRun): readonly Piece[] {
+    const piece = { index, tokens: 0, tokenIds: [], finish: null };
+    if (!this.#options.logprobs) return [{ ...piece, text: prompt.promptText, logprobs: [] }];
+    return [...prompt.entries.parts(ECHO_RECORDS)].map((part, i) => ({
+      ...piece,
+      text: i === 0 ? prompt.promptText : '',
+      logprobs: [part],
+    }));
   }
 
   /** `choices` of one delta event. */
   deltas(pieces: readonly Piece[]): readonly CompletionDelta[] {
     return mergePieces(pieces).map((piece) => {
       const from = this.#offsets.get(piece.index) ?? 0;
-      if (this.#options.logprobs) this.#offsets.set(piece.index, from + piece.logprobs.reduce((sum, e) => sum + codePoints(e.token), 0));
+      if (this.#options.logprobs) this.#offsets.set(piece.index, from + codePointsOf(piece.logprobs));
       return {
         index: piece.index,
         text: piece.text,
@@ -72,19 +86,20 @@ export class CompletionAnswer {
 
   #choice(choice: Choice, index: number, prompt: PromptRun): Completion['choices'][number] {
     const { streamed, echo, logprobs, tokenIds } = this.#options;
-    const entries = echo && logprobs ? [...entriesOf(prompt), ...choice.logprobs] : choice.logprobs;
+    const sources = echo && logprobs ? [prompt.entries, choice.logprobs] : [choice.logprobs];
     return {
       index,
       ...(streamed ? {} : { text: echo ? prompt.promptText + choice.text : choice.text }),
-      logprobs: logprobs ? completionLogprobs(entries, 0) : null,
+      logprobs: logprobs ? completionLogprobs(sources, 0) : null,
       finish_reason: (choice.finish ?? 'abort') as Finish, // proof: Delta.finish is of this type
       ...(choice.stopReason === undefined ? {} : { stop_reason: choice.stopReason }),
-      ...(tokenIds ? { token_ids: choice.tokenIds, prompt_token_ids: Array.from(prompt.promptIds) } : {}),
-      ...(this.#options.promptLogprobs ? { prompt_logprobs: promptLogprobs(entriesOf(prompt)) } : {}),
+      ...(tokenIds
+        ? {
+            token_ids: packedIds(choice.tokenIds.length, choice.tokenIds),
+            prompt_token_ids: packedIds(prompt.promptIds.length, [prompt.promptIds]),
+          }
+        : {}),
+      ...(this.#options.promptLogprobs ? { prompt_logprobs: promptLogprobs(prompt.entries) } : {}),
     };
   }
-}
-
-function entriesOf(prompt: PromptRun) {
-  return promptEntries(prompt.logprobs, prompt.promptText, prompt.promptIds[0] ?? 0);
 }

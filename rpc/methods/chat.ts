@@ -44,6 +44,7 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
         promptLogprobs: params.promptLogprobs >= 0,
         tokenIds: body.return_token_ids ?? false,
         tools: names,
+        textOf: (id) => deps.engine.tokenText(id),
       });
       const call = new GenerationCall(
         deps,
@@ -52,6 +53,7 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
           prompts: [chatPrompt(body, tools)],
           params,
           keep: { text: stream === null, tokenIds: body.return_token_ids ?? false },
+          reports: { promptToken: 1 + params.promptLogprobs, token: 1 + params.topLogprobs },
           stream: stream && {
             ...stream,
             head,

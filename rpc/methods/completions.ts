@@ -32,6 +32,7 @@ export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
       const tokenIds = body.return_token_ids ?? false;
       const topLogprobs = body.logprobs ?? -1;
       const params = generationParams(body, deps, { topLogprobs, promptLogprobs: echo ? topLogprobs : -1, echo, defaultMaxTokens });
+      const perPrompt = (echo && topLogprobs >= 0 ? 1 : 0) + (typeof body.prompt_logprobs === 'number' ? 1 : 0);
       const head = { id: `cmpl-${randomUUID()}`, created: Math.floor(Date.now() / 1000), model: deps.model.name };
       const answer = new CompletionAnswer({
         ...head,
@@ -42,6 +43,7 @@ export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
         promptLogprobs: typeof body.prompt_logprobs === 'number',
         tokenIds,
         echo,
+        textOf: (id) => deps.engine.tokenText(id),
       });
       const call = new GenerationCall(
         deps,
@@ -50,6 +52,7 @@ export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
           prompts: promptInputs(body.prompt, body.add_special_tokens ?? true),
           params,
           keep: { text: stream === null, tokenIds },
+          reports: { promptToken: params.n * perPrompt * (1 + params.promptLogprobs), token: 1 + topLogprobs },
           stream: stream && {
             ...stream,
             head,

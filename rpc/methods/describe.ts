@@ -17,6 +17,7 @@ export function describeLimits({ config, model }: RpcDeps): z.output<typeof limi
     max_best_of: validation.best_of,
     max_stop_sequences: validation.max_stop_sequences,
     max_top_logprobs: validation.max_top_n_tokens,
+    max_reported_logprobs: validation.max_reported_logprobs,
   };
 }
 

@@ -1,9 +1,11 @@
 /** tokenize and detokenize: the model's tokenizer and chat template, without generating. */
 import { z } from 'zod';
 import type { PromptInput } from '../../actors/messages/requests.js';
-import type { RpcDeps } from '../context.js';
+import type { CallContext, RpcDeps } from '../context.js';
 import { chatPrompt } from '../generation/messages.js';
+import { tooManyAnswers } from '../holding.js';
 import { defineMethod } from '../method.js';
+import { packedIds } from '../packed-list.js';
 import { invalidParams } from '../params.js';
 import { type RequestLimits, tokenIds } from '../schemas/common.js';
 import { messagesSchema, templateArgsSchema, toolsSchema } from '../schemas/messages.js';
@@ -25,8 +27,9 @@ export function tokenizeMethod(deps: RpcDeps) {
     result: z.object({ ids: z.array(z.int()), count: z.int() }),
     work: true,
     handler: async (body, ctx) => {
-      const ids = Array.from(await deps.engine.encode(promptOf(body), ctx));
-      return { ids, count: ids.length };
+      const ids = await deps.engine.encode(promptOf(body), ctx);
+      hold(ctx, ids.byteLength);
+      return { ids: packedIds(ids.length, [ids]), count: ids.length };
     },
   });
 }
@@ -50,6 +53,15 @@ export function detokenizeMethod(deps: RpcDeps, limits: RequestLimits) {
     result: z.object({ text: z.string() }),
     longLists: ['ids'],
     work: true,
-    handler: async ({ ids, skip_special_tokens: skip }, ctx) => ({ text: await deps.engine.decode(ids, skip ?? true, ctx) }),
+    handler: async ({ ids, skip_special_tokens: skip }, ctx) => {
+      const text = await deps.engine.decode(ids, skip ?? true, ctx);
+      hold(ctx, text.length);
+      return { text };
+    },
   });
+}
+
+/** The answer is kept until it is written. @throws InferdError overloaded */
+function hold(ctx: CallContext, bytes: number): void {
+  if (!ctx.holding.take(bytes)) throw tooManyAnswers();
 }

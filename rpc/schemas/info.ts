@@ -12,6 +12,7 @@ export const limitsSchema = z.object({
   max_best_of: z.int(),
   max_stop_sequences: z.int(),
   max_top_logprobs: z.int(),
+  max_reported_logprobs: z.int().describe('Of one answer, alternatives included.'),
 });
 
 export const modelSchema = z.object({

@@ -14,6 +14,7 @@ import { nowMs } from '../../actors/runtime/clock.js';
 import { createCounters, SCHEDULER_COUNTER, TOKENIZER_COUNTER } from '../../actors/runtime/counters.js';
 import { silentLog } from '../../actors/runtime/log.js';
 import { createLink, EventLink } from '../../actors/runtime/mailbox.js';
+import { eventually } from '../helpers/eventually.js';
 import { generation } from '../helpers/generation.js';
 
 type FromFront = Submit | Abort | TokenizerCall;
@@ -413,4 +414,34 @@ test('every request gets exactly one end, in any interleaving of cancels, answer
     }),
     { numRuns: 60 },
   );
+});
+
+test('what tokenizers tell of token ids is known before the records that name them, and stays', async () => {
+  const client = openClient();
+  client.setState('ready');
+  const tokenizers = [new FakeTokenizer(client, 0), new FakeTokenizer(client, 1)];
+  const seen: unknown[] = [];
+  const recorder = new Recorder();
+  const sink: RequestSink = Object.assign(Object.create(recorder) as RequestSink, {
+    onEncoded() {},
+    onStarted() {},
+    onNotice() {},
+    onPromptLogprobs: (records: Int32Array) => seen.push([...records], client.tokenText(5).token),
+    onDeltas: (deltas: Deltas['deltas']) => seen.push(client.tokenText(6).bytes, deltas[0]?.logprobs?.length),
+    onEnd() {},
+  });
+  const { id } = client.submit({ kind: 'ids', ids: [1] }, generation(), sink);
+  await eventually('the request is sent', () => tokenizers.some(({ submits }) => submits.length > 0));
+  const owner = tokenizers.find(({ submits }) => submits.length > 0);
+  owner?.encoded(id);
+  owner?.link.post({
+    k: 'deltas',
+    deltas: [{ id, index: 0, text: 'é', tokens: [6], logprobs: bytesOf(Int32Array.of(6, 0, 1, 0)), finish: 'stop' }],
+    prompt: [{ id, first: 1, logprobs: bytesOf(Int32Array.of(5, 0, 1, 0)) }],
+    names: { ids: [5, 6], texts: [' a', Uint8Array.of(0xc3)] },
+  });
+  await eventually('the request ends', () => client.requests().length === 0);
+  assert.deepEqual(seen, [[5, 0, 1, 0], ' a', [0xc3], 16]);
+  assert.deepEqual([client.tokenText(6).token, client.tokenText(5).bytes], ['\ufffd', [32, 97]]);
+  assert.equal(client.tokenText(7).token, '', 'nobody told');
 });

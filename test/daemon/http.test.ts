@@ -1,7 +1,9 @@
 /** The HTTP front over real sockets: methods, bodies, limits, slow and broken senders, CORS. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { Agent, type IncomingMessage, request } from 'node:http';
 import { test } from 'node:test';
+import { CountedSlices } from '../helpers/counted-slices.js';
 import { eventually, inTime } from '../helpers/eventually.js';
 import { type Front, withFront } from '../helpers/front.js';
 import { rawConnect, rawRequest, readReply, upgradeLines } from '../helpers/raw-http.js';
@@ -235,3 +237,63 @@ test('an upgrade elsewhere than / and /rpc is 404, and a stopping daemon takes n
     front.accepting = false;
     assert.equal((await upgrade('/rpc')).status, 503);
   }));
+
+const slice = (i: number) => `${i} 🦊 ${'x'.repeat(60_000)}\n`;
+
+test('a large answer comes in chunks as the client takes them, and its connection goes on', async () => {
+  const all: CountedSlices[] = [];
+  const postSlices = () => {
+    const slices = new CountedSlices(500, slice);
+    all.push(slices);
+    return slices;
+  };
+  await withFront({ postSlices }, async (front) => {
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    for (let i = 0; i < 2; i++) {
+      const response = await postWith(agent, front.port);
+      assert.equal(response.headers['transfer-encoding'], 'chunked');
+      assert.equal(response.headers['content-type'], 'application/json; charset=utf-8');
+      await new Promise((resolve) => setTimeout(resolve, 200));
+      assert.ok((all[i]?.made ?? 0) < 300, `${all[i]?.made} of 500 slices were made before the client took any`);
+      const parts: Buffer[] = [];
+      for await (const part of response) parts.push(part as Buffer);
+      assert.equal(Buffer.concat(parts).toString(), all[i]?.text);
+      assert.equal(all[i]?.closed, 1);
+    }
+    agent.destroy();
+  });
+});
+
+test('a client that leaves in the middle of a large answer stops it; one that cannot be finished breaks the connection', async () => {
+  let fails = false;
+  let slices = new CountedSlices(0, slice);
+  const postSlices = () => {
+    slices = new CountedSlices(100_000, (i) => {
+      if (fails && i === 5) throw new Error('a bug');
+      return slice(i);
+    });
+    return slices;
+  };
+  await withFront({ postSlices }, async (front) => {
+    const left = await postWith(new Agent(), front.port);
+    left.destroy();
+    await eventually('the slices are closed', () => slices.closed === 1);
+    const { made } = slices;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    assert.equal(slices.made, made);
+    fails = true;
+    const broken = await postWith(new Agent(), front.port);
+    await assert.rejects(async () => {
+      for await (const _ of broken);
+    }, /aborted/);
+    assert.equal(slices.closed, 1);
+    assert.equal((await fetch(`http://127.0.0.1:${front.port}/health`)).status, 200);
+  });
+});
+
+function postWith(agent: Agent, port: number): Promise<IncomingMessage> {
+  const headers = { 'content-type': 'application/json' };
+  return new Promise((resolve, reject) => {
+    request({ port, host: '127.0.0.1', path: '/rpc', method: 'POST', agent, headers }, resolve).on('error', reject).end('{}');
+  });
+}

@@ -4,6 +4,8 @@ import { once } from 'node:events';
 import { test } from 'node:test';
 import { WebSocket } from 'ws';
 import { wireHighWater } from '../../rpc/wire.js';
+import { CountedSlices } from '../helpers/counted-slices.js';
+import { eventually } from '../helpers/eventually.js';
 import { type Front, withFront } from '../helpers/front.js';
 import { rawConnect, rawRequest, readReply, upgradeLines } from '../helpers/raw-http.js';
 
@@ -248,6 +250,116 @@ test('messages sent in one turn leave in one write', () =>
       socket.destroy();
     },
   ));
+
+const slice = (i: number) => `${i} 🦊 ${'x'.repeat(60_000)}\n`;
+
+test('a message in slices arrives as one, text or bytes, of one slice or many', () =>
+  withFront({}, async (front) => {
+    for (const protocol of ['jsonrpc', 'jsonrpc.msgpack']) {
+      const ws = await open(front, protocol);
+      const { wire } = front.sessions.at(-1)!; // just opened
+      for (const count of [1, 2, 300]) {
+        const slices = new CountedSlices(count, protocol === 'jsonrpc' ? slice : (i) => Buffer.from(slice(i)));
+        const sent = new Promise<void>((resolve) => wire.sendSlices(slices, resolve));
+        const [data, isBinary] = (await once(ws, 'message')) as [Buffer, boolean];
+        assert.ok(data.equals(Buffer.from(protocol === 'jsonrpc' ? slices.text : Buffer.concat(all(count)))));
+        assert.equal(isBinary, protocol !== 'jsonrpc');
+        await sent;
+        assert.equal(slices.closed, 1);
+      }
+      ws.close();
+    }
+    function all(count: number): Buffer[] {
+      return Array.from({ length: count }, (_, i) => Buffer.from(slice(i)));
+    }
+  }));
+
+test('slices are made as the client takes them, pings pass between them, and others are served', () =>
+  withFront({ config: { server: { ping_interval_s: 0.1 } } }, async (front) => {
+    const ws = await open(front);
+    const other = await open(front);
+    const slices = new CountedSlices(800, slice);
+    const [session] = front.sessions;
+    ws.pause();
+    let done = false;
+    session?.wire.sendSlices(slices, () => {
+      done = true;
+    });
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    const made = slices.made;
+    assert.ok(made > 1 && made < 400, `${made} of 800 slices were made for a client that takes none`);
+    assert.ok((session?.wire.bufferedBytes() ?? 0) < 1 << 20);
+    other.send('hello');
+    assert.equal(String((await once(other, 'message'))[0]), 'hello');
+    assert.ok(!done);
+    let pings = 0;
+    ws.on('ping', () => pings++);
+    const message = once(ws, 'message');
+    while (slices.made < 800) {
+      ws.resume();
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      ws.pause();
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    ws.resume();
+    assert.equal(((await message) as [Buffer])[0].toString(), slices.text);
+    assert.equal(slices.closed, 1);
+    await eventually('the end is told', () => done);
+    ws.close();
+    other.close();
+  }));
+
+test('a client that leaves, or takes nothing of a message for long, stops the making of its slices', () =>
+  withFront({ config: { server: { ping_interval_s: 0.1, slow_client_timeout_s: 0.2 } } }, async (front) => {
+    for (const leaves of [true, false]) {
+      const ws = await open(front);
+      const session = front.sessions.at(-1)!; // just opened
+      ws.pause();
+      const slices = new CountedSlices(100_000, slice);
+      let done = 0;
+      session.wire.sendSlices(slices, () => done++);
+      await eventually('some slices are made', () => slices.made > 1);
+      if (leaves) ws.terminate();
+      await session.until('close');
+      const { made } = slices;
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      assert.deepEqual([slices.closed, done, slices.made], [1, 1, made]);
+      ws.terminate();
+      const late = new CountedSlices(3, slice);
+      session.wire.sendSlices(late, () => done++);
+      assert.deepEqual([late.made, late.closed, done], [0, 1, 2], 'for a closed socket nothing is made');
+    }
+  }));
+
+test('a slice that cannot be made costs its connection, not the daemon', () =>
+  withFront({}, async (front) => {
+    const ws = await open(front);
+    const slices = new CountedSlices(5, (i) => {
+      if (i === 3) throw new Error('a bug');
+      return slice(i);
+    });
+    let done = 0;
+    front.sessions[0]!.wire.sendSlices(slices, () => done++);
+    assert.equal(await closeCode(ws), 1011);
+    assert.deepEqual([slices.closed, done], [1, 1]);
+    assert.equal((await rawRequest(front.port, ['GET /health HTTP/1.1', 'Host: localhost'])).status, 200);
+  }));
+
+test('closing all waits for the end of a message in slices', () =>
+  withFront({}, async (front) => {
+    const ws = await open(front);
+    const session = front.sessions[0]!;
+    const slices = new CountedSlices(200, slice);
+    session.pending = 1;
+    session.wire.sendSlices(slices, () => {
+      session.pending = 0;
+    });
+    const message = once(ws, 'message') as Promise<[Buffer]>;
+    const code = closeCode(ws);
+    await front.sockets.closeAll(10_000);
+    assert.equal(await code, 1001);
+    assert.equal((await message)[0].toString(), slices.text);
+  }));
 
 test('a session that throws costs its connection, not the daemon', () =>
   withFront(

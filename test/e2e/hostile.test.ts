@@ -5,6 +5,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { cpSync, readFileSync, writeFileSync } from 'node:fs';
+import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -415,6 +416,56 @@ test('readers that stall in the middle of long answers hold up nobody', (t) =>
     }
     await sleep(500);
   }));
+
+const manyLogprobs = (count: number, length: number) => ({
+  prompt: Array.from({ length: count }, (_, i) => Array.from({ length }, (_, k) => 5 + ((i * 31 + k * 7) % 1000))),
+  max_tokens: 1,
+  logprobs: 20,
+  prompt_logprobs: 20,
+  echo: true,
+});
+
+test('three answers of 130,000 log-probabilities at once are written whole, and the event loop turns', (t) =>
+  at.beside(
+    t,
+    async (open) => {
+      const sockets = [await open(), await open('jsonrpc.msgpack'), await open()];
+      const replies = await Promise.all(sockets.map((socket) => socket.reply(socket.send('completions.create', manyLogprobs(8, 400)))));
+      for (const { result } of replies) {
+        const choices = result?.choices as readonly { logprobs?: { tokens: unknown[] }; prompt_logprobs?: unknown[] }[];
+        assert.deepEqual(
+          choices.map((choice) => [choice.logprobs?.tokens.length, choice.prompt_logprobs?.length]),
+          new Array(8).fill([401, 400]),
+        );
+      }
+    },
+    // The engine computes 9,600 tokens.
+    { costly: true },
+  ));
+
+test('answers of millions of log-probabilities are refused at once', (t) =>
+  at.beside(t, async (open) => {
+    const sockets = await Promise.all([open(), open(), open()]);
+    for (const socket of sockets) {
+      const { error } = await socket.reply(socket.send('completions.create', manyLogprobs(250, 400)));
+      assert.equal(error?.code, -32602);
+      assert.match(error.message, /4205250 log-probabilities .*validation\.max_reported_logprobs/);
+    }
+  }));
+
+test('clients that leave in the middle of a large answer, or take none of it, leave nothing behind', (t) =>
+  at.beside(
+    t,
+    async (open) => {
+      const [leaving, deaf] = [await open(), await open()];
+      for (const socket of [leaving, deaf]) socket.send('completions.create', manyLogprobs(2, 400));
+      const first = new Promise((resolve) => (leaving.ws as unknown as { _socket: Socket })._socket.once('data', resolve));
+      deaf.ws.pause();
+      await inTime('the answer begins', first);
+      leaving.ws.terminate();
+    },
+    { costly: true },
+  ));
 
 test('a message sent in fragments of one byte, with pings between, is read like any other', (t) =>
   at.beside(t, async (open) => {

@@ -104,6 +104,7 @@ export class EngineDouble {
     encode: async () => Int32Array.of(1),
     decode: async () => 'ok',
     stats: async () => noStats,
+    tokenText: () => ({ token: '', bytes: [] }),
     requests: () => [],
     model: () => null,
     state: () => this.state,

@@ -10,11 +10,14 @@ import type {
   RequestSink,
   RequestSummary,
   ServedModel,
+  TokenText,
 } from '../../actors/client-types.js';
 import type { SchedulerStats } from '../../actors/messages/calls.js';
+import { bytesOf } from '../../actors/messages/codec.js';
 import type { Failure } from '../../actors/messages/errors.js';
 import type { RequestId } from '../../actors/messages/ids.js';
-import type { Delta, GenerationParams, LogprobText, Notice, PromptInput } from '../../actors/messages/requests.js';
+import type { Delta, GenerationParams, Notice, PromptInput } from '../../actors/messages/requests.js';
+import { recordsOf, type TokenLogprob } from './logprobs.js';
 
 /** The tokens of sequence `index`, as texts. */
 export type Script = (prompt: PromptInput, params: GenerationParams, index: number) => readonly string[];
@@ -59,6 +62,8 @@ export class FakeEngine implements EngineClient {
   readonly #auto: boolean;
   #scheduled = false;
   #nextId = 0;
+  /** Of the ids from 256 on. */
+  readonly #texts: string[] = [];
 
   constructor(options: { readonly auto: boolean } = { auto: true }) {
     this.#auto = options.auto;
@@ -131,6 +136,12 @@ export class FakeEngine implements EngineClient {
     return Buffer.from(ids).toString('utf8');
   }
 
+  /** A byte, or a text that a record names. */
+  tokenText(id: number): TokenText {
+    const token = id < 256 ? String.fromCharCode(id) : (this.#texts[id - 256] ?? '');
+    return { token, bytes: token.startsWith('alt') ? [97] : [...Buffer.from(token)] };
+  }
+
   stats(): Promise<SchedulerStats> {
     const running = this.live.length;
     return Promise.resolve({
@@ -199,9 +210,7 @@ export class FakeEngine implements EngineClient {
       request.started = true;
       if (params.promptLogprobs >= 0) {
         const bytes = [...Buffer.from(promptText(request.prompt))];
-        sink.onPromptLogprobs(
-          bytes.slice(1).map((b, i) => ({ ...fakeLogprob(String.fromCharCode(b), b, params.promptLogprobs), position: i + 1 })),
-        );
+        sink.onPromptLogprobs(recordsOf(bytes.slice(1).map((b) => this.#logprob(b, params.promptLogprobs))));
       }
       sink.onStarted({ id: request.id, queueMs: 1, cachedTokens: 2 });
     }
@@ -217,7 +226,7 @@ export class FakeEngine implements EngineClient {
         index,
         text,
         tokens: [id],
-        ...(params.topLogprobs < 0 ? {} : { logprobs: [fakeLogprob(text, id, params.topLogprobs)] }),
+        ...(params.topLogprobs < 0 ? {} : { logprobs: bytesOf(recordsOf([this.#logprob(this.#idOf(text), params.topLogprobs)])) }),
         ...(finish === undefined ? {} : { finish, cumulative: -index }),
       });
       request.at[index] = finish === undefined ? at + 1 : -1;
@@ -231,10 +240,15 @@ export class FakeEngine implements EngineClient {
     request.ended = true;
     request.sink.onEnd(failure);
   }
-}
 
-function fakeLogprob(token: string, id: number, top: number): LogprobText {
-  const entry = { token, bytes: [...Buffer.from(token)], id, logprob: -0.5 };
-  const others = Array.from({ length: Math.max(0, top - 1) }, (_, i) => ({ token: `alt${i}`, bytes: [97], id: i, logprob: -1 - i }));
-  return { ...entry, rank: 1, top: top > 0 ? [entry, ...others] : [] };
+  /** An id for the text of a generated token, which may be any. */
+  #idOf(text: string): number {
+    const known = this.#texts.indexOf(text);
+    return 256 + (known >= 0 ? known : this.#texts.push(text) - 1);
+  }
+
+  #logprob(id: number, top: number): TokenLogprob {
+    const others = Array.from({ length: Math.max(0, top - 1) }, (_, i) => [this.#idOf(`alt${i}`), -1 - i] as const);
+    return { token: id, logprob: -0.5, rank: 1, top: top > 0 ? [[id, -0.5], ...others] : [] };
+  }
 }

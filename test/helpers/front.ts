@@ -7,6 +7,7 @@ import { gateRules } from '../../daemon/gate.js';
 import { createHttpServer, defaultHttpTimeouts, type HttpTimeouts } from '../../daemon/http.js';
 import { createRoutes } from '../../daemon/http-routes.js';
 import { createSockets, type Encoding, type Session, type Sockets } from '../../daemon/websocket.js';
+import type { Slices } from '../../rpc/slices.js';
 import type { Wire } from '../../rpc/wire.js';
 import { eventually } from './eventually.js';
 import { type ConfigChanges, testConfig } from './test-config.js';
@@ -64,6 +65,8 @@ export interface FrontOptions {
   readonly auth?: Auth;
   readonly timeouts?: Partial<HttpTimeouts>;
   readonly onReceive?: RecordingSession['receive'];
+  /** A large answer to each post. */
+  readonly postSlices?: () => Slices;
   /** Time for one WebSocket message to arrive whole. */
   readonly messageMs?: number;
   /** Listen on this Unix socket instead of a port. */
@@ -89,6 +92,7 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
     rpc: {
       handlePost: async (body) => {
         posts.push(Buffer.from(body).toString());
+        if (options.postSlices !== undefined) return { status: 200, body: null, slices: options.postSlices() };
         return posts[posts.length - 1] === '"note"' ? { status: 204, body: null } : { status: 200, body: '{"jsonrpc":"2.0"}' };
       },
       handleCall: async (name) => {

@@ -3,12 +3,13 @@
  */
 import assert from 'node:assert/strict';
 import type { RequestId } from '../../actors/messages/ids.js';
-import { type Admit, FINISH, type Notice, type Refused, type Started, type TokenLogprob } from '../../actors/messages/requests.js';
+import { type Admit, FINISH, type Notice, type Refused, type Started } from '../../actors/messages/requests.js';
 import { packSamplingRow } from '../../actors/messages/sampling.js';
 import { SAMPLING_ROW } from '../../actors/messages/step.js';
 import { planWordsLimit, Scheduler, type SchedulerOptions } from '../../actors/scheduler/scheduler.js';
 import { FakeExecutor, type PlanSummary, referenceAnswer } from './fake-executor.js';
 import { generation } from './generation.js';
+import { readRecords, type TokenLogprob } from './logprobs.js';
 
 const VOCAB = 50;
 export const EOS = 7;
@@ -229,11 +230,13 @@ export class Rig {
       entry.refused = message;
     }
     for (const [owner, message] of tokens) {
-      for (const column of [message.indices, message.tokens, message.finishes, message.logprobs, message.cumulative]) {
+      for (const column of [message.indices, message.tokens, message.finishes, message.logprobWords, message.cumulative]) {
         if (column !== undefined) assert.equal(column.length, message.ids.length, 'columns are parallel');
       }
       for (const started of message.started ?? []) this.entry(started.id).started.push(started);
-      for (const { id, entries } of message.prompt ?? []) this.entry(id).promptPositions.push(...entries.map((e) => e.position));
+      for (const { id, first, logprobs } of message.prompt ?? [])
+        this.entry(id).promptPositions.push(...readRecords(logprobs).map((_, i) => first + i));
+      const records = message.logprobs === undefined ? [] : readRecords(message.logprobs);
       message.ids.forEach((id, i) => {
         const entry = this.entry(id);
         assert.equal(owner, entry.ask.owner ?? 0, 'tokens go to the owner');
@@ -241,7 +244,7 @@ export class Rig {
         const told = this.told(id, message.indices[i]);
         assert.equal(told.finish, FINISH.none, 'a finished sequence gets no tokens');
         told.tokens.push(message.tokens[i] ?? -1);
-        told.logprobs.push(message.logprobs?.[i] ?? null);
+        told.logprobs.push((message.logprobWords?.[i] ?? 0) > 0 ? (records.shift() ?? null) : null);
         told.finish = message.finishes[i] ?? -1;
         told.cumulative = message.cumulative?.[i] ?? null;
       });

@@ -5,9 +5,11 @@ import type { ModelFolder } from '../../config/model-folder.js';
 import { RpcConnection } from '../../rpc/connection.js';
 import type { Method } from '../../rpc/method.js';
 import { createRpcServer, type RpcDeps, type RpcServer } from '../../rpc/server.js';
+import type { Slices } from '../../rpc/slices.js';
 import type { Wire } from '../../rpc/wire.js';
 import { FakeEngine } from '../helpers/fake-engine.js';
 import { type ConfigChanges, testConfig } from '../helpers/test-config.js';
+import { sendWhole } from '../helpers/wire.js';
 
 const testModel: ModelFolder = {
   path: '/nowhere',
@@ -35,6 +37,10 @@ export class MemoryWire implements Wire {
   send(data: string | Uint8Array): void {
     this.frames.push(data);
     this.onSend?.();
+  }
+
+  sendSlices(slices: Slices, done: () => void): void {
+    void sendWhole(slices, (data) => this.send(data)).then(done);
   }
 
   bufferedBytes(): number {

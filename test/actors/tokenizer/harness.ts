@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Tokenizer } from 'tokenizers';
 import type { CallReply, TokenizerCall } from '../../../actors/messages/calls.js';
+import { bytesOf } from '../../../actors/messages/codec.js';
 import type { Failure } from '../../../actors/messages/errors.js';
 import type { RequestId } from '../../../actors/messages/ids.js';
 import type {
@@ -18,7 +19,6 @@ import type {
   PromptInput,
   Stopped,
   Submit,
-  TokenLogprob,
   Tokens,
 } from '../../../actors/messages/requests.js';
 import { type SamplingParamName, samplingParams } from '../../../actors/messages/sampling.js';
@@ -28,6 +28,7 @@ import { Workload } from '../../../actors/tokenizer/workload.js';
 import type { ModelFolder } from '../../../config/model-folder.js';
 import { packageRoot } from '../../../native/index.js';
 import { generation } from '../../helpers/generation.js';
+import { recordOf, recordsOf, type TokenLogprob } from '../../helpers/logprobs.js';
 
 export const root = packageRoot();
 export const demoPath = join(root, 'config/demo-model');
@@ -244,4 +245,9 @@ export class Harness {
 
 export function logprob(token: number, value: number, top: readonly (readonly [number, number])[] = []): TokenLogprob {
   return { token, logprob: value, rank: 1, top };
+}
+
+/** The columns of a Tokens message whose tokens all carry a record. */
+export function withRecords(entries: readonly TokenLogprob[]): Pick<Tokens, 'logprobs' | 'logprobWords'> {
+  return { logprobs: bytesOf(recordsOf(entries)), logprobWords: entries.map((entry) => recordOf(entry).length) };
 }

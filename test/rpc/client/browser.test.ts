@@ -6,6 +6,7 @@ import { describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { ConnectError, connect } from '../../../rpc/client/browser.js';
 import { RpcConnection } from '../../../rpc/connection.js';
+import { wireTo } from '../../helpers/wire.js';
 import { setup } from '../harness.js';
 
 /** What a page's WebSocket shows of itself, with a daemon behind it. */
@@ -21,7 +22,7 @@ function pageSocket(fails: boolean) {
     constructor(url: string, protocols: readonly string[]) {
       (this.constructor as unknown as { last: object }).last = { url, protocols };
       const send = (data: string | Uint8Array): void => void setImmediate(() => this.onmessage({ data }));
-      this.#connection = new RpcConnection(server, { send, bufferedBytes: () => 0 }, { encoding: 'json', admin: false });
+      this.#connection = new RpcConnection(server, wireTo(send), { encoding: 'json', admin: false });
       setImmediate(() => (fails ? this.onerror() : this.onopen()));
     }
     send(frame: string): void {

@@ -3,6 +3,7 @@ import { InferdClient } from '../../../rpc/client/client.js';
 import type { Transport, TransportEvents } from '../../../rpc/client/transport.js';
 import { RpcConnection } from '../../../rpc/connection.js';
 import type { RpcServer } from '../../../rpc/server.js';
+import { wireTo } from '../../helpers/wire.js';
 
 export class Link {
   /** Frames the client sent, parsed. */
@@ -17,7 +18,7 @@ export class Link {
       const frame = this.tamper(data as string);
       if (frame !== null) setImmediate(() => this.events?.text(frame));
     };
-    this.#connection = new RpcConnection(server, { send, bufferedBytes: () => 0 }, { encoding: 'json', admin: true });
+    this.#connection = new RpcConnection(server, wireTo(send), { encoding: 'json', admin: true });
   }
 
   readonly open = (events: TransportEvents): Promise<Transport> => {

@@ -10,6 +10,7 @@ import { WebSocketServer } from 'ws';
 import { type DaemonFile, daemonFilePath } from '../../../config/paths.js';
 import { ConnectError, ConnectionClosedError, connect } from '../../../rpc/client/node.js';
 import { RpcConnection } from '../../../rpc/connection.js';
+import { wireTo } from '../../helpers/wire.js';
 import { setup } from '../harness.js';
 
 const home = mkdtempSync(join(tmpdir(), 'inferd-client-'));
@@ -28,7 +29,7 @@ http.on('upgrade', (request, socket, head) => {
     return;
   }
   sockets.handleUpgrade(request, socket, head, (ws) => {
-    const wire = { send: (data: string | Uint8Array) => ws.send(data), bufferedBytes: () => ws.bufferedAmount };
+    const wire = wireTo((data) => ws.send(data));
     const connection = new RpcConnection(server, wire, { encoding: 'json', admin: true });
     ws.on('message', (data: Buffer) => connection.receive(data));
     ws.on('close', () => connection.close());
