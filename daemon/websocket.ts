@@ -184,6 +184,7 @@ class Connection implements Wire {
       write: (slice, last) => {
         this.#write(slice, { first, last });
         first = false;
+        if (!this.#isOpen()) this.#pump?.stop(); // it is closing: nobody will read the rest
         return this.#ws.bufferedAmount <= LOW_WATER_BYTES;
       },
       done: (error) => {

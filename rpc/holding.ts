@@ -31,20 +31,22 @@ export class HoldingLimit {
 export class Holding {
   readonly #change: (bytes: number) => boolean;
   #held = 0;
+  #over = false;
 
   constructor(change: (bytes: number) => boolean) {
     this.#change = change;
   }
 
-  /** False, and nothing is taken, when there is no room for `bytes` more. */
+  /** False, and nothing is taken, when there is no room for `bytes` more, or the reply has left without them: the call was cancelled. */
   take(bytes: number): boolean {
-    if (!this.#change(bytes)) return false;
+    if (this.#over || !this.#change(bytes)) return false;
     this.#held += bytes;
     return true;
   }
 
   /** The reply has left. May be called twice. */
   release(): void {
+    this.#over = true;
     if (this.#held > 0) this.#change(-this.#held);
     this.#held = 0;
   }

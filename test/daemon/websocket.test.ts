@@ -331,6 +331,19 @@ test('a client that leaves, or takes nothing of a message for long, stops the ma
     }
   }));
 
+test('a client that closes in the middle of a message in slices is not made the rest', () =>
+  withFront({}, async (front) => {
+    const ws = await open(front);
+    const slices = new CountedSlices(100_000, slice);
+    let done = 0;
+    front.sessions[0]!.wire.sendSlices(slices, () => done++);
+    await eventually('some slices are made', () => slices.made > 5);
+    ws.close();
+    await front.sessions[0]!.until('close');
+    assert.deepEqual([slices.closed, done], [1, 1]);
+    assert.ok(slices.made < 90_000, `${slices.made} slices`);
+  }));
+
 test('a slice that cannot be made costs its connection, not the daemon', () =>
   withFront({}, async (front) => {
     const ws = await open(front);

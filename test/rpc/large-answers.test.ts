@@ -281,6 +281,21 @@ describe('the log-probabilities of an answer', () => {
   });
 });
 
+test('what comes for a call that was cancelled is held by nobody', async () => {
+  const set = setup();
+  const peer = connectPeer(set.server);
+  let open = (): void => {};
+  set.engine.gate = new Promise((resolve) => {
+    open = resolve;
+  });
+  peer.say(call(1, 'tokenize', { text: 'a'.repeat(30_000) }));
+  peer.say({ jsonrpc: '2.0', method: '$/cancelRequest', params: { id: 1 } });
+  assert.equal(at((await peer.hear())[0], 'error', 'code'), -32800);
+  open();
+  await settle();
+  assert.equal(set.server.holdings.held, 0);
+});
+
 test('token ids and texts of tokenize and detokenize are held until they are written', async () => {
   const set = setup({ config: { validation: { max_reported_logprobs: 10_000 } } });
   const slow = connectSlow(set);
