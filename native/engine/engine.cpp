@@ -18,8 +18,6 @@ namespace {
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
 // Room for a plan; larger ones, which admit many long prompts at once, make it grow.
 constexpr int64_t kPlanBytes = 1 << 20;
-// For recording graphs at start-up: forty of an 8B model take about half a second.
-constexpr auto kGraphTime = std::chrono::seconds(2);
 
 DType parse_dtype(const std::string& name, const char* option) {
   if (name == "f32") return DType::kF32;
@@ -316,7 +314,7 @@ void Engine::allocate_kv(int64_t num_blocks, int64_t num_swap_blocks) {
   limits_.num_blocks = static_cast<int32_t>(num_blocks);
   limits_.num_swap_blocks = static_cast<int32_t>(num_swap_blocks);
   checker_ = std::make_unique<PlanChecker>(limits_);
-  runner_->record_graphs(steps_[0], std::chrono::steady_clock::now() + kGraphTime);
+  runner_->record_graphs(steps_[0]);
 }
 
 void Engine::allocate_swap(int64_t num_swap_blocks) {
