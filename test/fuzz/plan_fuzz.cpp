@@ -16,6 +16,7 @@ constexpr PlanLimits kLimits{.max_slots = 4,
                              .max_blocks = 4,
                              .block_size = 16,
                              .num_blocks = 12,
+                             .num_swap_blocks = 0,
                              .max_batch_tokens = 48,
                              .vocab_size = 100};
 
