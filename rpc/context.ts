@@ -12,6 +12,7 @@ import type { Holding } from './holding.js';
 import type { Id } from './message.js';
 import type { Profiler } from './schemas/profile.js';
 import type { Session } from './session.js';
+import type { SinkMaker } from './sink.js';
 
 /** Everything rpc needs from outside; made once by the daemon. */
 export interface RpcDeps {
@@ -41,6 +42,8 @@ export interface CallContext {
   readonly id?: Id;
   /** `null` over HTTP, where nothing can be sent but the response. */
   readonly session: Session | null;
+  /** Where answers may go while they are made. */
+  readonly sinks: SinkMaker;
   /** Stands for the caller's connection: waiting requests of different ones take turns. */
   readonly client: object;
   /** Unanswered calls of the same caller. */

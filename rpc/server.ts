@@ -19,6 +19,7 @@ import type { Method, MethodRoute } from './method.js';
 import { createMethods } from './methods/index.js';
 import { openrpcDocument } from './openrpc.js';
 import type { Session } from './session.js';
+import { type SinkMaker, wholeOnly } from './sink.js';
 import { isLarge, type Slices, slicesOf } from './slices.js';
 
 export type { RpcDeps } from './context.js';
@@ -27,6 +28,7 @@ export type { RpcDeps } from './context.js';
 export interface Caller {
   readonly calls: CallTable;
   readonly session: Session | null;
+  readonly sinks: SinkMaker;
   /** Stands for the connection; compared only. */
   readonly client: object;
   readonly admin: boolean;
@@ -125,6 +127,7 @@ export class RpcServer {
       const caller = {
         calls,
         session: null,
+        sinks: wholeOnly,
         client: options.client ?? calls,
         admin: options.admin ?? config.auth.mode === 'none',
         holding,
@@ -147,7 +150,8 @@ export class RpcServer {
     options.signal?.addEventListener('abort', () => cancellation.cancel(), { once: true });
     if (options.signal?.aborted) cancellation.cancel();
     const holding = this.holdings.open();
-    const caller = { calls, session: null, client: calls, admin: options.admin ?? this.deps.config.auth.mode === 'none', holding };
+    const admin = options.admin ?? this.deps.config.auth.mode === 'none';
+    const caller = { calls, session: null, sinks: wholeOnly, client: calls, admin, holding };
     try {
       const method = this.#methods.get(name);
       if (method === undefined) throw new InferdError('method_not_found');
@@ -202,12 +206,13 @@ export class RpcServer {
   }
 
   #context(id: Id | undefined, cancellation: Cancellation, caller: Caller, place: Place): CallContext {
-    const { calls, session, client, admin, holding } = caller;
+    const { calls, session, sinks, client, admin, holding } = caller;
     const draining = this.#draining || session?.draining === true;
     return {
       ...(id === undefined ? {} : { id }),
       ...place,
       session,
+      sinks,
       client,
       calls,
       admin,

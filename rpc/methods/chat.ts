@@ -1,6 +1,7 @@
 /** chat.completions.create */
 import { randomUUID } from 'node:crypto';
 import { InferdError } from '../../actors/messages/errors.js';
+import { chunkObjects } from '../client/chunk.js';
 import type { RpcDeps } from '../context.js';
 import { GenerationCall } from '../generation/call.js';
 import { ChatAnswer } from '../generation/chat-answer.js';
@@ -25,7 +26,7 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
     ownsCancel: true,
     handler: async (body, ctx) => {
       checkServed(body.model, deps);
-      const stream = streamChoice(body.stream, ctx);
+      const open = streamChoice(body.stream, ctx);
       const tools = offeredTools(body);
       const params = generationParams(body, deps, {
         topLogprobs: topLogprobs(body),
@@ -39,7 +40,7 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
         ...head,
         n: params.n,
         bestOf: params.bestOf,
-        streamed: stream !== null,
+        streamed: open !== null,
         logprobs: params.topLogprobs >= 0,
         promptLogprobs: params.promptLogprobs >= 0,
         tokenIds: body.return_token_ids ?? false,
@@ -49,14 +50,13 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
       const call = new GenerationCall(
         deps,
         {
-          answerId: head.id,
+          head: { ...head, object: chunkObjects['chat.completions.create'] },
           prompts: [chatPrompt(body, tools)],
           params,
-          keep: { text: stream === null, tokenIds: body.return_token_ids ?? false },
+          keep: { text: open === null, tokenIds: body.return_token_ids ?? false },
           reports: { promptToken: 1 + params.promptLogprobs, token: 1 + params.topLogprobs },
-          stream: stream && {
-            ...stream,
-            head,
+          stream: open && {
+            open,
             shape: (pieces) => answer.deltas(pieces),
             pieces: (delta, index) => answer.pieces(delta, index),
           },

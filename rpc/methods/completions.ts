@@ -1,6 +1,7 @@
 /** completions.create: plain text completion, several prompts in one call. */
 import { randomUUID } from 'node:crypto';
 import type { PromptInput } from '../../actors/messages/requests.js';
+import { chunkObjects } from '../client/chunk.js';
 import type { RpcDeps } from '../context.js';
 import { GenerationCall } from '../generation/call.js';
 import { CompletionAnswer } from '../generation/completion-answer.js';
@@ -27,7 +28,7 @@ export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
     ownsCancel: true,
     handler: async (body, ctx) => {
       checkServed(body.model, deps);
-      const stream = streamChoice(body.stream, ctx);
+      const open = streamChoice(body.stream, ctx);
       const echo = body.echo ?? false;
       const tokenIds = body.return_token_ids ?? false;
       const topLogprobs = body.logprobs ?? -1;
@@ -38,7 +39,7 @@ export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
         ...head,
         n: params.n,
         bestOf: params.bestOf,
-        streamed: stream !== null,
+        streamed: open !== null,
         logprobs: topLogprobs >= 0,
         promptLogprobs: typeof body.prompt_logprobs === 'number',
         tokenIds,
@@ -48,14 +49,13 @@ export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
       const call = new GenerationCall(
         deps,
         {
-          answerId: head.id,
+          head: { ...head, object: chunkObjects['completions.create'] },
           prompts: promptInputs(body.prompt, body.add_special_tokens ?? true),
           params,
-          keep: { text: stream === null, tokenIds },
+          keep: { text: open === null, tokenIds },
           reports: { promptToken: params.n * perPrompt * (1 + params.promptLogprobs), token: 1 + topLogprobs },
-          stream: stream && {
-            ...stream,
-            head,
+          stream: open && {
+            open,
             shape: (pieces) => answer.deltas(pieces),
             pieces: (delta, index, prompt) => answer.pieces(delta, index, prompt),
           },
