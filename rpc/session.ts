@@ -16,6 +16,7 @@ import { Subscriptions } from './subscriptions.js';
 const maxTokenLength = 256;
 
 export class Session implements SinkMaker {
+  readonly kind = 'progress';
   readonly out: Outbox;
   readonly admin: boolean;
   readonly calls: CallTable;

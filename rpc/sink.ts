@@ -40,14 +40,19 @@ export type OpenSink = (head: AnswerHead, onRoom: () => void) => CallSink;
 /** `params.stream` of a call that wants a stream. */
 export type StreamWish = true | { readonly token: string | number; readonly credit?: number | undefined };
 
+/** What a sink writes: $/progress notifications, server-sent events of chunks, or nothing. */
+export type SinkKind = 'progress' | 'sse' | 'none';
+
 /** The ways out that a door has for the answers of its calls, besides the response. */
 export interface SinkMaker {
+  readonly kind: SinkKind;
   /** `id`: of the call, absent in a notification. @throws InferdError invalid_params when this door cannot do what is wished */
   choose(wish: StreamWish, id: Id | undefined): OpenSink;
 }
 
 /** Of a door where answers leave whole. */
 export const wholeOnly: SinkMaker = {
+  kind: 'none',
   choose() {
     throw refusedStream('Streaming needs a WebSocket; over HTTP leave stream out');
   },

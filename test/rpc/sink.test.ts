@@ -60,6 +60,7 @@ class LineSink implements CallSink {
 
 /** One caller whose streams are lines. */
 class LineDoor implements SinkMaker {
+  readonly kind = 'sse';
   readonly sinks: LineSink[] = [];
   readonly calls = new CallTable(8);
   readonly #server: RpcServer;
