@@ -2,12 +2,11 @@
  * The state of one connection: what was agreed in `initialize`, its unanswered calls, live streams and subscriptions.
  * Made by RpcConnection; methods reach it through their context.
  */
-import { InferdError } from '../actors/messages/errors.js';
+import { InferdError, invalidParams } from '../actors/messages/errors.js';
 import { CallTable } from './calls.js';
 import type { AnswerHead } from './client/chunk.js';
 import { type Id, idKey } from './message.js';
 import type { Outbox } from './outbox.js';
-import { invalidParams } from './params.js';
 import { ProgressSink } from './progress-sink.js';
 import { type CallSink, type OpenSink, refusedStream, type SinkMaker, type StreamWish } from './sink.js';
 import { Subscriptions } from './subscriptions.js';

@@ -8,9 +8,9 @@
  * The answer ends with the response of its call, good or bad, and not with an event: who runs the call writes that end. A reader that
  * leaves is told through the cancellation of the call. Main thread.
  */
+import { invalidParams } from '../actors/messages/errors.js';
 import type { AnswerHead } from './client/chunk.js';
 import type { Id } from './message.js';
-import { invalidParams } from './params.js';
 
 /** What a call tells while its answer is made. */
 export type SinkEvent =

@@ -8,6 +8,7 @@ import { type Failure, InferdError } from '../../actors/messages/errors.js';
 import type { Delta, GenerationParams, Notice, PromptInput, Started } from '../../actors/messages/requests.js';
 import type { AnswerHead } from '../client/chunk.js';
 import type { CallContext, RpcDeps } from '../context.js';
+import type { Served } from '../models.js';
 import type { OpenSink, SinkEvent } from '../sink.js';
 import { AnswerStream } from './answer-stream.js';
 import { Choice, type Keep } from './choice.js';
@@ -26,6 +27,7 @@ export interface StreamShape {
 }
 
 export interface CallPlan {
+  readonly served: Served;
   readonly head: AnswerHead;
   readonly prompts: readonly PromptInput[];
   readonly params: GenerationParams;
@@ -90,10 +92,11 @@ export class GenerationCall {
     this.#deps = deps;
     this.#plan = plan;
     this.#ctx = ctx;
-    const textOf: TextOf = (id) => deps.engine.tokenText(id);
+    const { engine, limits } = plan.served;
+    const textOf: TextOf = (id) => engine.tokenText(id);
     this.prompts = plan.prompts.map((_, i) => new PromptRun(i, textOf));
     const { reports, params } = plan;
-    const limit = deps.config.validation.max_reported_logprobs;
+    const limit = limits.max_reported_logprobs;
     this.#budget = new ReportBudget({ reports, params, numPrompts: this.prompts.length, limit, holding: ctx.holding });
     this.choices = this.prompts.flatMap((p) => Array.from({ length: params.bestOf }, (_, s) => new Choice(p.index, s, plan.keep, textOf)));
     this.#running = this.prompts.length;
@@ -145,7 +148,7 @@ export class GenerationCall {
   #submit(prompt: PromptRun): void {
     const input = this.#plan.prompts[prompt.index];
     if (input === undefined) return;
-    const handle = this.#deps.engine.submit(input, this.#plan.params, this.#sink(prompt), this.#ctx.client);
+    const handle = this.#plan.served.engine.submit(input, this.#plan.params, this.#sink(prompt), this.#ctx.client);
     if (this.#settled) {
       handle.cancel();
       return;

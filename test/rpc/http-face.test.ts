@@ -24,7 +24,7 @@ function faced(http: Omit<HttpFace, 'verb' | 'path'> = { params: fromBody }, aut
   const { deps, engine } = setup({ auto });
   const extra: Method[] = [
     echo,
-    { ...chatMethod(deps, requestLimits(deps)), name: 'test.chat', http: { verb: 'POST', path: '/v1/chat/completions', ...http } },
+    { ...chatMethod(deps, requestLimits(deps.config)), name: 'test.chat', http: { verb: 'POST', path: '/v1/chat/completions', ...http } },
     { ...tokenizeMethod(deps), name: 'test.tokenize', http: { verb: 'POST', path: '/tokenize', params: fromBody } },
   ];
   return { engine, server: createRpcServer(deps, extra) };
