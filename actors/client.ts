@@ -7,6 +7,7 @@
  * The engine (daemon/engine.ts) tells it which actors are there and in which state the engine is.
  */
 import { asError, Calls } from './client-calls.js';
+import type { RequestIds } from './client-ids.js';
 import { idsSize, promptSize, TokenizerLoad } from './client-load.js';
 import { Names } from './client-names.js';
 import { Turns } from './client-turns.js';
@@ -69,6 +70,8 @@ interface Live {
 }
 
 export interface ClientOptions {
+  /** Numbers of requests and calls; those of all engines of a daemon come from one. */
+  readonly ids: RequestIds;
   /** Unfinished requests, at most: scheduler.max_queue + scheduler.max_num_sequences. */
   readonly maxUnfinished: number;
   /** scheduler.hang_timeout_s, ms. */
@@ -93,11 +96,12 @@ const died: Failure = { kind: 'engine_failure', message: 'The tokenizer of this 
 
 export class Client implements EngineClient {
   readonly #options: ClientOptions;
+  readonly #ids: RequestIds;
   readonly #requests = new Map<RequestId, Live>();
   readonly #tokenizers = new Map<number, TokenizerLink>();
   readonly #load: TokenizerLoad;
   /** Calls are numbered with the requests: an Abort names either. */
-  readonly #calls = new Calls(() => this.#nextId++);
+  readonly #calls = new Calls(() => this.#ids.take());
   readonly #turns = new Turns();
   /** The number by which tokenizers know a client; goes with it. */
   readonly #clientNumbers = new WeakMap<object, number>();
@@ -107,18 +111,18 @@ export class Client implements EngineClient {
   #counters: Counters | null = null;
   #state: EngineState = 'starting';
   #model: ServedModel | null = null;
-  #nextId = 1;
   #idle: (() => void)[] = [];
 
   constructor(options: ClientOptions) {
     this.#options = options;
+    this.#ids = options.ids;
     this.#load = new TokenizerLoad(options.maxHeldSize);
   }
 
   // --- EngineClient ---
 
   submit(prompt: PromptInput, params: GenerationParams, sink: RequestSink, client: object = ANYBODY): RequestHandle {
-    const id = this.#nextId++ as RequestId;
+    const id = this.#ids.take();
     const size = promptSize(prompt);
     const refusal = this.#refusal(size);
     if (refusal !== null) {
@@ -371,7 +375,7 @@ export class Client implements EngineClient {
     size: number,
     make: (handed: Handed & { readonly call: RequestId }) => TokenizerCall,
   ): Promise<unknown> {
-    const index = this.#pick(this.#nextId);
+    const index = this.#pick(this.#ids.next);
     const link = index === null ? undefined : this.#tokenizers.get(index);
     if (index === null || link === undefined) return Promise.reject(asError(this.#absent()));
     const crowded = this.#crowded(size);

@@ -3,6 +3,7 @@ import { afterEach, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import fc from 'fast-check';
 import { Client } from '../../actors/client.js';
+import { RequestIds } from '../../actors/client-ids.js';
 import type { RequestHandle, RequestSink } from '../../actors/client-types.js';
 import type { CallReply, SchedulerCall, TokenizerCall } from '../../actors/messages/calls.js';
 import { bytesOf } from '../../actors/messages/codec.js';
@@ -91,7 +92,7 @@ class Recorder implements RequestSink {
 }
 
 function openClient(maxUnfinished = 100, maxHeldSize = 2 ** 24): Client {
-  const client = new Client({ maxUnfinished, maxHeldSize, hangTimeoutMs: 60_000, log: silentLog });
+  const client = new Client({ ids: new RequestIds(), maxUnfinished, maxHeldSize, hangTimeoutMs: 60_000, log: silentLog });
   client.setState('ready');
   opened.push({ close: () => client.close({ kind: 'shutting_down' }) });
   return client;
