@@ -21,7 +21,14 @@ import type {
   ServedModel,
   TokenText,
 } from './client-types.js';
-import type { CallReply, SchedulerCall, SchedulerStats, TokenizerCall } from './messages/calls.js';
+import {
+  type CallReply,
+  type EngineCall,
+  type EngineCallName,
+  type EngineCalls,
+  engineCallDeadlineMs,
+  type TokenizerCall,
+} from './messages/calls.js';
 import { int32Of } from './messages/codec.js';
 import type { LinkEnd } from './messages/control.js';
 import type { Failure } from './messages/errors.js';
@@ -49,7 +56,7 @@ import { errorFields, type Log } from './runtime/log.js';
 import { EventLink } from './runtime/mailbox.js';
 
 type TokenizerLink = EventLink<Encoded | Deltas | Failed | CallReply, Submit | Abort | TokenizerCall>;
-type SchedulerLink = EventLink<Notices | CallReply, Flow | SchedulerCall>;
+type SchedulerLink = EventLink<Notices | CallReply, Flow | EngineCall>;
 
 interface Live {
   readonly arrivalMs: number;
@@ -87,7 +94,6 @@ const ANYBODY = {};
 /** Batches a tokenizer may be behind before requests are refused. */
 const MAX_BEHIND = 8192;
 const ENCODE_DEADLINE_MS = 30_000;
-const STATS_DEADLINE_MS = 5000;
 /** The scheduler's loop turns at least twice a second; this leaves room for a busy machine. */
 const HEARTBEAT_LIMIT_MS = 10_000;
 
@@ -160,11 +166,12 @@ export class Client implements EngineClient {
     return String(await this.#askTokenizer(asker, idsSize(ids), (handed) => ({ k: 'decode', ids, skipSpecialTokens, ...handed })));
   }
 
-  async stats(): Promise<SchedulerStats> {
+  async ask<N extends EngineCallName>(name: N, params: EngineCalls[N]['params']): Promise<EngineCalls[N]['reply']> {
     const scheduler = this.#scheduler;
     if (scheduler === null) throw asError(this.#absent());
-    const value = await this.#calls.ask('scheduler', STATS_DEADLINE_MS, (call) => scheduler.post({ k: 'stats', call }));
-    return value as SchedulerStats; // proof: the scheduler answers `stats` with its stats
+    const send = (call: number): void => scheduler.post({ k: 'ask', call, name, params } as EngineCall); // proof: name and params are one row's
+    const value = await this.#calls.ask('scheduler', engineCallDeadlineMs[name], send);
+    return value as EngineCalls[N]['reply']; // proof: the type of the scheduler's handlers
   }
 
   tokenText(id: number): TokenText {

@@ -44,7 +44,7 @@ export function describeModel({ engine, model }: Served, { startedAt }: RpcDeps)
 /** Asks the scheduler of the default model. @throws InferdError when it does not answer */
 export async function describeStats({ models, startedAt }: RpcDeps): Promise<Stats> {
   const { engine } = models.get();
-  const { requests, kv, tokens, step } = await engine.stats();
+  const { requests, kv, tokens, step } = await engine.ask('stats', null);
   const memory = process.memoryUsage();
   return {
     requests,

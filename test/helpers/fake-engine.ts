@@ -13,7 +13,7 @@ import type {
   ServedModel,
   TokenText,
 } from '../../actors/client-types.js';
-import type { SchedulerStats } from '../../actors/messages/calls.js';
+import type { EngineCallHandlers, EngineCallName, EngineCalls, SchedulerStats } from '../../actors/messages/calls.js';
 import { bytesOf } from '../../actors/messages/codec.js';
 import { type Failure, InferdError } from '../../actors/messages/errors.js';
 import type { RequestId } from '../../actors/messages/ids.js';
@@ -69,6 +69,8 @@ export class FakeEngine implements EngineClient {
   script: Script = (prompt, _params, index) => words(`${index > 0 ? `(${index}) ` : ''}You said: ${promptText(prompt)}`);
   /** When set, the next submit is refused with it. */
   refuseNext: Failure | null = null;
+  /** What control calls are answered. */
+  answers: Partial<EngineCallHandlers> = { stats: () => this.#stats() };
   /** Who asked for encode and decode. */
   readonly askers: Asker[] = [];
   /** When set, encode and decode wait for it. */
@@ -164,9 +166,15 @@ export class FakeEngine implements EngineClient {
     return { token, bytes: token.startsWith('alt') ? [97] : [...Buffer.from(token)] };
   }
 
-  stats(): Promise<SchedulerStats> {
+  async ask<N extends EngineCallName>(name: N, params: EngineCalls[N]['params']): Promise<EngineCalls[N]['reply']> {
+    const answer = this.answers[name];
+    if (answer === undefined) throw new InferdError('unsupported');
+    return answer(params);
+  }
+
+  #stats(): SchedulerStats {
     const running = this.live.length;
-    return Promise.resolve({
+    return {
       requests: { running, waiting: 0, swapped: 0, finished_total: this.all.length - running, aborted_total: 0, preempted_total: 0 },
       kv: {
         block_size: 16,
@@ -179,7 +187,7 @@ export class FakeEngine implements EngineClient {
       },
       tokens: { prompt_total: 0, generated_total: 0, prefix_hit_total: 0 },
       step: { count: 0, p50_ms: 0, p99_ms: 0 },
-    });
+    };
   }
 
   requests(): readonly RequestSummary[] {
