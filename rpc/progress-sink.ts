@@ -48,7 +48,7 @@ export class ProgressSink implements CallSink {
 
   event(event: SinkEvent): void {
     if (event.kind === 'delta') this.#delta(event);
-    else this.#send(event);
+    else this.#out.notify('$/progress', { token: this.#options.token, seq: this.#seq++, ...event });
   }
 
   /** A socket whose buffer shrinks, or takes slices of a large response, is read. */
@@ -77,15 +77,9 @@ export class ProgressSink implements CallSink {
     const head = this.#head;
     this.#head = null;
     this.#credit -= tokens;
-    this.#send({
-      kind,
-      ...(head === null ? {} : { id: head.id, created: head.created, model: head.model }),
-      choices,
-      ...(this.#options.credit === null ? {} : { tokens }),
-    });
-  }
-
-  #send(event: Readonly<Record<string, unknown>>): void {
-    this.#out.notify('$/progress', { token: this.#options.token, seq: this.#seq++, ...event });
+    const { token, credit } = this.#options;
+    const named = head === null ? null : { id: head.id, created: head.created, model: head.model };
+    const counted = credit === null ? null : { tokens };
+    this.#out.notify('$/progress', { token, seq: this.#seq++, kind, ...named, choices, ...counted });
   }
 }
