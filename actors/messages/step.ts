@@ -8,51 +8,26 @@
  * Swaps run beside the rows of their own plan and are done before the next one begins. So the rows of a plan keep off the blocks
  * that it swaps in, and of those that it swaps out they write only what its blockSets name (executors copy these first).
  *
- *   plan   = header | freed | newSlots | blockSets | swapOuts | copies | swapIns | rows | samples      applied in this order
+ *   plan   = header | the sections of PLAN_SECTIONS, applied in this order
  *   result = header | samples | promptLogprobs | tops | logits
  */
 
-export const LAYOUT_VERSION = 2;
-
-/** Word offsets in the plan header. */
-export const PLAN = {
-  layoutVersion: 0,
-  step: 1,
-  epoch: 2,
-  numFreed: 3,
-  numNewSlots: 4,
-  numBlockSets: 5,
-  numCopies: 6,
-  numRows: 7,
-  numSamples: 8,
-  /** Sum of `count` over all rows. */
-  numTokens: 9,
-  /** Length of the whole body in words. */
-  words: 10,
-  numSwapOuts: 11,
-  numSwapIns: 12,
-  headerWords: 16,
-} as const;
+export const LAYOUT_VERSION = 4;
 
 /**
- * A new slot: fixed part, then tokens[numTokens], bias[numBias] as (id, f32 bits) pairs, masked[numMasked] ids.
- * `forkOf >= 0` copies the token history of that slot (as it is when this plan runs, before its rows) and has numTokens 0.
- * Block tables are always sent as blockSets, also after a fork.
+ * The lists that a new slot may bring beside its tokens, in their order, and the words of an entry; the first is a token id. A new kind
+ * is a line here and one in native/core/slot_lists.h, whoever gives it (Request) and whoever reads it (the samplers).
  */
-export const NEW_SLOT = {
-  slot: 0,
-  forkOf: 1,
-  /** Tokens of history that follow: the prompt, and after a preemption or restart also what was generated. */
-  numTokens: 2,
-  /** Tokens of the history that are prompt; the others count as output for penalties and positions of the random numbers. */
-  promptLen: 3,
-  numBias: 4,
+export const SLOT_LISTS = {
+  /** (id, f32 bits): added to the logit. */
+  bias: 2,
   /** Ids that cannot be sampled while fewer than min_tokens were generated: end-of-sequence and stop ids. */
-  numMasked: 5,
-  samplingRow: 6,
-  /** 6 + SAMPLING_ROW.words */
-  fixedWords: 30,
+  masked: 1,
 } as const;
+
+export type SlotList = keyof typeof SLOT_LISTS;
+/** The words of each list's entries. */
+export type SlotLists = Readonly<Record<SlotList, ArrayLike<number>>>;
 
 /** Sampling record of a slot; mirror of native/core/sampling_row.h. */
 export const SAMPLING_ROW = {
@@ -77,6 +52,26 @@ export const SAMPLING_ROW = {
   words: 24,
 } as const;
 
+const LIST_COUNTS = 4;
+const SAMPLING_AT = LIST_COUNTS + Object.keys(SLOT_LISTS).length;
+
+/**
+ * A new slot: fixed part, then tokens[numTokens], then the entries of each list. `forkOf >= 0` copies the token history of that slot
+ * (as it is when this plan runs, before its rows) and has numTokens 0. Block tables are always sent as blockSets, also after a fork.
+ */
+export const NEW_SLOT = {
+  slot: 0,
+  forkOf: 1,
+  /** Tokens of history that follow: the prompt, and after a preemption or restart also what was generated. */
+  numTokens: 2,
+  /** Tokens of the history that are prompt; the others count as output for penalties and positions of the random numbers. */
+  promptLen: 3,
+  /** The number of entries of each of SLOT_LISTS. */
+  listCounts: LIST_COUNTS,
+  samplingRow: SAMPLING_AT,
+  fixedWords: SAMPLING_AT + SAMPLING_ROW.words,
+} as const;
+
 /** (slot, index in the block table, block). */
 export const BLOCK_SET = { slot: 0, index: 1, block: 2, words: 3 } as const;
 /**
@@ -84,16 +79,68 @@ export const BLOCK_SET = { slot: 0, index: 1, block: 2, words: 3 } as const;
  * from a block of the device to one of the host, swapIns the other way.
  */
 export const COPY = { src: 0, dst: 1, words: 2 } as const;
-/** A row computes tokens history[start .. start+count) of a slot and writes their KV. */
+/**
+ * A row computes tokens history[start .. start+count) of a slot and writes their KV. With fromDevice it starts at the last token that the
+ * executor has when the plan runs, which a sample still in flight decides; `start` is then the largest that this may be, and behind the
+ * history come drafts.
+ */
 export const ROW = { slot: 0, start: 1, count: 2, flags: 3, words: 4 } as const;
 export const ROW_FLAG = {
   /** Return the logits of all positions of the row (tests only). */
   rawLogits: 1,
   /** Return log-probabilities of the prompt tokens that follow the row's positions. */
   promptLogprobs: 2,
+  /** Start at the last token of the executor's history. */
+  fromDevice: 4,
 } as const;
-/** Sample from the logits of `row`'s last position with the state of `slot`; append the token to `slot`'s history. */
-export const SAMPLE = { row: 0, slot: 1, words: 2 } as const;
+/**
+ * Sample from the logits of `row`'s last `count` positions with the state of `slot`; append the tokens to `slot`'s history. More than
+ * one only behind a row that starts from the device: its drafts are compared with the tokens, and the first that differs ends the
+ * sample, which gives at least one token. (Executors take a count of one, until they have drafts.)
+ */
+export const SAMPLE = { row: 0, slot: 1, count: 2, words: 3 } as const;
+
+/**
+ * The sections of a plan in their order, and the words of an entry. Entries of newSlots go on behind these words (see NEW_SLOT), the
+ * others end with them. A new section is a line here and one in native/core/step_plan.h, a method of PlanBuilder (plan-builder.ts) that
+ * writes an entry, and what an executor does with it.
+ */
+export const PLAN_SECTIONS = {
+  /** Slots whose sequences have ended. */
+  freed: 1,
+  newSlots: NEW_SLOT.fixedWords,
+  blockSets: BLOCK_SET.words,
+  swapOuts: COPY.words,
+  copies: COPY.words,
+  swapIns: COPY.words,
+  rows: ROW.words,
+  samples: SAMPLE.words,
+} as const;
+
+export type PlanSection = keyof typeof PLAN_SECTIONS;
+/** "rows" -> "numRows" */
+type CountOf<Section extends PlanSection> = `num${Capitalize<Section>}`;
+
+/** The header word that counts the entries of a section. */
+export function countOf<Section extends PlanSection>(section: Section): CountOf<Section> {
+  return `num${section.charAt(0).toUpperCase()}${section.slice(1)}` as CountOf<Section>; // what Capitalize does
+}
+
+const FIRST_COUNT = 5;
+const counts = Object.keys(PLAN_SECTIONS).map((section, i) => [countOf(section as PlanSection), FIRST_COUNT + i]);
+
+/** Word offsets in the plan header; behind those listed here numFreed, numNewSlots and so on: the entries of each section. */
+export const PLAN = {
+  layoutVersion: 0,
+  step: 1,
+  epoch: 2,
+  /** Length of the whole body in words. */
+  words: 3,
+  /** Sum of `count` over all rows. */
+  numTokens: 4,
+  ...(Object.fromEntries(counts) as { readonly [Section in PlanSection as CountOf<Section>]: number }), // of every section
+  headerWords: 16,
+} as const;
 
 /** Word offsets in the result header. */
 export const RESULT = {
@@ -113,7 +160,7 @@ export const RESULT = {
   words: 10,
   headerWords: 16,
 } as const;
-/** One sampled token, in the order of the plan's samples. `logprob` is of the raw distribution, NaN when not asked for. */
+/** One sampled token, in the order of the plan's samples; those of one sample follow each other. `logprob` is of the raw distribution, NaN when not asked for. */
 export const RESULT_SAMPLE = { slot: 0, token: 1, logprob: 2, rank: 3, topOffset: 4, topCount: 5, words: 6 } as const;
 /** Logprob of the prompt token at `position` (1 .. promptLen-1). topOffset counts entries of the tops section. */
 export const RESULT_PROMPT = { slot: 0, position: 1, token: 2, logprob: 3, rank: 4, topOffset: 5, topCount: 6, words: 7 } as const;

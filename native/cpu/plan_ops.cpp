@@ -8,7 +8,7 @@
 namespace inferd::cpu {
 namespace {
 
-// Copies the record at `words` into its slot; returns the words behind it.
+// Copies the entry at `words` into its slot; returns the words behind it.
 const int32_t* apply_new_slot(const SlotTables& t, const int32_t* words) {
   NewSlotFixed fixed;
   std::memcpy(&fixed, words, sizeof(fixed));
@@ -27,14 +27,14 @@ const int32_t* apply_new_slot(const SlotTables& t, const int32_t* words) {
   words += fixed.num_tokens;
   t.prompt_lens[slot] = fixed.prompt_len;
   t.sampling[slot] = fixed.sampling;
-  t.num_bias[slot] = fixed.num_bias;
-  for (int32_t i = 0; i < fixed.num_bias; ++i, words += 2) {
-    t.bias_ids[slot * t.max_bias + i] = words[0];
-    std::memcpy(&t.bias_values[slot * t.max_bias + i], words + 1, sizeof(float));
+  for (int32_t kind = 0; kind < kSlotLists; ++kind) {
+    const SlotList& list = t.lists[kind];
+    const int32_t count = list.counts[slot] = fixed.list_counts[kind];
+    for (int32_t i = 0; i < count; ++i) {
+      for (int32_t w = 0; w < list.entry_words; ++w) list.column(slot, w)[i] = *words++;
+    }
   }
-  t.num_masked[slot] = fixed.num_masked;
-  std::copy(words, words + fixed.num_masked, t.masked_ids + slot * t.max_masked);
-  return words + fixed.num_masked;
+  return words;
 }
 
 }  // namespace
@@ -45,11 +45,12 @@ void CpuBackend::apply_slots(const SlotTables& t, const int32_t* plan_words) {
   std::memcpy(&header, plan_words, sizeof(header));
   // A freed slot keeps its contents until it is taken again, so that a new slot of this plan may
   // still fork from it.
-  const int32_t* words = plan_words + sizeof(header) / sizeof(int32_t) + header.num_freed;
-  for (int32_t i = 0; i < header.num_new_slots; ++i) words = apply_new_slot(t, words);
-  for (int32_t i = 0; i < header.num_block_sets; ++i, words += 3) {
-    t.blocks[int64_t{words[0]} * t.max_blocks + words[1]] = words[2];
-  }
+  const PlanOffsets at(plan_words);
+  const int32_t* entry = plan_words + at.new_slots;
+  for (int32_t i = 0; i < header.num_new_slots; ++i) entry = apply_new_slot(t, entry);
+  const auto* sets = reinterpret_cast<const BlockSet*>(plan_words + at.block_sets);  // int32 fields
+  for (const BlockSet& set : std::span(sets, static_cast<size_t>(header.num_block_sets)))
+    t.blocks[int64_t{set.slot} * t.max_blocks + set.index] = set.block;
 }
 
 void CpuBackend::copy_blocks(std::span<const BlockArray> arrays, const BlockCopy* pairs,
@@ -72,10 +73,12 @@ void CpuBackend::gather_tokens(const SlotTables& t, const StepBatch& batch) {
   for (int32_t r = 0; r < batch.num_rows; ++r) {
     const PlanRow& row = batch.host_rows[r];
     const int32_t first = batch.row_offsets[r];
-    const int32_t* history = t.tokens + int64_t{row.slot} * t.max_len + row.start;
+    const bool from_device = (row.flags & kRowFromDevice) != 0;
+    const int32_t start = from_device ? t.lengths[row.slot] - 1 : row.start;
+    const int32_t* history = t.tokens + int64_t{row.slot} * t.max_len + start;
     for (int32_t i = 0; i < row.count; ++i) {
       batch.ids[first + i] = history[i];
-      batch.positions[first + i] = row.start + i;
+      batch.positions[first + i] = start + i;
       batch.token_rows[first + i] = r;
     }
   }

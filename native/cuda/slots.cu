@@ -22,7 +22,6 @@ namespace inferd::cuda {
 namespace {
 
 constexpr int kThreads = 1024, kBlocks = 33, kGatherThreads = 128;
-constexpr int32_t kHeaderWords = sizeof(PlanHeader) / 4;
 constexpr int32_t kSlotWords = sizeof(NewSlotFixed) / 4;
 constexpr int32_t kSamplingWord = kSlotWords - sizeof(SamplingRow) / 4;
 
@@ -41,20 +40,24 @@ __device__ void apply_new_slot(const DeviceSlots& t, const int32_t* words) {
     history = t.tokens + static_cast<int64_t>(fixed.fork_of) * t.max_len;
   }
   if (fixed.fork_of != fixed.slot) copy_words(t.tokens + slot * t.max_len, history, length);
-  const int32_t* bias = words + kSlotWords + fixed.num_tokens;
-  for (int32_t i = threadIdx.x; i < fixed.num_bias; i += kThreads) {
-    t.bias_ids[slot * t.max_bias + i] = bias[2 * i];
-    t.bias_values[slot * t.max_bias + i] = __int_as_float(bias[2 * i + 1]);
+  const int32_t* entries = words + kSlotWords + fixed.num_tokens;
+#pragma unroll
+  for (int32_t kind = 0; kind < kSlotLists; ++kind) {
+    const SlotList& list = t.lists[kind];
+    const int32_t count = fixed.list_counts[kind] * list.entry_words;
+    for (int32_t i = threadIdx.x; i < count; i += kThreads)
+      list.column(slot, i % list.entry_words)[i / list.entry_words] = entries[i];
+    entries += count;
   }
-  copy_words(t.masked_ids + slot * t.max_masked, bias + 2 * fixed.num_bias, fixed.num_masked);
   copy_words(reinterpret_cast<int32_t*>(t.sampling + slot), words + kSamplingWord,
              sizeof(SamplingRow) / 4);
   __syncthreads();  // a slot that forks itself reads its length above
   if (threadIdx.x == 0) {
     t.lengths[slot] = length;
     t.prompt_lens[slot] = fixed.prompt_len;
-    t.num_bias[slot] = fixed.num_bias;
-    t.num_masked[slot] = fixed.num_masked;
+#pragma unroll
+    for (int32_t kind = 0; kind < kSlotLists; ++kind)
+      t.lists[kind].counts[slot] = fixed.list_counts[kind];
   }
 }
 
@@ -108,7 +111,8 @@ __global__ void gather_tokens_kernel(const DeviceSlots t, const GatherTokensPara
     }
     const PlanRow from = p.rows[row];
     slot = from.slot;
-    position = from.start + i - p.row_offsets[row];
+    const bool from_device = (from.flags & kRowFromDevice) != 0;
+    position = (from_device ? t.lengths[slot] - 1 : from.start) + i - p.row_offsets[row];
     id = t.tokens[static_cast<int64_t>(slot) * t.max_len + position];
   }
   p.ids[i] = id;
@@ -123,15 +127,16 @@ void index_plan(const int32_t* plan_words, std::vector<int32_t>& index) {
   PlanHeader header;
   std::memcpy(&header, plan_words, sizeof(header));
   index.assign(static_cast<size_t>(kPlanIndexFixed + header.num_new_slots), 0);
-  int32_t at = kHeaderWords + header.num_freed;
+  const PlanOffsets offsets(plan_words);
+  auto at = static_cast<int32_t>(offsets.new_slots);
   for (int32_t i = 0; i < header.num_new_slots; ++i) {
     NewSlotFixed fixed;
     std::memcpy(&fixed, plan_words + at, sizeof(fixed));
     index[static_cast<size_t>(kPlanIndexFixed + i)] = at;
     if (fixed.fork_of >= 0) index[0] = 1;
-    at += kSlotWords + fixed.num_tokens + 2 * fixed.num_bias + fixed.num_masked;
+    at += static_cast<int32_t>(new_slot_words(fixed));
   }
-  index[1] = at;
+  index[1] = static_cast<int32_t>(offsets.block_sets);
 }
 
 cudaError_t apply_slots(const DeviceSlots& slots, const int32_t* plan_words, const int32_t* index,

@@ -96,7 +96,9 @@ void PlanChecker::accept(std::span<const int32_t> words, ParsedPlan& plan) {
   draft_ = slots_;
   new_prompts_.clear();
   plan.row_offsets.clear();
+  plan.sample_offsets.clear();
   plan.sample_rows.clear();
+  plan.sequences.clear();
   plan.prompts.clear();
   plan.logit_rows.clear();
   plan.max_row_count = plan.max_context = 0;
@@ -114,12 +116,9 @@ void PlanChecker::accept(std::span<const int32_t> words, ParsedPlan& plan) {
   check_range(int64_t{h.num_copies}, 0, limits_.num_blocks, "the number of copies");
   check_range(int64_t{h.num_swap_outs}, 0, limits_.num_swap_blocks, "the number of swaps out");
   check_range(int64_t{h.num_swap_ins}, 0, limits_.num_swap_blocks, "the number of swaps in");
-  read_freed(at, h);
-  read_new_slots(at, h);
-  read_block_sets(at, plan);
-  read_copies(at, plan);
-  read_rows(at, plan);
-  read_samples(at, plan);
+#define SECTION(type, name, label) read_##name(at, plan);
+  INFERD_PLAN_SECTIONS(SECTION)
+#undef SECTION
   if (!at.at_end()) bad("words follow its last section");
   commit(plan);
 }
@@ -132,33 +131,53 @@ PlanChecker::Slot& PlanChecker::live_slot(int32_t slot, const char* what) {
   return s;
 }
 
-void PlanChecker::read_freed(Cursor& at, const PlanHeader& h) {
-  for (const int32_t slot : at.take<int32_t>(h.num_freed, "freed"))
+void PlanChecker::read_freed(Cursor& at, ParsedPlan& plan) {
+  for (const int32_t slot : at.take<int32_t>(plan.header.num_freed, "freed"))
     live_slot(slot, "a freed entry") = Slot{};
 }
 
-void PlanChecker::read_new_slots(Cursor& at, const PlanHeader& h) {
-  check_range(int64_t{h.num_new_slots}, 0, limits_.max_slots, "the number of new slots");
-  for (int32_t i = 0; i < h.num_new_slots; ++i) {
+void PlanChecker::read_new_slots(Cursor& at, ParsedPlan& plan) {
+  const int32_t count = plan.header.num_new_slots;
+  check_range(int64_t{count}, 0, limits_.max_slots, "the number of new slots");
+  for (int32_t i = 0; i < count; ++i) {
     const NewSlotFixed& n = at.take<NewSlotFixed>(1, "newSlots")[0];
-    check_range(int64_t{n.num_bias}, 0, kMaxBias, "the number of logit biases");
-    check_range(int64_t{n.num_masked}, 0, kMaxMasked, "the number of masked ids");
     const auto tokens = at.take<int32_t>(n.num_tokens, "tokens");
-    const auto bias = at.take<int32_t>(2 * int64_t{n.num_bias}, "bias");
-    const auto masked = at.take<int32_t>(n.num_masked, "masked");
-    check_new_slot(n, tokens, bias, masked);
+    bool lists = false;
+    for (int32_t list = 0; list < kSlotLists; ++list)
+      lists |= read_list(at, static_cast<SlotListIndex>(list), n.list_counts[list]);
+    check_new_slot(n, tokens, lists);
   }
 }
 
+bool PlanChecker::read_list(Cursor& at, SlotListIndex index, int32_t count) {
+  const SlotListKind& kind = kSlotListKinds[index];
+  if (count < 0 || count > kind.most)
+    bad("the number of %s is %d, outside 0..%d", kind.entries, count, kind.most);
+  const auto words = at.take<int32_t>(int64_t{count} * kind.words, kind.name);
+  for (size_t i = 0; i < words.size(); i += static_cast<size_t>(kind.words)) {
+    if (words[i] < 0 || words[i] >= limits_.vocab_size)
+      bad("a %s id is %d, outside 0..%d", kind.entry, words[i], limits_.vocab_size - 1);
+    if (index == kBiasList) {
+      float value = 0;
+      std::memcpy(&value, &words[i + 1], sizeof value);
+      check_range(value, -1e4f, 1e4f, "a logit bias");
+    }
+  }
+  return count > 0;
+}
+
 void PlanChecker::check_new_slot(const NewSlotFixed& n, std::span<const int32_t> tokens,
-                                 std::span<const int32_t> bias, std::span<const int32_t> masked) {
+                                 bool lists) {
   if (n.slot < 0 || n.slot >= limits_.max_slots)
     bad("a new slot has the number %d of %d", n.slot, limits_.max_slots);
   Slot& s = draft_[static_cast<size_t>(n.slot)];
   if (s.live) bad("the new slot %d still holds a sequence", n.slot);
   int64_t length = static_cast<int64_t>(tokens.size());
   if (n.fork_of >= 0) {
-    length = live_slot(n.fork_of, "a fork").length;
+    const Slot& from = live_slot(n.fork_of, "a fork");
+    length = from.known;
+    if (from.known != from.most)
+      bad("the fork in slot %d is of slot %d, whose length is not known", n.slot, n.fork_of);
     if (!tokens.empty()) bad("the fork in slot %d brings tokens of its own", n.slot);
   } else if (n.fork_of != -1) {
     bad("the new slot %d has forkOf %d", n.slot, n.fork_of);
@@ -167,20 +186,14 @@ void PlanChecker::check_new_slot(const NewSlotFixed& n, std::span<const int32_t>
   check_range(int64_t{n.prompt_len}, 0, length, "the prompt length of a new slot");
   check_sampling(n.sampling);
   for (const int32_t id : tokens) check_range(int64_t{id}, 0, limits_.vocab_size - 1, "a token id");
-  for (const int32_t id : masked)
-    check_range(int64_t{id}, 0, limits_.vocab_size - 1, "a masked id");
-  for (size_t i = 0; i < bias.size(); i += 2) {
-    check_range(int64_t{bias[i]}, 0, limits_.vocab_size - 1, "a logit bias id");
-    float value = 0;
-    std::memcpy(&value, &bias[i + 1], sizeof value);
-    check_range(value, -1e4f, 1e4f, "a logit bias");
-  }
   s = {.live = true,
-       .length = static_cast<int32_t>(length),
+       .sequence = ++num_sequences_,
+       .known = static_cast<int32_t>(length),
+       .most = static_cast<int32_t>(length),
        .prompt_len = n.prompt_len,
        .prompt_logprobs = n.sampling.prompt_logprobs,
        .top_logprobs = n.sampling.top_logprobs,
-       .plain_greedy = bias.empty() && masked.empty() && is_plain_greedy(n.sampling)};
+       .plain_greedy = !lists && is_plain_greedy(n.sampling)};
   if (n.sampling.prompt_logprobs >= 0) {
     new_prompts_.push_back(
         {n.slot, n.fork_of,
@@ -201,23 +214,44 @@ void PlanChecker::read_block_sets(Cursor& at, ParsedPlan& plan) {
   }
 }
 
-void PlanChecker::read_copies(Cursor& at, ParsedPlan& plan) {
-  const int32_t device = limits_.num_blocks, host = limits_.num_swap_blocks;
+void PlanChecker::read_swap_outs(Cursor& at, ParsedPlan& plan) {
   plan.swap_outs = at.take<BlockCopy>(plan.header.num_swap_outs, "swapOuts");
   for (const BlockCopy& c : plan.swap_outs) {
-    check_range(int64_t{c.src}, 0, device - 1, "the source of a swap out");
-    check_range(int64_t{c.dst}, 0, host - 1, "the destination of a swap out");
+    check_range(int64_t{c.src}, 0, limits_.num_blocks - 1, "the source of a swap out");
+    check_range(int64_t{c.dst}, 0, limits_.num_swap_blocks - 1, "the destination of a swap out");
   }
+}
+
+void PlanChecker::read_copies(Cursor& at, ParsedPlan& plan) {
   plan.copies = at.take<BlockCopy>(plan.header.num_copies, "copies");
   for (const BlockCopy& c : plan.copies) {
-    check_range(int64_t{c.src}, 0, device - 1, "the source of a copy");
-    check_range(int64_t{c.dst}, 0, device - 1, "the destination of a copy");
+    check_range(int64_t{c.src}, 0, limits_.num_blocks - 1, "the source of a copy");
+    check_range(int64_t{c.dst}, 0, limits_.num_blocks - 1, "the destination of a copy");
   }
+}
+
+void PlanChecker::read_swap_ins(Cursor& at, ParsedPlan& plan) {
   plan.swap_ins = at.take<BlockCopy>(plan.header.num_swap_ins, "swapIns");
   for (const BlockCopy& c : plan.swap_ins) {
-    check_range(int64_t{c.src}, 0, host - 1, "the source of a swap in");
-    check_range(int64_t{c.dst}, 0, device - 1, "the destination of a swap in");
+    check_range(int64_t{c.src}, 0, limits_.num_swap_blocks - 1, "the source of a swap in");
+    check_range(int64_t{c.dst}, 0, limits_.num_blocks - 1, "the destination of a swap in");
   }
+}
+
+// Its last token of history, and drafts behind it.
+void PlanChecker::check_from_device(const PlanRow& r, const Slot& s) const {
+  if (r.start < s.most - 1) {
+    bad("a row of slot %d starts at %d at most, and its history may have %d tokens", r.slot,
+        r.start, s.most);
+  }
+  if (r.count > limits_.max_sample)
+    bad("a row of slot %d computes %d tokens from the device, more than %d", r.slot, r.count,
+        limits_.max_sample);
+  if (int64_t{r.start} + r.count > limits_.max_len)
+    bad("a row of slot %d ends at %lld, and a sequence has %d tokens at most", r.slot,
+        static_cast<long long>(int64_t{r.start} + r.count), limits_.max_len);
+  if (r.flags != kRowFromDevice)
+    bad("a row of slot %d starts from the device and has the flags %d", r.slot, r.flags);
 }
 
 void PlanChecker::read_rows(Cursor& at, ParsedPlan& plan) {
@@ -230,16 +264,19 @@ void PlanChecker::read_rows(Cursor& at, ParsedPlan& plan) {
     s.in_row = true;
     check_range(int64_t{r.count}, 1, limits_.max_batch_tokens, "the count of a row");
     const int64_t end = int64_t{r.start} + r.count;
-    if (r.start < 0 || end > s.length) {
+    const bool from_device = (r.flags & kRowFromDevice) != 0;
+    if (from_device) {
+      check_from_device(r, s);
+    } else if (r.start < 0 || end > s.known) {
       bad("a row of slot %d computes [%d, %lld) of a history of %d tokens", r.slot, r.start,
-          static_cast<long long>(end), s.length);
+          static_cast<long long>(end), s.known);
     }
     if (end > int64_t{s.num_blocks} * limits_.block_size) {
       bad("a row of slot %d ends at %lld and its %d blocks hold %lld tokens", r.slot,
           static_cast<long long>(end), s.num_blocks,
           static_cast<long long>(int64_t{s.num_blocks} * limits_.block_size));
     }
-    if ((r.flags & ~(kRowRawLogits | kRowPromptLogprobs)) != 0)
+    if ((r.flags & ~(kRowRawLogits | kRowPromptLogprobs | kRowFromDevice)) != 0)
       bad("a row of slot %d has the flags %d", r.slot, r.flags);
     if ((r.flags & kRowPromptLogprobs) != 0 && s.prompt_logprobs < 0)
       bad("slot %d did not ask for prompt logprobs", r.slot);
@@ -266,18 +303,44 @@ void PlanChecker::read_samples(Cursor& at, ParsedPlan& plan) {
                 "the row of a sample");
     const PlanRow& row = plan.rows[static_cast<size_t>(p.row)];
     Slot& s = live_slot(p.slot, "a sample");
-    if (s.sampled) bad("slot %d is sampled twice", p.slot);
-    s.sampled = true;
-    if (s.length != row.start + row.count) {
-      bad("slot %d has %d tokens and is sampled after a row that ends at %d", p.slot, s.length,
-          row.start + row.count);
-    }
-    if (s.length >= limits_.max_len)
-      bad("slot %d is sampled with %d tokens, the most a sequence may have", p.slot, s.length);
+    if (s.sampled > 0) bad("slot %d is sampled twice", p.slot);
+    check_sample(p, row, s);
+    s.sampled = p.count;
     plan.max_top = std::max(plan.max_top, s.top_logprobs);
     plan.plain_greedy = plan.plain_greedy && s.plain_greedy;
-    plan.sample_rows.push_back(plan.row_offsets[static_cast<size_t>(p.row) + 1] - 1);
+    const int32_t end = plan.row_offsets[static_cast<size_t>(p.row) + 1];
+    plan.sample_offsets.push_back(static_cast<int32_t>(plan.sample_rows.size()));
+    for (int32_t i = end - p.count; i < end; ++i) plan.sample_rows.push_back(i);
+    plan.sequences.push_back(s.sequence);
   }
+  plan.sample_offsets.push_back(static_cast<int32_t>(plan.sample_rows.size()));
+}
+
+void PlanChecker::check_sample(const PlanSample& p, const PlanRow& row, const Slot& s) const {
+  check_range(int64_t{p.count}, 1, limits_.max_sample, "the count of a sample");
+  const int32_t end = row.start + row.count;
+  if ((row.flags & kRowFromDevice) != 0) {
+    if (p.slot != row.slot)
+      bad("slot %d is sampled after a row of slot %d that starts from the device", p.slot,
+          row.slot);
+    if (p.count != row.count)
+      bad("slot %d gets %d tokens after a row of %d from the device", p.slot, p.count, row.count);
+  } else {
+    if (s.known != end || s.most != end) {
+      bad("slot %d has %d tokens and is sampled after a row that ends at %d", p.slot, s.most, end);
+    }
+    if (p.count != 1) bad("slot %d gets %d tokens after a row without drafts", p.slot, p.count);
+  }
+  if (int64_t{s.most} + p.count > limits_.max_len)
+    bad("slot %d is sampled with %d tokens, the most a sequence may have", p.slot, s.most);
+}
+
+void PlanChecker::settle(const ParsedPlan& plan, size_t index, int32_t count) {
+  const PlanSample& sample = plan.samples[index];
+  Slot& s = slots_[static_cast<size_t>(sample.slot)];
+  if (!s.live || s.sequence != plan.sequences[index]) return;  // freed meanwhile
+  s.known += count - 1;
+  s.most -= sample.count - count;
 }
 
 void PlanChecker::commit(ParsedPlan& plan) {
@@ -314,8 +377,10 @@ void PlanChecker::commit(ParsedPlan& plan) {
   for (size_t i = 0; i < plan.samples.size() && plan.pure_decode; ++i)
     plan.pure_decode = plan.samples[i].row == static_cast<int32_t>(i);
   for (Slot& s : draft_) {
-    s.length += s.sampled ? 1 : 0;
-    s.in_row = s.sampled = false;
+    s.known += s.sampled > 0 ? 1 : 0;
+    s.most += s.sampled;
+    s.in_row = false;
+    s.sampled = 0;
   }
   slots_.swap(draft_);
 }

@@ -2,7 +2,9 @@
 // times beside the machine's read and bus bandwidth.
 //   ./tables_test [check|quick|bench]     sources: programs.mjs; quick: few plans, for
 //   compute-sanitizer
+#include <cstddef>
 #include <cstring>
+#include <deque>
 #include <numeric>
 #include <random>
 
@@ -16,57 +18,67 @@ using namespace inferd::cuda;
 
 namespace {
 
+constexpr size_t kHeaderWords = sizeof(PlanHeader) / 4;
+constexpr size_t kNumFreed = offsetof(PlanHeader, num_freed) / 4;
+constexpr size_t kNumNewSlots = offsetof(PlanHeader, num_new_slots) / 4;
+constexpr size_t kNumBlockSets = offsetof(PlanHeader, num_block_sets) / 4;
+
 // Random plans on the device and on the host, compared after each.
 void check_slots(int rounds, cudaStream_t stream) {
-  constexpr int32_t kSlots = 24, kLen = 2048, kBlocks = 700, kBias = 8, kMasked = 4;
+  constexpr int32_t kSlots = 24, kLen = 2048, kBlocks = 700, kEntries = 8;  // of each list
   struct Tables {
-    std::vector<int32_t> tokens, lengths, prompt_lens, blocks, bias_ids, num_bias, masked_ids,
-        num_masked;
-    std::vector<float> bias_values;
+    std::vector<int32_t> tokens, lengths, prompt_lens, blocks, lists[kSlotLists],
+        counts[kSlotLists];
     std::vector<SamplingRow> sampling;
   } host;
   host.tokens.resize(kSlots * kLen);
   host.lengths.resize(kSlots);
   host.prompt_lens.resize(kSlots);
   host.blocks.resize(kSlots * kBlocks);
-  host.bias_ids.resize(kSlots * kBias);
-  host.bias_values.resize(kSlots * kBias);
-  host.num_bias.resize(kSlots);
-  host.masked_ids.resize(kSlots * kMasked);
-  host.num_masked.resize(kSlots);
   host.sampling.resize(kSlots);
   std::memset(host.sampling.data(), 0, sizeof(SamplingRow) * kSlots);
   Device<int32_t> tokens(host.tokens), lengths(host.lengths), prompt_lens(host.prompt_lens),
-      blocks(host.blocks), bias_ids(host.bias_ids), num_bias(host.num_bias),
-      masked_ids(host.masked_ids), num_masked(host.num_masked);
-  Device<float> bias_values(host.bias_values);
+      blocks(host.blocks);
   Device<SamplingRow> sampling(host.sampling);
-  const DeviceSlots slots = {tokens.get(),      lengths.get(),  prompt_lens.get(),
-                             blocks.get(),      sampling.get(), bias_ids.get(),
-                             bias_values.get(), num_bias.get(), masked_ids.get(),
-                             num_masked.get(),  kSlots,         kLen,
-                             kBlocks,           kBias,          kMasked};
+  DeviceSlots slots = {.tokens = tokens.get(),
+                       .lengths = lengths.get(),
+                       .prompt_lens = prompt_lens.get(),
+                       .blocks = blocks.get(),
+                       .sampling = sampling.get(),
+                       .lists = {},
+                       .max_slots = kSlots,
+                       .max_len = kLen,
+                       .max_blocks = kBlocks};
+  std::deque<Device<int32_t>> lists, counts;
+  for (int32_t kind = 0; kind < kSlotLists; ++kind) {
+    const int32_t words = kSlotListKinds[kind].words;
+    host.lists[kind].resize(static_cast<size_t>(kSlots * words * kEntries));
+    host.counts[kind].resize(kSlots);
+    slots.lists[kind] = {.words = lists.emplace_back(host.lists[kind]).get(),
+                         .counts = counts.emplace_back(host.counts[kind]).get(),
+                         .entry_words = words,
+                         .most = kEntries};
+  }
   std::mt19937 random(5);
   const auto pick = [&](int n) {
     return static_cast<int32_t>(random() % static_cast<uint32_t>(n));
   };
   for (int round = 0; round < rounds; ++round) {
-    std::vector<int32_t> words(16, 0);
-    words[3] = pick(3);
-    for (int i = 0; i < words[3]; ++i) words.push_back(i);
-    words[4] = round % 3 == 2 ? 0 : pick(12);
+    std::vector<int32_t> words(kHeaderWords, 0);
+    words[kNumFreed] = pick(3);
+    for (int i = 0; i < words[kNumFreed]; ++i) words.push_back(i);
+    words[kNumNewSlots] = round % 3 == 2 ? 0 : pick(12);
     std::vector<int32_t> free_slots(kSlots);
     std::iota(free_slots.begin(), free_slots.end(), 0);
     std::shuffle(free_slots.begin(), free_slots.end(), random);
-    for (int i = 0; i < words[4]; ++i) {
+    for (int i = 0; i < words[kNumNewSlots]; ++i) {
       NewSlotFixed fixed;
       std::memset(&fixed, 0, sizeof(fixed));
       fixed.slot = free_slots[static_cast<size_t>(i)];
       fixed.fork_of = round % 3 == 1 && pick(2) == 0 ? pick(kSlots) : -1;
       fixed.num_tokens = fixed.fork_of >= 0 ? 0 : pick(kLen);
       fixed.prompt_len = pick(100);
-      fixed.num_bias = pick(kBias + 1);
-      fixed.num_masked = pick(kMasked + 1);
+      for (int32_t& count : fixed.list_counts) count = pick(kEntries + 1);
       fixed.sampling.seed_lo = static_cast<uint32_t>(random());
       fixed.sampling.sequence_index = pick(10);
       fixed.sampling.top_p = 0.5f;
@@ -86,25 +98,20 @@ void check_slots(int rounds, cudaStream_t stream) {
         words.push_back(pick(100000));
         host.tokens[static_cast<size_t>(s * kLen + t)] = words.back();
       }
-      for (int32_t b = 0; b < fixed.num_bias; ++b) {
-        const float bias = static_cast<float>(pick(100)) * 0.25f;
-        words.push_back(pick(5000));
-        host.bias_ids[static_cast<size_t>(s * kBias + b)] = words.back();
-        words.push_back(0);
-        std::memcpy(&words.back(), &bias, 4);
-        host.bias_values[static_cast<size_t>(s * kBias + b)] = bias;
-      }
-      for (int32_t m = 0; m < fixed.num_masked; ++m) {
-        words.push_back(pick(5000));
-        host.masked_ids[static_cast<size_t>(s * kMasked + m)] = words.back();
+      for (int32_t kind = 0; kind < kSlotLists; ++kind) {
+        SlotList list = slots.lists[kind];
+        list.words = host.lists[kind].data();
+        for (int32_t e = 0; e < fixed.list_counts[kind]; ++e) {
+          for (int32_t w = 0; w < list.entry_words; ++w)
+            words.push_back(list.column(s, w)[e] = pick(5000));
+        }
+        host.counts[kind][static_cast<size_t>(s)] = fixed.list_counts[kind];
       }
       host.prompt_lens[static_cast<size_t>(s)] = fixed.prompt_len;
-      host.num_bias[static_cast<size_t>(s)] = fixed.num_bias;
-      host.num_masked[static_cast<size_t>(s)] = fixed.num_masked;
       host.sampling[static_cast<size_t>(s)] = fixed.sampling;
     }
-    words[5] = round % 4 == 3 ? 5000 : pick(40);
-    for (int i = 0; i < words[5]; ++i) {  // entries repeat: the later set holds
+    words[kNumBlockSets] = round % 4 == 3 ? 5000 : pick(40);
+    for (int i = 0; i < words[kNumBlockSets]; ++i) {  // entries repeat: the later set holds
       const int32_t slot = pick(kSlots), index = pick(round % 2 == 0 ? 5 : kBlocks),
                     block = pick(1 << 20);
       words.insert(words.end(), {slot, index, block});
@@ -115,21 +122,25 @@ void check_slots(int rounds, cudaStream_t stream) {
     Device<int32_t> device_words(words), device_index(index);
     CHECK_CUDA(apply_slots(slots, device_words.get(), device_index.get(), Launch(stream, true)));
     CHECK_CUDA(cudaStreamSynchronize(stream));
-    const bool same =
-        tokens.download() == host.tokens && lengths.download() == host.lengths &&
-        prompt_lens.download() == host.prompt_lens && blocks.download() == host.blocks &&
-        bias_ids.download() == host.bias_ids && bias_values.download() == host.bias_values &&
-        num_bias.download() == host.num_bias && masked_ids.download() == host.masked_ids &&
-        num_masked.download() == host.num_masked &&
-        std::memcmp(sampling.download().data(), host.sampling.data(),
-                    sizeof(SamplingRow) * kSlots) == 0;
+    bool same = tokens.download() == host.tokens && lengths.download() == host.lengths &&
+                prompt_lens.download() == host.prompt_lens && blocks.download() == host.blocks &&
+                std::memcmp(sampling.download().data(), host.sampling.data(),
+                            sizeof(SamplingRow) * kSlots) == 0;
+    for (int32_t kind = 0; kind < kSlotLists; ++kind) {
+      const auto at = static_cast<size_t>(kind);
+      same = same && lists[at].download() == host.lists[kind] &&
+             counts[at].download() == host.counts[kind];
+    }
     expect(same, "apply_slots, plan " + std::to_string(round));
   }
   std::vector<PlanRow> rows;
   std::vector<int32_t> offsets = {0};
   for (int i = 0; i < 40; ++i) {
     const int32_t count = i % 5 == 4 ? 0 : 1 + pick(i % 7 == 0 ? 300 : 3);
-    rows.push_back({pick(kSlots), pick(1000), count, 0});
+    // A row of one token may start where the device's history ends.
+    const int32_t slot = pick(kSlots);
+    const bool from_device = count == 1 && host.lengths[static_cast<size_t>(slot)] > 0;
+    rows.push_back({slot, pick(1000), count, from_device ? kRowFromDevice : 0});
     offsets.push_back(offsets.back() + count);
   }
   const int32_t live = offsets.back(), padded = live + 77;
@@ -147,7 +158,9 @@ void check_slots(int rounds, cudaStream_t stream) {
   for (int r = 0; r < 40; ++r) {
     for (int32_t i = 0; i < rows[r].count; ++i) {
       const auto at = static_cast<size_t>(offsets[r] + i);
-      const int32_t p = rows[r].start + i;
+      const bool from_device = rows[r].flags == kRowFromDevice;
+      const int32_t p =
+          from_device ? host.lengths[static_cast<size_t>(rows[r].slot)] - 1 : rows[r].start + i;
       good = good && got_rows[at] == r && got_slots[at] == rows[r].slot && got_positions[at] == p &&
              got_ids[at] == host.tokens[static_cast<size_t>(rows[r].slot) * kLen + p];
     }
@@ -234,8 +247,8 @@ void bench(cudaStream_t stream) {
                 100 * bytes / us / 1e3 / ceiling);
   };
   {
-    std::vector<int32_t> words(16, 0), index;
-    words[5] = 16;
+    std::vector<int32_t> words(kHeaderWords, 0), index;
+    words[kNumBlockSets] = 16;
     for (int i = 0; i < 16; ++i) words.insert(words.end(), {i, 3, 7});
     index_plan(words.data(), index);
     Device<int32_t> device_words(words), device_index(index), blocks(256 * 64);
