@@ -100,11 +100,9 @@ class ExecutorLoop {
     this.#spans = this.#recorder.spans;
   }
 
-  /** What was going on, as log fields: numbers only. */
+  /** What was going on, as log fields: numbers only. (headerWords lies behind the header and is left out.) */
   describe(): Record<string, unknown> {
-    const { step, epoch, numNewSlots, numSwapOuts, numSwapIns, numRows, numSamples, numTokens, words } = PLAN;
-    const fields = { step, epoch, numNewSlots, numSwapOuts, numSwapIns, numRows, numSamples, numTokens, words };
-    const plan = Object.fromEntries(Object.entries(fields).map(([name, word]) => [name, this.#lastHeader[word]]));
+    const plan = Object.fromEntries(Object.entries(PLAN).map(([name, word]) => [name, this.#lastHeader[word]]));
     return { lastPlan: plan, inFlight: this.#inFlight.length };
   }
 

@@ -8,31 +8,11 @@
  * Swaps run beside the rows of their own plan and are done before the next one begins. So the rows of a plan keep off the blocks
  * that it swaps in, and of those that it swaps out they write only what its blockSets name (executors copy these first).
  *
- *   plan   = header | freed | newSlots | blockSets | swapOuts | copies | swapIns | rows | samples      applied in this order
+ *   plan   = header | the sections of PLAN_SECTIONS, applied in this order
  *   result = header | samples | promptLogprobs | tops | logits
  */
 
-export const LAYOUT_VERSION = 2;
-
-/** Word offsets in the plan header. */
-export const PLAN = {
-  layoutVersion: 0,
-  step: 1,
-  epoch: 2,
-  numFreed: 3,
-  numNewSlots: 4,
-  numBlockSets: 5,
-  numCopies: 6,
-  numRows: 7,
-  numSamples: 8,
-  /** Sum of `count` over all rows. */
-  numTokens: 9,
-  /** Length of the whole body in words. */
-  words: 10,
-  numSwapOuts: 11,
-  numSwapIns: 12,
-  headerWords: 16,
-} as const;
+export const LAYOUT_VERSION = 3;
 
 /**
  * A new slot: fixed part, then tokens[numTokens], bias[numBias] as (id, f32 bits) pairs, masked[numMasked] ids.
@@ -94,6 +74,48 @@ export const ROW_FLAG = {
 } as const;
 /** Sample from the logits of `row`'s last position with the state of `slot`; append the token to `slot`'s history. */
 export const SAMPLE = { row: 0, slot: 1, words: 2 } as const;
+
+/**
+ * The sections of a plan in their order, and the words of an entry. Entries of newSlots go on behind these words (see NEW_SLOT), the
+ * others end with them. A new section is a line here and one in native/core/step_plan.h, a method of PlanBuilder (plan-builder.ts) that
+ * writes an entry, and what an executor does with it.
+ */
+export const PLAN_SECTIONS = {
+  /** Slots whose sequences have ended. */
+  freed: 1,
+  newSlots: NEW_SLOT.fixedWords,
+  blockSets: BLOCK_SET.words,
+  swapOuts: COPY.words,
+  copies: COPY.words,
+  swapIns: COPY.words,
+  rows: ROW.words,
+  samples: SAMPLE.words,
+} as const;
+
+export type PlanSection = keyof typeof PLAN_SECTIONS;
+/** "rows" -> "numRows" */
+type CountOf<Section extends PlanSection> = `num${Capitalize<Section>}`;
+
+/** The header word that counts the entries of a section. */
+export function countOf<Section extends PlanSection>(section: Section): CountOf<Section> {
+  return `num${section.charAt(0).toUpperCase()}${section.slice(1)}` as CountOf<Section>; // what Capitalize does
+}
+
+const FIRST_COUNT = 5;
+const counts = Object.keys(PLAN_SECTIONS).map((section, i) => [countOf(section as PlanSection), FIRST_COUNT + i]);
+
+/** Word offsets in the plan header; behind those listed here numFreed, numNewSlots and so on: the entries of each section. */
+export const PLAN = {
+  layoutVersion: 0,
+  step: 1,
+  epoch: 2,
+  /** Length of the whole body in words. */
+  words: 3,
+  /** Sum of `count` over all rows. */
+  numTokens: 4,
+  ...(Object.fromEntries(counts) as { readonly [Section in PlanSection as CountOf<Section>]: number }), // of every section
+  headerWords: 16,
+} as const;
 
 /** Word offsets in the result header. */
 export const RESULT = {

@@ -48,7 +48,7 @@ export class Planner {
   constructor(options: SchedulerOptions, stats: StatsCounters) {
     this.options = options;
     this.stats = stats;
-    const writer = new PlanWriter(options.maxSlots, options.epoch);
+    const writer = new PlanWriter(options.epoch);
     this.writer = writer;
     this.roster = new Roster(options, (slot) => writer.free(slot));
   }
@@ -60,7 +60,6 @@ export class Planner {
     this.budget = this.options.maxBatchTokens;
     this.preempting = false;
     record.begin(step, nowMs);
-    this.writer.begin(step);
     if (this.options.enableChunkedPrefill) {
       this.planDecodes();
       this.planPrefills();
@@ -74,7 +73,7 @@ export class Planner {
       }
     }
     // Without a row, a plan may still swap.
-    return this.writer.empty ? null : this.writer.finish();
+    return this.writer.empty ? null : this.writer.finish(step);
   }
 
   /** When the delay factor lets the queue in; 0 when it does not hold anything back. */
@@ -110,7 +109,7 @@ export class Planner {
       if (done !== WRITABLE.noBlock) {
         const last = sequence.numBlocks - 1;
         if (done === WRITABLE.copied) writer.copy(roster.kv.copySource, sequence.blocks[last]!); // the table has a last block
-        writer.blockSet(sequence, last);
+        writer.tableEntry(sequence, last);
         return true;
       }
       const victim = roster.running.items.at(-1);
@@ -186,7 +185,7 @@ export class Planner {
     }
     kv.swap.restore(sequence, numHits, (host, device) => writer.swapIn(host, device));
     roster.start(sequence);
-    writer.newSlot(sequence, -1);
+    writer.sequence(sequence, -1);
     if (!swapped) this.planRow(sequence, Math.min(sequence.remaining, this.budget));
     return true;
   }
@@ -214,15 +213,16 @@ export class Planner {
   private fork(leader: Sequence): number {
     const siblings = this.roster.fork(leader);
     for (const sibling of siblings) {
-      this.writer.newSlot(sibling, leader.slot);
+      this.writer.sequence(sibling, leader.slot);
       this.record.advances.add(sibling, sibling.numComputed);
       this.planSample(sibling);
     }
     return siblings.length;
   }
 
+  /** From the last position of the last row. */
   private planSample(sequence: Sequence): void {
-    this.writer.sample(sequence.slot);
+    this.writer.sample(this.writer.numRows - 1, sequence.slot);
     this.record.samples.add(sequence, 0);
     sequence.length++;
   }

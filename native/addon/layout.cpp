@@ -57,26 +57,31 @@ void set_sampling(Napi::Env env, const Napi::Object& out) {
   out.Set("SAMPLING_EDITS", edits);
 }
 
+// The header of a plan and its sections: in their order, the words of an entry.
+void set_plan(Napi::Env env, const Napi::Object& out) {
+  Napi::Object plan = table(env, {{"layoutVersion", WORD(PlanHeader, layout_version)},
+                                  {"step", WORD(PlanHeader, step)},
+                                  {"epoch", WORD(PlanHeader, epoch)},
+                                  {"words", WORD(PlanHeader, words)},
+                                  {"numTokens", WORD(PlanHeader, num_tokens)},
+                                  {"headerWords", sizeof(PlanHeader) / 4}});
+  Napi::Object sections = table(env, {});
+#define SECTION(type, name, label)                                          \
+  plan.Set(camel_case("num_" #name), double{WORD(PlanHeader, num_##name)}); \
+  sections.Set(#label, double{sizeof(type) / 4});
+  INFERD_PLAN_SECTIONS(SECTION)
+#undef SECTION
+  out.Set("PLAN", plan);
+  out.Set("PLAN_SECTIONS", sections);
+}
+
 }  // namespace
 
 Napi::Value layout(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   Napi::Object out = Napi::Object::New(env);
   out.Set("LAYOUT", table(env, {{"version", kLayoutVersion}}));
-  out.Set("PLAN", table(env, {{"layoutVersion", WORD(PlanHeader, layout_version)},
-                              {"step", WORD(PlanHeader, step)},
-                              {"epoch", WORD(PlanHeader, epoch)},
-                              {"numFreed", WORD(PlanHeader, num_freed)},
-                              {"numNewSlots", WORD(PlanHeader, num_new_slots)},
-                              {"numBlockSets", WORD(PlanHeader, num_block_sets)},
-                              {"numCopies", WORD(PlanHeader, num_copies)},
-                              {"numRows", WORD(PlanHeader, num_rows)},
-                              {"numSamples", WORD(PlanHeader, num_samples)},
-                              {"numTokens", WORD(PlanHeader, num_tokens)},
-                              {"words", WORD(PlanHeader, words)},
-                              {"numSwapOuts", WORD(PlanHeader, num_swap_outs)},
-                              {"numSwapIns", WORD(PlanHeader, num_swap_ins)},
-                              {"headerWords", sizeof(PlanHeader) / 4}}));
+  set_plan(env, out);
   out.Set("NEW_SLOT", table(env, {{"slot", WORD(NewSlotFixed, slot)},
                                   {"forkOf", WORD(NewSlotFixed, fork_of)},
                                   {"numTokens", WORD(NewSlotFixed, num_tokens)},

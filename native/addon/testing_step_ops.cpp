@@ -250,6 +250,7 @@ void check_plan(std::span<const int32_t> words, const SlotTables& t) {
     if (good) at += count;
   };
   skip(header.num_freed);
+  // As far as apply_slots reads.
   for (int32_t i = 0; good && i < header.num_new_slots; ++i) {
     NewSlotFixed n{};
     if (left() >= int64_t{sizeof n / 4}) std::memcpy(&n, words.data() + at, sizeof n);

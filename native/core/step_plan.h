@@ -3,30 +3,14 @@
 // semantics are documented on the TypeScript side.
 #pragma once
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include "core/sampling_row.h"
 
 namespace inferd {
 
-constexpr int32_t kLayoutVersion = 2;
-
-struct PlanHeader {
-  int32_t layout_version;
-  int32_t step;
-  int32_t epoch;
-  int32_t num_freed;
-  int32_t num_new_slots;
-  int32_t num_block_sets;
-  int32_t num_copies;
-  int32_t num_rows;
-  int32_t num_samples;
-  int32_t num_tokens;
-  int32_t words;
-  int32_t num_swap_outs;
-  int32_t num_swap_ins;
-  int32_t reserved[3];
-};
-static_assert(sizeof(PlanHeader) == 16 * 4);
+constexpr int32_t kLayoutVersion = 3;
 
 struct NewSlotFixed {
   int32_t slot;
@@ -51,6 +35,77 @@ struct PlanRow {
 enum RowFlag : int32_t { kRowRawLogits = 1, kRowPromptLogprobs = 2 };
 struct PlanSample {
   int32_t row, slot;
+};
+
+// SECTION(type, name, label): the sections of a plan in their order, and what an entry of each is
+// made of; `label` is the name in TypeScript. The entries of new_slots go on behind their type,
+// see new_slot_words. A new section is a line here and one in step.ts, a PlanChecker::read_NAME
+// (engine/plan.cpp), and what a backend does with it.
+#define INFERD_PLAN_SECTIONS(SECTION)        \
+  SECTION(int32_t, freed, freed)             \
+  SECTION(NewSlotFixed, new_slots, newSlots) \
+  SECTION(BlockSet, block_sets, blockSets)   \
+  SECTION(BlockCopy, swap_outs, swapOuts)    \
+  SECTION(BlockCopy, copies, copies)         \
+  SECTION(BlockCopy, swap_ins, swapIns)      \
+  SECTION(PlanRow, rows, rows)               \
+  SECTION(PlanSample, samples, samples)
+
+#define SECTION(...) +1
+constexpr int32_t kPlanSections = INFERD_PLAN_SECTIONS(SECTION);
+#undef SECTION
+
+struct PlanHeader {
+  int32_t layout_version;
+  int32_t step;
+  int32_t epoch;
+  int32_t words;
+  int32_t num_tokens;
+#define SECTION(type, name, label) int32_t num_##name;
+  INFERD_PLAN_SECTIONS(SECTION)
+#undef SECTION
+  int32_t reserved[11 - kPlanSections];
+};
+static_assert(sizeof(PlanHeader) == 16 * 4);
+
+// Words of a new slot's entry: the fixed part and the lists behind it.
+inline int64_t new_slot_words(const NewSlotFixed& n) {
+  return static_cast<int64_t>(sizeof n / 4) + n.num_tokens + 2 * int64_t{n.num_bias} + n.num_masked;
+}
+
+// The first word of each section of a plan that was checked.
+struct PlanOffsets {
+#define SECTION(type, name, label) int64_t name;
+  INFERD_PLAN_SECTIONS(SECTION)
+#undef SECTION
+  int64_t end;
+
+  explicit PlanOffsets(const int32_t* words) {
+    PlanHeader header;
+    std::memcpy(&header, words, sizeof header);
+    end = sizeof header / 4;
+#define SECTION(type, name, label) \
+  name = end;                      \
+  end += section_words<type>(words + end, header.num_##name);
+    INFERD_PLAN_SECTIONS(SECTION)
+#undef SECTION
+  }
+
+ private:
+  template <typename Entry>
+  static int64_t section_words(const int32_t* words, int32_t count) {
+    if constexpr (!std::is_same_v<Entry, NewSlotFixed>) {
+      return static_cast<int64_t>(sizeof(Entry) / 4) * count;
+    } else {
+      int64_t at = 0;
+      for (int32_t i = 0; i < count; ++i) {
+        NewSlotFixed fixed;
+        std::memcpy(&fixed, words + at, sizeof fixed);
+        at += new_slot_words(fixed);
+      }
+      return at;
+    }
+  }
 };
 
 struct ResultHeader {

@@ -8,10 +8,11 @@
 namespace inferd::cpu {
 namespace {
 
-// Copies the record at `words` into its slot; returns the words behind it.
+// Copies the entry at `words` into its slot; returns the words behind it.
 const int32_t* apply_new_slot(const SlotTables& t, const int32_t* words) {
   NewSlotFixed fixed;
   std::memcpy(&fixed, words, sizeof(fixed));
+  const int32_t* const next = words + new_slot_words(fixed);
   words += sizeof(fixed) / sizeof(int32_t);
   const int64_t slot = fixed.slot;
   int32_t* tokens = t.tokens + slot * t.max_len;
@@ -34,7 +35,7 @@ const int32_t* apply_new_slot(const SlotTables& t, const int32_t* words) {
   }
   t.num_masked[slot] = fixed.num_masked;
   std::copy(words, words + fixed.num_masked, t.masked_ids + slot * t.max_masked);
-  return words + fixed.num_masked;
+  return next;
 }
 
 }  // namespace
@@ -45,11 +46,12 @@ void CpuBackend::apply_slots(const SlotTables& t, const int32_t* plan_words) {
   std::memcpy(&header, plan_words, sizeof(header));
   // A freed slot keeps its contents until it is taken again, so that a new slot of this plan may
   // still fork from it.
-  const int32_t* words = plan_words + sizeof(header) / sizeof(int32_t) + header.num_freed;
-  for (int32_t i = 0; i < header.num_new_slots; ++i) words = apply_new_slot(t, words);
-  for (int32_t i = 0; i < header.num_block_sets; ++i, words += 3) {
-    t.blocks[int64_t{words[0]} * t.max_blocks + words[1]] = words[2];
-  }
+  const PlanOffsets at(plan_words);
+  const int32_t* entry = plan_words + at.new_slots;
+  for (int32_t i = 0; i < header.num_new_slots; ++i) entry = apply_new_slot(t, entry);
+  const auto* sets = reinterpret_cast<const BlockSet*>(plan_words + at.block_sets);  // int32 fields
+  for (const BlockSet& set : std::span(sets, static_cast<size_t>(header.num_block_sets)))
+    t.blocks[int64_t{set.slot} * t.max_blocks + set.index] = set.block;
 }
 
 void CpuBackend::copy_blocks(std::span<const BlockArray> arrays, const BlockCopy* pairs,

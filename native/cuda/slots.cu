@@ -22,7 +22,6 @@ namespace inferd::cuda {
 namespace {
 
 constexpr int kThreads = 1024, kBlocks = 33, kGatherThreads = 128;
-constexpr int32_t kHeaderWords = sizeof(PlanHeader) / 4;
 constexpr int32_t kSlotWords = sizeof(NewSlotFixed) / 4;
 constexpr int32_t kSamplingWord = kSlotWords - sizeof(SamplingRow) / 4;
 
@@ -123,15 +122,16 @@ void index_plan(const int32_t* plan_words, std::vector<int32_t>& index) {
   PlanHeader header;
   std::memcpy(&header, plan_words, sizeof(header));
   index.assign(static_cast<size_t>(kPlanIndexFixed + header.num_new_slots), 0);
-  int32_t at = kHeaderWords + header.num_freed;
+  const PlanOffsets offsets(plan_words);
+  auto at = static_cast<int32_t>(offsets.new_slots);
   for (int32_t i = 0; i < header.num_new_slots; ++i) {
     NewSlotFixed fixed;
     std::memcpy(&fixed, plan_words + at, sizeof(fixed));
     index[static_cast<size_t>(kPlanIndexFixed + i)] = at;
     if (fixed.fork_of >= 0) index[0] = 1;
-    at += kSlotWords + fixed.num_tokens + 2 * fixed.num_bias + fixed.num_masked;
+    at += static_cast<int32_t>(new_slot_words(fixed));
   }
-  index[1] = at;
+  index[1] = static_cast<int32_t>(offsets.block_sets);
 }
 
 cudaError_t apply_slots(const DeviceSlots& slots, const int32_t* plan_words, const int32_t* index,

@@ -114,12 +114,9 @@ void PlanChecker::accept(std::span<const int32_t> words, ParsedPlan& plan) {
   check_range(int64_t{h.num_copies}, 0, limits_.num_blocks, "the number of copies");
   check_range(int64_t{h.num_swap_outs}, 0, limits_.num_swap_blocks, "the number of swaps out");
   check_range(int64_t{h.num_swap_ins}, 0, limits_.num_swap_blocks, "the number of swaps in");
-  read_freed(at, h);
-  read_new_slots(at, h);
-  read_block_sets(at, plan);
-  read_copies(at, plan);
-  read_rows(at, plan);
-  read_samples(at, plan);
+#define SECTION(type, name, label) read_##name(at, plan);
+  INFERD_PLAN_SECTIONS(SECTION)
+#undef SECTION
   if (!at.at_end()) bad("words follow its last section");
   commit(plan);
 }
@@ -132,14 +129,15 @@ PlanChecker::Slot& PlanChecker::live_slot(int32_t slot, const char* what) {
   return s;
 }
 
-void PlanChecker::read_freed(Cursor& at, const PlanHeader& h) {
-  for (const int32_t slot : at.take<int32_t>(h.num_freed, "freed"))
+void PlanChecker::read_freed(Cursor& at, ParsedPlan& plan) {
+  for (const int32_t slot : at.take<int32_t>(plan.header.num_freed, "freed"))
     live_slot(slot, "a freed entry") = Slot{};
 }
 
-void PlanChecker::read_new_slots(Cursor& at, const PlanHeader& h) {
-  check_range(int64_t{h.num_new_slots}, 0, limits_.max_slots, "the number of new slots");
-  for (int32_t i = 0; i < h.num_new_slots; ++i) {
+void PlanChecker::read_new_slots(Cursor& at, ParsedPlan& plan) {
+  const int32_t count = plan.header.num_new_slots;
+  check_range(int64_t{count}, 0, limits_.max_slots, "the number of new slots");
+  for (int32_t i = 0; i < count; ++i) {
     const NewSlotFixed& n = at.take<NewSlotFixed>(1, "newSlots")[0];
     check_range(int64_t{n.num_bias}, 0, kMaxBias, "the number of logit biases");
     check_range(int64_t{n.num_masked}, 0, kMaxMasked, "the number of masked ids");
@@ -201,22 +199,27 @@ void PlanChecker::read_block_sets(Cursor& at, ParsedPlan& plan) {
   }
 }
 
-void PlanChecker::read_copies(Cursor& at, ParsedPlan& plan) {
-  const int32_t device = limits_.num_blocks, host = limits_.num_swap_blocks;
+void PlanChecker::read_swap_outs(Cursor& at, ParsedPlan& plan) {
   plan.swap_outs = at.take<BlockCopy>(plan.header.num_swap_outs, "swapOuts");
   for (const BlockCopy& c : plan.swap_outs) {
-    check_range(int64_t{c.src}, 0, device - 1, "the source of a swap out");
-    check_range(int64_t{c.dst}, 0, host - 1, "the destination of a swap out");
+    check_range(int64_t{c.src}, 0, limits_.num_blocks - 1, "the source of a swap out");
+    check_range(int64_t{c.dst}, 0, limits_.num_swap_blocks - 1, "the destination of a swap out");
   }
+}
+
+void PlanChecker::read_copies(Cursor& at, ParsedPlan& plan) {
   plan.copies = at.take<BlockCopy>(plan.header.num_copies, "copies");
   for (const BlockCopy& c : plan.copies) {
-    check_range(int64_t{c.src}, 0, device - 1, "the source of a copy");
-    check_range(int64_t{c.dst}, 0, device - 1, "the destination of a copy");
+    check_range(int64_t{c.src}, 0, limits_.num_blocks - 1, "the source of a copy");
+    check_range(int64_t{c.dst}, 0, limits_.num_blocks - 1, "the destination of a copy");
   }
+}
+
+void PlanChecker::read_swap_ins(Cursor& at, ParsedPlan& plan) {
   plan.swap_ins = at.take<BlockCopy>(plan.header.num_swap_ins, "swapIns");
   for (const BlockCopy& c : plan.swap_ins) {
-    check_range(int64_t{c.src}, 0, host - 1, "the source of a swap in");
-    check_range(int64_t{c.dst}, 0, device - 1, "the destination of a swap in");
+    check_range(int64_t{c.src}, 0, limits_.num_swap_blocks - 1, "the source of a swap in");
+    check_range(int64_t{c.dst}, 0, limits_.num_blocks - 1, "the destination of a swap in");
   }
 }
 

@@ -92,14 +92,12 @@ class PlanChecker {
   class Cursor;
 
   Slot& live_slot(int32_t slot, const char* what);
-  void read_freed(Cursor& at, const PlanHeader& h);
-  void read_new_slots(Cursor& at, const PlanHeader& h);
+  // Checks a section and takes its effects into draft_ and `plan`; of plan.header.num_NAME entries.
+#define SECTION(type, name, label) void read_##name(Cursor& at, ParsedPlan& plan);
+  INFERD_PLAN_SECTIONS(SECTION)
+#undef SECTION
   void check_new_slot(const NewSlotFixed& n, std::span<const int32_t> tokens,
                       std::span<const int32_t> bias, std::span<const int32_t> masked);
-  void read_block_sets(Cursor& at, ParsedPlan& plan);
-  void read_copies(Cursor& at, ParsedPlan& plan);
-  void read_rows(Cursor& at, ParsedPlan& plan);
-  void read_samples(Cursor& at, ParsedPlan& plan);
   void commit(ParsedPlan& plan);
 
   PlanLimits limits_;

@@ -9,6 +9,7 @@ import type { RequestId } from '../../actors/messages/ids.js';
 import { PLAN, RESULT, RESULT_SAMPLE } from '../../actors/messages/step.js';
 import { Scheduler } from '../../actors/scheduler/scheduler.js';
 import { encodeResult } from '../helpers/fake-executor.js';
+import { planWords, sampledSlots } from '../helpers/plan-reader.js';
 import { bytes, defaultOptions, samplingRow } from '../helpers/scheduler-rig.js';
 import { origin, percentiles } from './report.js';
 
@@ -56,11 +57,9 @@ function measure(numSequences: number, numSteps: number): Record<string, unknown
   let planBytes = 0;
   // Results are made outside the timed part; only their tokens differ from step to step.
   const answer = (plan: Uint8Array): void => {
-    const words = new Int32Array(plan.buffer, plan.byteOffset, plan.byteLength >> 2);
-    const numSamples = words[PLAN.numSamples] ?? 0;
-    const base = words.length - numSamples * 2;
-    const samples = Array.from({ length: numSamples }, (_, i) => ({
-      slot: words[base + i * 2 + 1] ?? 0,
+    const words = planWords(plan);
+    const samples = sampledSlots(words).map((slot) => ({
+      slot,
       token: 100 + ((words[PLAN.step] ?? 0) % 1000),
       logprob: Number.NaN,
       top: 0,

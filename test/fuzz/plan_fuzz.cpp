@@ -2,6 +2,7 @@
 // exist. The promises are checked against a picture of the slots that this file keeps by itself.
 //
 // An input is int32 words: plans one after the other, each as long as its own word count says.
+#include <cstddef>
 #include <cstring>
 #include <vector>
 
@@ -16,6 +17,7 @@ constexpr PlanLimits kLimits{.max_slots = 4,
                              .max_blocks = 4,
                              .block_size = 16,
                              .num_blocks = 12,
+                             .num_swap_blocks = 6,
                              .max_batch_tokens = 48,
                              .vocab_size = 100};
 
@@ -40,9 +42,15 @@ class Replay {
     for (int32_t i = 0; i < h.num_freed; ++i) slot(next()) = Picture{};
     for (int32_t i = 0; i < h.num_new_slots; ++i) new_slot();
     for (int32_t i = 0; i < h.num_block_sets; ++i) block_set();
+    for (int32_t i = 0; i < h.num_swap_outs; ++i)
+      promise(below(next(), kLimits.num_blocks) && below(next(), kLimits.num_swap_blocks),
+              "swaps out stay in the pools");
     for (int32_t i = 0; i < h.num_copies; ++i)
       promise(below(next(), kLimits.num_blocks) && below(next(), kLimits.num_blocks),
               "copies stay in the pool");
+    for (int32_t i = 0; i < h.num_swap_ins; ++i)
+      promise(below(next(), kLimits.num_swap_blocks) && below(next(), kLimits.num_blocks),
+              "swaps in stay in the pools");
     int32_t tokens = 0;
     for (int32_t i = 0; i < h.num_rows; ++i) tokens += row();
     promise(tokens == h.num_tokens && tokens <= kLimits.max_batch_tokens, "rows fit the batch");
@@ -136,6 +144,7 @@ class Replay {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace inferd;
   constexpr size_t kHeaderWords = sizeof(PlanHeader) / 4;
+  constexpr size_t kWordsAt = offsetof(PlanHeader, words) / 4;
   std::vector<int32_t> all(size / 4);
   if (!all.empty()) std::memcpy(all.data(), data, 4 * all.size());
   PlanChecker checker(kLimits);
@@ -143,7 +152,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ParsedPlan plan;
   for (size_t at = 0; at + kHeaderWords <= all.size();) {
     const size_t left = all.size() - at;
-    const int32_t said = all[at + 10];
+    const int32_t said = all[at + kWordsAt];
     const bool fits =
         said >= static_cast<int32_t>(kHeaderWords) && static_cast<size_t>(said) <= left;
     const size_t count = fits ? static_cast<size_t>(said) : left;
@@ -151,7 +160,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::vector<int32_t> words(all.begin() + static_cast<ptrdiff_t>(at),
                                all.begin() + static_cast<ptrdiff_t>(at + count));
     words[0] = kLayoutVersion;
-    words[10] = static_cast<int32_t>(count);
+    words[kWordsAt] = static_cast<int32_t>(count);
     if (accepted(ErrorCode::kBadPlan, [&] { checker.accept(words, plan); }))
       Replay(slots, words).run(plan);
     at += count;

@@ -2,6 +2,7 @@
 // times beside the machine's read and bus bandwidth.
 //   ./tables_test [check|quick|bench]     sources: programs.mjs; quick: few plans, for
 //   compute-sanitizer
+#include <cstddef>
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -15,6 +16,11 @@ using namespace inferd;
 using namespace inferd::cuda;
 
 namespace {
+
+constexpr size_t kHeaderWords = sizeof(PlanHeader) / 4;
+constexpr size_t kNumFreed = offsetof(PlanHeader, num_freed) / 4;
+constexpr size_t kNumNewSlots = offsetof(PlanHeader, num_new_slots) / 4;
+constexpr size_t kNumBlockSets = offsetof(PlanHeader, num_block_sets) / 4;
 
 // Random plans on the device and on the host, compared after each.
 void check_slots(int rounds, cudaStream_t stream) {
@@ -51,14 +57,14 @@ void check_slots(int rounds, cudaStream_t stream) {
     return static_cast<int32_t>(random() % static_cast<uint32_t>(n));
   };
   for (int round = 0; round < rounds; ++round) {
-    std::vector<int32_t> words(16, 0);
-    words[3] = pick(3);
-    for (int i = 0; i < words[3]; ++i) words.push_back(i);
-    words[4] = round % 3 == 2 ? 0 : pick(12);
+    std::vector<int32_t> words(kHeaderWords, 0);
+    words[kNumFreed] = pick(3);
+    for (int i = 0; i < words[kNumFreed]; ++i) words.push_back(i);
+    words[kNumNewSlots] = round % 3 == 2 ? 0 : pick(12);
     std::vector<int32_t> free_slots(kSlots);
     std::iota(free_slots.begin(), free_slots.end(), 0);
     std::shuffle(free_slots.begin(), free_slots.end(), random);
-    for (int i = 0; i < words[4]; ++i) {
+    for (int i = 0; i < words[kNumNewSlots]; ++i) {
       NewSlotFixed fixed;
       std::memset(&fixed, 0, sizeof(fixed));
       fixed.slot = free_slots[static_cast<size_t>(i)];
@@ -103,8 +109,8 @@ void check_slots(int rounds, cudaStream_t stream) {
       host.num_masked[static_cast<size_t>(s)] = fixed.num_masked;
       host.sampling[static_cast<size_t>(s)] = fixed.sampling;
     }
-    words[5] = round % 4 == 3 ? 5000 : pick(40);
-    for (int i = 0; i < words[5]; ++i) {  // entries repeat: the later set holds
+    words[kNumBlockSets] = round % 4 == 3 ? 5000 : pick(40);
+    for (int i = 0; i < words[kNumBlockSets]; ++i) {  // entries repeat: the later set holds
       const int32_t slot = pick(kSlots), index = pick(round % 2 == 0 ? 5 : kBlocks),
                     block = pick(1 << 20);
       words.insert(words.end(), {slot, index, block});
@@ -234,8 +240,8 @@ void bench(cudaStream_t stream) {
                 100 * bytes / us / 1e3 / ceiling);
   };
   {
-    std::vector<int32_t> words(16, 0), index;
-    words[5] = 16;
+    std::vector<int32_t> words(kHeaderWords, 0), index;
+    words[kNumBlockSets] = 16;
     for (int i = 0; i < 16; ++i) words.insert(words.end(), {i, 3, 7});
     index_plan(words.data(), index);
     Device<int32_t> device_words(words), device_index(index), blocks(256 * 64);

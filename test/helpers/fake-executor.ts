@@ -10,21 +10,8 @@
  * sets name it.
  */
 import assert from 'node:assert/strict';
-import {
-  BLOCK_SET,
-  COPY,
-  LAYOUT_VERSION,
-  NEW_SLOT,
-  PLAN,
-  RESULT,
-  RESULT_PROMPT,
-  RESULT_SAMPLE,
-  RESULT_TOP,
-  ROW,
-  ROW_FLAG,
-  SAMPLE,
-  SAMPLING_ROW,
-} from '../../actors/messages/step.js';
+import { LAYOUT_VERSION, RESULT, RESULT_PROMPT, RESULT_SAMPLE, RESULT_TOP, ROW_FLAG, SAMPLING_ROW } from '../../actors/messages/step.js';
+import { type PlanBody, type PlanRow, type PlanSample, readPlan } from './plan-reader.js';
 
 export interface FakeExecutorOptions {
   readonly numBlocks: number;
@@ -99,48 +86,30 @@ export class FakeExecutor {
   }
 
   /** Checks and runs a plan. The bytes are not kept. */
-  submit(plan: Uint8Array): void {
-    const words = new Int32Array(plan.slice().buffer);
-    assert.equal(words[PLAN.layoutVersion], LAYOUT_VERSION);
-    assert.equal(words[PLAN.step], this.nextStep, 'steps count up by one');
+  submit(bytes: Uint8Array): void {
+    const plan = readPlan(bytes);
+    const { step, swapOuts, swapIns, rows } = plan;
+    assert.equal(step, this.nextStep, 'steps count up by one');
     this.nextStep = new Int32Array([this.nextStep + 1])[0] ?? 0;
-    assert.equal(words[PLAN.epoch], this.options.epoch);
-    assert.equal(words[PLAN.words], words.length);
-    const reader = new PlanReader(words);
-    const freed = this.applyFreed(reader);
-    const newSlots = this.applyNewSlots(reader);
-    const given = this.applyBlockSets(reader);
+    assert.equal(plan.epoch, this.options.epoch);
+    this.applyFreed(plan);
+    this.applyNewSlots(plan);
+    const given = this.applyBlockSets(plan);
     const { numBlocks, numSwapBlocks } = this.options;
-    const swapOuts = this.readSwaps(reader, at(words, PLAN.numSwapOuts), [numBlocks, numSwapBlocks]);
+    checkSwaps(swapOuts, numBlocks, numSwapBlocks);
     const urgent = swapOuts.filter(([source]) => given.has(source));
     this.move(this.kv, this.host, urgent);
-    const copies = this.applyCopies(reader);
-    const swapIns = this.readSwaps(reader, at(words, PLAN.numSwapIns), [numSwapBlocks, numBlocks]);
+    this.applyCopies(plan);
+    checkSwaps(swapIns, numSwapBlocks, numBlocks);
     assert.ok(swapOuts.length === 0 || swapIns.length === 0, 'a plan does not swap both ways');
     for (const [, block] of swapIns) this.kv.fill(-1, block * this.options.blockSize, (block + 1) * this.options.blockSize);
-    const rows = this.readRows(reader);
-    const samples: { row: number; slot: number }[] = [];
-    for (let i = 0; i < at(words, PLAN.numSamples); i++) {
-      const base = reader.take(SAMPLE.words);
-      samples.push({ row: at(words, base + SAMPLE.row), slot: at(words, base + SAMPLE.slot) });
-    }
-    assert.equal(reader.position, words.length, 'the sections fill the plan');
-    assert.ok(rows.length + newSlots.length + swapOuts.length > 0, 'a plan does something');
+    this.checkRows(plan);
+    assert.ok(rows.length + plan.newSlots.length + swapOuts.length > 0, 'a plan does something');
     this.checkTables(rows);
     const beside = new Set(swapOuts.filter((pair) => !urgent.includes(pair)).map(([source]) => source));
     for (const block of this.written(rows)) assert.ok(!beside.has(block), `block ${block} is written while it is swapped out`);
-    this.last = {
-      step: at(words, PLAN.step),
-      freed,
-      newSlots,
-      swapOuts,
-      copies,
-      swapIns,
-      rows,
-      samples: samples.map((s) => s.slot),
-      numTokens: at(words, PLAN.numTokens),
-    };
-    this.run(at(words, PLAN.step), rows, samples);
+    this.last = { ...plan, samples: plan.samples.map((s) => s.slot) };
+    this.run(step, rows, plan.samples);
     this.move(
       this.kv,
       this.host,
@@ -149,49 +118,25 @@ export class FakeExecutor {
     this.move(this.host, this.kv, swapIns);
   }
 
-  private applyFreed(reader: PlanReader): number[] {
-    const freed: number[] = [];
-    for (let i = 0; i < at(reader.words, PLAN.numFreed); i++) {
-      const slot = at(reader.words, reader.take(1));
-      assert.ok(this.slots.delete(slot), `slot ${slot} is freed but empty`);
-      freed.push(slot);
-    }
-    return freed;
+  private applyFreed({ freed }: PlanBody): void {
+    for (const slot of freed) assert.ok(this.slots.delete(slot), `slot ${slot} is freed but empty`);
   }
 
-  private applyNewSlots(reader: PlanReader): { slot: number; forkOf: number; tokens: number[] }[] {
-    const { words } = reader;
-    const made: { slot: number; forkOf: number; tokens: number[] }[] = [];
-    for (let i = 0; i < at(words, PLAN.numNewSlots); i++) {
-      const base = reader.take(NEW_SLOT.fixedWords);
-      const slot = at(words, base + NEW_SLOT.slot);
-      const forkOf = at(words, base + NEW_SLOT.forkOf);
+  private applyNewSlots({ newSlots }: PlanBody): void {
+    for (const { slot, forkOf, tokens, samplingRow: row, ...given } of newSlots) {
       assert.ok(slot >= 0 && slot < this.options.maxSlots, 'slots stay in range');
       assert.ok(!this.slots.has(slot), `slot ${slot} is taken twice`);
-      const tokens = reader.slice(at(words, base + NEW_SLOT.numTokens));
-      const bias = Int32Array.from(reader.slice(at(words, base + NEW_SLOT.numBias) * 2));
-      const masked = reader.slice(at(words, base + NEW_SLOT.numMasked));
-      let history = [...tokens];
-      if (forkOf >= 0) {
-        assert.equal(tokens.length, 0, 'a fork brings no tokens');
-        history = [...this.slot(forkOf).history];
-      }
-      const row = words.slice(base + NEW_SLOT.samplingRow, base + NEW_SLOT.samplingRow + SAMPLING_ROW.words);
-      this.slots.set(slot, { history, promptLen: at(words, base + NEW_SLOT.promptLen), table: [], row, bias, masked });
-      made.push({ slot, forkOf, tokens });
+      if (forkOf >= 0) assert.equal(tokens.length, 0, 'a fork brings no tokens');
+      const history = forkOf >= 0 ? [...this.slot(forkOf).history] : [...tokens];
+      this.slots.set(slot, { ...given, history, table: [], row });
     }
-    return made;
   }
 
   /** Returns the blocks that tables got. */
-  private applyBlockSets(reader: PlanReader): Set<number> {
-    const { words } = reader;
+  private applyBlockSets({ blockSets }: PlanBody): Set<number> {
     const given = new Set<number>();
-    for (let i = 0; i < at(words, PLAN.numBlockSets); i++) {
-      const base = reader.take(BLOCK_SET.words);
-      const { table } = this.slot(at(words, base + BLOCK_SET.slot));
-      const index = at(words, base + BLOCK_SET.index);
-      const block = at(words, base + BLOCK_SET.block);
+    for (const { slot, index, block } of blockSets) {
+      const { table } = this.slot(slot);
       assert.ok(index >= 0 && index <= table.length, 'block tables have no holes');
       assert.ok(block >= 0 && block < this.options.numBlocks, 'blocks stay in range');
       table[index] = block;
@@ -200,68 +145,33 @@ export class FakeExecutor {
     return given;
   }
 
-  /** (source, destination) pairs within these numbers of blocks; no destination twice. */
-  private readSwaps(reader: PlanReader, count: number, [sources, destinations]: readonly [number, number]): [number, number][] {
-    const pairs = Array.from({ length: count }, (): [number, number] => {
-      const base = reader.take(COPY.words);
-      return [at(reader.words, base + COPY.src), at(reader.words, base + COPY.dst)];
-    });
-    for (const [source, destination] of pairs) {
-      assert.ok(source >= 0 && source < sources && destination >= 0 && destination < destinations, 'swapped blocks stay in range');
-    }
-    assert.equal(new Set(pairs.map(([, destination]) => destination)).size, count, 'no block is swapped to twice');
-    return pairs;
-  }
-
   private move(from: Int32Array, to: Int32Array, pairs: readonly (readonly [number, number])[]): void {
     const size = this.options.blockSize;
     for (const [source, destination] of pairs) to.set(from.subarray(source * size, (source + 1) * size), destination * size);
   }
 
-  private applyCopies(reader: PlanReader): (readonly [number, number])[] {
-    const { words } = reader;
+  private applyCopies({ copies }: PlanBody): void {
     const size = this.options.blockSize;
-    const copies: (readonly [number, number])[] = [];
-    for (let i = 0; i < at(words, PLAN.numCopies); i++) {
-      const base = reader.take(COPY.words);
-      const src = at(words, base + COPY.src);
-      const dst = at(words, base + COPY.dst);
-      assert.notEqual(src, dst);
-      copies.push([src, dst]);
-    }
     const sources = new Set(copies.map(([src]) => src));
     assert.equal(new Set(copies.map(([, dst]) => dst)).size, copies.length, 'no block is copied to twice');
     for (const [, dst] of copies) assert.ok(!sources.has(dst), 'copies of a step do not depend on each other');
     for (const [src, dst] of copies) this.kv.copyWithin(dst * size, src * size, (src + 1) * size);
-    return copies;
   }
 
-  private readRows(reader: PlanReader): { slot: number; start: number; count: number; flags: number }[] {
-    const { words } = reader;
-    const rows: { slot: number; start: number; count: number; flags: number }[] = [];
-    let numTokens = 0;
-    for (let i = 0; i < at(words, PLAN.numRows); i++) {
-      const base = reader.take(ROW.words);
-      const row = {
-        slot: at(words, base + ROW.slot),
-        start: at(words, base + ROW.start),
-        count: at(words, base + ROW.count),
-        flags: at(words, base + ROW.flags),
-      };
+  private checkRows({ rows, numTokens }: PlanBody): void {
+    for (const row of rows) {
       const { history, table } = this.slot(row.slot);
       assert.ok(row.count > 0 && row.start >= 0, 'a row has tokens');
       assert.ok(row.start + row.count <= history.length, 'a row reads only tokens that exist by then');
       assert.ok(table.length * this.options.blockSize >= row.start + row.count, 'the block table covers the row');
-      numTokens += row.count;
-      rows.push(row);
     }
     assert.equal(new Set(rows.map((r) => r.slot)).size, rows.length, 'a slot has one row in a step');
-    assert.equal(numTokens, words[PLAN.numTokens]);
-    assert.ok(numTokens <= this.options.maxBatchTokens, 'the token budget is kept');
-    return rows;
+    const total = rows.reduce((sum, { count }) => sum + count, 0);
+    assert.equal(numTokens, total);
+    assert.ok(total <= this.options.maxBatchTokens, 'the token budget is kept');
   }
 
-  private written(rows: readonly { slot: number; start: number; count: number }[]): number[] {
+  private written(rows: readonly PlanRow[]): number[] {
     const size = this.options.blockSize;
     return rows.flatMap(({ slot, start, count }) => {
       return this.slot(slot).table.slice(Math.floor(start / size), Math.ceil((start + count) / size));
@@ -269,7 +179,7 @@ export class FakeExecutor {
   }
 
   /** No two slots may write one block, and nobody may write a block that another slot's table has. */
-  private checkTables(rows: readonly { slot: number; start: number; count: number }[]): void {
+  private checkTables(rows: readonly PlanRow[]): void {
     const users = new Map<number, Set<number>>();
     for (const [slot, { table }] of this.slots) {
       assert.equal(new Set(table).size, table.length, 'a table names a block once');
@@ -287,11 +197,7 @@ export class FakeExecutor {
     }
   }
 
-  private run(
-    step: number,
-    rows: readonly { slot: number; start: number; count: number; flags: number }[],
-    samples: readonly { row: number; slot: number }[],
-  ): void {
+  private run(step: number, rows: readonly PlanRow[], samples: readonly PlanSample[]): void {
     const { blockSize, vocabSize } = this.options;
     const prompts: { slot: number; position: number; token: number }[] = [];
     for (const row of rows) {
@@ -338,25 +244,12 @@ export class FakeExecutor {
   }
 }
 
-class PlanReader {
-  readonly words: Int32Array;
-  position: number = PLAN.headerWords;
-
-  constructor(words: Int32Array) {
-    this.words = words;
+/** (source, destination) pairs within these numbers of blocks; no destination twice. */
+function checkSwaps(pairs: readonly (readonly [number, number])[], sources: number, destinations: number): void {
+  for (const [source, destination] of pairs) {
+    assert.ok(source >= 0 && source < sources && destination >= 0 && destination < destinations, 'swapped blocks stay in range');
   }
-
-  take(count: number): number {
-    const base = this.position;
-    this.position += count;
-    assert.ok(this.position <= this.words.length, 'a section runs past the plan');
-    return base;
-  }
-
-  slice(count: number): number[] {
-    const base = this.take(count);
-    return [...this.words.subarray(base, base + count)];
-  }
+  assert.equal(new Set(pairs.map(([, destination]) => destination)).size, pairs.length, 'no block is swapped to twice');
 }
 
 /** Builds the body of a StepResult. `top` entries are made up from the token. */

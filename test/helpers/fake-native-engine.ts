@@ -17,6 +17,7 @@ import { BrokenInvariant } from '../../actors/runtime/invariant.js';
 import type { EngineOptions, LoadProgress, NativeEngine, NativeModelInfo } from '../../native/index.js';
 import { FakeExecutor } from './fake-executor.js';
 import { fakeModelInfo } from './fake-model-info.js';
+import { planWords } from './plan-reader.js';
 
 export interface FakeEngineSettings {
   readonly vocab?: number;
@@ -78,7 +79,7 @@ class FakeNativeEngine implements NativeEngine {
 
   submit(plan: Uint8Array): void {
     const { blockSize, maxSlots, maxBatchTokens } = this.#options;
-    const epoch = new Int32Array(plan.slice().buffer)[PLAN.epoch] ?? 0;
+    const epoch = planWords(plan)[PLAN.epoch] ?? 0;
     const vocabSize = number('vocab', 1000);
     const blocks = { numBlocks: this.#numBlocks, numSwapBlocks: this.#numSwapBlocks, blockSize };
     this.#executor ??= new FakeExecutor({ ...blocks, maxSlots, maxBatchTokens, vocabSize, epoch });

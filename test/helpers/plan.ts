@@ -2,19 +2,14 @@
  * Makes step plan bodies and reads result bodies for tests that drive the native engine without a scheduler. It writes what it is told,
  * also nonsense, so that tests can make malformed plans; layout and meaning: actors/messages/step.ts.
  */
+import { PlanBuilder } from '../../actors/messages/plan-builder.js';
 import {
-  BLOCK_SET,
-  COPY,
   LAYOUT_VERSION,
-  NEW_SLOT,
-  PLAN,
   RESULT,
   RESULT_LOGITS,
   RESULT_PROMPT,
   RESULT_SAMPLE,
   RESULT_TOP,
-  ROW,
-  SAMPLE,
   SAMPLING_ROW,
 } from '../../actors/messages/step.js';
 
@@ -61,59 +56,41 @@ function bits(value: number): number {
   return new Int32Array(new Float32Array([value]).buffer)[0] ?? 0;
 }
 
-function samplingWords(spec: SamplingWords): number[] {
-  const row = new Array<number>(SAMPLING_ROW.words).fill(0);
+function samplingWords(spec: SamplingWords): Int32Array {
+  const row = new Int32Array(SAMPLING_ROW.words);
   for (const [name, value] of Object.entries({ ...greedy, ...spec })) {
     row[SAMPLING_ROW[name as keyof SamplingWords]] = (floatWords as Set<string>).has(name) ? bits(value) : value;
   }
   return row;
 }
 
+function addSlot(plan: PlanBuilder, spec: NewSlotSpec): void {
+  const { slot, tokens = [], forkOf = -1, promptLen = tokens.length, sampling = {}, bias = [], masked = [] } = spec;
+  plan.newSlot({
+    slot,
+    forkOf,
+    promptLen,
+    tokens: Int32Array.from(tokens),
+    samplingRow: samplingWords(sampling),
+    sequenceIndex: sampling.sequenceIndex ?? 0,
+    bias: Int32Array.from(bias.flatMap(([id, value]) => [id, bits(value)])),
+    masked,
+  });
+}
+
 /** The body of a plan. `patch` may spoil its words before they become bytes. */
 export function buildPlan(spec: PlanSpec, patch?: (words: number[]) => void): Uint8Array {
-  const rows = spec.rows ?? [];
-  const words = new Array<number>(PLAN.headerWords).fill(0);
-  words.push(...(spec.freed ?? []));
-  for (const n of spec.newSlots ?? []) {
-    const fixed = new Array<number>(NEW_SLOT.samplingRow).fill(0);
-    fixed[NEW_SLOT.slot] = n.slot;
-    fixed[NEW_SLOT.forkOf] = n.forkOf ?? -1;
-    fixed[NEW_SLOT.numTokens] = n.tokens?.length ?? 0;
-    fixed[NEW_SLOT.promptLen] = n.promptLen ?? n.tokens?.length ?? 0;
-    fixed[NEW_SLOT.numBias] = n.bias?.length ?? 0;
-    fixed[NEW_SLOT.numMasked] = n.masked?.length ?? 0;
-    words.push(...fixed, ...samplingWords(n.sampling ?? {}), ...(n.tokens ?? []));
-    words.push(...(n.bias ?? []).flatMap(([id, value]) => [id, bits(value)]), ...(n.masked ?? []));
-  }
-  const columns = <K extends string>(
-    layout: Readonly<Record<K | 'words', number>>,
-    entry: Readonly<Record<K, number>>,
-    keys: readonly K[],
-  ) => {
-    const out = new Array<number>(layout.words).fill(0);
-    for (const key of keys) out[layout[key]] = entry[key];
-    return out;
-  };
-  for (const b of spec.blockSets ?? []) words.push(...columns(BLOCK_SET, b, ['slot', 'index', 'block']));
-  for (const pairs of [spec.swapOuts, spec.copies, spec.swapIns]) {
-    for (const c of pairs ?? []) words.push(...columns(COPY, c, ['src', 'dst']));
-  }
-  for (const r of rows) words.push(...columns(ROW, { flags: 0, ...r }, ['slot', 'start', 'count', 'flags']));
-  for (const s of spec.samples ?? []) words.push(...columns(SAMPLE, s, ['row', 'slot']));
-
-  words[PLAN.layoutVersion] = LAYOUT_VERSION;
-  words[PLAN.step] = spec.step ?? 0;
-  words[PLAN.epoch] = spec.epoch ?? 0;
-  words[PLAN.numFreed] = spec.freed?.length ?? 0;
-  words[PLAN.numNewSlots] = spec.newSlots?.length ?? 0;
-  words[PLAN.numBlockSets] = spec.blockSets?.length ?? 0;
-  words[PLAN.numCopies] = spec.copies?.length ?? 0;
-  words[PLAN.numSwapOuts] = spec.swapOuts?.length ?? 0;
-  words[PLAN.numSwapIns] = spec.swapIns?.length ?? 0;
-  words[PLAN.numRows] = rows.length;
-  words[PLAN.numSamples] = spec.samples?.length ?? 0;
-  words[PLAN.numTokens] = rows.reduce((sum, r) => sum + r.count, 0);
-  words[PLAN.words] = words.length;
+  const plan = new PlanBuilder(spec.epoch ?? 0);
+  for (const slot of spec.freed ?? []) plan.free(slot);
+  for (const slot of spec.newSlots ?? []) addSlot(plan, slot);
+  for (const { slot, index, block } of spec.blockSets ?? []) plan.blockSet(slot, index, block);
+  for (const { src, dst } of spec.swapOuts ?? []) plan.swapOut(src, dst);
+  for (const { src, dst } of spec.copies ?? []) plan.copy(src, dst);
+  for (const { src, dst } of spec.swapIns ?? []) plan.swapIn(src, dst);
+  for (const { slot, start, count, flags = 0 } of spec.rows ?? []) plan.row(slot, start, count, flags);
+  for (const { row, slot } of spec.samples ?? []) plan.sample(row, slot);
+  const body = plan.finish(spec.step ?? 0);
+  const words = [...new Int32Array(body.buffer, 0, body.byteLength >> 2)];
   patch?.(words);
   return new Uint8Array(Int32Array.from(words).buffer);
 }

@@ -24,6 +24,10 @@ test('every table of step.ts has the offsets that the native library was compile
   );
 });
 
+test('the sections of a plan have the same order on both sides', () => {
+  assert.deepEqual(Object.keys(compiled['PLAN_SECTIONS'] ?? {}), Object.keys(step.PLAN_SECTIONS));
+});
+
 test('the engine takes all values of sampling.ts, and off is the same on both sides', () => {
   const [min, max, off] = ranges.map((name) => compiled[name] ?? {});
   for (const [name, param] of Object.entries(samplingParams)) {

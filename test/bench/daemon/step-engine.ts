@@ -7,9 +7,10 @@
  * thread wakes up.
  */
 import { getEnvironmentData } from 'node:worker_threads';
-import { LAYOUT_VERSION, PLAN, RESULT, RESULT_SAMPLE, SAMPLE } from '../../../actors/messages/step.js';
+import { LAYOUT_VERSION, PLAN, RESULT, RESULT_SAMPLE } from '../../../actors/messages/step.js';
 import type { EngineOptions, LoadProgress, NativeEngine, NativeModelInfo } from '../../../native/index.js';
 import { fakeModelInfo } from '../../helpers/fake-model-info.js';
+import { planWords, sampledSlots } from '../../helpers/plan-reader.js';
 import { clockUs, STEP_LOG, StepLog } from './step-log.js';
 
 /** The demo model's, and those of its tokens that are whole words or parts of words. */
@@ -53,11 +54,10 @@ class StepEngine implements NativeEngine {
 
   submit(plan: Uint8Array): void {
     const submitted = clockUs();
-    const words = new Int32Array(plan.buffer, plan.byteOffset, plan.byteLength >> 2);
     const began = Math.max(submitted, this.#free);
     const idle = this.#free === 0 ? 0 : began - this.#free;
     this.#free = began + this.#log.stepUs;
-    this.#running.push({ result: resultOf(words), submitted, began, due: this.#free, idle });
+    this.#running.push({ result: resultOf(planWords(plan)), submitted, began, due: this.#free, idle });
   }
 
   wait(result: Uint8Array, timeoutMs: number): number {
@@ -83,16 +83,14 @@ class StepEngine implements NativeEngine {
 
 function resultOf(plan: Int32Array): Int32Array {
   const step = plan[PLAN.step] ?? 0;
-  const numSamples = plan[PLAN.numSamples] ?? 0;
-  const samples = plan.length - numSamples * SAMPLE.words; // the last section
-  const result = new Int32Array(RESULT.headerWords + numSamples * RESULT_SAMPLE.words);
+  const slots = sampledSlots(plan);
+  const result = new Int32Array(RESULT.headerWords + slots.length * RESULT_SAMPLE.words);
   result[RESULT.layoutVersion] = LAYOUT_VERSION;
   result[RESULT.step] = step;
   result[RESULT.epoch] = plan[PLAN.epoch] ?? 0;
-  result[RESULT.numSamples] = numSamples;
+  result[RESULT.numSamples] = slots.length;
   result[RESULT.words] = result.length;
-  for (let i = 0; i < numSamples; i++) {
-    const slot = plan[samples + i * SAMPLE.words + SAMPLE.slot] ?? 0;
+  for (const [i, slot] of slots.entries()) {
     const at = RESULT.headerWords + i * RESULT_SAMPLE.words;
     result[at + RESULT_SAMPLE.slot] = slot;
     result[at + RESULT_SAMPLE.token] = FIRST_TOKEN + ((step * 7 + slot * 31) % NUM_TOKENS);

@@ -3,11 +3,11 @@ import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { PLAN, ROW } from '../../../actors/messages/step.js';
 import { opCases } from '../../../daemon/cli/bench-cases.js';
 import { admissionPlan, blocksOf, prefillPlans } from '../../../daemon/cli/bench-plan.js';
 import { loadAddon, packageRoot } from '../../../native/index.js';
 import { privateEnv } from '../../helpers/daemon.js';
+import { readPlan } from '../../helpers/plan-reader.js';
 
 function inferd(args: readonly string[]): Promise<{ code: number; stdout: string; stderr: string }> {
   const command = [join(packageRoot(), 'daemon', 'cli', 'inferd.mjs'), 'bench', ...args];
@@ -30,21 +30,19 @@ test('prefill plans run every token of every prompt once, in order, at most a ch
     const next = new Array<number>(batch).fill(0);
     let sampled = 0;
     for (const plan of prefillPlans(shape, chunk)) {
-      const words = new Int32Array(plan.buffer);
-      assert.ok((words[PLAN.numTokens] ?? 0) <= chunk);
-      sampled += words[PLAN.numSamples] ?? 0;
-      for (let r = 0; r < (words[PLAN.numRows] ?? 0); r++) {
-        const at = PLAN.headerWords + r * ROW.words;
-        const slot = words[at + ROW.slot] ?? -1;
-        assert.equal(words[at + ROW.start], next[slot], 'rows of a prompt follow each other');
-        next[slot] = (next[slot] ?? 0) + (words[at + ROW.count] ?? 0);
+      const { numTokens, samples, rows } = readPlan(plan);
+      assert.ok(numTokens <= chunk);
+      sampled += samples.length;
+      for (const { slot, start, count } of rows) {
+        assert.equal(start, next[slot], 'rows of a prompt follow each other');
+        next[slot] = (next[slot] ?? 0) + count;
       }
     }
     assert.deepEqual(next, new Array<number>(batch).fill(length));
     assert.equal(sampled, batch);
-    const admission = new Int32Array(admissionPlan(shape, 50, 0).buffer);
-    assert.equal(admission[PLAN.numBlockSets], blocksOf(shape));
-    assert.equal(admission[PLAN.numTokens], 0);
+    const admission = readPlan(admissionPlan(shape, 50, 0));
+    assert.equal(admission.blockSets.length, blocksOf(shape));
+    assert.equal(admission.numTokens, 0);
   }
 });
 
