@@ -15,6 +15,9 @@ import {
   ROW,
   SAMPLE,
   SAMPLING_ROW,
+  SLOT_LISTS,
+  type SlotList,
+  type SlotLists,
 } from './step.js';
 
 /** Words that a section has room for at first. */
@@ -60,10 +63,10 @@ export interface NewSlot {
   /** SAMPLING_ROW, less sequenceIndex. */
   readonly samplingRow: Int32Array;
   readonly sequenceIndex: number;
-  /** (id, f32 bits) pairs. */
-  readonly bias: Int32Array;
-  readonly masked: ArrayLike<number>;
+  readonly lists: SlotLists;
 }
+
+const lists = Object.entries(SLOT_LISTS) as [SlotList, number][]; // the entries of a constant
 
 export class PlanBuilder {
   /** Sum of `count` over all rows. */
@@ -86,21 +89,25 @@ export class PlanBuilder {
 
   newSlot(entry: NewSlot): void {
     const { newSlots } = this.sections;
-    const { tokens, bias, masked } = entry;
-    const at = newSlots.add(tokens.length + bias.length + masked.length);
+    const { tokens } = entry;
+    let words = tokens.length;
+    for (const [name] of lists) words += entry.lists[name].length;
+    let at = newSlots.add(words);
     const { data } = newSlots;
     data[at + NEW_SLOT.slot] = entry.slot;
     data[at + NEW_SLOT.forkOf] = entry.forkOf;
     data[at + NEW_SLOT.numTokens] = tokens.length;
     data[at + NEW_SLOT.promptLen] = entry.promptLen;
-    data[at + NEW_SLOT.numBias] = bias.length >> 1;
-    data[at + NEW_SLOT.numMasked] = masked.length;
+    for (const [i, [name, entryWords]] of lists.entries()) data[at + NEW_SLOT.listCounts + i] = entry.lists[name].length / entryWords;
     data.set(entry.samplingRow, at + NEW_SLOT.samplingRow);
     data[at + NEW_SLOT.samplingRow + SAMPLING_ROW.sequenceIndex] = entry.sequenceIndex;
-    const lists = at + NEW_SLOT.fixedWords;
-    data.set(tokens, lists);
-    data.set(bias, lists + tokens.length);
-    data.set(masked, lists + tokens.length + bias.length);
+    at += NEW_SLOT.fixedWords;
+    data.set(tokens, at);
+    at += tokens.length;
+    for (const [name] of lists) {
+      data.set(entry.lists[name], at);
+      at += entry.lists[name].length;
+    }
   }
 
   blockSet(slot: number, index: number, block: number): void {

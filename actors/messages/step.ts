@@ -15,24 +15,19 @@
 export const LAYOUT_VERSION = 3;
 
 /**
- * A new slot: fixed part, then tokens[numTokens], bias[numBias] as (id, f32 bits) pairs, masked[numMasked] ids.
- * `forkOf >= 0` copies the token history of that slot (as it is when this plan runs, before its rows) and has numTokens 0.
- * Block tables are always sent as blockSets, also after a fork.
+ * The lists that a new slot may bring beside its tokens, in their order, and the words of an entry; the first is a token id. A new kind
+ * is a line here and one in native/core/slot_lists.h, whoever gives it (Request) and whoever reads it (the samplers).
  */
-export const NEW_SLOT = {
-  slot: 0,
-  forkOf: 1,
-  /** Tokens of history that follow: the prompt, and after a preemption or restart also what was generated. */
-  numTokens: 2,
-  /** Tokens of the history that are prompt; the others count as output for penalties and positions of the random numbers. */
-  promptLen: 3,
-  numBias: 4,
+export const SLOT_LISTS = {
+  /** (id, f32 bits): added to the logit. */
+  bias: 2,
   /** Ids that cannot be sampled while fewer than min_tokens were generated: end-of-sequence and stop ids. */
-  numMasked: 5,
-  samplingRow: 6,
-  /** 6 + SAMPLING_ROW.words */
-  fixedWords: 30,
+  masked: 1,
 } as const;
+
+export type SlotList = keyof typeof SLOT_LISTS;
+/** The words of each list's entries. */
+export type SlotLists = Readonly<Record<SlotList, ArrayLike<number>>>;
 
 /** Sampling record of a slot; mirror of native/core/sampling_row.h. */
 export const SAMPLING_ROW = {
@@ -55,6 +50,26 @@ export const SAMPLING_ROW = {
   /** Index of the sequence in its request: the second key of its random numbers. */
   sequenceIndex: 13,
   words: 24,
+} as const;
+
+const LIST_COUNTS = 4;
+const SAMPLING_AT = LIST_COUNTS + Object.keys(SLOT_LISTS).length;
+
+/**
+ * A new slot: fixed part, then tokens[numTokens], then the entries of each list. `forkOf >= 0` copies the token history of that slot
+ * (as it is when this plan runs, before its rows) and has numTokens 0. Block tables are always sent as blockSets, also after a fork.
+ */
+export const NEW_SLOT = {
+  slot: 0,
+  forkOf: 1,
+  /** Tokens of history that follow: the prompt, and after a preemption or restart also what was generated. */
+  numTokens: 2,
+  /** Tokens of the history that are prompt; the others count as output for penalties and positions of the random numbers. */
+  promptLen: 3,
+  /** The number of entries of each of SLOT_LISTS. */
+  listCounts: LIST_COUNTS,
+  samplingRow: SAMPLING_AT,
+  fixedWords: SAMPLING_AT + SAMPLING_ROW.words,
 } as const;
 
 /** (slot, index in the block table, block). */

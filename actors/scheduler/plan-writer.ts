@@ -36,8 +36,7 @@ export class PlanWriter extends PlanBuilder {
       tokens: sequence.tokens.subarray(0, forkOf >= 0 ? 0 : sequence.numKnown),
       samplingRow: request.samplingRow,
       sequenceIndex: sequence.index,
-      bias: request.bias,
-      masked: request.maskedIds,
+      lists: request.lists,
     });
     for (let index = 0; index < sequence.numBlocks; index++) this.tableEntry(sequence, index);
   }
@@ -55,7 +54,7 @@ type PlanLimits = Pick<SchedulerOptions, 'maxSlots' | 'maxModelLen' | 'blockSize
 
 /**
  * Words that no plan exceeds, for sizing the ring: the admissions up to ADMISSION_WORDS and the one that passes it, the forks or the
- * swap out of every slot, and one row, block, copy and sample a slot. `extraWords`: logit bias and masked ids of one slot, at most.
+ * swap out of every slot, and one row, block, copy and sample a slot. `extraWords`: lists of one slot, at most.
  */
 export function planWordsLimit(options: PlanLimits, extraWords: number): number {
   const { maxSlots, maxModelLen, blockSize, numBlocks } = options;

@@ -18,7 +18,7 @@
  */
 import type { RequestId } from '../messages/ids.js';
 import type { Admit } from '../messages/requests.js';
-import { SAMPLING_ROW } from '../messages/step.js';
+import { SAMPLING_ROW, type SlotLists } from '../messages/step.js';
 import { rankOf } from './queue.js';
 import type { SavedKv } from './swap-space.js';
 
@@ -44,9 +44,7 @@ export class Request {
   readonly bestOf: number;
   readonly ignoreEos: boolean;
   readonly stopTokenIds: readonly number[];
-  /** Ids masked by the executor while fewer than min_tokens were generated. */
-  readonly maskedIds: readonly number[];
-  readonly bias: Int32Array;
+  readonly lists: SlotLists;
   /** As sent to the executor, less sequenceIndex. */
   readonly samplingRow: Int32Array;
   /** The client asked for logprobs of the answer. */
@@ -91,7 +89,6 @@ export class Request {
     this.bestOf = message.bestOf;
     this.ignoreEos = message.ignoreEos;
     this.stopTokenIds = message.stopTokenIds;
-    this.bias = wordsOf(message.bias);
     const row = wordsOf(message.samplingRow);
     this.wantsLogprobs = (row[SAMPLING_ROW.topLogprobs] ?? -1) >= 0;
     this.sumsLogprobs = this.wantsLogprobs || message.bestOf > 1;
@@ -99,7 +96,8 @@ export class Request {
     if (this.sumsLogprobs && !this.wantsLogprobs) row[SAMPLING_ROW.topLogprobs] = 0;
     this.samplingRow = row;
     const masks = (row[SAMPLING_ROW.minTokens] ?? 0) > 0;
-    this.maskedIds = masks ? [...new Set([...message.stopTokenIds, ...(message.ignoreEos ? [] : options.eosTokenIds)])] : [];
+    const masked = masks ? [...new Set([...message.stopTokenIds, ...(message.ignoreEos ? [] : options.eosTokenIds)])] : [];
+    this.lists = { bias: wordsOf(message.bias), masked };
 
     const resumed = wasRunning(message);
     this.started = resumed;

@@ -3,7 +3,7 @@
  * but the tokens. Each sequence has blocks of its own in order. Layout: actors/messages/step.ts. Pure.
  */
 import { PlanBuilder } from '../../actors/messages/plan-builder.js';
-import { SAMPLING_ROW } from '../../actors/messages/step.js';
+import { SAMPLING_ROW, type SlotLists } from '../../actors/messages/step.js';
 
 export interface BatchShape {
   readonly batch: number;
@@ -18,7 +18,7 @@ export interface BatchShape {
 const samplingRow = new Int32Array(SAMPLING_ROW.words);
 for (const name of ['topP', 'typicalP', 'repetitionPenalty'] as const) new Float32Array(samplingRow.buffer)[SAMPLING_ROW[name]] = 1;
 for (const name of ['topLogprobs', 'promptLogprobs'] as const) samplingRow[SAMPLING_ROW[name]] = -1;
-const nothing = new Int32Array(0);
+const noLists: SlotLists = { bias: [], masked: [] };
 
 /** Blocks of all sequences. */
 export function blocksOf(shape: BatchShape): number {
@@ -33,7 +33,7 @@ export function admissionPlan(shape: BatchShape, vocabSize: number, inUse: numbe
   const perSlot = blocksOf(shape) / shape.batch;
   for (let slot = 0; slot < shape.batch; slot++) {
     const tokens = Int32Array.from({ length: promptLen }, (_, i) => (slot * 7919 + i * 104_729 + 1) % vocabSize);
-    plan.newSlot({ slot, forkOf: -1, promptLen, tokens, samplingRow, sequenceIndex: 0, bias: nothing, masked: nothing });
+    plan.newSlot({ slot, forkOf: -1, promptLen, tokens, samplingRow, sequenceIndex: 0, lists: noLists });
     for (let index = 0; index < perSlot; index++) plan.blockSet(slot, index, slot * perSlot + index);
   }
   return plan.finish(0);

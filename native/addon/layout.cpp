@@ -86,10 +86,12 @@ Napi::Value layout(const Napi::CallbackInfo& info) {
                                   {"forkOf", WORD(NewSlotFixed, fork_of)},
                                   {"numTokens", WORD(NewSlotFixed, num_tokens)},
                                   {"promptLen", WORD(NewSlotFixed, prompt_len)},
-                                  {"numBias", WORD(NewSlotFixed, num_bias)},
-                                  {"numMasked", WORD(NewSlotFixed, num_masked)},
+                                  {"listCounts", WORD(NewSlotFixed, list_counts)},
                                   {"samplingRow", WORD(NewSlotFixed, sampling)},
                                   {"fixedWords", sizeof(NewSlotFixed) / 4}}));
+  Napi::Object lists = table(env, {});
+  for (const SlotListKind& kind : kSlotListKinds) lists.Set(kind.name, double(kind.words));
+  out.Set("SLOT_LISTS", lists);
   set_sampling(env, out);
   out.Set("BLOCK_SET", table(env, {{"slot", WORD(BlockSet, slot)},
                                    {"index", WORD(BlockSet, index)},

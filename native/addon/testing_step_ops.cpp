@@ -11,9 +11,9 @@
 //
 // sample: TABLE vocab num_samples | TABLES logits[num_samples, vocab] samples[num_samples, 2]
 //   -> tokens logprobs ranks top_ids[., 20] top_logprobs[., 20] top_counts history lengths
-//   TABLE = max_slots max_len max_bias max_masked
-//   TABLES = tokens lengths prompt_lens sampling bias_ids bias_values num_bias masked_ids
-//   num_masked
+//   TABLE = max_slots max_len, and max_NAME of each slot list
+//   TABLES = tokens lengths prompt_lens sampling, and of each slot list NAME[max_slots, words, max]
+//   and num_NAME
 //
 // score: rows vocab top | logits targets[rows] -> as sample, without tokens, history and lengths
 //
@@ -189,19 +189,21 @@ SlotTables make_tables(OpTestCall& c) {
   SlotTables t{};
   t.max_slots = c.size("max_slots");
   t.max_len = c.size("max_len");
-  t.max_bias = c.size("max_bias");
-  t.max_masked = c.size("max_masked");
   const int64_t slots = t.max_slots;
   t.tokens = c.ints("tokens", slots * t.max_len);
   t.lengths = c.indices("lengths", slots, int64_t{t.max_len} + 1);
   t.prompt_lens = c.indices("prompt_lens", slots, int64_t{t.max_len} + 1);
   t.sampling = reinterpret_cast<SamplingRow*>(
       c.ints("sampling", slots * static_cast<int64_t>(sizeof(SamplingRow) / 4)));
-  t.bias_ids = c.ints("bias_ids", slots * t.max_bias);
-  t.bias_values = c.floats("bias_values", slots * t.max_bias);
-  t.num_bias = c.indices("num_bias", slots, int64_t{t.max_bias} + 1);
-  t.masked_ids = c.ints("masked_ids", slots * t.max_masked);
-  t.num_masked = c.indices("num_masked", slots, int64_t{t.max_masked} + 1);
+  for (int32_t i = 0; i < kSlotLists; ++i) {
+    const SlotListKind& kind = kSlotListKinds[i];
+    const std::string name = kind.name;
+    const int32_t most = c.size(("max_" + name).c_str());
+    t.lists[i] = {.words = c.ints(kind.name, slots * kind.words * most),
+                  .counts = c.indices(("num_" + name).c_str(), slots, int64_t{most} + 1),
+                  .entry_words = kind.words,
+                  .most = most};
+  }
   return t;
 }
 
@@ -256,10 +258,10 @@ void check_plan(std::span<const int32_t> words, const SlotTables& t) {
     if (left() >= int64_t{sizeof n / 4}) std::memcpy(&n, words.data() + at, sizeof n);
     skip(sizeof n / 4);
     good = good && inside(n.slot, t.max_slots) && n.fork_of < t.max_slots &&
-           inside(n.num_tokens, int64_t{t.max_len} + 1) &&
-           inside(n.num_bias, int64_t{t.max_bias} + 1) &&
-           inside(n.num_masked, int64_t{t.max_masked} + 1);
-    skip(int64_t{n.num_tokens} + 2 * int64_t{n.num_bias} + n.num_masked);
+           inside(n.num_tokens, int64_t{t.max_len} + 1);
+    for (int32_t list = 0; list < kSlotLists; ++list)
+      good = good && inside(n.list_counts[list], int64_t{t.lists[list].most} + 1);
+    if (good) skip(new_slot_words(n) - int64_t{sizeof n / 4});
   }
   for (int32_t i = 0; good && i < header.num_block_sets; ++i) {
     good = left() >= 3 && inside(words[static_cast<size_t>(at)], t.max_slots) &&
@@ -285,11 +287,12 @@ Napi::Object run_apply_slots(OpTestCall& c) {
   c.output_ints("prompt_lens", t.prompt_lens, slots);
   c.output_ints("sampling", reinterpret_cast<int32_t*>(t.sampling),
                 slots * static_cast<int64_t>(sizeof(SamplingRow) / 4));
-  c.output_ints("bias_ids", t.bias_ids, slots * t.max_bias);
-  c.output_floats("bias_values", t.bias_values, slots * t.max_bias);
-  c.output_ints("num_bias", t.num_bias, slots);
-  c.output_ints("masked_ids", t.masked_ids, slots * t.max_masked);
-  c.output_ints("num_masked", t.num_masked, slots);
+  for (int32_t i = 0; i < kSlotLists; ++i) {
+    const SlotList& list = t.lists[i];
+    const std::string name = kSlotListKinds[i].name;
+    c.output_ints(name.c_str(), list.words, slots * list.entry_words * list.most);
+    c.output_ints(("num_" + name).c_str(), list.counts, slots);
+  }
   c.output_ints("blocks", t.blocks, slots * t.max_blocks);
   c.output_ints("ids", batch.batch.ids, batch.batch.num_tokens);
   c.output_ints("positions", batch.batch.positions, batch.batch.num_tokens);

@@ -82,12 +82,8 @@ struct SlotTables {
   int32_t* prompt_lens;   // [max_slots]
   int32_t* blocks;        // [max_slots, max_blocks] block table
   SamplingRow* sampling;  // [max_slots]
-  int32_t* bias_ids;      // [max_slots, max_bias] logit bias of a slot, its first num_bias entries
-  float* bias_values;     // [max_slots, max_bias]
-  int32_t* num_bias;      // [max_slots]
-  int32_t* masked_ids;    // [max_slots, max_masked] what min_tokens masks
-  int32_t* num_masked;    // [max_slots]
-  int32_t max_slots, max_len, max_blocks, max_bias, max_masked;
+  SlotList lists[kSlotLists];
+  int32_t max_slots, max_len, max_blocks;
 };
 
 // The rows of one step. A graph may have more rows than the step: those have no tokens, tokens

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "core/sampling_row.h"
+#include "core/slot_lists.h"
 
 namespace inferd {
 
@@ -17,11 +18,9 @@ struct NewSlotFixed {
   int32_t fork_of;
   int32_t num_tokens;
   int32_t prompt_len;
-  int32_t num_bias;
-  int32_t num_masked;
+  int32_t list_counts[kSlotLists];  // entries of each list
   SamplingRow sampling;
 };
-static_assert(sizeof(NewSlotFixed) == 30 * 4);
 
 struct BlockSet {
   int32_t slot, index, block;
@@ -70,7 +69,10 @@ static_assert(sizeof(PlanHeader) == 16 * 4);
 
 // Words of a new slot's entry: the fixed part and the lists behind it.
 inline int64_t new_slot_words(const NewSlotFixed& n) {
-  return static_cast<int64_t>(sizeof n / 4) + n.num_tokens + 2 * int64_t{n.num_bias} + n.num_masked;
+  int64_t words = static_cast<int64_t>(sizeof n / 4) + n.num_tokens;
+  for (int32_t i = 0; i < kSlotLists; ++i)
+    words += int64_t{n.list_counts[i]} * kSlotListKinds[i].words;
+  return words;
 }
 
 // The first word of each section of a plan that was checked.

@@ -12,7 +12,6 @@ namespace {
 const int32_t* apply_new_slot(const SlotTables& t, const int32_t* words) {
   NewSlotFixed fixed;
   std::memcpy(&fixed, words, sizeof(fixed));
-  const int32_t* const next = words + new_slot_words(fixed);
   words += sizeof(fixed) / sizeof(int32_t);
   const int64_t slot = fixed.slot;
   int32_t* tokens = t.tokens + slot * t.max_len;
@@ -28,14 +27,14 @@ const int32_t* apply_new_slot(const SlotTables& t, const int32_t* words) {
   words += fixed.num_tokens;
   t.prompt_lens[slot] = fixed.prompt_len;
   t.sampling[slot] = fixed.sampling;
-  t.num_bias[slot] = fixed.num_bias;
-  for (int32_t i = 0; i < fixed.num_bias; ++i, words += 2) {
-    t.bias_ids[slot * t.max_bias + i] = words[0];
-    std::memcpy(&t.bias_values[slot * t.max_bias + i], words + 1, sizeof(float));
+  for (int32_t kind = 0; kind < kSlotLists; ++kind) {
+    const SlotList& list = t.lists[kind];
+    const int32_t count = list.counts[slot] = fixed.list_counts[kind];
+    for (int32_t i = 0; i < count; ++i) {
+      for (int32_t w = 0; w < list.entry_words; ++w) list.column(slot, w)[i] = *words++;
+    }
   }
-  t.num_masked[slot] = fixed.num_masked;
-  std::copy(words, words + fixed.num_masked, t.masked_ids + slot * t.max_masked);
-  return next;
+  return words;
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ void CpuBackend::sample(const Tensor& logits, const SlotTables& t, const StepBat
   const TraceScope scope(trace_, "sample");
   if (logits.rows() < batch.num_samples)
     throw Error(ErrorCode::kUsage, "sample needs one row of logits for each sample");
+  const SlotList &bias = t.lists[kBiasList], &masked = t.lists[kMaskedList];
   pool_.parallel_for(batch.num_samples, 1, [&](int64_t begin, int64_t end, int worker) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t slot = batch.host_samples[i].slot;
@@ -39,11 +40,11 @@ void CpuBackend::sample(const Tensor& logits, const SlotTables& t, const StepBat
                            .history = history,
                            .length = length,
                            .prompt_len = t.prompt_lens[slot],
-                           .bias_ids = t.bias_ids + slot * t.max_bias,
-                           .bias_values = t.bias_values + slot * t.max_bias,
-                           .num_bias = t.num_bias[slot],
-                           .masked_ids = t.masked_ids + slot * t.max_masked,
-                           .num_masked = t.num_masked[slot]};
+                           .bias_ids = bias.column(slot, 0),
+                           .bias_values = reinterpret_cast<const float*>(bias.column(slot, 1)),
+                           .num_bias = bias.counts[slot],
+                           .masked_ids = masked.column(slot, 0),
+                           .num_masked = masked.counts[slot]};
       const SampleResult result =
           sample_row(kernels_, in, sampler_scratch_[static_cast<size_t>(worker)]);
       write_result(out, i, result);

@@ -30,21 +30,17 @@ TableType table_type(DType dtype) {
 }  // namespace
 
 DeviceSlots device_slots(const SlotTables& t) {
-  return {.tokens = t.tokens,
-          .lengths = t.lengths,
-          .prompt_lens = t.prompt_lens,
-          .blocks = t.blocks,
-          .sampling = t.sampling,
-          .bias_ids = t.bias_ids,
-          .bias_values = t.bias_values,
-          .num_bias = t.num_bias,
-          .masked_ids = t.masked_ids,
-          .num_masked = t.num_masked,
-          .max_slots = t.max_slots,
-          .max_len = t.max_len,
-          .max_blocks = t.max_blocks,
-          .max_bias = t.max_bias,
-          .max_masked = t.max_masked};
+  DeviceSlots slots = {.tokens = t.tokens,
+                       .lengths = t.lengths,
+                       .prompt_lens = t.prompt_lens,
+                       .blocks = t.blocks,
+                       .sampling = t.sampling,
+                       .lists = {},
+                       .max_slots = t.max_slots,
+                       .max_len = t.max_len,
+                       .max_blocks = t.max_blocks};
+  std::copy(std::begin(t.lists), std::end(t.lists), slots.lists);
+  return slots;
 }
 
 // Small plans go to the device in one copy; of a large one, the kernel reads what it needs from

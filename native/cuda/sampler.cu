@@ -64,12 +64,13 @@ __device__ void deliver(const SampleParams& p, int32_t slot, int32_t length, int
 __device__ Edits edits_of(const SampleParams& p, int32_t slot, const SamplingRow& row) {
   const DeviceSlots& t = p.slots;
   const int64_t at = slot;
-  Edits e = {.masked_ids = t.masked_ids + at * t.max_masked,
-             .bias_ids = t.bias_ids + at * t.max_bias,
-             .bias_values = t.bias_values + at * t.max_bias,
+  const SlotList &bias = t.lists[kBiasList], &masked = t.lists[kMaskedList];
+  Edits e = {.masked_ids = masked.column(at, 0),
+             .bias_ids = bias.column(at, 0),
+             .bias_values = reinterpret_cast<const float*>(bias.column(at, 1)),
              .history = t.tokens + at * t.max_len,
-             .num_masked = t.num_masked[slot],
-             .num_bias = t.num_bias[slot],
+             .num_masked = masked.counts[slot],
+             .num_bias = bias.counts[slot],
              .length = t.lengths[slot],
              .prompt_len = t.prompt_lens[slot],
              .repetition_penalty = row.repetition_penalty,

@@ -40,20 +40,24 @@ __device__ void apply_new_slot(const DeviceSlots& t, const int32_t* words) {
     history = t.tokens + static_cast<int64_t>(fixed.fork_of) * t.max_len;
   }
   if (fixed.fork_of != fixed.slot) copy_words(t.tokens + slot * t.max_len, history, length);
-  const int32_t* bias = words + kSlotWords + fixed.num_tokens;
-  for (int32_t i = threadIdx.x; i < fixed.num_bias; i += kThreads) {
-    t.bias_ids[slot * t.max_bias + i] = bias[2 * i];
-    t.bias_values[slot * t.max_bias + i] = __int_as_float(bias[2 * i + 1]);
+  const int32_t* entries = words + kSlotWords + fixed.num_tokens;
+#pragma unroll
+  for (int32_t kind = 0; kind < kSlotLists; ++kind) {
+    const SlotList& list = t.lists[kind];
+    const int32_t count = fixed.list_counts[kind] * list.entry_words;
+    for (int32_t i = threadIdx.x; i < count; i += kThreads)
+      list.column(slot, i % list.entry_words)[i / list.entry_words] = entries[i];
+    entries += count;
   }
-  copy_words(t.masked_ids + slot * t.max_masked, bias + 2 * fixed.num_bias, fixed.num_masked);
   copy_words(reinterpret_cast<int32_t*>(t.sampling + slot), words + kSamplingWord,
              sizeof(SamplingRow) / 4);
   __syncthreads();  // a slot that forks itself reads its length above
   if (threadIdx.x == 0) {
     t.lengths[slot] = length;
     t.prompt_lens[slot] = fixed.prompt_len;
-    t.num_bias[slot] = fixed.num_bias;
-    t.num_masked[slot] = fixed.num_masked;
+#pragma unroll
+    for (int32_t kind = 0; kind < kSlotLists; ++kind)
+      t.lists[kind].counts[slot] = fixed.list_counts[kind];
   }
 }
 

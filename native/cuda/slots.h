@@ -16,12 +16,8 @@ struct DeviceSlots {
   int32_t* prompt_lens;   // [max_slots]
   int32_t* blocks;        // [max_slots, max_blocks] block table
   SamplingRow* sampling;  // [max_slots]
-  int32_t* bias_ids;      // [max_slots, max_bias]
-  float* bias_values;     // [max_slots, max_bias]
-  int32_t* num_bias;      // [max_slots]
-  int32_t* masked_ids;    // [max_slots, max_masked]
-  int32_t* num_masked;    // [max_slots]
-  int32_t max_slots, max_len, max_blocks, max_bias, max_masked;
+  SlotList lists[kSlotLists];
+  int32_t max_slots, max_len, max_blocks;
 };
 
 // Where the records of a plan begin, for the device, which cannot walk records of different lengths

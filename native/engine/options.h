@@ -31,9 +31,6 @@ struct EngineOptions {
   std::vector<int32_t> graph_sizes;
 };
 
-constexpr int32_t kMaxBias = 4096;  // logit bias entries of a slot
-// Ids of a slot that min_tokens masks: 256 stop ids, and end-of-sequence ids.
-constexpr int32_t kMaxMasked = 320;
 constexpr int64_t kMaxRawLogitBytes = 256 << 20;  // of one step; only tests ask for raw logits
 
 struct LoadProgress {

@@ -139,17 +139,33 @@ void PlanChecker::read_new_slots(Cursor& at, ParsedPlan& plan) {
   check_range(int64_t{count}, 0, limits_.max_slots, "the number of new slots");
   for (int32_t i = 0; i < count; ++i) {
     const NewSlotFixed& n = at.take<NewSlotFixed>(1, "newSlots")[0];
-    check_range(int64_t{n.num_bias}, 0, kMaxBias, "the number of logit biases");
-    check_range(int64_t{n.num_masked}, 0, kMaxMasked, "the number of masked ids");
     const auto tokens = at.take<int32_t>(n.num_tokens, "tokens");
-    const auto bias = at.take<int32_t>(2 * int64_t{n.num_bias}, "bias");
-    const auto masked = at.take<int32_t>(n.num_masked, "masked");
-    check_new_slot(n, tokens, bias, masked);
+    bool lists = false;
+    for (int32_t list = 0; list < kSlotLists; ++list)
+      lists |= read_list(at, static_cast<SlotListIndex>(list), n.list_counts[list]);
+    check_new_slot(n, tokens, lists);
   }
 }
 
+bool PlanChecker::read_list(Cursor& at, SlotListIndex index, int32_t count) {
+  const SlotListKind& kind = kSlotListKinds[index];
+  if (count < 0 || count > kind.most)
+    bad("the number of %s is %d, outside 0..%d", kind.entries, count, kind.most);
+  const auto words = at.take<int32_t>(int64_t{count} * kind.words, kind.name);
+  for (size_t i = 0; i < words.size(); i += static_cast<size_t>(kind.words)) {
+    if (words[i] < 0 || words[i] >= limits_.vocab_size)
+      bad("a %s id is %d, outside 0..%d", kind.entry, words[i], limits_.vocab_size - 1);
+    if (index == kBiasList) {
+      float value = 0;
+      std::memcpy(&value, &words[i + 1], sizeof value);
+      check_range(value, -1e4f, 1e4f, "a logit bias");
+    }
+  }
+  return count > 0;
+}
+
 void PlanChecker::check_new_slot(const NewSlotFixed& n, std::span<const int32_t> tokens,
-                                 std::span<const int32_t> bias, std::span<const int32_t> masked) {
+                                 bool lists) {
   if (n.slot < 0 || n.slot >= limits_.max_slots)
     bad("a new slot has the number %d of %d", n.slot, limits_.max_slots);
   Slot& s = draft_[static_cast<size_t>(n.slot)];
@@ -165,20 +181,12 @@ void PlanChecker::check_new_slot(const NewSlotFixed& n, std::span<const int32_t>
   check_range(int64_t{n.prompt_len}, 0, length, "the prompt length of a new slot");
   check_sampling(n.sampling);
   for (const int32_t id : tokens) check_range(int64_t{id}, 0, limits_.vocab_size - 1, "a token id");
-  for (const int32_t id : masked)
-    check_range(int64_t{id}, 0, limits_.vocab_size - 1, "a masked id");
-  for (size_t i = 0; i < bias.size(); i += 2) {
-    check_range(int64_t{bias[i]}, 0, limits_.vocab_size - 1, "a logit bias id");
-    float value = 0;
-    std::memcpy(&value, &bias[i + 1], sizeof value);
-    check_range(value, -1e4f, 1e4f, "a logit bias");
-  }
   s = {.live = true,
        .length = static_cast<int32_t>(length),
        .prompt_len = n.prompt_len,
        .prompt_logprobs = n.sampling.prompt_logprobs,
        .top_logprobs = n.sampling.top_logprobs,
-       .plain_greedy = bias.empty() && masked.empty() && is_plain_greedy(n.sampling)};
+       .plain_greedy = !lists && is_plain_greedy(n.sampling)};
   if (n.sampling.prompt_logprobs >= 0) {
     new_prompts_.push_back(
         {n.slot, n.fork_of,

@@ -96,8 +96,9 @@ class PlanChecker {
 #define SECTION(type, name, label) void read_##name(Cursor& at, ParsedPlan& plan);
   INFERD_PLAN_SECTIONS(SECTION)
 #undef SECTION
-  void check_new_slot(const NewSlotFixed& n, std::span<const int32_t> tokens,
-                      std::span<const int32_t> bias, std::span<const int32_t> masked);
+  void check_new_slot(const NewSlotFixed& n, std::span<const int32_t> tokens, bool lists);
+  // Reads one list of a new slot; true when it has entries.
+  bool read_list(Cursor& at, SlotListIndex index, int32_t count);
   void commit(ParsedPlan& plan);
 
   PlanLimits limits_;

@@ -13,11 +13,13 @@ void carve(Arena& arena, SlotTables& t) {
   t.prompt_lens = arena.take<int32_t>(slots);
   t.blocks = arena.take<int32_t>(slots * t.max_blocks);
   t.sampling = arena.take<SamplingRow>(slots);
-  t.bias_ids = arena.take<int32_t>(slots * t.max_bias);
-  t.bias_values = arena.take<float>(slots * t.max_bias);
-  t.num_bias = arena.take<int32_t>(slots);
-  t.masked_ids = arena.take<int32_t>(slots * t.max_masked);
-  t.num_masked = arena.take<int32_t>(slots);
+  for (int32_t i = 0; i < kSlotLists; ++i) {
+    const SlotListKind& kind = kSlotListKinds[i];
+    t.lists[i] = {.words = arena.take<int32_t>(slots * kind.words * kind.most),
+                  .counts = arena.take<int32_t>(slots),
+                  .entry_words = kind.words,
+                  .most = kind.most};
+  }
 }
 
 }  // namespace
@@ -26,8 +28,6 @@ Slots::Slots(Backend& backend, int32_t max_slots, int32_t max_len, int32_t max_b
   tables_.max_slots = max_slots;
   tables_.max_len = max_len;
   tables_.max_blocks = max_blocks;
-  tables_.max_bias = kMaxBias;
-  tables_.max_masked = kMaxMasked;
   Arena measure(nullptr);
   carve(measure, tables_);
   bytes_ = measure.peak();

@@ -1,11 +1,10 @@
-// The device tables of all slots, allocated once: token history, block table, sampling row, logit
-// bias and masked ids.
+// The device tables of all slots, allocated once: token history, block table, sampling row, and
+// the lists of core/slot_lists.h.
 //
-//   bytes = max_slots * (4 max_len + 4 max_blocks + 8 kMaxBias + 4 kMaxMasked + 120)
+//   bytes = max_slots * (4 max_len + 4 max_blocks + 4 (words of all lists) + 120)
 #pragma once
 #include "core/backend.h"
 #include "core/device_buffer.h"
-#include "engine/options.h"
 
 namespace inferd {
 

@@ -109,10 +109,9 @@ struct Batch {
         lengths(rows.size()),
         prompt_lens(rows.size()),
         sampling(rows.size()),
-        bias_ids(static_cast<size_t>(count) * kMaxBias),
-        bias_values(static_cast<size_t>(count) * kMaxBias),
+        bias(static_cast<size_t>(count) * 2 * kMaxBias),
         num_bias(rows.size()),
-        masked_ids(static_cast<size_t>(count) * kMaxMasked),
+        masked(static_cast<size_t>(count) * kMaxMasked),
         num_masked(rows.size()),
         out_tokens(rows.size()),
         logprobs(rows.size()),
@@ -121,9 +120,9 @@ struct Batch {
         top_logprobs(static_cast<size_t>(count) * kMaxTopLogprobs),
         top_counts(rows.size()) {
     std::vector<PlanSample> plan(rows.size());
-    std::vector<int32_t> t(tokens.size(), -7), l(rows.size()), p(rows.size()), bi(bias_ids.size()),
-        nb(rows.size()), mi(masked_ids.size()), nm(rows.size());
-    std::vector<float> bv(bias_values.size()), z(logits.size(), NAN);
+    std::vector<int32_t> t(tokens.size(), -7), l(rows.size()), p(rows.size()), b(bias.size()),
+        nb(rows.size()), m(masked.size()), nm(rows.size());
+    std::vector<float> z(logits.size(), NAN);
     std::vector<SamplingRow> s(rows.size());
     for (size_t i = 0; i < rows.size(); ++i) {
       const RowInput& in = rows[i];
@@ -137,22 +136,21 @@ struct Batch {
       s[slot] = in.row;
       nb[slot] = static_cast<int32_t>(in.bias_ids.size());
       nm[slot] = static_cast<int32_t>(in.masked_ids.size());
-      std::copy(in.bias_ids.begin(), in.bias_ids.end(),
-                bi.begin() + static_cast<int64_t>(slot) * kMaxBias);
-      std::copy(in.bias_values.begin(), in.bias_values.end(),
-                bv.begin() + static_cast<int64_t>(slot) * kMaxBias);
+      // All ids of a slot, then all values.
+      const size_t ids = slot * 2 * kMaxBias;
+      std::copy(in.bias_ids.begin(), in.bias_ids.end(), b.begin() + static_cast<int64_t>(ids));
+      std::memcpy(&b[ids + kMaxBias], in.bias_values.data(), in.bias_values.size() * sizeof(float));
       std::copy(in.masked_ids.begin(), in.masked_ids.end(),
-                mi.begin() + static_cast<int64_t>(slot) * kMaxMasked);
+                m.begin() + static_cast<int64_t>(slot) * kMaxMasked);
     }
     samples.upload(plan);
     tokens.upload(t);
     lengths.upload(l);
     prompt_lens.upload(p);
     sampling.upload(s);
-    bias_ids.upload(bi);
-    bias_values.upload(bv);
+    bias.upload(b);
     num_bias.upload(nb);
-    masked_ids.upload(mi);
+    masked.upload(m);
     num_masked.upload(nm);
     logits.upload(z);
     size_t bytes = 0;
@@ -174,16 +172,11 @@ struct Batch {
                       .prompt_lens = prompt_lens.get(),
                       .blocks = nullptr,
                       .sampling = sampling.get(),
-                      .bias_ids = bias_ids.get(),
-                      .bias_values = bias_values.get(),
-                      .num_bias = num_bias.get(),
-                      .masked_ids = masked_ids.get(),
-                      .num_masked = num_masked.get(),
+                      .lists = {{bias.get(), num_bias.get(), 2, kMaxBias},
+                                {masked.get(), num_masked.get(), 1, kMaxMasked}},
                       .max_slots = count,
                       .max_len = kMaxLen,
-                      .max_blocks = 0,
-                      .max_bias = kMaxBias,
-                      .max_masked = kMaxMasked},
+                      .max_blocks = 0},
             .out = outputs(),
             .scratch = scratch == nullptr ? nullptr : scratch->get()};
   }
@@ -193,9 +186,7 @@ struct Batch {
   Device<PlanSample> samples;
   Device<int32_t> tokens, lengths, prompt_lens;
   Device<SamplingRow> sampling;
-  Device<int32_t> bias_ids;
-  Device<float> bias_values;
-  Device<int32_t> num_bias, masked_ids, num_masked;
+  Device<int32_t> bias, num_bias, masked, num_masked;
   Device<int32_t> out_tokens;
   Device<float> logprobs;
   Device<int32_t> ranks, top_ids;

@@ -4,6 +4,7 @@
 //   compute-sanitizer
 #include <cstddef>
 #include <cstring>
+#include <deque>
 #include <numeric>
 #include <random>
 
@@ -24,34 +25,40 @@ constexpr size_t kNumBlockSets = offsetof(PlanHeader, num_block_sets) / 4;
 
 // Random plans on the device and on the host, compared after each.
 void check_slots(int rounds, cudaStream_t stream) {
-  constexpr int32_t kSlots = 24, kLen = 2048, kBlocks = 700, kBias = 8, kMasked = 4;
+  constexpr int32_t kSlots = 24, kLen = 2048, kBlocks = 700, kEntries = 8;  // of each list
   struct Tables {
-    std::vector<int32_t> tokens, lengths, prompt_lens, blocks, bias_ids, num_bias, masked_ids,
-        num_masked;
-    std::vector<float> bias_values;
+    std::vector<int32_t> tokens, lengths, prompt_lens, blocks, lists[kSlotLists],
+        counts[kSlotLists];
     std::vector<SamplingRow> sampling;
   } host;
   host.tokens.resize(kSlots * kLen);
   host.lengths.resize(kSlots);
   host.prompt_lens.resize(kSlots);
   host.blocks.resize(kSlots * kBlocks);
-  host.bias_ids.resize(kSlots * kBias);
-  host.bias_values.resize(kSlots * kBias);
-  host.num_bias.resize(kSlots);
-  host.masked_ids.resize(kSlots * kMasked);
-  host.num_masked.resize(kSlots);
   host.sampling.resize(kSlots);
   std::memset(host.sampling.data(), 0, sizeof(SamplingRow) * kSlots);
   Device<int32_t> tokens(host.tokens), lengths(host.lengths), prompt_lens(host.prompt_lens),
-      blocks(host.blocks), bias_ids(host.bias_ids), num_bias(host.num_bias),
-      masked_ids(host.masked_ids), num_masked(host.num_masked);
-  Device<float> bias_values(host.bias_values);
+      blocks(host.blocks);
   Device<SamplingRow> sampling(host.sampling);
-  const DeviceSlots slots = {tokens.get(),      lengths.get(),  prompt_lens.get(),
-                             blocks.get(),      sampling.get(), bias_ids.get(),
-                             bias_values.get(), num_bias.get(), masked_ids.get(),
-                             num_masked.get(),  kSlots,         kLen,
-                             kBlocks,           kBias,          kMasked};
+  DeviceSlots slots = {.tokens = tokens.get(),
+                       .lengths = lengths.get(),
+                       .prompt_lens = prompt_lens.get(),
+                       .blocks = blocks.get(),
+                       .sampling = sampling.get(),
+                       .lists = {},
+                       .max_slots = kSlots,
+                       .max_len = kLen,
+                       .max_blocks = kBlocks};
+  std::deque<Device<int32_t>> lists, counts;
+  for (int32_t kind = 0; kind < kSlotLists; ++kind) {
+    const int32_t words = kSlotListKinds[kind].words;
+    host.lists[kind].resize(static_cast<size_t>(kSlots * words * kEntries));
+    host.counts[kind].resize(kSlots);
+    slots.lists[kind] = {.words = lists.emplace_back(host.lists[kind]).get(),
+                         .counts = counts.emplace_back(host.counts[kind]).get(),
+                         .entry_words = words,
+                         .most = kEntries};
+  }
   std::mt19937 random(5);
   const auto pick = [&](int n) {
     return static_cast<int32_t>(random() % static_cast<uint32_t>(n));
@@ -71,8 +78,7 @@ void check_slots(int rounds, cudaStream_t stream) {
       fixed.fork_of = round % 3 == 1 && pick(2) == 0 ? pick(kSlots) : -1;
       fixed.num_tokens = fixed.fork_of >= 0 ? 0 : pick(kLen);
       fixed.prompt_len = pick(100);
-      fixed.num_bias = pick(kBias + 1);
-      fixed.num_masked = pick(kMasked + 1);
+      for (int32_t& count : fixed.list_counts) count = pick(kEntries + 1);
       fixed.sampling.seed_lo = static_cast<uint32_t>(random());
       fixed.sampling.sequence_index = pick(10);
       fixed.sampling.top_p = 0.5f;
@@ -92,21 +98,16 @@ void check_slots(int rounds, cudaStream_t stream) {
         words.push_back(pick(100000));
         host.tokens[static_cast<size_t>(s * kLen + t)] = words.back();
       }
-      for (int32_t b = 0; b < fixed.num_bias; ++b) {
-        const float bias = static_cast<float>(pick(100)) * 0.25f;
-        words.push_back(pick(5000));
-        host.bias_ids[static_cast<size_t>(s * kBias + b)] = words.back();
-        words.push_back(0);
-        std::memcpy(&words.back(), &bias, 4);
-        host.bias_values[static_cast<size_t>(s * kBias + b)] = bias;
-      }
-      for (int32_t m = 0; m < fixed.num_masked; ++m) {
-        words.push_back(pick(5000));
-        host.masked_ids[static_cast<size_t>(s * kMasked + m)] = words.back();
+      for (int32_t kind = 0; kind < kSlotLists; ++kind) {
+        SlotList list = slots.lists[kind];
+        list.words = host.lists[kind].data();
+        for (int32_t e = 0; e < fixed.list_counts[kind]; ++e) {
+          for (int32_t w = 0; w < list.entry_words; ++w)
+            words.push_back(list.column(s, w)[e] = pick(5000));
+        }
+        host.counts[kind][static_cast<size_t>(s)] = fixed.list_counts[kind];
       }
       host.prompt_lens[static_cast<size_t>(s)] = fixed.prompt_len;
-      host.num_bias[static_cast<size_t>(s)] = fixed.num_bias;
-      host.num_masked[static_cast<size_t>(s)] = fixed.num_masked;
       host.sampling[static_cast<size_t>(s)] = fixed.sampling;
     }
     words[kNumBlockSets] = round % 4 == 3 ? 5000 : pick(40);
@@ -121,14 +122,15 @@ void check_slots(int rounds, cudaStream_t stream) {
     Device<int32_t> device_words(words), device_index(index);
     CHECK_CUDA(apply_slots(slots, device_words.get(), device_index.get(), Launch(stream, true)));
     CHECK_CUDA(cudaStreamSynchronize(stream));
-    const bool same =
-        tokens.download() == host.tokens && lengths.download() == host.lengths &&
-        prompt_lens.download() == host.prompt_lens && blocks.download() == host.blocks &&
-        bias_ids.download() == host.bias_ids && bias_values.download() == host.bias_values &&
-        num_bias.download() == host.num_bias && masked_ids.download() == host.masked_ids &&
-        num_masked.download() == host.num_masked &&
-        std::memcmp(sampling.download().data(), host.sampling.data(),
-                    sizeof(SamplingRow) * kSlots) == 0;
+    bool same = tokens.download() == host.tokens && lengths.download() == host.lengths &&
+                prompt_lens.download() == host.prompt_lens && blocks.download() == host.blocks &&
+                std::memcmp(sampling.download().data(), host.sampling.data(),
+                            sizeof(SamplingRow) * kSlots) == 0;
+    for (int32_t kind = 0; kind < kSlotLists; ++kind) {
+      const auto at = static_cast<size_t>(kind);
+      same = same && lists[at].download() == host.lists[kind] &&
+             counts[at].download() == host.counts[kind];
+    }
     expect(same, "apply_slots, plan " + std::to_string(round));
   }
   std::vector<PlanRow> rows;

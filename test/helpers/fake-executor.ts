@@ -30,16 +30,16 @@ interface SlotState {
   readonly promptLen: number;
   readonly table: number[];
   readonly row: Int32Array;
-  readonly bias: Int32Array;
-  readonly masked: readonly number[];
+  readonly bias: ArrayLike<number>;
+  readonly masked: ArrayLike<number>;
 }
 
 /** What decides the tokens of one sequence besides its prompt. */
 export interface SampleParams {
   readonly promptLen: number;
   readonly row: Int32Array;
-  readonly bias: Int32Array;
-  readonly masked: readonly number[];
+  readonly bias: ArrayLike<number>;
+  readonly masked: ArrayLike<number>;
   readonly vocabSize: number;
 }
 
@@ -123,12 +123,12 @@ export class FakeExecutor {
   }
 
   private applyNewSlots({ newSlots }: PlanBody): void {
-    for (const { slot, forkOf, tokens, samplingRow: row, ...given } of newSlots) {
+    for (const { slot, forkOf, promptLen, tokens, samplingRow: row, lists } of newSlots) {
       assert.ok(slot >= 0 && slot < this.options.maxSlots, 'slots stay in range');
       assert.ok(!this.slots.has(slot), `slot ${slot} is taken twice`);
       if (forkOf >= 0) assert.equal(tokens.length, 0, 'a fork brings no tokens');
       const history = forkOf >= 0 ? [...this.slot(forkOf).history] : [...tokens];
-      this.slots.set(slot, { ...given, history, table: [], row });
+      this.slots.set(slot, { ...lists, history, promptLen, table: [], row });
     }
   }
 
@@ -330,9 +330,9 @@ function kvValue(token: number, position: number, before: number): number {
 function sampleToken(state: number, length: number, params: SampleParams): number {
   const { row, bias, masked, promptLen, vocabSize } = params;
   let h = mix(mix(state, at(row, SAMPLING_ROW.seedLo)), mix(at(row, SAMPLING_ROW.seedHi), at(row, SAMPLING_ROW.sequenceIndex)));
-  for (const word of bias) h = mix(h, word);
+  for (const word of Array.from(bias)) h = mix(h, word);
   let token = (mix(h, length - promptLen) >>> 0) % vocabSize;
-  if (length - promptLen < at(row, SAMPLING_ROW.minTokens)) while (masked.includes(token)) token = (token + 1) % vocabSize;
+  if (length - promptLen < at(row, SAMPLING_ROW.minTokens)) while (Array.from(masked).includes(token)) token = (token + 1) % vocabSize;
   return token;
 }
 

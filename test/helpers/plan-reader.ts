@@ -12,6 +12,8 @@ import {
   ROW,
   SAMPLE,
   SAMPLING_ROW,
+  SLOT_LISTS,
+  type SlotList,
 } from '../../actors/messages/step.js';
 
 export interface PlanRow {
@@ -32,8 +34,8 @@ export interface PlanNewSlot {
   readonly promptLen: number;
   readonly tokens: readonly number[];
   readonly samplingRow: Int32Array;
-  readonly bias: Int32Array;
-  readonly masked: readonly number[];
+  /** The words of each list's entries. */
+  readonly lists: Readonly<Record<SlotList, Int32Array>>;
 }
 
 /** The entries of all sections. */
@@ -106,8 +108,9 @@ export function readPlan(plan: Uint8Array): PlanBody {
       promptLen: at(base + NEW_SLOT.promptLen),
       samplingRow: list(base + NEW_SLOT.samplingRow, SAMPLING_ROW.words),
       tokens: [...following(at(base + NEW_SLOT.numTokens))],
-      bias: following(at(base + NEW_SLOT.numBias) * 2),
-      masked: [...following(at(base + NEW_SLOT.numMasked))],
+      lists: Object.fromEntries(
+        Object.entries(SLOT_LISTS).map(([name, entryWords], i) => [name, following(at(base + NEW_SLOT.listCounts + i) * entryWords)]),
+      ) as Record<SlotList, Int32Array>, // of every name
     })),
     blockSets: section('blockSets', (base) => ({
       slot: at(base + BLOCK_SET.slot),

@@ -73,8 +73,7 @@ function addSlot(plan: PlanBuilder, spec: NewSlotSpec): void {
     tokens: Int32Array.from(tokens),
     samplingRow: samplingWords(sampling),
     sequenceIndex: sampling.sequenceIndex ?? 0,
-    bias: Int32Array.from(bias.flatMap(([id, value]) => [id, bits(value)])),
-    masked,
+    lists: { bias: bias.flatMap(([id, value]) => [id, bits(value)]), masked },
   });
 }
 

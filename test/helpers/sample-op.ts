@@ -54,8 +54,8 @@ export function sampleAll(setup: Setup, cases: readonly SampleCase[]): Sampled[]
   const lengths = new Int32Array(n);
   const promptLens = new Int32Array(n);
   const sampling = new Int32Array(n * SAMPLING_ROW.words);
-  const biasIds = new Int32Array(n * MAX_BIAS);
-  const biasValues = new Float32Array(n * MAX_BIAS);
+  const bias = new Int32Array(n * 2 * MAX_BIAS);
+  const biasValues = new Float32Array(bias.buffer);
   const numBias = new Int32Array(n);
   const maskedIds = new Int32Array(n * MAX_MASKED);
   const numMasked = new Int32Array(n);
@@ -67,14 +67,11 @@ export function sampleAll(setup: Setup, cases: readonly SampleCase[]): Sampled[]
     lengths[slot] = history.length;
     promptLens[slot] = c.params.prompt.length;
     sampling.set(samplingWords(c), slot * SAMPLING_ROW.words);
-    biasIds.set(
-      c.params.bias.map(([id]) => id),
-      slot * MAX_BIAS,
-    );
-    biasValues.set(
-      c.params.bias.map(([, value]) => value),
-      slot * MAX_BIAS,
-    );
+    // All ids of a slot, then all values.
+    for (const [j, [id, value]] of c.params.bias.entries()) {
+      bias[slot * 2 * MAX_BIAS + j] = id;
+      biasValues[(slot * 2 + 1) * MAX_BIAS + j] = value;
+    }
     numBias[slot] = c.params.bias.length;
     maskedIds.set(c.params.masked, slot * MAX_MASKED);
     numMasked[slot] = c.params.masked.length;
@@ -82,8 +79,8 @@ export function sampleAll(setup: Setup, cases: readonly SampleCase[]): Sampled[]
   }
   const attrs = { vocab, max_slots: n, max_len: maxLen, max_bias: MAX_BIAS, max_masked: MAX_MASKED, num_samples: n };
   const result = runOp(setup, 'sample', attrs, {
-    ...{ logits, tokens, lengths, prompt_lens: promptLens, sampling, bias_ids: biasIds, bias_values: biasValues },
-    ...{ num_bias: numBias, masked_ids: maskedIds, num_masked: numMasked },
+    ...{ logits, tokens, lengths, prompt_lens: promptLens, sampling, bias, num_bias: numBias },
+    ...{ masked: maskedIds, num_masked: numMasked },
     samples: Int32Array.from(cases.flatMap((_, i) => [i, slotOf(i)])),
   });
   const history = ints(result, 'history');

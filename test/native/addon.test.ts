@@ -1,6 +1,7 @@
 /** The border between JavaScript and C++: arguments that are no arguments get a sentence each, and nothing of the process is harmed. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { PLAN } from '../../actors/messages/step.js';
 import { type EngineOptions, loadAddon, type NativeEngine, type OpCall } from '../../native/index.js';
 import { demoModel, engineOptions, nativeError, openEngine } from '../helpers/native-engine.js';
 import { buildPlan, type PlanSpec } from '../helpers/plan.js';
@@ -171,7 +172,7 @@ describe('the op table', () => {
     const attrs = { max_slots: 1, max_len: 4, max_bias: 1, max_masked: 1, vocab: 5, num_samples: 1 };
     const tables = {
       ...{ tokens: ints(1, 1, 1, 1), lengths: ints(2), prompt_lens: ints(1), sampling: row({}), logits: zeros(5), samples: ints(0, 0) },
-      ...{ bias_ids: ints(0), bias_values: zeros(1), num_bias: ints(0), masked_ids: ints(0), num_masked: ints(0) },
+      ...{ bias: ints(0, 0), num_bias: ints(0), masked: ints(0), num_masked: ints(0) },
     };
     assert.doesNotThrow(() => run('sample', attrs, tables));
     for (const [name, last] of [
@@ -197,19 +198,17 @@ describe('the op table', () => {
         rows: ints(),
         blocks: ints(0, 0),
       },
-      ...{ bias_ids: ints(0), bias_values: zeros(1), num_bias: ints(0), masked_ids: ints(0), num_masked: ints(0) },
+      ...{ bias: ints(0, 0), num_bias: ints(0), masked: ints(0), num_masked: ints(0) },
     };
     const apply = (words: readonly number[]) =>
       run('apply_slots', { ...attrs, plan_words: words.length }, { ...tables, plan: ints(...words) });
-    const header = (freed: number, newSlots: number, sets: number): number[] => [
-      0,
-      0,
-      0,
-      freed,
-      newSlots,
-      sets,
-      ...Array.from({ length: 10 }, () => 0),
-    ];
+    const header = (freed: number, newSlots: number, sets: number): number[] => {
+      const words = new Array<number>(PLAN.headerWords).fill(0);
+      words[PLAN.numFreed] = freed;
+      words[PLAN.numNewSlots] = newSlots;
+      words[PLAN.numBlockSets] = sets;
+      return words;
+    };
     const fresh = (...fixed: number[]): number[] => [...fixed, ...Array.from({ length: 24 }, () => 0)];
     assert.doesNotThrow(() => apply([...header(0, 1, 1), ...fresh(0, -1, 2, 1, 0, 0), 3, 3, 0, 1, 9]));
     for (const words of [

@@ -1,8 +1,9 @@
 /** apply_slots and gather_tokens: plans of the wire layout reach the slot tables exactly. */
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
-import { NEW_SLOT, PLAN, SAMPLING_ROW } from '../../actors/messages/step.js';
-import { floats, ints, isas, runOp } from '../helpers/op-table.js';
+import { PlanBuilder } from '../../actors/messages/plan-builder.js';
+import { SAMPLING_ROW } from '../../actors/messages/step.js';
+import { ints, isas, runOp } from '../helpers/op-table.js';
 
 interface NewSlot {
   readonly slot: number;
@@ -15,20 +16,20 @@ interface NewSlot {
 
 const bits = (x: number) => new Int32Array(Float32Array.of(x).buffer)[0]!;
 
-function plan(freed: readonly number[], slots: readonly NewSlot[], sets: readonly (readonly number[])[]): Int32Array {
-  const words: number[] = new Array(PLAN.headerWords).fill(0);
-  words[PLAN.numFreed] = freed.length;
-  words[PLAN.numNewSlots] = slots.length;
-  words[PLAN.numBlockSets] = sets.length;
-  words.push(...freed);
-  for (const s of slots) {
-    words.push(s.slot, s.forkOf, s.tokens.length, s.promptLen, s.bias.length, s.masked.length);
-    const row = new Array(SAMPLING_ROW.words).fill(s.slot + 1000);
-    assert.equal(NEW_SLOT.fixedWords, 6 + row.length);
-    words.push(...row, ...s.tokens, ...s.bias.flatMap(([id, value]) => [id, bits(value)]), ...s.masked);
+function plan(freed: readonly number[], slots: readonly NewSlot[], sets: readonly (readonly [number, number, number])[]): Int32Array {
+  const builder = new PlanBuilder(0);
+  for (const slot of freed) builder.free(slot);
+  for (const { slot, forkOf, tokens, promptLen, bias, masked } of slots) {
+    builder.newSlot({
+      ...{ slot, forkOf, promptLen, tokens: Int32Array.from(tokens) },
+      samplingRow: new Int32Array(SAMPLING_ROW.words).fill(slot + 1000),
+      sequenceIndex: slot + 1000,
+      lists: { bias: bias.flatMap(([id, value]) => [id, bits(value)]), masked },
+    });
   }
-  words.push(...sets.flat());
-  return Int32Array.from(words);
+  for (const set of sets) builder.blockSet(...set);
+  const body = builder.finish(0);
+  return new Int32Array(body.slice().buffer);
 }
 
 it('a plan fills new slots, forks histories, sets blocks, and its rows gather the right tokens', () => {
@@ -39,7 +40,7 @@ it('a plan fills new slots, forks histories, sets blocks, and its rows gather th
     { slot: 0, forkOf: 3, tokens: [], promptLen: 1, bias: [], masked: [] },
     { slot: 1, forkOf: 2, tokens: [], promptLen: 3, bias: [[3, 2]], masked: [7] },
   ];
-  const sets = [
+  const sets: [number, number, number][] = [
     [2, 0, 11],
     [2, 2, 12],
     [1, 0, 11],
@@ -67,12 +68,11 @@ it('a plan fills new slots, forks histories, sets blocks, and its rows gather th
         },
         ...{
           sampling: new Int32Array(slots * SAMPLING_ROW.words),
-          bias_ids: new Int32Array(slots * maxBias),
+          bias: new Int32Array(slots * 2 * maxBias),
           num_bias: new Int32Array(slots),
         },
         ...{
-          bias_values: new Float32Array(slots * maxBias),
-          masked_ids: new Int32Array(slots * maxMasked),
+          masked: new Int32Array(slots * maxMasked),
           num_masked: new Int32Array(slots),
         },
         blocks: new Int32Array(slots * maxBlocks).fill(-1),
@@ -93,10 +93,12 @@ it('a plan fills new slots, forks histories, sets blocks, and its rows gather th
       );
     }
     assert.deepEqual([...ints(result, 'num_bias')], [0, 1, 1, 0]);
-    assert.deepEqual([ints(result, 'bias_ids')[2 * maxBias], floats(result, 'bias_values')[2 * maxBias]], [9, -1.5]);
-    assert.deepEqual([ints(result, 'bias_ids')[maxBias], floats(result, 'bias_values')[maxBias]], [3, 2]);
+    // The ids of a slot, then its values.
+    const biasOf = (slot: number) => ints(result, 'bias').subarray(slot * 2 * maxBias, (slot + 1) * 2 * maxBias);
+    assert.deepEqual([biasOf(2)[0], biasOf(2)[maxBias]], [9, bits(-1.5)]);
+    assert.deepEqual([biasOf(1)[0], biasOf(1)[maxBias]], [3, bits(2)]);
     assert.deepEqual([...ints(result, 'num_masked')], [0, 1, 2, 0]);
-    assert.deepEqual([...ints(result, 'masked_ids').subarray(2 * maxMasked)].slice(0, 2), [1, 2]);
+    assert.deepEqual([...ints(result, 'masked').subarray(2 * maxMasked)].slice(0, 2), [1, 2]);
     assert.deepEqual([...ints(result, 'blocks')], [-1, -1, -1, 11, -1, -1, 11, -1, 12, -1, -1, -1]);
     assert.deepEqual([...ints(result, 'ids')], [6, 7, 8, 42]);
     assert.deepEqual([...ints(result, 'positions')], [1, 2, 3, 2]);
