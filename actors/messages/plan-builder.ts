@@ -142,11 +142,12 @@ export class PlanBuilder {
     this.numTokens += count;
   }
 
-  sample(row: number, slot: number): void {
+  sample(row: number, slot: number, count: number): void {
     const { samples } = this.sections;
     const at = samples.add();
     samples.data[at + SAMPLE.row] = row;
     samples.data[at + SAMPLE.slot] = slot;
+    samples.data[at + SAMPLE.count] = count;
   }
 
   /** Joins the sections and empties them. The returned bytes are a view, valid until the next `finish`. */

@@ -3,7 +3,7 @@
  * RPC schemas, documentation and packing derive from it; adding a parameter is one line here, one in native/core/sampling_row.h
  * and the maths in each backend's sampler. Formulas and order are those of vLLM V1 (README, "Sampling").
  */
-import { NEW_SLOT, SAMPLING_ROW } from './step.js';
+import { SAMPLING_ROW } from './step.js';
 
 export interface SamplingDescriptor {
   readonly word: number;
@@ -107,5 +107,3 @@ export function packSamplingRow(values: SamplingValues, extras: SamplingExtras):
   row[SAMPLING_ROW.promptLogprobs] = extras.promptLogprobs;
   return row;
 }
-
-if (NEW_SLOT.fixedWords !== NEW_SLOT.samplingRow + SAMPLING_ROW.words) throw new Error('step.ts: NEW_SLOT and SAMPLING_ROW disagree');

@@ -12,7 +12,7 @@
  *   result = header | samples | promptLogprobs | tops | logits
  */
 
-export const LAYOUT_VERSION = 3;
+export const LAYOUT_VERSION = 4;
 
 /**
  * The lists that a new slot may bring beside its tokens, in their order, and the words of an entry; the first is a token id. A new kind
@@ -79,16 +79,26 @@ export const BLOCK_SET = { slot: 0, index: 1, block: 2, words: 3 } as const;
  * from a block of the device to one of the host, swapIns the other way.
  */
 export const COPY = { src: 0, dst: 1, words: 2 } as const;
-/** A row computes tokens history[start .. start+count) of a slot and writes their KV. */
+/**
+ * A row computes tokens history[start .. start+count) of a slot and writes their KV. With fromDevice it starts at the last token that the
+ * executor has when the plan runs, which a sample still in flight decides; `start` is then the largest that this may be, and behind the
+ * history come drafts.
+ */
 export const ROW = { slot: 0, start: 1, count: 2, flags: 3, words: 4 } as const;
 export const ROW_FLAG = {
   /** Return the logits of all positions of the row (tests only). */
   rawLogits: 1,
   /** Return log-probabilities of the prompt tokens that follow the row's positions. */
   promptLogprobs: 2,
+  /** Start at the last token of the executor's history. */
+  fromDevice: 4,
 } as const;
-/** Sample from the logits of `row`'s last position with the state of `slot`; append the token to `slot`'s history. */
-export const SAMPLE = { row: 0, slot: 1, words: 2 } as const;
+/**
+ * Sample from the logits of `row`'s last `count` positions with the state of `slot`; append the tokens to `slot`'s history. More than
+ * one only behind a row that starts from the device: its drafts are compared with the tokens, and the first that differs ends the
+ * sample, which gives at least one token. (Executors take a count of one, until they have drafts.)
+ */
+export const SAMPLE = { row: 0, slot: 1, count: 2, words: 3 } as const;
 
 /**
  * The sections of a plan in their order, and the words of an entry. Entries of newSlots go on behind these words (see NEW_SLOT), the
@@ -150,7 +160,7 @@ export const RESULT = {
   words: 10,
   headerWords: 16,
 } as const;
-/** One sampled token, in the order of the plan's samples. `logprob` is of the raw distribution, NaN when not asked for. */
+/** One sampled token, in the order of the plan's samples; those of one sample follow each other. `logprob` is of the raw distribution, NaN when not asked for. */
 export const RESULT_SAMPLE = { slot: 0, token: 1, logprob: 2, rank: 3, topOffset: 4, topCount: 5, words: 6 } as const;
 /** Logprob of the prompt token at `position` (1 .. promptLen-1). topOffset counts entries of the tops section. */
 export const RESULT_PROMPT = { slot: 0, position: 1, token: 2, logprob: 3, rank: 4, topOffset: 5, topCount: 6, words: 7 } as const;

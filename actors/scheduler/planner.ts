@@ -222,9 +222,10 @@ export class Planner {
 
   /** From the last position of the last row. */
   private planSample(sequence: Sequence): void {
-    this.writer.sample(this.writer.numRows - 1, sequence.slot);
-    this.record.samples.add(sequence, 0);
-    sequence.length++;
+    const count = 1;
+    this.writer.sample(this.writer.numRows - 1, sequence.slot, count);
+    this.record.samples.add(sequence, count);
+    sequence.length += count;
   }
 }
 

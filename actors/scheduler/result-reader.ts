@@ -22,7 +22,8 @@ export class ResultReader {
   step = 0;
   epoch = 0;
   errorCode = 0;
-  numSamples = 0;
+  /** Sampled tokens. */
+  numTokens = 0;
   numPromptLogprobs = 0;
   execUs = 0;
   private words: Int32Array = new Int32Array(0);
@@ -45,31 +46,32 @@ export class ResultReader {
     this.step = this.header(RESULT.step);
     this.epoch = this.header(RESULT.epoch);
     this.errorCode = this.header(RESULT.errorCode);
-    this.numSamples = this.header(RESULT.numSamples);
+    this.numTokens = this.header(RESULT.numSamples);
     this.numPromptLogprobs = this.header(RESULT.numPromptLogprobs);
     this.numTops = this.header(RESULT.numTops);
     this.execUs = this.header(RESULT.execUs);
     this.samplesAt = RESULT.headerWords;
-    this.promptsAt = this.samplesAt + this.numSamples * RESULT_SAMPLE.words;
+    this.promptsAt = this.samplesAt + this.numTokens * RESULT_SAMPLE.words;
     this.topsAt = this.promptsAt + this.numPromptLogprobs * RESULT_PROMPT.words;
     invariant(this.topsAt + this.numTops * RESULT_TOP.words <= words.length, 'a step result is cut short');
   }
 
-  sampleSlot(i: number): number {
-    return this.words[this.samplesAt + i * RESULT_SAMPLE.words + RESULT_SAMPLE.slot]!; // i < numSamples
+  /** Of the i-th sampled token. */
+  tokenSlot(i: number): number {
+    return this.words[this.samplesAt + i * RESULT_SAMPLE.words + RESULT_SAMPLE.slot]!; // i < numTokens
   }
 
-  sampleToken(i: number): number {
-    return this.words[this.samplesAt + i * RESULT_SAMPLE.words + RESULT_SAMPLE.token]!; // i < numSamples
+  token(i: number): number {
+    return this.words[this.samplesAt + i * RESULT_SAMPLE.words + RESULT_SAMPLE.token]!; // i < numTokens
   }
 
   /** NaN when not asked for. */
-  sampleLogprob(i: number): number {
-    return this.floats[this.samplesAt + i * RESULT_SAMPLE.words + RESULT_SAMPLE.logprob]!; // i < numSamples
+  tokenLogprob(i: number): number {
+    return this.floats[this.samplesAt + i * RESULT_SAMPLE.words + RESULT_SAMPLE.logprob]!; // i < numTokens
   }
 
   /** The log-probability record (logprobs.ts) of a sampled token: a view that is valid until the next record is read. */
-  sampleRecord(i: number): Int32Array {
+  tokenRecord(i: number): Int32Array {
     return this.recordAt(this.samplesAt + i * RESULT_SAMPLE.words + RESULT_SAMPLE.token);
   }
 
@@ -81,7 +83,7 @@ export class ResultReader {
     return this.word(this.promptsAt + i * RESULT_PROMPT.words + RESULT_PROMPT.position);
   }
 
-  /** As `sampleRecord`, of a prompt token. */
+  /** As `tokenRecord`, of a prompt token. */
   promptRecord(i: number): Int32Array {
     return this.recordAt(this.promptsAt + i * RESULT_PROMPT.words + RESULT_PROMPT.token);
   }

@@ -139,7 +139,6 @@ export class Scheduler {
     const record = this.inFlight.shift();
     invariant(record !== undefined && record.step === reader.step, 'a step result comes out of order');
     invariant(reader.errorCode === 0, 'a failed step cannot be applied');
-    invariant(reader.numSamples === record.samples.size, 'a step result has another number of samples than its plan');
     this.counters.step(reader.execUs);
     if (record.hasPrompt) this.planner.lastPromptMs = nowMs - record.plannedMs;
     this.advance(record);
@@ -187,7 +186,7 @@ export class Scheduler {
         const sequence = planned.live(i);
         if (sequence === null) continue;
         invariant(sequence.slot === planned.slot(i), 'a sequence changed its slot within a generation');
-        samples.set(sequence, (samples.get(sequence) ?? 0) + 1);
+        samples.set(sequence, (samples.get(sequence) ?? 0) + planned.number(i));
       }
       for (let i = 0; i < advances.size; i++) {
         const sequence = advances.live(i);
@@ -241,27 +240,33 @@ export class Scheduler {
 
   private takeSamples({ samples }: StepRecord): void {
     const { reader } = this;
+    let at = 0;
     for (let i = 0; i < samples.size; i++) {
-      const sequence = samples.live(i);
-      if (sequence === null) continue;
-      invariant(reader.sampleSlot(i) === samples.slot(i), 'a sample comes from another slot');
-      this.takeToken(sequence, i);
+      // Nobody drafts yet, so that a sample gives all the tokens that were planned.
+      const end = at + samples.number(i);
+      for (; at < end; at++) {
+        invariant(at < reader.numTokens && reader.tokenSlot(at) === samples.slot(i), 'a sample has other tokens than its plan');
+        const sequence = samples.live(i); // null behind the token that ended it
+        if (sequence !== null) this.takeToken(sequence, at);
+      }
     }
+    invariant(at === reader.numTokens, 'a step result has more tokens than its plan');
   }
 
-  private takeToken(sequence: Sequence, sample: number): void {
+  /** `at`: which token of the result. */
+  private takeToken(sequence: Sequence, at: number): void {
     const { reader, events } = this;
     const { request } = sequence;
-    const token = reader.sampleToken(sample);
+    const token = reader.token(at);
     sequence.push(token);
     this.counters.generatedTokens++;
-    if (request.sumsLogprobs) sequence.cumulativeLogprob += reader.sampleLogprob(sample);
+    if (request.sumsLogprobs) sequence.cumulativeLogprob += reader.tokenLogprob(at);
     if (!request.announced) {
       request.announced = true;
       events.started(request.owner, { id: request.id, queueMs: request.queueMs, cachedTokens: request.cachedTokens });
     }
     const finish = this.finishOf(sequence, token);
-    events.token(sequence, token, finish, request.wantsLogprobs ? reader.sampleRecord(sample) : null);
+    events.token(sequence, token, finish, request.wantsLogprobs ? reader.tokenRecord(at) : null);
     if (finish !== FINISH.none) this.finish(sequence);
   }
 

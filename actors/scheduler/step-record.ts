@@ -51,7 +51,7 @@ export class StepRecord {
   hasPrompt = false;
   /** Number: position up to which the sequence's KV is written once the step has run. Siblings of a fork have an entry, too. */
   readonly advances = new Column();
-  /** In the order of the plan's samples. Number: unused. */
+  /** In the order of the plan's samples. Number: the most tokens that it may give. */
   readonly samples = new Column();
 
   begin(step: number, nowMs: number): void {

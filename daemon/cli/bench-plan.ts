@@ -74,7 +74,7 @@ function rowsPlan(rows: readonly Row[]): Uint8Array {
   const plan = new PlanBuilder(0);
   for (const [row, { slot, start, count, sampled }] of rows.entries()) {
     plan.row(slot, start, count, 0);
-    if (sampled) plan.sample(row, slot);
+    if (sampled) plan.sample(row, slot, 1);
   }
   return plan.finish(0);
 }

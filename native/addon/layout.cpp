@@ -105,10 +105,12 @@ Napi::Value layout(const Napi::CallbackInfo& info) {
                              {"count", WORD(PlanRow, count)},
                              {"flags", WORD(PlanRow, flags)},
                              {"words", sizeof(PlanRow) / 4}}));
-  out.Set("ROW_FLAG",
-          table(env, {{"rawLogits", kRowRawLogits}, {"promptLogprobs", kRowPromptLogprobs}}));
+  out.Set("ROW_FLAG", table(env, {{"rawLogits", kRowRawLogits},
+                                  {"promptLogprobs", kRowPromptLogprobs},
+                                  {"fromDevice", kRowFromDevice}}));
   out.Set("SAMPLE", table(env, {{"row", WORD(PlanSample, row)},
                                 {"slot", WORD(PlanSample, slot)},
+                                {"count", WORD(PlanSample, count)},
                                 {"words", sizeof(PlanSample) / 4}}));
   out.Set("RESULT", table(env, {{"layoutVersion", WORD(ResultHeader, layout_version)},
                                 {"step", WORD(ResultHeader, step)},

@@ -10,6 +10,7 @@
 //   CACHE = qkv rows blocks k v
 //
 // sample: TABLE vocab num_samples | TABLES logits[num_samples, vocab] samples[num_samples, 2]
+// (slot, 0)
 //   -> tokens logprobs ranks top_ids[., 20] top_logprobs[., 20] top_counts history lengths
 //   TABLE = max_slots max_len, and max_NAME of each slot list
 //   TABLES = tokens lengths prompt_lens sampling, and of each slot list NAME[max_slots, words, max]
@@ -214,9 +215,9 @@ Napi::Object run_sample(OpTestCall& c) {
   StepBatch batch{};
   batch.num_samples = c.size("num_samples");
   batch.host_samples =
-      reinterpret_cast<const PlanSample*>(c.host_ints("samples", 2 * int64_t{batch.num_samples}));
+      reinterpret_cast<const TokenSample*>(c.host_ints("samples", 2 * int64_t{batch.num_samples}));
   batch.samples =
-      reinterpret_cast<const PlanSample*>(c.ints("samples", 2 * int64_t{batch.num_samples}));
+      reinterpret_cast<const TokenSample*>(c.ints("samples", 2 * int64_t{batch.num_samples}));
   for (int32_t i = 0; i < batch.num_samples; ++i) {
     const int32_t slot = batch.host_samples[i].slot;
     if (slot < 0 || slot >= tables.max_slots)

@@ -88,20 +88,22 @@ struct SlotTables {
 
 // The rows of one step. A graph may have more rows than the step: those have no tokens, tokens
 // behind the last row have id and position -1, and samples slot -1. `host_*` are host copies that
-// the plan already knew; the others are device arrays of the step arena.
+// the plan already knew; the others are device arrays of the step arena. Of a row with
+// kRowFromDevice, `start` is the largest that it may be: ops that need the position of a token take
+// `positions`.
 struct StepBatch {
   int32_t num_rows, num_tokens, num_samples;
-  const PlanRow* host_rows;        // [num_rows]
-  const PlanSample* host_samples;  // [num_samples]
-  const PlanRow* rows;             // [num_rows] device
-  const PlanSample* samples;       // [num_samples] device
-  const int32_t* row_offsets;      // [num_rows + 1] first token of each row
-  int32_t* ids;                    // [num_tokens] gathered from the slot tables
-  int32_t* positions;              // [num_tokens]
-  int32_t* token_rows;             // [num_tokens] row of each token
-  int32_t max_row_count;           // longest row
-  int32_t max_context;             // largest start + count, or a bound of it
-  bool plain_greedy;               // no sample draws, edits its logits or wants log-probabilities
+  const PlanRow* host_rows;         // [num_rows]
+  const TokenSample* host_samples;  // [num_samples]
+  const PlanRow* rows;              // [num_rows] device
+  const TokenSample* samples;       // [num_samples] device
+  const int32_t* row_offsets;       // [num_rows + 1] first token of each row
+  int32_t* ids;                     // [num_tokens] gathered from the slot tables
+  int32_t* positions;               // [num_tokens]
+  int32_t* token_rows;              // [num_tokens] row of each token
+  int32_t max_row_count;            // longest row
+  int32_t max_context;              // largest start + count, or a bound of it
+  bool plain_greedy;                // no sample draws, edits its logits or wants log-probabilities
 };
 
 // The largest steps an engine will run: a backend sizes its own step memory by it.
@@ -161,8 +163,8 @@ struct AttentionArgs {
 };
 
 struct SampleOutputs {  // device memory, [num_samples] and [num_samples, 20]
-  int32_t* tokens;
-  float* logprobs;  // NaN when not asked for
+  int32_t* tokens;      // negative: the samples of the slot ended with the one before
+  float* logprobs;      // NaN when not asked for
   int32_t* ranks;
   int32_t* top_ids;
   float* top_logprobs;
@@ -294,7 +296,8 @@ class Backend {
   // logits *= scale, then, for cap > 0, cap tanh(logits / cap); float32.
   virtual void cap_logits(Tensor logits, float scale, float cap) = 0;
   // Raw logprobs, then the processing order of vLLM V1, then one draw per sample; appends the token
-  // to the slot's history.
+  // to the slot's history. Row i of `logits` belongs to sample i. All offsets are 0: no backend
+  // checks drafts yet.
   virtual void sample(const Tensor& logits, const SlotTables& t, const StepBatch& batch,
                       const SampleOutputs& out) = 0;
   // Log-softmax of chosen targets: for row i of `logits`, logprob and rank of targets[i] and the

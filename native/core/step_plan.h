@@ -11,7 +11,7 @@
 
 namespace inferd {
 
-constexpr int32_t kLayoutVersion = 3;
+constexpr int32_t kLayoutVersion = 4;
 
 struct NewSlotFixed {
   int32_t slot;
@@ -31,9 +31,13 @@ struct BlockCopy {  // within the device, or between the device and the host
 struct PlanRow {
   int32_t slot, start, count, flags;
 };
-enum RowFlag : int32_t { kRowRawLogits = 1, kRowPromptLogprobs = 2 };
+enum RowFlag : int32_t { kRowRawLogits = 1, kRowPromptLogprobs = 2, kRowFromDevice = 4 };
 struct PlanSample {
-  int32_t row, slot;
+  int32_t row, slot, count;
+};
+// What backends make of a PlanSample: for each of its tokens, in turn, one of these.
+struct TokenSample {
+  int32_t slot, offset;  // 0 .. count - 1
 };
 
 // SECTION(type, name, label): the sections of a plan in their order, and what an entry of each is

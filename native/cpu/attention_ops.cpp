@@ -134,7 +134,7 @@ void CpuBackend::attention(const AttentionArgs& args, const SlotTables& t, const
                              .out_stride = args.out.stride[0],
                              .tokens = std::min(task_tokens, span.end - first_token),
                              .heads = std::min(task_heads, group - first_head),
-                             .first_position = row.start + first_token,
+                             .first_position = batch.positions[token],
                              .k = static_cast<const char*>(kv.k) + head_offset,
                              .v = static_cast<const char*>(kv.v) + head_offset,
                              .block_stride = kv_offset(kv, 1, 0, 0) / bytes,

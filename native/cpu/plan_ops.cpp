@@ -73,10 +73,12 @@ void CpuBackend::gather_tokens(const SlotTables& t, const StepBatch& batch) {
   for (int32_t r = 0; r < batch.num_rows; ++r) {
     const PlanRow& row = batch.host_rows[r];
     const int32_t first = batch.row_offsets[r];
-    const int32_t* history = t.tokens + int64_t{row.slot} * t.max_len + row.start;
+    const bool from_device = (row.flags & kRowFromDevice) != 0;
+    const int32_t start = from_device ? t.lengths[row.slot] - 1 : row.start;
+    const int32_t* history = t.tokens + int64_t{row.slot} * t.max_len + start;
     for (int32_t i = 0; i < row.count; ++i) {
       batch.ids[first + i] = history[i];
-      batch.positions[first + i] = row.start + i;
+      batch.positions[first + i] = start + i;
       batch.token_rows[first + i] = r;
     }
   }

@@ -28,12 +28,12 @@ struct DecodeGrid {
   int32_t blocks, ctas;
 };
 
-// Row i: query and output of token tokens[i] of the step, attending to positions 0..positions[i] of
-// sequence slots[i]. Device arrays, read by the kernel, so that a captured launch follows them.
+// Row i: query and output of token tokens[i] of the step, attending to all positions up to its own,
+// of sequence slots[i]. Device arrays, read by the kernel, so that a captured launch follows them.
 struct DecodePlanParams {
   const int32_t* tokens;     // [rows], or null: row i is token i
   const int32_t* slots;      // [rows]
-  const int32_t* positions;  // [rows] of the queries; negative: the row is padding, no output
+  const int32_t* positions;  // of the step's tokens; negative: the row is padding, no output
   int32_t rows;
   int32_t window;       // 0: all keys, else keys with position > query position - window
   DecodeGrid grid;      // decode_attention_grid(...)

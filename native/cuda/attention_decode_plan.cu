@@ -1,6 +1,7 @@
 // 1. Cuts the rows of a decode step into shares of about equal length, one a thread block and kv
 //    head, from the lengths on the device: a captured step follows them without the host.
-// 2. tokens, slots, positions [rows] i32 in; shares [blocks, warps] out (see attention_decode.h).
+// 2. tokens, slots [rows] and positions [tokens of the step] i32 in; shares [blocks, warps] out
+// (see attention_decode.h).
 // 3. One block; a thread a row. Long rows come first; when there are enough short ones, those
 //    share blocks, a warp each. No more thread blocks are started than run at a time: what is left
 //    follows in chains, of blocks for teams, of rows for lone warps.
@@ -125,7 +126,10 @@ __global__ void __launch_bounds__(kThreads)
     plan_decode_kernel(const __grid_constant__ DecodePlanParams p) {
   wait_for_previous();
   let_next_start();
-  auto tiles_of = [&](int row) { return count_tiles(p.positions[row], p.window); };
+  auto position_of = [&](int row) {
+    return p.positions[p.tokens != nullptr ? p.tokens[row] : row];
+  };
+  auto tiles_of = [&](int row) { return count_tiles(position_of(row), p.window); };
   uint32_t mine = 0;
   for (int row = threadIdx.x; row < p.rows; row += kThreads) mine += tiles_of(row);
   const int32_t total = static_cast<int32_t>(block_total(mine, nullptr));
@@ -186,7 +190,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int base = 0; base < p.rows; base += kThreads) {
     const int row = base + threadIdx.x;
     const bool exists = row < p.rows;
-    const int32_t position = exists ? p.positions[row] : -1;
+    const int32_t position = exists ? position_of(row) : -1;
     const int32_t tiles = count_tiles(position, p.window);
     const bool is_short = !is_long(tiles);
     const uint32_t shares = shares_of(tiles);

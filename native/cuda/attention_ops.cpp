@@ -89,7 +89,6 @@ const CudaBackend::RowPlan& CudaBackend::plan_rows(const StepBatch& batch, int32
   if (batch.num_tokens == batch.num_rows) {
     plan.decode_rows = batch.num_rows;
     plan.decode_slots = token_slots(batch);
-    plan.decode_positions = batch.positions;
     return plan;
   }
   const auto spans = spans_.of({batch.host_rows, static_cast<size_t>(batch.num_rows)}, picks);
@@ -100,6 +99,8 @@ const CudaBackend::RowPlan& CudaBackend::plan_rows(const StepBatch& batch, int32
     if (row.count == 1) {
       ++plan.decode_rows;
     } else {
+      // Here the host says where a row starts: there are no drafts yet, without which a row that
+      // starts from the device has one token.
       // Whole tiles, so that a token is computed among the same others as without picks.
       const auto [begin, end] = spans[static_cast<size_t>(r)];
       const int32_t skipped = begin / tile_tokens * tile_tokens;
@@ -111,7 +112,7 @@ const CudaBackend::RowPlan& CudaBackend::plan_rows(const StepBatch& batch, int32
   }
   plan.num_tiles = count_prefill_tiles(prefill_rows_, tile_tokens);
   const auto singles = static_cast<size_t>(plan.decode_rows);
-  const size_t list_bytes = (3 * singles * sizeof(int32_t) + 15) / 16 * 16;
+  const size_t list_bytes = (2 * singles * sizeof(int32_t) + 15) / 16 * 16;
   const size_t bytes = list_bytes + static_cast<size_t>(plan.num_tiles) * sizeof(PrefillTile);
   auto* staged = current_->staging.take<std::byte>(bytes);
   auto* lists = reinterpret_cast<int32_t*>(staged);
@@ -122,7 +123,6 @@ const CudaBackend::RowPlan& CudaBackend::plan_rows(const StepBatch& batch, int32
     if (row.count == 1) {
       lists[i] = first;
       lists[singles + i] = row.slot;
-      lists[2 * singles + i] = row.start;
       ++i;
     }
     first += row.count;
@@ -134,7 +134,6 @@ const CudaBackend::RowPlan& CudaBackend::plan_rows(const StepBatch& batch, int32
   copy_in(device, staged, bytes);
   plan.decode_tokens = reinterpret_cast<const int32_t*>(device);
   plan.decode_slots = plan.decode_tokens + singles;
-  plan.decode_positions = plan.decode_slots + singles;
   plan.tiles = reinterpret_cast<const PrefillTile*>(device + list_bytes);
   return plan;
 }
@@ -162,7 +161,7 @@ CudaBackend::DecodePlan& CudaBackend::plan_decode(const StepBatch& batch, int32_
   check(plan_decode_attention(
             {.tokens = row_plan_.decode_tokens,
              .slots = row_plan_.decode_slots,
-             .positions = row_plan_.decode_positions,
+             .positions = batch.positions,
              .rows = row_plan_.decode_rows,
              .window = window,
              .grid = plan.grid,

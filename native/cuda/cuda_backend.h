@@ -111,7 +111,6 @@ class CudaBackend final : public Backend {
     int32_t decode_rows = 0;
     const int32_t* decode_tokens = nullptr;  // null: row i is token i
     const int32_t* decode_slots = nullptr;
-    const int32_t* decode_positions = nullptr;
     const PrefillTile* tiles = nullptr;
     int32_t num_tiles = 0;
   };

@@ -24,8 +24,8 @@ struct SampleParams {
   const float* logits;  // [rows, vocab], row i at logits + i * row_stride
   int64_t row_stride;
   int32_t vocab, rows;
-  const PlanSample* samples;  // [rows]; row i samples for samples[i].slot; negative: padding
-  DeviceSlots slots;          // the token is appended to the slot's history
+  const TokenSample* samples;  // [rows]; row i samples for samples[i].slot; negative: padding
+  DeviceSlots slots;           // the token is appended to the slot's history
   TokenOutputs out;
   float* scratch;  // sampler_scratch_bytes(), 16-byte aligned; null when that is 0
 };

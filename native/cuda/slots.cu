@@ -111,7 +111,8 @@ __global__ void gather_tokens_kernel(const DeviceSlots t, const GatherTokensPara
     }
     const PlanRow from = p.rows[row];
     slot = from.slot;
-    position = from.start + i - p.row_offsets[row];
+    const bool from_device = (from.flags & kRowFromDevice) != 0;
+    position = (from_device ? t.lengths[slot] - 1 : from.start) + i - p.row_offsets[row];
     id = t.tokens[static_cast<int64_t>(slot) * t.max_len + position];
   }
   p.ids[i] = id;

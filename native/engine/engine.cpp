@@ -371,7 +371,12 @@ int64_t Engine::wait(std::span<std::byte> result, int64_t timeout_ms) {
     }
     prepared_ = true;
     if (trace_ != nullptr && fault == StepFault::kNone) trace_step(static_cast<int32_t>(oldest));
-    result_.prepare(steps_[oldest], fault, limits_.vocab_size,
+    const StagedStep& step = steps_[oldest];
+    if (fault == StepFault::kNone) {
+      for (size_t i = 0; i < step.plan.samples.size(); ++i)
+        checker_->settle(step.plan, i, step.tokens_given(i));
+    }
+    result_.prepare(step, fault, limits_.vocab_size,
                     static_cast<int64_t>(backend_->step_device_us(static_cast<int>(oldest))));
   }
   const int64_t bytes = result_.bytes();

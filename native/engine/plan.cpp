@@ -96,7 +96,9 @@ void PlanChecker::accept(std::span<const int32_t> words, ParsedPlan& plan) {
   draft_ = slots_;
   new_prompts_.clear();
   plan.row_offsets.clear();
+  plan.sample_offsets.clear();
   plan.sample_rows.clear();
+  plan.sequences.clear();
   plan.prompts.clear();
   plan.logit_rows.clear();
   plan.max_row_count = plan.max_context = 0;
@@ -172,7 +174,10 @@ void PlanChecker::check_new_slot(const NewSlotFixed& n, std::span<const int32_t>
   if (s.live) bad("the new slot %d still holds a sequence", n.slot);
   int64_t length = static_cast<int64_t>(tokens.size());
   if (n.fork_of >= 0) {
-    length = live_slot(n.fork_of, "a fork").length;
+    const Slot& from = live_slot(n.fork_of, "a fork");
+    length = from.known;
+    if (from.known != from.most)
+      bad("the fork in slot %d is of slot %d, whose length is not known", n.slot, n.fork_of);
     if (!tokens.empty()) bad("the fork in slot %d brings tokens of its own", n.slot);
   } else if (n.fork_of != -1) {
     bad("the new slot %d has forkOf %d", n.slot, n.fork_of);
@@ -182,7 +187,9 @@ void PlanChecker::check_new_slot(const NewSlotFixed& n, std::span<const int32_t>
   check_sampling(n.sampling);
   for (const int32_t id : tokens) check_range(int64_t{id}, 0, limits_.vocab_size - 1, "a token id");
   s = {.live = true,
-       .length = static_cast<int32_t>(length),
+       .sequence = ++num_sequences_,
+       .known = static_cast<int32_t>(length),
+       .most = static_cast<int32_t>(length),
        .prompt_len = n.prompt_len,
        .prompt_logprobs = n.sampling.prompt_logprobs,
        .top_logprobs = n.sampling.top_logprobs,
@@ -231,6 +238,22 @@ void PlanChecker::read_swap_ins(Cursor& at, ParsedPlan& plan) {
   }
 }
 
+// Its last token of history, and drafts behind it.
+void PlanChecker::check_from_device(const PlanRow& r, const Slot& s) const {
+  if (r.start < s.most - 1) {
+    bad("a row of slot %d starts at %d at most, and its history may have %d tokens", r.slot,
+        r.start, s.most);
+  }
+  if (r.count > limits_.max_sample)
+    bad("a row of slot %d computes %d tokens from the device, more than %d", r.slot, r.count,
+        limits_.max_sample);
+  if (int64_t{r.start} + r.count > limits_.max_len)
+    bad("a row of slot %d ends at %lld, and a sequence has %d tokens at most", r.slot,
+        static_cast<long long>(int64_t{r.start} + r.count), limits_.max_len);
+  if (r.flags != kRowFromDevice)
+    bad("a row of slot %d starts from the device and has the flags %d", r.slot, r.flags);
+}
+
 void PlanChecker::read_rows(Cursor& at, ParsedPlan& plan) {
   plan.rows = at.take<PlanRow>(plan.header.num_rows, "rows");
   int64_t total = 0;
@@ -241,16 +264,19 @@ void PlanChecker::read_rows(Cursor& at, ParsedPlan& plan) {
     s.in_row = true;
     check_range(int64_t{r.count}, 1, limits_.max_batch_tokens, "the count of a row");
     const int64_t end = int64_t{r.start} + r.count;
-    if (r.start < 0 || end > s.length) {
+    const bool from_device = (r.flags & kRowFromDevice) != 0;
+    if (from_device) {
+      check_from_device(r, s);
+    } else if (r.start < 0 || end > s.known) {
       bad("a row of slot %d computes [%d, %lld) of a history of %d tokens", r.slot, r.start,
-          static_cast<long long>(end), s.length);
+          static_cast<long long>(end), s.known);
     }
     if (end > int64_t{s.num_blocks} * limits_.block_size) {
       bad("a row of slot %d ends at %lld and its %d blocks hold %lld tokens", r.slot,
           static_cast<long long>(end), s.num_blocks,
           static_cast<long long>(int64_t{s.num_blocks} * limits_.block_size));
     }
-    if ((r.flags & ~(kRowRawLogits | kRowPromptLogprobs)) != 0)
+    if ((r.flags & ~(kRowRawLogits | kRowPromptLogprobs | kRowFromDevice)) != 0)
       bad("a row of slot %d has the flags %d", r.slot, r.flags);
     if ((r.flags & kRowPromptLogprobs) != 0 && s.prompt_logprobs < 0)
       bad("slot %d did not ask for prompt logprobs", r.slot);
@@ -277,18 +303,44 @@ void PlanChecker::read_samples(Cursor& at, ParsedPlan& plan) {
                 "the row of a sample");
     const PlanRow& row = plan.rows[static_cast<size_t>(p.row)];
     Slot& s = live_slot(p.slot, "a sample");
-    if (s.sampled) bad("slot %d is sampled twice", p.slot);
-    s.sampled = true;
-    if (s.length != row.start + row.count) {
-      bad("slot %d has %d tokens and is sampled after a row that ends at %d", p.slot, s.length,
-          row.start + row.count);
-    }
-    if (s.length >= limits_.max_len)
-      bad("slot %d is sampled with %d tokens, the most a sequence may have", p.slot, s.length);
+    if (s.sampled > 0) bad("slot %d is sampled twice", p.slot);
+    check_sample(p, row, s);
+    s.sampled = p.count;
     plan.max_top = std::max(plan.max_top, s.top_logprobs);
     plan.plain_greedy = plan.plain_greedy && s.plain_greedy;
-    plan.sample_rows.push_back(plan.row_offsets[static_cast<size_t>(p.row) + 1] - 1);
+    const int32_t end = plan.row_offsets[static_cast<size_t>(p.row) + 1];
+    plan.sample_offsets.push_back(static_cast<int32_t>(plan.sample_rows.size()));
+    for (int32_t i = end - p.count; i < end; ++i) plan.sample_rows.push_back(i);
+    plan.sequences.push_back(s.sequence);
   }
+  plan.sample_offsets.push_back(static_cast<int32_t>(plan.sample_rows.size()));
+}
+
+void PlanChecker::check_sample(const PlanSample& p, const PlanRow& row, const Slot& s) const {
+  check_range(int64_t{p.count}, 1, limits_.max_sample, "the count of a sample");
+  const int32_t end = row.start + row.count;
+  if ((row.flags & kRowFromDevice) != 0) {
+    if (p.slot != row.slot)
+      bad("slot %d is sampled after a row of slot %d that starts from the device", p.slot,
+          row.slot);
+    if (p.count != row.count)
+      bad("slot %d gets %d tokens after a row of %d from the device", p.slot, p.count, row.count);
+  } else {
+    if (s.known != end || s.most != end) {
+      bad("slot %d has %d tokens and is sampled after a row that ends at %d", p.slot, s.most, end);
+    }
+    if (p.count != 1) bad("slot %d gets %d tokens after a row without drafts", p.slot, p.count);
+  }
+  if (int64_t{s.most} + p.count > limits_.max_len)
+    bad("slot %d is sampled with %d tokens, the most a sequence may have", p.slot, s.most);
+}
+
+void PlanChecker::settle(const ParsedPlan& plan, size_t index, int32_t count) {
+  const PlanSample& sample = plan.samples[index];
+  Slot& s = slots_[static_cast<size_t>(sample.slot)];
+  if (!s.live || s.sequence != plan.sequences[index]) return;  // freed meanwhile
+  s.known += count - 1;
+  s.most -= sample.count - count;
 }
 
 void PlanChecker::commit(ParsedPlan& plan) {
@@ -325,8 +377,10 @@ void PlanChecker::commit(ParsedPlan& plan) {
   for (size_t i = 0; i < plan.samples.size() && plan.pure_decode; ++i)
     plan.pure_decode = plan.samples[i].row == static_cast<int32_t>(i);
   for (Slot& s : draft_) {
-    s.length += s.sampled ? 1 : 0;
-    s.in_row = s.sampled = false;
+    s.known += s.sampled > 0 ? 1 : 0;
+    s.most += s.sampled;
+    s.in_row = false;
+    s.sampled = 0;
   }
   slots_.swap(draft_);
 }

@@ -6,6 +6,10 @@
 // in its table, its prompt length. A plan that does not fit this picture is refused whole with
 // Error(kBadPlan) and one sentence; nothing has changed then. Memory safety of the kernels rests on
 // these checks: every slot, block, position and token id that reaches a device table is in range.
+//
+// A sample of several tokens may give fewer, and the next plan may come before that is known. So a
+// length is a range, from `known` to `most`; `settle` narrows it. Rows of the host's making read
+// tokens below `known`; a row that starts where the device's history ends has room up to `most`.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -24,6 +28,7 @@ struct PlanLimits {
   int32_t num_swap_blocks;  // of the host
   int32_t max_batch_tokens;
   int32_t vocab_size;
+  int32_t max_sample = 1;  // tokens of one sample
 };
 
 // One prompt position whose logprob was asked for.
@@ -50,7 +55,10 @@ struct ParsedPlan {
   std::span<const PlanRow> rows;
   std::span<const PlanSample> samples;
   std::vector<int32_t> row_offsets;  // [rows + 1] first batch row of each plan row
-  std::vector<int32_t> sample_rows;  // [samples] batch row whose logits are sampled
+  // Each sample is so many rows of logits as its count: [samples + 1] the first of each, and of
+  // each the batch row that it comes from.
+  std::vector<int32_t> sample_offsets, sample_rows;
+  std::vector<int64_t> sequences;  // [samples] whose they are, see PlanChecker::settle
   std::vector<PromptTarget> prompts;
   std::vector<LogitRow> logit_rows;
   int32_t max_row_count = 0;
@@ -71,18 +79,22 @@ class PlanChecker {
   // Fills `plan` from `words`, which must outlive it, and takes its effects into account. Throws
   // Error(kBadPlan).
   void accept(std::span<const int32_t> words, ParsedPlan& plan);
+  // Once the step of `plan` has finished: its sample `index` gave `count` tokens, at least one.
+  void settle(const ParsedPlan& plan, size_t index, int32_t count);
 
  private:
   struct Slot {
     bool live = false;
-    int32_t length = 0;
+    int64_t sequence = 0;  // counts the sequences that slots were given to
+    int32_t known = 0;     // tokens of the history, at least
+    int32_t most = 0;      // and at most
     int32_t prompt_len = 0;
     int32_t num_blocks = 0;
     int32_t prompt_logprobs = -1;
     int32_t top_logprobs = -1;
     bool plain_greedy = true;
     bool in_row = false;  // of the plan being checked
-    bool sampled = false;
+    int32_t sampled = 0;  // tokens
   };
   struct NewPrompt {
     int32_t slot;
@@ -99,11 +111,14 @@ class PlanChecker {
   void check_new_slot(const NewSlotFixed& n, std::span<const int32_t> tokens, bool lists);
   // Reads one list of a new slot; true when it has entries.
   bool read_list(Cursor& at, SlotListIndex index, int32_t count);
+  void check_from_device(const PlanRow& row, const Slot& slot) const;
+  void check_sample(const PlanSample& sample, const PlanRow& row, const Slot& slot) const;
   void commit(ParsedPlan& plan);
 
   PlanLimits limits_;
   std::vector<Slot> slots_;
   std::vector<Slot> draft_;  // slots_ as the plan being checked would leave them
+  int64_t num_sequences_ = 0;
   std::vector<NewPrompt> new_prompts_;
   // Prompt tokens, kept on the host only for slots that want prompt logprobs: the targets of those.
   std::vector<std::vector<int32_t>> prompts_;

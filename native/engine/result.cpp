@@ -59,11 +59,17 @@ void ResultWriter::prepare(const StagedStep& step, StepFault fault, int64_t voca
   words_ = static_cast<int64_t>(sizeof(ResultHeader) / 4);
   if (fault != StepFault::kNone) return;
   const ParsedPlan& plan = step.plan;
-  for (size_t i = 0; i < plan.samples.size(); ++i)
-    tops_ += top_count(step.sampled, i, most_sampled(plan));
+  tokens_.clear();
+  for (size_t i = 0; i < plan.samples.size(); ++i) {
+    const auto first = static_cast<size_t>(plan.sample_offsets[i]);
+    for (size_t at = first; at < first + static_cast<size_t>(step.tokens_given(i)); ++at) {
+      tokens_.push_back({plan.samples[i].slot, at});
+      tops_ += top_count(step.sampled, at, most_sampled(plan));
+    }
+  }
   for (size_t i = 0; i < plan.prompts.size(); ++i)
     tops_ += top_count(step.scored, i, plan.prompts[i].top);
-  words_ += static_cast<int64_t>(plan.samples.size() * sizeof(ResultSample) / 4 +
+  words_ += static_cast<int64_t>(tokens_.size() * sizeof(ResultSample) / 4 +
                                  plan.prompts.size() * sizeof(ResultPrompt) / 4) +
             tops_ * static_cast<int64_t>(sizeof(ResultTop) / 4) +
             static_cast<int64_t>(plan.logit_rows.size()) * (2 + vocab_size_);
@@ -77,7 +83,7 @@ void ResultWriter::write(std::span<std::byte> out) const {
                      .step = plan.header.step,
                      .epoch = plan.header.epoch,
                      .error_code = static_cast<int32_t>(fault_),
-                     .num_samples = good ? static_cast<int32_t>(plan.samples.size()) : 0,
+                     .num_samples = good ? static_cast<int32_t>(tokens_.size()) : 0,
                      .num_prompt_logprobs = good ? static_cast<int32_t>(plan.prompts.size()) : 0,
                      .num_tops = static_cast<int32_t>(tops_),
                      .num_logit_rows = good ? static_cast<int32_t>(plan.logit_rows.size()) : 0,
@@ -90,10 +96,10 @@ void ResultWriter::write(std::span<std::byte> out) const {
   const SampleOutputs& sampled = step_->sampled;
   const SampleOutputs& scored = step_->scored;
   int32_t top_offset = 0;
-  for (size_t i = 0; i < plan.samples.size(); ++i) {
-    const int32_t count = top_count(sampled, i, most_sampled(plan));
-    w.put(ResultSample{plan.samples[i].slot, sampled.tokens[i], sampled.logprobs[i],
-                       sampled.ranks[i], top_offset, count});
+  for (const auto& [slot, at] : tokens_) {
+    const int32_t count = top_count(sampled, at, most_sampled(plan));
+    w.put(ResultSample{slot, sampled.tokens[at], sampled.logprobs[at], sampled.ranks[at],
+                       top_offset, count});
     top_offset += count;
   }
   for (size_t i = 0; i < plan.prompts.size(); ++i) {
@@ -109,8 +115,8 @@ void ResultWriter::write(std::span<std::byte> out) const {
       w.put(ResultTop{o.top_ids[i], o.top_logprobs[i]});
     }
   };
-  for (size_t i = 0; i < plan.samples.size(); ++i)
-    put_tops(sampled, i, top_count(sampled, i, most_sampled(plan)));
+  for (const auto& [slot, at] : tokens_)
+    put_tops(sampled, at, top_count(sampled, at, most_sampled(plan)));
   for (size_t i = 0; i < plan.prompts.size(); ++i)
     put_tops(scored, i, top_count(scored, i, plan.prompts[i].top));
   for (size_t i = 0; i < plan.logit_rows.size(); ++i) {

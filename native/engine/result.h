@@ -22,7 +22,13 @@ class ResultWriter {
   void write(std::span<std::byte> out) const;
 
  private:
+  struct Token {
+    int32_t slot;
+    size_t at;  // in the step's outputs
+  };
+
   const StagedStep* step_ = nullptr;
+  std::vector<Token> tokens_;  // sampled
   StepFault fault_ = StepFault::kNone;
   int64_t vocab_size_ = 0;
   int64_t exec_us_ = 0;

@@ -27,6 +27,14 @@ SampleOutputs from(const SampleOutputs& o, int64_t row) {
 
 }  // namespace
 
+int32_t StagedStep::tokens_given(size_t index) const {
+  const auto first = static_cast<size_t>(plan.sample_offsets[index]);
+  const auto end = static_cast<size_t>(plan.sample_offsets[index + 1]);
+  size_t at = first + 1;
+  while (at < end && sampled.tokens[at] >= 0) ++at;
+  return static_cast<int32_t>(at - first);
+}
+
 OutputBuffer OutputBuffer::carve(Arena& arena, int64_t rows) {
   OutputBuffer o;
   const int64_t start = arena.mark();
@@ -45,27 +53,27 @@ StepInputs StepInputs::carve(Arena& arena, const PlanLimits& limits) {
   const int64_t tokens = limits.max_batch_tokens, slots = limits.max_slots;
   StepInputs i{};
   i.rows = arena.take<PlanRow>(slots);
-  i.samples = arena.take<PlanSample>(slots);
+  i.samples = arena.take<TokenSample>(max_sampled(limits));
   i.row_offsets = arena.take<int32_t>(slots + 1);
-  i.picks = arena.take<int32_t>(slots + 2 * tokens);
+  i.picks = arena.take<int32_t>(max_sampled(limits) + 2 * tokens);
   i.targets = arena.take<int32_t>(tokens);
   return i;
 }
 
 StepBuffers StepBuffers::carve(Arena& arena, Model& model, const BackendInfo& backend,
                                const PlanLimits& limits) {
-  const int64_t tokens = limits.max_batch_tokens, slots = limits.max_slots;
+  const int64_t tokens = limits.max_batch_tokens, sampled = max_sampled(limits);
   const int64_t logit_bytes = backend.host_memory ? kLogitBytes : kDeviceLogitBytes;
   StepBuffers b{};
   b.max_logit_rows = static_cast<int32_t>(
-      std::min(std::max(tokens, slots),
+      std::min(std::max(tokens, sampled),
                std::max(kMinLogitRows, logit_bytes / (limits.vocab_size * int64_t{4}))));
   model.carve(arena, tokens, b.max_logit_rows);
   b.inputs = StepInputs::carve(arena, limits);
   b.ids = arena.take<int32_t>(tokens);
   b.positions = arena.take<int32_t>(tokens);
   b.token_rows = arena.take<int32_t>(tokens);
-  b.sampled = OutputBuffer::carve(arena, slots);
+  b.sampled = OutputBuffer::carve(arena, sampled);
   b.scored = OutputBuffer::carve(arena, tokens);
   return b;
 }
@@ -79,7 +87,7 @@ void StepRunner::prepare(StagedStep& step, const PlanLimits& limits) const {
 
   Arena outputs(nullptr);
   const auto carve = [&] {
-    step.sampled = OutputBuffer::carve(outputs, limits.max_slots).view;
+    step.sampled = OutputBuffer::carve(outputs, max_sampled(limits)).view;
     step.scored = OutputBuffer::carve(outputs, limits.max_batch_tokens).view;
   };
   carve();
@@ -122,13 +130,16 @@ void StepRunner::stage(StagedStep& step, int32_t graph_rows) {
   stage_swaps(step);
   StepInputs& in = step.inputs;
   std::copy(plan.rows.begin(), plan.rows.end(), in.rows);
-  std::copy(plan.samples.begin(), plan.samples.end(), in.samples);
+  TokenSample* sample = in.samples;
+  for (const PlanSample& s : plan.samples) {
+    for (int32_t i = 0; i < s.count; ++i) *sample++ = {.slot = s.slot, .offset = i};
+  }
   std::copy(plan.row_offsets.begin(), plan.row_offsets.end(), in.row_offsets);
   int32_t* pick = std::copy(plan.sample_rows.begin(), plan.sample_rows.end(), in.picks);
   step.padded_rows = graph_rows;
   for (auto i = static_cast<int32_t>(plan.rows.size()); i < step.padded_rows; ++i) {
     in.rows[i] = {.slot = 0, .start = 0, .count = 0, .flags = 0};
-    in.samples[i] = {.row = i, .slot = -1};
+    in.samples[i] = {.slot = -1, .offset = 0};
     in.row_offsets[i + 1] = in.row_offsets[i];
     *pick++ = i;
   }
@@ -239,7 +250,7 @@ StepBatch StepRunner::make_batch(const StagedStep& step) const {
                                                                   : graphs_.max_context;
   return {.num_rows = or_padded(plan.rows.size()),
           .num_tokens = or_padded(static_cast<size_t>(plan.header.num_tokens)),
-          .num_samples = or_padded(plan.samples.size()),
+          .num_samples = or_padded(plan.sample_rows.size()),
           .host_rows = step.inputs.rows,
           .host_samples = step.inputs.samples,
           .rows = buffers_.inputs.rows,
@@ -275,7 +286,7 @@ Tensor StepRunner::logits(const States& states, int32_t first, int32_t count) co
 
 void StepRunner::score_prompts(const StagedStep& step, const States& states) const {
   const std::vector<PromptTarget>& prompts = step.plan.prompts;
-  const auto first_pick = static_cast<int32_t>(step.plan.samples.size());
+  const auto first_pick = static_cast<int32_t>(step.plan.sample_rows.size());
   const int32_t total = static_cast<int32_t>(prompts.size());
   for (int32_t at = 0; at < total; at += buffers_.max_logit_rows) {
     const int32_t count = std::min(total - at, buffers_.max_logit_rows);

@@ -32,13 +32,18 @@ struct OutputBuffer {
   static OutputBuffer carve(Arena& arena, int64_t rows);
 };
 
+// Tokens that one step can sample.
+constexpr int64_t max_sampled(const PlanLimits& limits) {
+  return int64_t{limits.max_slots} * limits.max_sample;
+}
+
 // What the host tells a step, in one piece of memory: one copy takes it to the device.
 struct StepInputs {
   PlanRow* rows;         // [max_slots]
-  PlanSample* samples;   // [max_slots]
+  TokenSample* samples;  // [max_sampled]
   int32_t* row_offsets;  // [max_slots + 1]
-  // [max_slots + 2 max_batch_tokens] batch rows that get logits: of samples, then of prompts, then
-  // raw ones
+  // [max_sampled + 2 max_batch_tokens] batch rows that get logits: of samples, then of prompts,
+  // then raw ones
   int32_t* picks;
   int32_t* targets;  // [max_batch_tokens] token ids to score
 
@@ -46,6 +51,9 @@ struct StepInputs {
 };
 
 struct StagedStep {
+  // Of a finished step: how many tokens a sample gave.
+  int32_t tokens_given(size_t sample) const;
+
   HostBuffer words;  // the plan, as long as the stream may read it
   ParsedPlan plan;
   HostBuffer input_memory, output_memory;
@@ -56,7 +64,7 @@ struct StagedStep {
   int32_t num_picks = 0;
   int32_t padded_rows = 0;    // > 0: a graph of this many rows runs the step
   std::vector<float> logits;  // [logit_rows, vocab] raw logits; empty outside tests
-  SampleOutputs sampled{};    // host, [max_slots]
+  SampleOutputs sampled{};    // host, [max_sampled]
   SampleOutputs scored{};     // host, [max_batch_tokens]
   std::chrono::steady_clock::time_point submitted, started, finished;
 };
@@ -67,7 +75,7 @@ struct StepBuffers {
   int32_t* ids;          // [max_batch_tokens]
   int32_t* positions;    // [max_batch_tokens]
   int32_t* token_rows;   // [max_batch_tokens]
-  OutputBuffer sampled;  // [max_slots]
+  OutputBuffer sampled;  // [max_sampled]
   OutputBuffer scored;   // [max_batch_tokens]
   int32_t max_logit_rows;
 

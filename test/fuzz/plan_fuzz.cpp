@@ -1,9 +1,13 @@
 // Step plans: whatever the checker accepts touches only slots, blocks, positions and tokens that
 // exist. The promises are checked against a picture of the slots that this file keeps by itself.
 //
-// An input is int32 words: plans one after the other, each as long as its own word count says.
+// An input is int32 words: plans one after the other, each as long as its own word count says. How
+// many tokens the samples of a plan give is in the bits of its step number. The checker is told as
+// late as an engine may: when the plan after the next is there.
 #include <cstddef>
 #include <cstring>
+#include <deque>
+#include <utility>
 #include <vector>
 
 #include "engine/plan.h"
@@ -19,11 +23,12 @@ constexpr PlanLimits kLimits{.max_slots = 4,
                              .num_blocks = 12,
                              .num_swap_blocks = 6,
                              .max_batch_tokens = 48,
-                             .vocab_size = 100};
+                             .vocab_size = 100,
+                             .max_sample = 4};
 
 struct Picture {
   bool live = false;
-  int32_t length = 0;
+  int32_t length = 0;  // as the device has it
   std::vector<int32_t> blocks;
 };
 
@@ -59,6 +64,8 @@ class Replay {
     views(plan, tokens);
   }
 
+  std::vector<int32_t> given;  // tokens of each sample
+
  private:
   int32_t next() {
     promise(at_ < words_.size(), "sections lie inside the plan");
@@ -80,12 +87,12 @@ class Replay {
     promise(!s.live, "a new slot was free");
     for (int32_t i = 0; i < n.num_tokens; ++i)
       promise(below(next(), kLimits.vocab_size), "tokens are in the vocabulary");
-    for (int32_t i = 0; i < n.num_bias; ++i) {
-      promise(below(next(), kLimits.vocab_size), "biases are in the vocabulary");
-      next();
+    for (int32_t list = 0; list < kSlotLists; ++list) {
+      for (int32_t i = 0; i < n.list_counts[list]; ++i) {
+        promise(below(next(), kLimits.vocab_size), "entries of lists are in the vocabulary");
+        for (int32_t w = 1; w < kSlotListKinds[list].words; ++w) next();
+      }
     }
-    for (int32_t i = 0; i < n.num_masked; ++i)
-      promise(below(next(), kLimits.vocab_size), "masks are in the vocabulary");
     promise(length >= 1 && length <= kLimits.max_len, "histories have a length");
     s = {.live = true, .length = length, .blocks = {}};
   }
@@ -103,26 +110,36 @@ class Replay {
 
   int32_t row() {
     const Picture& s = slot(next());
-    const int32_t start = next();
+    const int32_t planned = next();
     const int32_t count = next();
-    next();  // flags
-    promise(s.live && start >= 0 && count > 0 && start <= s.length - count,
-            "rows lie in the history");
-    promise(start + count <= static_cast<int32_t>(s.blocks.size()) * kLimits.block_size,
+    const bool from_device = (next() & kRowFromDevice) != 0;
+    const int32_t start = from_device ? s.length - 1 : planned;
+    promise(s.live && start >= 0 && count > 0 && start <= planned, "rows start in the history");
+    promise(start + count <= (from_device ? kLimits.max_len : s.length),
+            "rows end in the history, or their drafts in its table");
+    promise(planned + count <= static_cast<int32_t>(s.blocks.size()) * kLimits.block_size,
             "rows have blocks for their keys");
     return count;
   }
 
   void sample(const ParsedPlan& plan) {
-    promise(below(next(), plan.header.num_rows), "samples have a row");
+    const int32_t row = next();
+    promise(below(row, plan.header.num_rows), "samples have a row");
     Picture& s = slot(next());
-    promise(s.live && s.length < kLimits.max_len, "a sampled token has a place");
-    ++s.length;
+    const int32_t count = next();
+    promise(count >= 1 && count <= plan.rows[static_cast<size_t>(row)].count,
+            "the row has a position for every sampled token");
+    promise(s.live && s.length + count <= kLimits.max_len, "sampled tokens have a place");
+    given.push_back(1 + (plan.header.step >> (2 * given.size() % 30) & 3) % count);
+    s.length += given.back();
   }
 
   static void views(const ParsedPlan& plan, int32_t tokens) {
     promise(plan.row_offsets.size() == plan.rows.size() + 1 && plan.row_offsets.back() == tokens,
             "offsets cover the rows");
+    promise(plan.sample_offsets.size() == plan.samples.size() + 1 &&
+                plan.sample_offsets.back() == static_cast<int32_t>(plan.sample_rows.size()),
+            "offsets cover the samples");
     for (const int32_t r : plan.sample_rows) promise(below(r, tokens), "sampled rows exist");
     for (const LogitRow& r : plan.logit_rows)
       promise(below(r.batch_row, tokens), "raw logits have a row");
@@ -149,7 +166,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!all.empty()) std::memcpy(all.data(), data, 4 * all.size());
   PlanChecker checker(kLimits);
   std::vector<Picture> slots(static_cast<size_t>(kLimits.max_slots));
-  ParsedPlan plan;
+  struct InFlight {
+    std::vector<int32_t> words;  // `plan` points into them
+    ParsedPlan plan;
+    std::vector<int32_t> given;
+  };
+  std::deque<InFlight> in_flight;
   for (size_t at = 0; at + kHeaderWords <= all.size();) {
     const size_t left = all.size() - at;
     const int32_t said = all[at + kWordsAt];
@@ -157,13 +179,24 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         said >= static_cast<int32_t>(kHeaderWords) && static_cast<size_t>(said) <= left;
     const size_t count = fits ? static_cast<size_t>(said) : left;
     // An allocation of its own, so that a read beyond the plan is seen.
-    std::vector<int32_t> words(all.begin() + static_cast<ptrdiff_t>(at),
-                               all.begin() + static_cast<ptrdiff_t>(at + count));
+    InFlight step;
+    std::vector<int32_t>& words = step.words;
+    words.assign(all.begin() + static_cast<ptrdiff_t>(at),
+                 all.begin() + static_cast<ptrdiff_t>(at + count));
     words[0] = kLayoutVersion;
     words[kWordsAt] = static_cast<int32_t>(count);
-    if (accepted(ErrorCode::kBadPlan, [&] { checker.accept(words, plan); }))
-      Replay(slots, words).run(plan);
     at += count;
+    if (in_flight.size() == 2) {
+      const InFlight& oldest = in_flight.front();
+      for (size_t i = 0; i < oldest.given.size(); ++i)
+        checker.settle(oldest.plan, i, oldest.given[i]);
+      in_flight.pop_front();
+    }
+    if (!accepted(ErrorCode::kBadPlan, [&] { checker.accept(words, step.plan); })) continue;
+    Replay replay(slots, words);
+    replay.run(step.plan);
+    step.given = replay.given;
+    in_flight.push_back(std::move(step));
   }
   return 0;
 }

@@ -44,6 +44,7 @@ struct Setup {
         tokens(lengths.size()),
         slots(lengths.size()),
         positions(lengths.size()),
+        token_positions(lengths.size() + 2),
         tickets(lengths.size() * shape.kv_heads),
         partials(decode_attention_partial_bytes(rows + 1000, shape.heads, shape.head_dim)),
         shares(4 * (rows + 1000)) {
@@ -59,7 +60,13 @@ struct Setup {
     }
     tokens.upload(host_tokens);
     slots.upload(host_slots);
+    upload_positions();
+  }
+  void upload_positions() {
     positions.upload(host_positions);
+    std::vector<int32_t> by_token(token_positions.size(), -1);
+    for (int32_t i = 0; i < rows; ++i) by_token[host_tokens[i]] = host_positions[i];
+    token_positions.upload(by_token);
   }
   bool narrow() const { return shape.kv_type != KvType::kActivation; }
   int32_t warps() const { return decode_attention_warps(shape.head_dim, narrow()); }
@@ -67,7 +74,7 @@ struct Setup {
   DecodePlanParams plan(DecodeGrid grid) const {
     return {.tokens = tokens.get(),
             .slots = slots.get(),
-            .positions = positions.get(),
+            .positions = token_positions.get(),
             .rows = rows,
             .window = shape.window,
             .grid = grid,
@@ -112,7 +119,7 @@ struct Setup {
   Cache cache;
   int32_t rows;
   Device<uint16_t> q, out;
-  Device<int32_t> tokens, slots, positions, tickets;
+  Device<int32_t> tokens, slots, positions, token_positions, tickets;
   Device<uint8_t> partials;
   Device<DecodeShare> shares;
   std::vector<int32_t> host_tokens, host_slots, host_positions;
@@ -178,7 +185,7 @@ void check_capture(const std::vector<int32_t>& lengths, int turns, cudaStream_t 
           static_cast<int32_t>(rng() % (setup.lengths[setup.host_slots[i]] + 1)) - 1;
     }
     setup.host_positions[0] = 0;
-    setup.positions.upload(setup.host_positions);
+    setup.upload_positions();
     setup.out.fill(0xff);
     CHECK_CUDA(cudaGraphLaunch(exec, stream));
     CHECK_CUDA(cudaStreamSynchronize(stream));
@@ -245,6 +252,7 @@ void check_early(const Shape& shape, int32_t rows, cudaStream_t stream) {
   // Row i is token i, as in a step of decode rows.
   for (int32_t i = 0; i < rows; ++i) setup.host_tokens[i] = i;
   setup.tokens.upload(setup.host_tokens);
+  setup.upload_positions();
   const Device<float> inv_freq(std::vector<float>(shape.head_dim / 2, 0.3f));
   const std::vector<uint16_t> q = setup.q.download();
   const DecodeGrid grid = setup.default_grid();

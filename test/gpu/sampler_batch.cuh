@@ -119,7 +119,7 @@ struct Batch {
         top_ids(static_cast<size_t>(count) * kMaxTopLogprobs),
         top_logprobs(static_cast<size_t>(count) * kMaxTopLogprobs),
         top_counts(rows.size()) {
-    std::vector<PlanSample> plan(rows.size());
+    std::vector<TokenSample> plan(rows.size());
     std::vector<int32_t> t(tokens.size(), -7), l(rows.size()), p(rows.size()), b(bias.size()),
         nb(rows.size()), m(masked.size()), nm(rows.size());
     std::vector<float> z(logits.size(), NAN);
@@ -127,7 +127,7 @@ struct Batch {
     for (size_t i = 0; i < rows.size(); ++i) {
       const RowInput& in = rows[i];
       const size_t slot = rows.size() - 1 - i;
-      plan[i] = {static_cast<int32_t>(i), static_cast<int32_t>(slot)};
+      plan[i] = {static_cast<int32_t>(slot), 0};
       std::copy(in.logits.begin(), in.logits.end(), z.begin() + static_cast<int64_t>(i) * stride);
       std::copy(in.history.begin(), in.history.end(),
                 t.begin() + static_cast<int64_t>(slot) * kMaxLen);
@@ -183,7 +183,7 @@ struct Batch {
 
   int32_t count, vocab, stride;
   Device<float> logits;
-  Device<PlanSample> samples;
+  Device<TokenSample> samples;
   Device<int32_t> tokens, lengths, prompt_lens;
   Device<SamplingRow> sampling;
   Device<int32_t> bias, num_bias, masked, num_masked;

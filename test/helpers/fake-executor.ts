@@ -161,6 +161,7 @@ export class FakeExecutor {
   private checkRows({ rows, numTokens }: PlanBody): void {
     for (const row of rows) {
       const { history, table } = this.slot(row.slot);
+      assert.equal(row.flags & ROW_FLAG.fromDevice, 0, 'the host knows where rows start');
       assert.ok(row.count > 0 && row.start >= 0, 'a row has tokens');
       assert.ok(row.start + row.count <= history.length, 'a row reads only tokens that exist by then');
       assert.ok(table.length * this.options.blockSize >= row.start + row.count, 'the block table covers the row');
@@ -215,6 +216,7 @@ export class FakeExecutor {
     for (const sample of samples) {
       const row = rows[sample.row];
       assert.ok(row, 'a sample names a row');
+      assert.equal(sample.count, 1, 'nobody drafts, so a sample is one token');
       const slot = this.slot(sample.slot);
       const end = row.start + row.count;
       assert.equal(slot.history.length, end, 'a sample follows the last token of its slot');

@@ -26,6 +26,7 @@ export interface PlanRow {
 export interface PlanSample {
   readonly row: number;
   readonly slot: number;
+  readonly count: number;
 }
 
 export interface PlanNewSlot {
@@ -126,7 +127,11 @@ export function readPlan(plan: Uint8Array): PlanBody {
       count: at(base + ROW.count),
       flags: at(base + ROW.flags),
     })),
-    samples: section('samples', (base) => ({ row: at(base + SAMPLE.row), slot: at(base + SAMPLE.slot) })),
+    samples: section('samples', (base) => ({
+      row: at(base + SAMPLE.row),
+      slot: at(base + SAMPLE.slot),
+      count: at(base + SAMPLE.count),
+    })),
   };
   assert.equal(position, words.length, 'the sections fill the plan');
   return body;

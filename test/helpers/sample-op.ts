@@ -81,7 +81,7 @@ export function sampleAll(setup: Setup, cases: readonly SampleCase[]): Sampled[]
   const result = runOp(setup, 'sample', attrs, {
     ...{ logits, tokens, lengths, prompt_lens: promptLens, sampling, bias, num_bias: numBias },
     ...{ masked: maskedIds, num_masked: numMasked },
-    samples: Int32Array.from(cases.flatMap((_, i) => [i, slotOf(i)])),
+    samples: Int32Array.from(cases.flatMap((_, i) => [slotOf(i), 0])),
   });
   const history = ints(result, 'history');
   return cases.map((_, i) => {

@@ -289,6 +289,39 @@ describe('steps', () => {
     free(0, 1, 2, 3);
   });
 
+  test('a row from the device starts at the last token of its history, however late its plan lets it start', () => {
+    const both = [0, 1].map((slot) => prefill(slot, slot * 4));
+    runStep(engine, { newSlots: both.flatMap((p) => p.newSlots ?? []), blockSets: both.flatMap((p) => p.blockSets ?? []) });
+    const rows = [0, 1].map((slot) => ({ slot, start: 0, count: prompt.length }));
+    const samples = rows.map(({ slot }, row) => ({ row, slot }));
+    runStep(engine, { rows, samples });
+    const plan = (i: number): Uint8Array => {
+      const start = prompt.length + i;
+      const late = { slot: 1, start: start + (i % 3), count: 1, flags: ROW_FLAG.fromDevice };
+      return buildPlan({ rows: [{ slot: 0, start, count: 1 }, late], samples });
+    };
+    engine.submit(plan(0));
+    for (let i = 1; i <= 8; i++) {
+      engine.submit(plan(i)); // before the token that it continues is known
+      const [host, device] = answer(engine).samples;
+      assert.equal(device?.token, host?.token);
+    }
+    answer(engine);
+    // Beside rows of a prompt, too.
+    const start = prompt.length + 9;
+    const [, device, host] = runStep(engine, {
+      ...prefill(2, 8),
+      rows: [
+        { slot: 2, start: 0, count: prompt.length },
+        { slot: 1, start: start + 1, count: 1, flags: ROW_FLAG.fromDevice },
+        { slot: 0, start, count: 1 },
+      ],
+      samples: [2, 1, 0].map((slot, row) => ({ row, slot })),
+    }).samples;
+    assert.equal(device?.token, host?.token);
+    free(0, 1, 2);
+  });
+
   test('logprobs, ranks, top entries and prompt logprobs are the log-softmax of the raw logits', () => {
     const flags = ROW_FLAG.rawLogits | ROW_FLAG.promptLogprobs;
     const a = runStep(engine, {

@@ -100,7 +100,28 @@ describe('a malformed plan', () => {
       /ends at 40 and its 2 blocks hold 32/,
     ],
     ['with two rows of a slot', { rows: [0, 1].map((start) => ({ slot: 0, start, count: 1 })) }, /slot 0 has two rows/],
-    ['with unknown flags', row(0, 1, 0, 4), /flags 4/],
+    ['with unknown flags', row(0, 1, 0, 8), /flags 8/],
+    ['with a row from the device that starts too early', row(38, 1, 0, ROW_FLAG.fromDevice), /starts at 38 at most, .* may have 40/],
+    ['with a row from the device that has drafts', row(39, 2, 0, ROW_FLAG.fromDevice), /2 tokens from the device, more than 1/],
+    ['with a row from the device beyond its blocks', row(48, 1, 0, ROW_FLAG.fromDevice), /ends at 49 and its 3 blocks hold 48/],
+    ['with a row from the device beyond every sequence', row(100, 1, 0, ROW_FLAG.fromDevice), /has 100 tokens at most/],
+    [
+      'with raw logits from the device',
+      row(39, 1, 0, ROW_FLAG.fromDevice | ROW_FLAG.rawLogits),
+      /starts from the device and has the flags 5/,
+    ],
+    ['with a sample of two tokens', { ...row(0, 40), samples: [{ row: 0, slot: 0, count: 2 }] }, /count of a sample is 2/],
+    ['with a sample of no tokens', { ...row(0, 40), samples: [{ row: 0, slot: 0, count: 0 }] }, /count of a sample is 0/],
+    [
+      "with a sample after another slot's row from the device",
+      {
+        newSlots: [{ slot: 1, forkOf: 0, promptLen: 1 }],
+        blockSets: blockSets(1, 4, 3),
+        ...row(39, 1, 0, ROW_FLAG.fromDevice),
+        samples: [{ row: 0, slot: 1 }],
+      },
+      /slot 1 is sampled after a row of slot 0 that starts from the device/,
+    ],
     ['with prompt logprobs that were not asked for', row(0, 1, 0, ROW_FLAG.promptLogprobs), /did not ask for prompt logprobs/],
     [
       'with more tokens than a step takes',
@@ -160,9 +181,12 @@ describe('a malformed plan', () => {
       swapIns: [{ src: 3, dst: 9 }],
       rows: [
         { slot: 1, start: 0, count: 9, flags: ROW_FLAG.promptLogprobs },
-        { slot: 0, start: 3, count: 20 },
+        { slot: 0, start: 39, count: 1, flags: ROW_FLAG.fromDevice },
       ],
-      samples: [{ row: 0, slot: 1 }],
+      samples: [
+        { row: 0, slot: 1 },
+        { row: 1, slot: 0 },
+      ],
     });
     const words = new Int32Array(good.buffer);
     const result = new Uint8Array(1 << 20);
