@@ -2,7 +2,7 @@
  * What the outside (rpc, daemon) knows of the engine: submit, cancel, a few calls. Implemented by client.ts on the main thread.
  * Tests of rpc implement it with a fake.
  */
-import type { SchedulerStats } from './messages/calls.js';
+import type { EngineCallName, EngineCalls } from './messages/calls.js';
 import type { Failure } from './messages/errors.js';
 import type { RequestId } from './messages/ids.js';
 import type { Delta, GenerationParams, Notice, PromptInput, Started } from './messages/requests.js';
@@ -89,7 +89,8 @@ export interface EngineClient {
   /** @throws InferdError with the kind of the failure, also when the deadline passes. */
   encode(prompt: PromptInput, asker?: Asker): Promise<Int32Array>;
   decode(ids: readonly number[], skipSpecialTokens: boolean, asker?: Asker): Promise<string>;
-  stats(): Promise<SchedulerStats>;
+  /** A control call. @throws InferdError with the kind of the failure, also when its deadline passes or the engine restarts. */
+  ask<N extends EngineCallName>(name: N, params: EngineCalls[N]['params']): Promise<EngineCalls[N]['reply']>;
   /** Of an id in a record that a sink was given. */
   tokenText(id: number): TokenText;
   requests(): readonly RequestSummary[];

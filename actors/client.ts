@@ -7,6 +7,7 @@
  * The engine (daemon/engine.ts) tells it which actors are there and in which state the engine is.
  */
 import { asError, Calls } from './client-calls.js';
+import type { RequestIds } from './client-ids.js';
 import { idsSize, promptSize, TokenizerLoad } from './client-load.js';
 import { Names } from './client-names.js';
 import { Turns } from './client-turns.js';
@@ -20,7 +21,14 @@ import type {
   ServedModel,
   TokenText,
 } from './client-types.js';
-import type { CallReply, SchedulerCall, SchedulerStats, TokenizerCall } from './messages/calls.js';
+import {
+  type CallReply,
+  type EngineCall,
+  type EngineCallName,
+  type EngineCalls,
+  engineCallDeadlineMs,
+  type TokenizerCall,
+} from './messages/calls.js';
 import { int32Of } from './messages/codec.js';
 import type { LinkEnd } from './messages/control.js';
 import type { Failure } from './messages/errors.js';
@@ -48,7 +56,7 @@ import { errorFields, type Log } from './runtime/log.js';
 import { EventLink } from './runtime/mailbox.js';
 
 type TokenizerLink = EventLink<Encoded | Deltas | Failed | CallReply, Submit | Abort | TokenizerCall>;
-type SchedulerLink = EventLink<Notices | CallReply, Flow | SchedulerCall>;
+type SchedulerLink = EventLink<Notices | CallReply, Flow | EngineCall>;
 
 interface Live {
   readonly arrivalMs: number;
@@ -69,6 +77,8 @@ interface Live {
 }
 
 export interface ClientOptions {
+  /** Numbers of requests and calls; those of all engines of a daemon come from one. */
+  readonly ids: RequestIds;
   /** Unfinished requests, at most: scheduler.max_queue + scheduler.max_num_sequences. */
   readonly maxUnfinished: number;
   /** scheduler.hang_timeout_s, ms. */
@@ -84,7 +94,6 @@ const ANYBODY = {};
 /** Batches a tokenizer may be behind before requests are refused. */
 const MAX_BEHIND = 8192;
 const ENCODE_DEADLINE_MS = 30_000;
-const STATS_DEADLINE_MS = 5000;
 /** The scheduler's loop turns at least twice a second; this leaves room for a busy machine. */
 const HEARTBEAT_LIMIT_MS = 10_000;
 
@@ -93,11 +102,12 @@ const died: Failure = { kind: 'engine_failure', message: 'The tokenizer of this 
 
 export class Client implements EngineClient {
   readonly #options: ClientOptions;
+  readonly #ids: RequestIds;
   readonly #requests = new Map<RequestId, Live>();
   readonly #tokenizers = new Map<number, TokenizerLink>();
   readonly #load: TokenizerLoad;
   /** Calls are numbered with the requests: an Abort names either. */
-  readonly #calls = new Calls(() => this.#nextId++);
+  readonly #calls = new Calls(() => this.#ids.take());
   readonly #turns = new Turns();
   /** The number by which tokenizers know a client; goes with it. */
   readonly #clientNumbers = new WeakMap<object, number>();
@@ -107,18 +117,18 @@ export class Client implements EngineClient {
   #counters: Counters | null = null;
   #state: EngineState = 'starting';
   #model: ServedModel | null = null;
-  #nextId = 1;
   #idle: (() => void)[] = [];
 
   constructor(options: ClientOptions) {
     this.#options = options;
+    this.#ids = options.ids;
     this.#load = new TokenizerLoad(options.maxHeldSize);
   }
 
   // --- EngineClient ---
 
   submit(prompt: PromptInput, params: GenerationParams, sink: RequestSink, client: object = ANYBODY): RequestHandle {
-    const id = this.#nextId++ as RequestId;
+    const id = this.#ids.take();
     const size = promptSize(prompt);
     const refusal = this.#refusal(size);
     if (refusal !== null) {
@@ -156,11 +166,12 @@ export class Client implements EngineClient {
     return String(await this.#askTokenizer(asker, idsSize(ids), (handed) => ({ k: 'decode', ids, skipSpecialTokens, ...handed })));
   }
 
-  async stats(): Promise<SchedulerStats> {
+  async ask<N extends EngineCallName>(name: N, params: EngineCalls[N]['params']): Promise<EngineCalls[N]['reply']> {
     const scheduler = this.#scheduler;
     if (scheduler === null) throw asError(this.#absent());
-    const value = await this.#calls.ask('scheduler', STATS_DEADLINE_MS, (call) => scheduler.post({ k: 'stats', call }));
-    return value as SchedulerStats; // proof: the scheduler answers `stats` with its stats
+    const send = (call: number): void => scheduler.post({ k: 'ask', call, name, params } as EngineCall); // proof: name and params are one row's
+    const value = await this.#calls.ask('scheduler', engineCallDeadlineMs[name], send);
+    return value as EngineCalls[N]['reply']; // proof: the type of the scheduler's handlers
   }
 
   tokenText(id: number): TokenText {
@@ -371,7 +382,7 @@ export class Client implements EngineClient {
     size: number,
     make: (handed: Handed & { readonly call: RequestId }) => TokenizerCall,
   ): Promise<unknown> {
-    const index = this.#pick(this.#nextId);
+    const index = this.#pick(this.#ids.next);
     const link = index === null ? undefined : this.#tokenizers.get(index);
     if (index === null || link === undefined) return Promise.reject(asError(this.#absent()));
     const crowded = this.#crowded(size);

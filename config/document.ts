@@ -1,6 +1,6 @@
 /**
  * Everything that is written about the options, made from the schema so that it cannot go stale: the commented default file
- * (`inferd config init`, config/default.toml), the table of the README, and a JSON Schema for editors. Pure.
+ * (`inferd config init`, config/default.toml), the table of config/README.md, and a JSON Schema for editors. Pure.
  */
 import { type OptionEntry, type OptionValue, options, rangeText, sections } from './options.js';
 import type { SectionName } from './schema.js';
@@ -57,7 +57,7 @@ export function defaultToml(): string {
   return `${out.join('\n')}\n`;
 }
 
-/** The README's table: one row an option. */
+/** The table of config/README.md: one row an option. */
 export function optionTable(): string {
   const cell = (text: string): string => text.replaceAll('|', '\\|');
   const rows = options.map((entry) => {

@@ -2,7 +2,7 @@
  * The only list of inferd's options: section, key, type, unit, default, range and one line of doc.
  *
  * Everything else derives from this table: the `Config` type, validation and its error texts, the commented file of
- * `inferd config init`, `inferd config show`, the README table and the JSON Schema. The four sections `inference`, `cache`,
+ * `inferd config init`, `inferd config show`, the table of config/README.md and the JSON Schema. The four sections `inference`, `cache`,
  * `scheduler` and `validation` keep the keys and meaning of Atoma Infer, so that its files run here.
  *
  * Pure data and types; imported by every thread.

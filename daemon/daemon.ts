@@ -12,6 +12,7 @@
 
 import type { Server } from 'node:http';
 import { join, resolve } from 'node:path';
+import { RequestIds } from '../actors/client-ids.js';
 import type { StartProgress } from '../actors/client-types.js';
 import { InferdError } from '../actors/messages/errors.js';
 import type { Log } from '../actors/runtime/log.js';
@@ -89,6 +90,7 @@ class DaemonProcess implements Daemon {
   readonly #live: Live;
   readonly #notifier: Notifier;
   readonly #startedAt = Date.now();
+  readonly #requestIds = new RequestIds();
   #auth: Auth | null = null;
   #instance: Instance | null = null;
   #engine: EngineHandle | null = null;
@@ -173,6 +175,7 @@ class DaemonProcess implements Daemon {
 
     const engine = (this.#options.startEngine ?? startEngine)(config, model, {
       log: this.#log,
+      ids: this.#requestIds,
       onProgress: (progress) => {
         this.#notifier.loading(`Starting: ${progress.phase} ${progress.done} of ${progress.total}`);
         this.#options.onProgress?.(progress);

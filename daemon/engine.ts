@@ -9,6 +9,7 @@
  * but one that does not return from a native call.
  */
 import { Client } from '../actors/client.js';
+import { RequestIds } from '../actors/client-ids.js';
 import type { EngineClient, EngineState, ServedModel, StartProgress } from '../actors/client-types.js';
 import { type Failure, InferdError } from '../actors/messages/errors.js';
 import { SCHEDULER_COUNTER, stepLimitMs, TOKENIZER_COUNTER } from '../actors/runtime/counters.js';
@@ -30,6 +31,8 @@ export interface EngineHooks {
   readonly log: Log;
   onProgress?(progress: StartProgress): void;
   onState?(state: EngineState): void;
+  /** Numbers of requests; to be shared by the engines of one daemon. */
+  readonly ids?: RequestIds;
 }
 
 export interface EngineHandle {
@@ -87,6 +90,7 @@ class Engine implements EngineHandle {
     const { max_queue, max_num_sequences, hang_timeout_s } = config.scheduler;
     this.#hangTimeoutMs = hang_timeout_s * 1000;
     this.client = new Client({
+      ids: hooks.ids ?? new RequestIds(),
       maxUnfinished: max_queue + max_num_sequences,
       maxHeldSize: Math.max(MIN_HELD_SIZE, HELD_MESSAGES * config.server.max_message_bytes),
       hangTimeoutMs: this.#hangTimeoutMs,

@@ -8,6 +8,7 @@ import type { Log } from '../actors/runtime/log.js';
 import type { ModelFolder } from '../config/model-folder.js';
 import type { Config } from '../config/schema.js';
 import { RpcConnection } from '../rpc/connection.js';
+import { fixedModels } from '../rpc/models.js';
 import type { Profiler } from '../rpc/schemas/profile.js';
 import { createRpcServer } from '../rpc/server.js';
 import type { Auth } from './auth.js';
@@ -49,10 +50,9 @@ const SPARE_CONNECTIONS = 64;
 export function createFront(deps: FrontDeps): Front {
   const { config, engine, log, version } = deps;
   const rpc = createRpcServer({
-    engine,
+    models: fixedModels({ engine, model: deps.model, limits: config.validation }),
     profiler: deps.profiler,
     config,
-    model: deps.model,
     version,
     log,
     startedAt: deps.startedAt,

@@ -1,12 +1,13 @@
 /**
- * What answers at which path. A route lists its methods; `open` ones need no token (health probes). Adding a route is one entry here, or
- * the `http` of a method value.
+ * What answers at which path: the probes and documents of this file, JSON-RPC, and every method whose value has an HTTP face. A route
+ * lists its verbs; `open` ones need no token (health probes).
  * Handlers run on the main thread, after gate and token.
  */
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { EngineClient } from '../actors/client-types.js';
-import type { RpcServer } from '../rpc/server.js';
+import type { MethodRoute } from '../rpc/method.js';
+import type { PostOptions, PostReply, RpcServer } from '../rpc/server.js';
 import { BodyError, readBody, send, sendErrorAndClose, sendJson, sendSlices } from './http-reply.js';
 
 /** What the gate found out about the sender. */
@@ -47,7 +48,7 @@ export function createRoutes(deps: RouteDeps): RouteTable {
   const page: Route = deps.webUi
     ? { GET: (_, response) => send(response, { status: 200, type: 'text/plain', body: howToConnect(deps.version) }), POST: post }
     : { POST: post };
-  return new Map<string, Route>([
+  const own: readonly (readonly [string, Route])[] = [
     ['/', page],
     ['/rpc', { POST: post }],
     [
@@ -56,12 +57,21 @@ export function createRoutes(deps: RouteDeps): RouteTable {
     ],
     ['/ready', { open: true, GET: (_, response) => status(response, state() === 'ready', 'ready', state()) }],
     ['/version', { open: true, GET: (_, response) => sendJson(response, 200, { name: 'inferd', version: deps.version, protocol: 1 }) }],
-    ...deps.rpc.routes().map(({ verb, path, method }): readonly [string, Route] => {
-      const answer: Handler = (request, response, peer) => answerCall(deps, method, request, response, peer);
-      return [path, verb === 'GET' ? { GET: answer } : { POST: answer }];
-    }),
     ['/openrpc.json', { GET: (_, response) => sendJson(response, 200, deps.rpc.openrpc()) }],
-  ]);
+  ];
+  return withFaces(new Map(own), deps);
+}
+
+/** The table with the HTTP faces of methods, which may share a path when their verbs differ. */
+function withFaces(table: Map<string, Route>, deps: RouteDeps): RouteTable {
+  for (const face of deps.rpc.routes()) {
+    const { path, verb } = face;
+    const route = table.get(path);
+    if (route?.[verb] !== undefined) throw new Error(`two things answer ${verb} ${path}`);
+    const answer: Handler = (request, response, peer) => answerCall(deps, face, request, response, peer);
+    table.set(path, verb === 'GET' ? { ...route, GET: answer } : { ...route, POST: answer });
+  }
+  return table;
 }
 
 function status(response: ServerResponse, good: boolean, yes: string, no: string): void {
@@ -70,32 +80,50 @@ function status(response: ServerResponse, good: boolean, yes: string, no: string
 }
 
 async function answerPost(deps: RouteDeps, request: IncomingMessage, response: ServerResponse, peer: Peer): Promise<void> {
-  const [type = '', ...parameters] = (request.headers['content-type'] ?? '').toLowerCase().split(';');
-  const charset = parameters.map((p) => p.trim()).find((p) => p.startsWith('charset='));
-  if (type.trim() !== 'application/json' || !(charset === undefined || /^charset="?utf-8"?$/.test(charset))) {
-    sendErrorAndClose(request, response, {
-      status: 415,
-      message: 'Send the body in UTF-8 with the header "content-type: application/json".',
-    });
-    return;
-  }
-  const encoding = request.headers['content-encoding'];
-  if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
-    sendErrorAndClose(request, response, { status: 415, message: 'A compressed body is not accepted.' });
-    return;
-  }
+  if (!takesType(request, response)) return;
   const body = await wholeBody(deps, request, response);
   if (body === null) return;
-  const reply = await deps.rpc.handlePost(body, { admin: !peer.browser, signal: untilGone(response), client: request.socket });
+  await sendReply(response, await deps.rpc.handlePost(body, callerOf(request, response, peer)));
+}
+
+/** A method at a path of its own. One without params reads no body: benchmarks send one of theirs along, which says nothing to us. */
+async function answerCall(
+  deps: RouteDeps,
+  face: MethodRoute,
+  request: IncomingMessage,
+  response: ServerResponse,
+  peer: Peer,
+): Promise<void> {
+  if (face.params !== undefined && face.verb === 'POST' && !takesType(request, response)) return;
+  const body = await wholeBody(deps, request, response);
+  if (body === null) return;
+  const query = new URLSearchParams((request.url ?? '').replace(/^[^?]*\??/, ''));
+  await sendReply(response, await deps.rpc.handleCall(face.method, { ...callerOf(request, response, peer), query, body }));
+}
+
+function callerOf(request: IncomingMessage, response: ServerResponse, peer: Peer): PostOptions {
+  return { admin: !peer.browser, signal: untilGone(response), client: request.socket };
+}
+
+async function sendReply(response: ServerResponse, reply: PostReply): Promise<void> {
   if (reply.slices === undefined) send(response, reply);
   else await sendSlices(response, reply.status, reply.slices);
 }
 
-/** A method without params behind a path of its own. Benchmarks send a body of theirs along, which says nothing to us. */
-async function answerCall(deps: RouteDeps, method: string, request: IncomingMessage, response: ServerResponse, peer: Peer): Promise<void> {
-  if ((await wholeBody(deps, request, response)) === null) return;
-  const reply = await deps.rpc.handleCall(method, { admin: !peer.browser, signal: untilGone(response) });
-  send(response, reply);
+/** False when it was refused: the body is no plain JSON. */
+function takesType(request: IncomingMessage, response: ServerResponse): boolean {
+  const refuse = (message: string): false => {
+    sendErrorAndClose(request, response, { status: 415, message });
+    return false;
+  };
+  const [type = '', ...parameters] = (request.headers['content-type'] ?? '').toLowerCase().split(';');
+  const charset = parameters.map((p) => p.trim()).find((p) => p.startsWith('charset='));
+  if (type.trim() !== 'application/json' || !(charset === undefined || /^charset="?utf-8"?$/.test(charset))) {
+    return refuse('Send the body in UTF-8 with the header "content-type: application/json".');
+  }
+  const encoding = request.headers['content-encoding'];
+  if (encoding !== undefined && encoding.toLowerCase() !== 'identity') return refuse('A compressed body is not accepted.');
+  return true;
 }
 
 /** The body, or null when it was refused or the client has left. */

@@ -26,7 +26,8 @@ export class RpcConnection {
     this.#out = new Outbox(wire, options.encoding, () => this.writable());
     const maxRequests = server.deps.config.server.max_requests_per_connection;
     this.#session = new Session(this.#out, { admin: options.admin, maxRequests });
-    this.#caller = { calls: this.#session.calls, session: this.#session, client: this.#session, admin: options.admin };
+    const session = this.#session;
+    this.#caller = { calls: session.calls, session, sinks: session, client: session, admin: options.admin };
   }
 
   /** One whole frame. */

@@ -1,24 +1,23 @@
 /**
  * What a method's handler gets besides its params: who calls, how to be cancelled, and the parts of the daemon it may use.
  */
-import type { EngineClient } from '../actors/client-types.js';
 import type { RequestId } from '../actors/messages/ids.js';
 import type { Cancellation } from '../actors/runtime/cancellation.js';
 import type { Log } from '../actors/runtime/log.js';
-import type { ModelFolder } from '../config/model-folder.js';
 import type { Config } from '../config/schema.js';
 import type { CallTable } from './calls.js';
 import type { Holding } from './holding.js';
 import type { Id } from './message.js';
+import type { Models } from './models.js';
 import type { Profiler } from './schemas/profile.js';
 import type { Session } from './session.js';
+import type { SinkMaker } from './sink.js';
 
 /** Everything rpc needs from outside; made once by the daemon. */
 export interface RpcDeps {
-  readonly engine: EngineClient;
+  readonly models: Models;
   readonly profiler: Profiler;
   readonly config: Config;
-  readonly model: ModelFolder;
   readonly version: string;
   readonly log: Log;
   /** Milliseconds since the epoch when the daemon started. */
@@ -41,6 +40,8 @@ export interface CallContext {
   readonly id?: Id;
   /** `null` over HTTP, where nothing can be sent but the response. */
   readonly session: Session | null;
+  /** Where answers may go while they are made. */
+  readonly sinks: SinkMaker;
   /** Stands for the caller's connection: waiting requests of different ones take turns. */
   readonly client: object;
   /** Unanswered calls of the same caller. */

@@ -25,6 +25,12 @@ export function decodeMessage(data: string | Uint8Array, encoding: Encoding, max
 }
 
 function decodeJson(bytes: Uint8Array): Message {
+  const { value, failure } = decodeValue(bytes);
+  return failure === undefined ? checkMessage(value) : { kind: 'failed', failure };
+}
+
+/** JSON text within the limits of a message as a value. */
+export function decodeValue(bytes: Uint8Array): { readonly value?: unknown; readonly failure?: Failure } {
   if (!isUtf8(bytes)) return failed('parse_error', 'The message is not valid UTF-8');
   const fault = scanJson(bytes);
   if (fault !== null) return structureFailure(fault);
@@ -32,7 +38,7 @@ function decodeJson(bytes: Uint8Array): Message {
   try {
     const value: unknown = JSON.parse(text);
     if (mayHoldProto(text)) dropProto(value);
-    return checkMessage(value);
+    return { value };
   } catch {
     return failed('parse_error');
   }
@@ -55,7 +61,7 @@ function decodeMsgpack(bytes: Uint8Array): Message {
   }
 }
 
-function structureFailure(fault: 'broken' | 'deep' | 'large'): Message {
+function structureFailure(fault: 'broken' | 'deep' | 'large'): FailedMessage {
   if (fault === 'broken') return failed('parse_error');
   if (fault === 'deep') return failed('invalid_request', `The message nests deeper than ${messageLimits.maxDepth} levels`);
   return failed('invalid_request', `The message holds more than ${messageLimits.maxValues} values or ${messageLimits.maxKeys} members`);
@@ -73,7 +79,9 @@ function dropProto(value: unknown): void {
   for (const member of Object.values(value)) if (typeof member === 'object') dropProto(member);
 }
 
-function failed(kind: Failure['kind'], message?: string): Message {
+type FailedMessage = Message & { readonly kind: 'failed' };
+
+function failed(kind: Failure['kind'], message?: string): FailedMessage {
   return { kind: 'failed', failure: message === undefined ? { kind } : { kind, message } };
 }
 

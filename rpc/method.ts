@@ -5,14 +5,31 @@
 import type { z } from 'zod';
 import type { CallContext } from './context.js';
 import { checkParams } from './params.js';
+import type { SinkKind } from './sink.js';
 
-export interface HttpRoute {
-  readonly verb: 'GET' | 'POST';
-  readonly path: string;
+/** What an HTTP request says besides its path. */
+export interface HttpInput {
+  readonly query: URLSearchParams;
+  /** The JSON object in the body; undefined when there is none, and to GET. */
+  readonly body: unknown;
 }
 
+/** How a method is asked by HTTP. */
+export interface HttpFace {
+  readonly verb: 'GET' | 'POST';
+  readonly path: string;
+  /** The params of the call; the method checks them. Absent: it takes none, and what a client sends along is not read. */
+  readonly params?: (input: HttpInput) => unknown;
+  /** What its answer may stream into, when the call asks for that; nothing when absent. */
+  readonly sinks?: readonly SinkKind[];
+}
+
+/** The usual `params` of a face: the body as it is, or the values of the query as texts. */
+export const fromBody = ({ body }: HttpInput): unknown => body;
+export const fromQuery = ({ query }: HttpInput): unknown => Object.fromEntries(query);
+
 /** A path and the method that answers there. */
-export interface MethodRoute extends HttpRoute {
+export interface MethodRoute extends HttpFace {
   readonly method: string;
 }
 
@@ -22,8 +39,8 @@ interface MethodFacts {
   readonly summary: string;
   /** Schema of $/progress params when the call streams. */
   readonly progress?: z.ZodType;
-  /** Served at this path too. Such a method takes no params: what a client sends along is not read. */
-  readonly http?: HttpRoute;
+  /** Served by HTTP too. */
+  readonly http?: HttpFace;
   /** Top-level params that hold token ids and may be longer than other lists. */
   readonly longLists?: readonly string[];
   /** Does something besides answering, so it also runs as a notification; others are then skipped. */

@@ -6,26 +6,13 @@
  * elements would cost far more than the message did.
  */
 import type { z } from 'zod';
-import { InferdError } from '../actors/messages/errors.js';
+import { invalidParams } from '../actors/messages/errors.js';
 import { issueText } from './issue-text.js';
 
 /** Longest list, or object, in params; lists of token ids have their own limits. */
 const maxItems = 4096;
+/** Issues of a schema that are read. */
 const maxIssues = 16;
-
-/** One thing that is wrong with the params. */
-export interface ParamIssue {
-  /** For example "messages[0].role"; "" is the whole. */
-  readonly path: string;
-  readonly message: string;
-}
-
-/** The failure for wrong params, as thrown by schemas and handlers alike. */
-export function invalidParams(issues: readonly ParamIssue[]): InferdError {
-  const first = issues[0];
-  const where = first === undefined || first.path === '' ? '' : `${first.path}: `;
-  return new InferdError('invalid_params', `Invalid params: ${where}${first?.message ?? 'not valid'}`, issues.slice(0, maxIssues));
-}
 
 /** @throws InferdError invalid_params */
 export function checkParams<S extends z.ZodObject>(schema: S, params: unknown, longLists: ReadonlySet<string>): z.output<S> {

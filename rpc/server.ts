@@ -12,13 +12,14 @@ import { Cancellation } from '../actors/runtime/cancellation.js';
 import { similar } from '../config/nearest.js';
 import { CallTable } from './calls.js';
 import type { CallContext, LiveRequest, RpcDeps } from './context.js';
-import { decodeMessage } from './decode.js';
+import { decodeMessage, decodeValue } from './decode.js';
 import { type Holding, HoldingLimit } from './holding.js';
 import { encodeReply, errorResponse, type Id, type Member, type Message, maxBatchMembers, type Response } from './message.js';
-import type { Method, MethodRoute } from './method.js';
+import type { HttpFace, Method, MethodRoute } from './method.js';
 import { createMethods } from './methods/index.js';
 import { openrpcDocument } from './openrpc.js';
 import type { Session } from './session.js';
+import { type SinkMaker, wholeOnly } from './sink.js';
 import { isLarge, type Slices, slicesOf } from './slices.js';
 
 export type { RpcDeps } from './context.js';
@@ -27,6 +28,7 @@ export type { RpcDeps } from './context.js';
 export interface Caller {
   readonly calls: CallTable;
   readonly session: Session | null;
+  readonly sinks: SinkMaker;
   /** Stands for the connection; compared only. */
   readonly client: object;
   readonly admin: boolean;
@@ -36,7 +38,6 @@ export interface Caller {
 
 /** The message that a call came in. */
 type Place = Pick<CallContext, 'inBatch' | 'crowded'>;
-const alone: Place = { inBatch: false, crowded: false };
 
 export interface PostOptions {
   /** Default: true when auth.mode is "none". */
@@ -45,6 +46,15 @@ export interface PostOptions {
   readonly signal?: AbortSignal;
   /** Stands for the HTTP connection; without it, each body is a client of its own. */
   readonly client?: object;
+}
+
+/** What a request to the HTTP face of a method brings. */
+export interface CallOptions extends PostOptions {
+  readonly query?: URLSearchParams;
+  /** Read only by faces that take params. */
+  readonly body?: Uint8Array;
+  /** Where the answer may go while it is made, if the face allows that kind. */
+  readonly sinks?: SinkMaker;
 }
 
 export interface PostReply {
@@ -100,14 +110,21 @@ export class RpcServer {
   /** Answers one message of `bytes` bytes; null when nothing may be answered. Never rejects. */
   async answer(message: Message, caller: Caller, bytes: number): Promise<Response | readonly Response[] | null> {
     if (message.kind === 'failed') return errorResponse(null, message.failure);
+    return this.#counted(bytes, async (crowded) => {
+      if (message.kind === 'single') return this.#answerMember(message.member, caller, { inBatch: false, crowded });
+      const replies = await Promise.all(message.members.map((member) => this.#answerMember(member, caller, { inBatch: true, crowded })));
+      const responses = replies.filter((reply) => reply !== null);
+      return responses.length === 0 ? null : responses;
+    });
+  }
+
+  /** Answers a message of `bytes` bytes while its bytes count. `crowded`: the daemon holds too many to begin with this one. */
+  async #counted<T>(bytes: number, answer: (crowded: boolean) => Promise<T>): Promise<T> {
     const limit = LARGE_MESSAGES * this.deps.config.server.max_message_bytes + (bytes > SMALL_BYTES ? 0 : SMALL_TOGETHER);
     const crowded = this.#pendingBytes + bytes > limit;
     this.#pendingBytes += bytes;
     try {
-      if (message.kind === 'single') return await this.#answerMember(message.member, caller, { inBatch: false, crowded });
-      const replies = await Promise.all(message.members.map((member) => this.#answerMember(member, caller, { inBatch: true, crowded })));
-      const responses = replies.filter((reply) => reply !== null);
-      return responses.length === 0 ? null : responses;
+      return await answer(crowded);
     } finally {
       this.#pendingBytes -= bytes;
     }
@@ -122,14 +139,7 @@ export class RpcServer {
     const holding = this.holdings.open();
     options.signal?.addEventListener('abort', cancel);
     try {
-      const caller = {
-        calls,
-        session: null,
-        client: options.client ?? calls,
-        admin: options.admin ?? config.auth.mode === 'none',
-        holding,
-      };
-      const answering = this.answer(message, caller, body.length);
+      const answering = this.answer(message, this.#httpCaller(calls, holding, options), body.length);
       if (options.signal?.aborted) calls.cancelAll();
       const reply = await answering;
       if (reply !== null && isLarge(reply)) return { status: 200, body: null, slices: slicesOf(reply, 'json', () => holding.release()) };
@@ -140,30 +150,37 @@ export class RpcServer {
     }
   }
 
-  /** One method by an HTTP route of its own: its result, or an error in OpenAI's shape with the status of the table. Never rejects. */
-  async handleCall(name: string, options: PostOptions = {}): Promise<{ status: number; body: string }> {
+  /** One method by its HTTP face: its result, or an error in OpenAI's shape with the status of the table. Never rejects. */
+  async handleCall(name: string, options: CallOptions = {}): Promise<PostReply> {
     const calls = new CallTable(1);
     const cancellation = new Cancellation();
-    options.signal?.addEventListener('abort', () => cancellation.cancel(), { once: true });
-    if (options.signal?.aborted) cancellation.cancel();
+    const cancel = (): void => cancellation.cancel();
+    options.signal?.addEventListener('abort', cancel);
+    if (options.signal?.aborted) cancel();
     const holding = this.holdings.open();
-    const caller = { calls, session: null, client: calls, admin: options.admin ?? this.deps.config.auth.mode === 'none', holding };
     try {
       const method = this.#methods.get(name);
-      if (method === undefined) throw new InferdError('method_not_found');
-      return {
-        status: 200,
-        body: JSON.stringify(await this.#run(method, {}, this.#context(undefined, cancellation, caller, alone))),
-      };
+      if (method?.http === undefined) throw new InferdError('method_not_found');
+      const params = paramsOf(method.http, options, this.deps.config.server.max_message_bytes);
+      const { sinks = wholeOnly } = options;
+      const mayStream = method.http.sinks?.includes(sinks.kind) ?? false;
+      const caller = { ...this.#httpCaller(calls, holding, options), sinks: mayStream ? sinks : wholeOnly };
+      const answer = await this.#counted(options.body?.length ?? 0, async (crowded) =>
+        this.#run(method, params, this.#context(undefined, cancellation, caller, { inBatch: false, crowded })),
+      );
+      if (isLarge(answer)) return { status: 200, body: null, slices: slicesOf(answer, 'json', () => holding.release()) };
+      holding.release();
+      return { status: 200, body: JSON.stringify(answer) };
     } catch (error) {
+      holding.release();
       if (!(error instanceof InferdError)) this.#logUnexpected(name, error);
       return httpError(error instanceof InferdError ? error.failure : { kind: 'internal' });
     } finally {
-      holding.release();
+      options.signal?.removeEventListener('abort', cancel);
     }
   }
 
-  /** Methods that have an HTTP route of their own. */
+  /** How methods are asked by HTTP, where they can be. */
   routes(): readonly MethodRoute[] {
     return [...this.#methods.values()].flatMap(({ name, http }) => (http === undefined ? [] : [{ ...http, method: name }]));
   }
@@ -177,6 +194,10 @@ export class RpcServer {
   openrpc(): object {
     this.#document ??= openrpcDocument([...this.#methods.values()], this.deps.version);
     return this.#document;
+  }
+
+  #httpCaller(calls: CallTable, holding: Holding, { client = calls, admin }: PostOptions): Caller {
+    return { calls, session: null, sinks: wholeOnly, client, admin: admin ?? this.deps.config.auth.mode === 'none', holding };
   }
 
   async #answerMember(member: Member, caller: Caller, place: Place): Promise<Response | null> {
@@ -202,12 +223,13 @@ export class RpcServer {
   }
 
   #context(id: Id | undefined, cancellation: Cancellation, caller: Caller, place: Place): CallContext {
-    const { calls, session, client, admin, holding } = caller;
+    const { calls, session, sinks, client, admin, holding } = caller;
     const draining = this.#draining || session?.draining === true;
     return {
       ...(id === undefined ? {} : { id }),
       ...place,
       session,
+      sinks,
       client,
       calls,
       admin,
@@ -240,7 +262,20 @@ export class RpcServer {
   }
 }
 
-function httpError({ kind, message }: Failure): { status: number; body: string } {
+/** @throws InferdError when the body is no JSON object within the limits */
+function paramsOf(face: HttpFace, { query = new URLSearchParams(), body }: CallOptions, maxBytes: number): unknown {
+  if (face.params === undefined) return {};
+  if (face.verb === 'GET' || body === undefined || body.length === 0) return face.params({ query, body: undefined });
+  if (body.length > maxBytes) throw new InferdError('invalid_request', `The body is larger than ${maxBytes} bytes`);
+  const { value, failure } = decodeValue(body);
+  if (failure !== undefined) throw new InferdError(failure.kind, failure.message);
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw new InferdError('invalid_request', 'The body must be a JSON object');
+  }
+  return face.params({ query, body: value });
+}
+
+function httpError({ kind, message }: Failure): PostReply {
   const known = { name: kind, ...errorTable[kind] };
   return { status: known.status, body: httpErrorBody(message ?? known.message, known) };
 }

@@ -2,18 +2,20 @@
  * The state of one connection: what was agreed in `initialize`, its unanswered calls, live streams and subscriptions.
  * Made by RpcConnection; methods reach it through their context.
  */
-import { InferdError } from '../actors/messages/errors.js';
+import { InferdError, invalidParams } from '../actors/messages/errors.js';
 import { CallTable } from './calls.js';
-import { idKey } from './message.js';
+import type { AnswerHead } from './client/chunk.js';
+import { type Id, idKey } from './message.js';
 import type { Outbox } from './outbox.js';
-import { invalidParams } from './params.js';
-import { ProgressStream, type StreamOptions } from './progress-stream.js';
+import { ProgressSink } from './progress-sink.js';
+import { type CallSink, type OpenSink, refusedStream, type SinkMaker, type StreamWish } from './sink.js';
 import { Subscriptions } from './subscriptions.js';
 
 /** Longest progress token: it is repeated in every event. */
 const maxTokenLength = 256;
 
-export class Session {
+export class Session implements SinkMaker {
+  readonly kind = 'progress';
   readonly out: Outbox;
   readonly admin: boolean;
   readonly calls: CallTable;
@@ -22,7 +24,7 @@ export class Session {
   deltaHead = false;
   /** New work is refused. */
   draining = false;
-  readonly #streams = new Map<string, ProgressStream>();
+  readonly #streams = new Map<string, ProgressSink>();
 
   constructor(out: Outbox, options: { readonly admin: boolean; readonly maxRequests: number }) {
     this.out = out;
@@ -31,22 +33,23 @@ export class Session {
     this.subscriptions = new Subscriptions(out);
   }
 
-  /** @throws InferdError when the token cannot be used. */
-  openStream(options: StreamOptions): ProgressStream {
-    if (typeof options.token === 'string' && options.token.length > maxTokenLength) {
-      throw invalidParams([{ path: 'stream.token', message: `must have at most ${maxTokenLength} characters` }]);
-    }
-    const key = idKey(options.token);
-    if (this.#streams.has(key)) throw invalidParams([{ path: 'stream.token', message: 'is in use by another stream of this connection' }]);
-    const stream = new ProgressStream(this.out, options);
-    this.#streams.set(key, stream);
-    return stream;
+  choose(wish: StreamWish, id: Id | undefined): OpenSink {
+    if (wish !== true) return (head, onRoom) => this.#openStream(wish.token, wish.credit ?? null, head, onRoom);
+    if (id === undefined || id === null) throw refusedStream('stream: true needs a request id that is a string or a number');
+    return (head, onRoom) => this.#openStream(id, null, head, onRoom);
   }
 
-  /** Ends the stream of `token`: nothing is sent on it any more, and the token is free. */
-  closeStream(token: string | number): void {
-    this.#streams.get(idKey(token))?.close();
-    this.#streams.delete(idKey(token));
+  /** @throws InferdError when the token cannot be used. */
+  #openStream(token: string | number, credit: number | null, head: AnswerHead, onRoom: () => void): CallSink {
+    if (typeof token === 'string' && token.length > maxTokenLength) {
+      throw invalidParams([{ path: 'stream.token', message: `must have at most ${maxTokenLength} characters` }]);
+    }
+    const key = idKey(token);
+    if (this.#streams.has(key)) throw invalidParams([{ path: 'stream.token', message: 'is in use by another stream of this connection' }]);
+    const onClose = (): void => void this.#streams.delete(key); // the token is free again
+    const sink = new ProgressSink(this.out, { token, credit, head: this.deltaHead ? head : null, onRoom, onClose });
+    this.#streams.set(key, sink);
+    return sink;
   }
 
   /** Unknown and ended streams are ignored: a grant may cross the response. */
@@ -56,7 +59,7 @@ export class Session {
 
   /** The socket has room again. */
   pump(): void {
-    for (const stream of this.#streams.values()) stream.pump();
+    for (const stream of this.#streams.values()) stream.room();
   }
 
   /** The connection is gone: every call is cancelled, nothing is sent. */

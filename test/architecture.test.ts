@@ -75,6 +75,20 @@ test('every import goes in the allowed direction', () => {
   assert.deepEqual(breaches, []);
 });
 
+test('no file imports itself by way of others, not even for types', () => {
+  const next = new Map<string, string[]>();
+  for (const { from, to } of all.filter((i) => i.own)) next.set(from, [...(next.get(from) ?? []), to]);
+  const circles: string[] = [];
+  const finished = new Set<string>();
+  const walk = (file: string, path: readonly string[]): void => {
+    if (path.includes(file)) circles.push([...path.slice(path.indexOf(file)), file].join(' -> '));
+    else if (!finished.has(file)) for (const to of next.get(file) ?? []) walk(to, [...path, file]);
+    finished.add(file);
+  };
+  for (const file of next.keys()) walk(file, []);
+  assert.deepEqual(circles, []);
+});
+
 test('only the worker entry names all actor kinds; the kinds never import each other', () => {
   const breaches = all.filter((i) => {
     const from = kinds.find((k) => i.from.startsWith(`actors/${k}/`));

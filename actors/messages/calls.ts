@@ -12,8 +12,26 @@ export type TokenizerCall = (
   | { readonly k: 'decode'; readonly ids: readonly number[]; readonly skipSpecialTokens: boolean }
 ) & { readonly call: RequestId } & Handed;
 
+/**
+ * Control calls: what the front may ask the engine, by name. A new one is a row here, its deadline below, and a handler in
+ * actors/scheduler/actor.ts, which answers between two plans.
+ */
+export interface EngineCalls {
+  /** How much work there is, and how it goes. */
+  readonly stats: { readonly params: null; readonly reply: SchedulerStats };
+}
+export type EngineCallName = keyof EngineCalls;
+
+/** When the front gives up waiting for an answer, ms. */
+export const engineCallDeadlineMs: { readonly [N in EngineCallName]: number } = { stats: 5000 };
+
 /** front -> scheduler. */
-export type SchedulerCall = { readonly k: 'stats'; readonly call: number };
+export type EngineCall<N extends EngineCallName = EngineCallName> = {
+  [K in N]: { readonly k: 'ask'; readonly call: number; readonly name: K; readonly params: EngineCalls[K]['params'] };
+}[N];
+
+/** One for each name. An InferdError that a handler throws is its answer. */
+export type EngineCallHandlers = { readonly [N in EngineCallName]: (params: EngineCalls[N]['params']) => EngineCalls[N]['reply'] };
 
 /** actor -> front. */
 export type CallReply =

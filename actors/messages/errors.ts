@@ -114,6 +114,23 @@ export class InferdError extends Error {
   }
 }
 
+/** One thing that is wrong with the params. */
+export interface ParamIssue {
+  /** For example "messages[0].role"; "" is the whole. */
+  readonly path: string;
+  readonly message: string;
+}
+
+/** Issues that one failure tells of. */
+const maxIssues = 16;
+
+/** The failure for wrong params, as thrown by schemas, handlers and tokenizers alike. Tells of the first ones. */
+export function invalidParams(issues: readonly ParamIssue[]): InferdError {
+  const first = issues[0];
+  const where = first === undefined || first.path === '' ? '' : `${first.path}: `;
+  return new InferdError('invalid_params', `Invalid params: ${where}${first?.message ?? 'not valid'}`, issues.slice(0, maxIssues));
+}
+
 /** Codes of a native engine fault, as in StepResult.errorCode. */
 export const engineFault = {
   none: 0,

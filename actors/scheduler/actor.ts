@@ -8,9 +8,9 @@
  * for it costs as much as all of the others.
  * When a tokenizer is far behind, no further step is planned, which is the back-pressure of the whole token path.
  */
-import type { CallReply, SchedulerCall } from '../messages/calls.js';
+import type { CallReply, EngineCall, EngineCallHandlers, EngineCallName } from '../messages/calls.js';
 import type { LinkEnd, ProfileCall, ToActor } from '../messages/control.js';
-import { engineFault } from '../messages/errors.js';
+import { engineFault, InferdError } from '../messages/errors.js';
 import type { RequestId } from '../messages/ids.js';
 import { NO_STEP, SPAN } from '../messages/profile.js';
 import type { Abort, Admit, Flow, Notices, Refused, Stopped, Tokens } from '../messages/requests.js';
@@ -38,7 +38,7 @@ export interface SchedulerStart {
 
 type FromTokenizer = Admit | Abort | Stopped;
 type ToTokenizer = Tokens | Refused;
-type FromFront = Flow | SchedulerCall;
+type FromFront = Flow | EngineCall;
 type ToFront = Notices | CallReply;
 
 /** How soon to look again when a tokenizer is behind; it does not ring when it has caught up. */
@@ -72,6 +72,7 @@ class SchedulerLoop {
   readonly #published: number[] = [];
   /** Requests that were paused before they were admitted; at most as many as may be unfinished. */
   readonly #pausedEarly = new Set<RequestId>();
+  readonly #handlers: EngineCallHandlers = { stats: () => this.#scheduler.stats() };
   readonly #spans = new SpanRecorder();
   /** Messages handled in this turn. */
   #handled = 0;
@@ -218,11 +219,20 @@ class SchedulerLoop {
       case 'flow':
         this.#setPaused(message);
         return;
-      case 'stats':
-        this.#front.post({ k: 'reply', call: message.call, ok: true, value: this.#scheduler.stats() });
+      case 'ask':
+        this.#answer(message);
         return;
       default:
         unreachable(message);
+    }
+  }
+
+  #answer<N extends EngineCallName>({ call, name, params }: EngineCall<N>): void {
+    try {
+      this.#front.post({ k: 'reply', call, ok: true, value: this.#handlers[name](params) });
+    } catch (error) {
+      if (!(error instanceof InferdError)) throw error;
+      this.#front.post({ k: 'reply', call, ok: false, failure: error.failure });
     }
   }
 

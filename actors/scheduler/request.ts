@@ -19,8 +19,6 @@
 import type { RequestId } from '../messages/ids.js';
 import type { Admit } from '../messages/requests.js';
 import { SAMPLING_ROW, type SlotLists } from '../messages/step.js';
-import { rankOf } from './queue.js';
-import type { SavedKv } from './swap-space.js';
 
 export const WAITING = 0;
 export const RUNNING = 1;
@@ -78,7 +76,7 @@ export class Request {
     const { options } = context;
     this.id = message.id;
     this.owner = context.owner;
-    this.rank = rankOf(options.policy, message.priority);
+    this.rank = context.rank;
     this.arrivalMs = message.arrivalMs;
     this.turn = message.turn;
     this.ordinal = context.ordinal;
@@ -135,10 +133,20 @@ export class Request {
 }
 
 export interface RequestContext {
-  readonly options: { readonly policy: 'fcfs' | 'priority'; readonly eosTokenIds: readonly number[] };
+  readonly options: { readonly eosTokenIds: readonly number[] };
   readonly owner: number;
+  /** Of its priority, under the policy. */
+  readonly rank: number;
   readonly ordinal: number;
   readonly nowMs: number;
+}
+
+/** The copy of a part of its KV on the host (swap-space.ts): host block of each index of its table from `first` on. */
+export interface SavedKv {
+  readonly first: number;
+  readonly blocks: readonly number[];
+  /** Tokens whose KV it has, from the start of the prompt. */
+  readonly numTokens: number;
 }
 
 export class Sequence {

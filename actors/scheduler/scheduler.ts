@@ -19,6 +19,7 @@ import { whyNever, whyNotNow } from './admission.js';
 import { Events, type Outputs } from './events.js';
 import type { SchedulerOptions } from './options.js';
 import { Planner } from './planner.js';
+import { rankOf } from './queue.js';
 import { QueueNotices } from './queue-notices.js';
 import { Request, type Sequence } from './request.js';
 import { ResultReader } from './result-reader.js';
@@ -75,7 +76,8 @@ export class Scheduler {
       this.events.refuse(owner, message.id, failure);
       return;
     }
-    const request = new Request(message, { options, owner, ordinal: this.nextOrdinal++, nowMs });
+    const rank = rankOf(options.policy, message.priority);
+    const request = new Request(message, { options, owner, rank, ordinal: this.nextOrdinal++, nowMs });
     if (request.unfinished === 0) return;
     roster.enqueue(request);
     if (request.started) return;

@@ -19,13 +19,6 @@ export interface OwnPart {
   readonly numTokens: number;
 }
 
-/** The copy of an own part: host block of each table index from `first` on. */
-export interface SavedKv {
-  readonly first: number;
-  readonly blocks: readonly number[];
-  readonly numTokens: number;
-}
-
 /** Told of each block that has to be copied. */
 export type Move = (source: number, destination: number) => void;
 

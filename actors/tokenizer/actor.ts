@@ -35,14 +35,15 @@ import type {
   Tokens,
 } from '../messages/requests.js';
 import { Cancellation } from '../runtime/cancellation.js';
-import { admitMessage, checkTokenIds, type LengthLimits, promptTooLong, resolveMaxTokens, truncated } from './admission.js';
+import { admitMessage, type LengthLimits, promptTooLong, resolveMaxTokens, truncated } from './admission.js';
 import type { TemplateLimits } from './chat-template.js';
 import { decodeAll, decodeInTurns } from './detokenizer.js';
-import { checkIds, type EncoderParts, PromptEncoder } from './encode.js';
+import { type EncoderParts, PromptEncoder } from './encode.js';
 import { TooManyIds } from './library-encoder.js';
 import { PromptQueue } from './prompt-queue.js';
 import { RequestState, type SequenceState } from './request-state.js';
 import { StopStrings } from './stop-strings.js';
+import { checkIds, checkTokenIds } from './token-ids.js';
 import { NamesToTell } from './token-names.js';
 import { loadVocabulary, type Vocabulary } from './vocab.js';
 import type { Asker } from './waiting-line.js';

@@ -6,7 +6,6 @@ import { bytesOf } from '../messages/codec.js';
 import { InferdError } from '../messages/errors.js';
 import type { Admit, GenerationParams } from '../messages/requests.js';
 import { packSamplingRow } from '../messages/sampling.js';
-import { notAToken } from './encode.js';
 import { type RequestState, ranksSequences } from './request-state.js';
 
 /** Lengths in tokens. */
@@ -14,19 +13,6 @@ export interface LengthLimits {
   readonly maxModelLen: number;
   readonly maxInputLength: number;
   readonly maxTotalTokens: number;
-}
-
-/** @throws InferdError invalid_params, with one entry for each id that names no token. */
-export function checkTokenIds(params: GenerationParams, vocabSize: number): void {
-  const problems: { path: string; message: string }[] = [];
-  const check = (id: number, path: string): void => {
-    if (!Number.isInteger(id) || id < 0 || id >= vocabSize) problems.push({ path, message: notAToken(id, vocabSize) });
-  };
-  for (const [id] of params.logitBias) check(id, `logit_bias.${id}`);
-  params.stopTokenIds.forEach((id, i) => {
-    check(id, `stop_token_ids.${i}`);
-  });
-  if (problems.length > 0) throw new InferdError('invalid_params', undefined, problems);
 }
 
 /** The prompt's last k ids. */

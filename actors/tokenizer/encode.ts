@@ -20,6 +20,7 @@ import { Places } from './places.js';
 import type { PromptQueue } from './prompt-queue.js';
 import { mapStrings, SentinelGuard } from './sentinels.js';
 import { SlowRender } from './slow-render.js';
+import { checkIds } from './token-ids.js';
 import type { Ids, Vocabulary } from './vocab.js';
 import type { Asker } from './waiting-line.js';
 import type { Workload } from './workload.js';
@@ -201,27 +202,6 @@ function between(prefix: readonly number[], ids: Ids, suffix: readonly number[])
   all.set(ids, prefix.length);
   all.set(suffix, prefix.length + ids.length);
   return all;
-}
-
-/**
- * @param path names the parameter in the error.
- * @throws InferdError invalid_params that names the first id outside 0 .. vocabSize - 1.
- */
-export function checkIds(ids: readonly number[], vocabSize: number, path: string): Int32Array {
-  const checked = new Int32Array(ids.length);
-  for (let i = 0; i < ids.length; i++) {
-    const id = ids[i]!; // i < length
-    if (!Number.isInteger(id) || id < 0 || id >= vocabSize) {
-      throw new InferdError('invalid_params', undefined, [{ path: `${path}.${i}`, message: notAToken(id, vocabSize) }]);
-    }
-    checked[i] = id;
-  }
-  return checked;
-}
-
-/** The sentence for an id that names no token. */
-export function notAToken(id: number, vocabSize: number): string {
-  return `${id} is not a token id of this model (0 .. ${vocabSize - 1})`;
 }
 
 /**

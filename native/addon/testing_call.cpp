@@ -111,9 +111,12 @@ DType OpTestCall::dtype(const char* name) const {
   misuse(std::string(name) + " must be f32, f16 or bf16");
 }
 
-DType OpTestCall::weight_dtype(const char* name) const {
+WeightFormat OpTestCall::weight_format(const char* name) const {
   const std::string text = string_field(attrs_, name);
-  return text == "int8" ? DType::kI8 : text == "int4" ? DType::kI4 : dtype(name);
+  if (text == "int8") return kFormatInt8;
+  if (text == "int4") return kFormatInt4;
+  if (text != "fp8") return plain_format(dtype(name));
+  return {.codes = CodeType::kFloat8, .scaled = true, .block_rows = 128, .block_cols = 128};
 }
 
 bool OpTestCall::has(const char* name) const { return inputs_.Has(name); }
@@ -147,11 +150,17 @@ void* OpTestCall::take(size_t bytes) {
 void OpTestCall::fill_noise(const Tensor& t) {
   const uint64_t first = noise_counter_;
   noise_counter_ += static_cast<uint64_t>(t.size());
-  if (backend_->fill_dummy(t, first)) return;
+  if (backend_->fill_dummy(t, {first, t.cols()})) return;
   std::vector<std::byte> host(static_cast<size_t>(t.size() * dtype_bytes(t.dtype)));
   for (int64_t i = 0; i < t.size(); ++i)
     store_f32(host.data(), t.dtype, i, dummy_weight(first + static_cast<uint64_t>(i)));
   backend_->upload(t.data, host.data(), host.size());
+}
+
+bool OpTestCall::fill_noise(PackedWeight& weight) {
+  if (!backend_->fill_dummy(weight, 0, weight.rows, {noise_counter_, weight.cols})) return false;
+  noise_counter_ += static_cast<uint64_t>(weight.rows * weight.cols);
+  return true;
 }
 
 Tensor OpTestCall::matrix(const char* name, DType dtype, int64_t rows, int64_t cols) {

@@ -35,8 +35,10 @@ class OpTestCall {
   float number(const char* name) const;
   float number_or(const char* name, float fallback) const;
   std::string text(const char* name) const;
-  DType dtype(const char* name) const;         // "f32", "f16" or "bf16"
-  DType weight_dtype(const char* name) const;  // one of these, "int8" or "int4"
+  DType dtype(const char* name) const;  // "f32", "f16" or "bf16"
+  // One of these, "int8", "int4", or "fp8", which nothing multiplies: e4m3 with f32 scales of 128 x
+  // 128 weights.
+  WeightFormat weight_format(const char* name) const;
 
   bool has_attr(const char* name) const { return attrs_.Has(name); }
   bool has(const char* name) const;  // an input
@@ -45,6 +47,7 @@ class OpTestCall {
   // only timings come back. For sizes that are too large to hand over.
   bool noise() const { return noise_; }
   void fill_noise(const Tensor& t);
+  bool fill_noise(PackedWeight& weight);  // false: the device cannot
   // Input arrays on the device. The count must be exact.
   Tensor activations(const char* name, int64_t rows, int64_t cols);
   Tensor matrix(const char* name, DType dtype, int64_t rows, int64_t cols);

@@ -15,8 +15,8 @@
 // linear: rows cols outs dtype source_dtype? parts? out_f32? | x weight[outs, cols] bias?[outs]
 //   -> out
 //   The weight is given as source_dtype and filled in `parts` calls of about equal size. dtype may
-//   also be "int8" or "int4" (source_dtype is then f32 when absent). out_f32: the result is
-//   float32, as logits are.
+//   also be "int8" or "int4", or "fp8", which is refused (source_dtype is then f32 when absent).
+//   out_f32: the result is float32, as logits are.
 //
 // linear_add: as linear | inout[rows, outs] too -> inout
 //
@@ -106,29 +106,24 @@ Napi::Object run_add(OpTestCall& c) {
 }
 
 // Fills a weight from host rows that lie at an odd address, as they may in a checkpoint.
-PackedWeightPtr fill(OpTestCall& c, int64_t outs, int32_t cols) {
-  const DType kept = c.weight_dtype("dtype");
-  if (c.noise() && !c.has("weight")) {
-    PackedWeightPtr weight = c.backend().make_weight(outs, cols, kept);
-    if (weight->plain != nullptr) {
-      c.fill_noise(Tensor::matrix(weight->plain, kept, outs, cols));
-      return weight;
-    }
-  }
+PackedWeightPtr fill(OpTestCall& c, const WeightSpec& spec) {
+  PackedWeightPtr weight = c.backend().make_weight(spec);
+  const int64_t outs = spec.rows, cols = spec.cols;
+  if (c.noise() && !c.has("weight") && c.fill_noise(*weight)) return weight;
   const DType stored = c.has_attr("source_dtype") ? c.dtype("source_dtype")
-                       : is_quantized(kept)       ? DType::kF32
-                                                  : kept;
+                       : spec.format.scaled       ? DType::kF32
+                                                  : c.dtype("dtype");
   const Tensor device = c.matrix("weight", stored, outs, cols);
   const int64_t row_bytes = cols * dtype_bytes(stored);
   std::vector<std::byte> host(static_cast<size_t>(outs * row_bytes) + 1);
   c.backend().download(host.data() + 1, device.data, static_cast<size_t>(outs * row_bytes));
-  PackedWeightPtr weight = c.backend().make_weight(outs, cols, kept);
   const int32_t parts = c.size_or("parts", 1);
   int64_t row = 0;
   for (int64_t p = 1; p <= parts; ++p) {
     const int64_t end = outs * p / parts;
     c.backend().fill_weight(
-        *weight, row, Tensor::matrix(host.data() + 1 + row * row_bytes, stored, end - row, cols));
+        *weight, WeightRole::kCodes, row,
+        Tensor::matrix(host.data() + 1 + row * row_bytes, stored, end - row, cols));
     row = end;
   }
   return weight;
@@ -147,9 +142,11 @@ Napi::Object run_product(OpTestCall& c, Epilogue epilogue, bool normed) {
   const int32_t rows = c.size("rows"), cols = c.size("cols"), outs = c.size("outs");
   const int64_t products = (epilogue == Epilogue::kGated ? 2 : 1) * int64_t{outs};
   const bool adds = epilogue == Epilogue::kAdd;
-  const PackedWeightPtr weight = fill(c, products, cols);
-  weight->epilogue = epilogue;
-  weight->gate = gate_of(c);
+  const PackedWeightPtr weight = fill(c, {.rows = products,
+                                          .cols = cols,
+                                          .format = c.weight_format("dtype"),
+                                          .epilogue = epilogue,
+                                          .gate = gate_of(c)});
   LinearArgs args;
   args.x = c.activations("x", rows, cols);
   if (adds) {
@@ -186,7 +183,7 @@ Napi::Object run_linear(OpTestCall& c) {
 
 Napi::Object run_quantize(OpTestCall& c) {
   const int32_t rows = c.size("rows"), cols = c.size("cols");
-  const bool int4 = c.weight_dtype("dtype") == DType::kI4;
+  const bool int4 = c.weight_format("dtype") == kFormatInt4;
   const Tensor out = c.matrix("weight", DType::kF32, rows, cols);
   if (!c.backend().info().host_memory) throw Error(ErrorCode::kUsage, "quantize runs on the host");
   c.output("out", out);
@@ -237,8 +234,7 @@ Napi::Object run_gather_rows(OpTestCall& c) {
 KvLayer cache(OpTestCall& c) {
   const int32_t blocks = c.size("num_blocks"), heads = c.size("kv_heads");
   const int32_t block_size = c.size("block_size"), head_dim = c.size("head_dim");
-  const DType dtype = c.weight_dtype("kv_dtype");
-  if (dtype == DType::kI4) throw Error(ErrorCode::kUsage, "runOp: no cache is int4");
+  const DType dtype = c.text("kv_dtype") == "int8" ? DType::kI8 : c.dtype("kv_dtype");
   KvLayer kv{nullptr, nullptr, dtype, blocks, block_size, heads, head_dim};
   const DType given = dtype == DType::kI8 ? DType::kF32 : dtype;
   const int64_t width = kv.block_bytes() / dtype_bytes(given);

@@ -13,11 +13,12 @@ struct OpTest {
 };
 
 // testing_ops.cpp, testing_step_ops.cpp, testing_limits.cpp, testing_threads.cpp,
-// testing_comm.cpp
+// testing_comm.cpp, testing_weights.cpp
 std::span<const OpTest> dense_op_tests();
 std::span<const OpTest> step_op_tests();
 std::span<const OpTest> limit_tests();
 std::span<const OpTest> thread_tests();
 std::span<const OpTest> comm_tests();
+std::span<const OpTest> weight_tests();
 
 }  // namespace inferd

@@ -25,6 +25,7 @@
 #include <span>
 #include <string>
 
+#include "core/dummy_weight.h"
 #include "core/error.h"
 #include "core/gate.h"
 #include "core/kv_layer.h"
@@ -34,6 +35,7 @@
 #include "core/swap_pool.h"
 #include "core/tensor.h"
 #include "core/trace.h"
+#include "core/weight_format.h"
 
 namespace inferd {
 
@@ -61,16 +63,19 @@ enum class Epilogue {
   kGated,  // out [n, d] = gate(g) * u, where y = [g | u] is [n, 2d]
 };
 
-// A linear weight in the backend's own layout (repacked for the instruction set or tensor cores).
-// Its owner lets go of it before the backend.
-struct PackedWeight {
+struct WeightSpec {
   int64_t rows = 0;  // output features
   int64_t cols = 0;  // input features
-  DType dtype = DType::kF32;
-  // How it is used, which a backend tunes for; set by its owner.
+  WeightFormat format;
+  // How it is used, which a backend tunes for.
   Epilogue epilogue = Epilogue::kStore;
   Gate gate = Gate::kSilu;
-  void* plain = nullptr;  // device memory of the whole weight where it is kept row-major
+};
+
+// A linear weight in the backend's own layout (repacked for the instruction set or tensor cores).
+// Its owner lets go of it before the backend.
+struct PackedWeight : WeightSpec {
+  explicit PackedWeight(const WeightSpec& spec) : WeightSpec(spec) {}
   virtual ~PackedWeight() = default;
 };
 using PackedWeightPtr = std::unique_ptr<PackedWeight>;
@@ -178,6 +183,8 @@ class Backend {
   // Why ops cannot compute a layer of these sizes, such as "head_dim is 7, not a multiple of 8"; ""
   // when they can.
   virtual std::string refuses(const LayerShape& layer) const = 0;
+  // The same of weights in this format: "weights are fp8, and it keeps f16 and bf16".
+  virtual std::string refuses(const WeightFormat& format) const = 0;
 
   // --- memory (start-up only) ---
   // Zeroed, 64-byte aligned at least; throws Error(kOutOfMemory).
@@ -186,14 +193,23 @@ class Backend {
   // Both block. Of 0 bytes the pointers may be null.
   virtual void upload(void* device, const void* host, size_t bytes) = 0;
   virtual void download(void* host, const void* device, size_t bytes) = 0;
-  // Repacks rows [row, row + rows of `source`) of a weight. `source` is host memory in checkpoint
-  // layout [rows, cols]; f32, f16, bf16.
-  virtual PackedWeightPtr make_weight(int64_t rows, int64_t cols, DType dtype) = 0;
-  virtual void fill_weight(PackedWeight& weight, int64_t first_row, const Tensor& source) = 0;
-  // Fills a row-major f32, f16 or bf16 tensor with dummy_weight(counter + i) of
-  // core/dummy_weight.h. False when the backend cannot: the loader then makes the numbers itself.
-  virtual bool fill_dummy(const Tensor& rows, uint64_t counter) {
-    (void)rows, (void)counter;
+  // A weight of zeros. Throws Error(kUnsupported) for a format that it refuses.
+  virtual PackedWeightPtr make_weight(const WeightSpec& spec) = 0;
+  // Takes rows [first_row, first_row + rows of `source`) of what a weight is made from: of its
+  // codes, or of its table of scales or zeros. `source` is host memory, packed, at any address.
+  // Codes given as f32, f16 or bf16 are the weights themselves, which the backend converts or
+  // quantizes. Throws Error(kUnsupported) for roles that the format has not.
+  virtual void fill_weight(PackedWeight& weight, WeightRole role, int64_t first_row,
+                           const Tensor& source) = 0;
+  // Fills a row-major f32, f16 or bf16 tensor, or rows of a weight of such a format, with dummy
+  // numbers. False when the backend cannot: the loader then makes them itself.
+  virtual bool fill_dummy(const Tensor& rows, const DummyRows& numbers) {
+    (void)rows, (void)numbers;
+    return false;
+  }
+  virtual bool fill_dummy(PackedWeight& weight, int64_t first_row, int64_t rows,
+                          const DummyRows& numbers) {
+    (void)weight, (void)first_row, (void)rows, (void)numbers;
     return false;
   }
   // Host memory, zeroed, from and to which copy_in and copy_out move without blocking. Throws

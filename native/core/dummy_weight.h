@@ -1,5 +1,5 @@
-// The numbers of load_dummy: a pure function of a counter, so that every backend, piece size and
-// run makes the same weights. Compiled for host and device.
+// The numbers of load_dummy: a pure function of a counter, so that every backend, piece size, slice
+// and run makes the same weights. Compiled for host and device.
 #pragma once
 #include <cstdint>
 
@@ -27,5 +27,16 @@ INFERD_HOST_DEVICE inline float dummy_weight(uint64_t counter) {
       static_cast<int64_t>((r & 0xffff) + ((r >> 16) & 0xffff) + ((r >> 32) & 0xffff) + (r >> 48));
   return static_cast<float>(sum - 131070) * (0.02f / 37837.2f);
 }
+
+// The counters of some rows: element [r][c] is dummy_weight(first + r * step + c). Counters go
+// through the whole tensor of a checkpoint, so that a slice of it has the numbers of the whole.
+struct DummyRows {
+  uint64_t first;
+  int64_t step;
+
+  INFERD_HOST_DEVICE uint64_t counter(int64_t row, int64_t col) const {
+    return first + static_cast<uint64_t>(row * step + col);
+  }
+};
 
 }  // namespace inferd

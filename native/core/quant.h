@@ -1,7 +1,7 @@
-// The block formats of quantized weights, and the quantizer: 32 inputs of one output feature share
-// a scale and, in int4, a smallest value.
+// The quantizer behind kFormatInt8 and kFormatInt4: 32 inputs of one output feature share a scale
+// and, in int4, a smallest value. Codes of int8 are written down as bytes 1..255.
 //
-//   int8: w = scale * (code - 128), code 1..255         (symmetric, 8.5 bits a weight)
+//   int8: w = scale * (byte - 128), byte 1..255         (symmetric, 8.5 bits a weight)
 //   int4: w = scale * code + min,   code 0..15          (5 bits a weight)
 //
 // Scales and minima are bf16: they have the range of float, so that no weight over- or underflows,
@@ -14,18 +14,15 @@
 #include <cstdint>
 
 #include "core/half.h"
-#include "core/tensor.h"
+#include "core/weight_format.h"
 
 namespace inferd {
 
 constexpr int64_t kQuantBlock = 32;
 
-constexpr bool is_quantized(DType t) { return t == DType::kI8 || t == DType::kI4; }
+static_assert(kFormatInt8.block_cols == kQuantBlock && kFormatInt4.block_cols == kQuantBlock);
+
 constexpr int64_t quant_blocks(int64_t cols) { return (cols + kQuantBlock - 1) / kQuantBlock; }
-// Bytes of one output feature: codes, scales, minima.
-constexpr int64_t quant_row_bytes(DType t, int64_t cols) {
-  return quant_blocks(cols) * (t == DType::kI8 ? kQuantBlock + 2 : kQuantBlock / 2 + 4);
-}
 
 struct QuantBlock {
   uint8_t codes[kQuantBlock];

@@ -74,12 +74,6 @@ bool safe_file_name(const std::string& name) {
 
 }  // namespace
 
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
-}
-
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path), path_(path) {
   const Json header = read_header(file_, path);
   uint64_t header_bytes = 0;
@@ -166,23 +160,27 @@ StoredTensor SafetensorsFile::read_entry(const std::string& name, const Json& en
   return t;
 }
 
-Checkpoint::Checkpoint(const std::string& folder) {
-  const std::string single = folder + "/model.safetensors";
-  const std::string index = folder + "/model.safetensors.index.json";
-  if (file_exists(single)) {
-    files_.push_back(std::make_unique<SafetensorsFile>(single));
-    for (const auto& [name, tensor] : files_[0]->tensors()) tensors_[name] = &tensor;
-  } else if (file_exists(index)) {
-    open_shards(folder, index);
-  } else {
-    throw Error(ErrorCode::kIo, format("%s holds neither model.safetensors nor "
-                                       "model.safetensors.index.json; inferd reads no other "
-                                       "weight format.",
-                                       folder.c_str()));
-  }
-}
+namespace {
 
-void Checkpoint::open_shards(const std::string& folder, const std::string& index_path) {
+// All tensors of a model folder.
+class Shards final : public Checkpoint {
+ public:
+  const StoredTensor* find(const std::string& name) const override {
+    const auto at = tensors_.find(name);
+    return at == tensors_.end() ? nullptr : at->second;
+  }
+  void open_single(const std::string& path) {
+    files_.push_back(std::make_unique<SafetensorsFile>(path));
+    for (const auto& [name, tensor] : files_[0]->tensors()) tensors_[name] = &tensor;
+  }
+  void open_shards(const std::string& folder, const std::string& index_path);
+
+ private:
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::map<std::string, const StoredTensor*> tensors_;
+};
+
+void Shards::open_shards(const std::string& folder, const std::string& index_path) {
   const MappedFile file(index_path);
   const Json index =
       Json::parse(file.text(), index_path,
@@ -218,9 +216,19 @@ void Checkpoint::open_shards(const std::string& folder, const std::string& index
   }
 }
 
-const StoredTensor* Checkpoint::find(const std::string& name) const {
-  const auto at = tensors_.find(name);
-  return at == tensors_.end() ? nullptr : at->second;
+}  // namespace
+
+std::unique_ptr<Checkpoint> open_safetensors(const std::string& folder) {
+  const std::string single = folder + "/model.safetensors";
+  const std::string index = folder + "/model.safetensors.index.json";
+  auto shards = std::make_unique<Shards>();
+  if (file_exists(single))
+    shards->open_single(single);
+  else if (file_exists(index))
+    shards->open_shards(folder, index);
+  else
+    return nullptr;
+  return shards;
 }
 
 }  // namespace inferd

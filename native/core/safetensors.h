@@ -7,28 +7,16 @@
 //
 // The header is believed only after it was checked against the file: see SafetensorsFile.
 #pragma once
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
+#include "core/checkpoint.h"
 #include "core/json.h"
 #include "core/mapped_file.h"
-#include "core/tensor.h"
 
 namespace inferd {
-
-// One tensor of a checkpoint; `data` points into the mapped file and may be unaligned.
-struct StoredTensor {
-  std::string dtype_name;  // as in the file: "BF16", "F32", ...
-  DType dtype = DType::kF32;
-  bool floating = false;  // dtype is F32, F16 or BF16
-  std::vector<int64_t> shape;
-  const std::byte* data = nullptr;
-  int64_t bytes = 0;
-};
 
 // One mapped file. The constructor checks: header length <= min(100 MB, file); known dtypes; rank
 // <= 8; product of dimensions without overflow and equal to the byte range; ranges in order,
@@ -47,23 +35,8 @@ class SafetensorsFile {
   std::map<std::string, StoredTensor> tensors_;
 };
 
-// All tensors of a model folder.
-class Checkpoint {
- public:
-  // Opens <folder>/model.safetensors, or else the shards of <folder>/model.safetensors.index.json.
-  // Throws as SafetensorsFile.
-  explicit Checkpoint(const std::string& folder);
-  // Null when there is none of that name.
-  const StoredTensor* find(const std::string& name) const;
-
- private:
-  void open_shards(const std::string& folder, const std::string& index_path);
-
-  std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  std::map<std::string, const StoredTensor*> tensors_;
-};
-
-// "[2, 3]"
-std::string shape_text(const std::vector<int64_t>& shape);
+// <folder>/model.safetensors, or else the shards of <folder>/model.safetensors.index.json; null
+// when there is neither. Throws as SafetensorsFile.
+std::unique_ptr<Checkpoint> open_safetensors(const std::string& folder);
 
 }  // namespace inferd

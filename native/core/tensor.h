@@ -15,11 +15,10 @@ enum class DType : int32_t {
   kU8 = 5,
   kI64 = 6,
   kF64 = 7,
-  kF8 = 8,  // of keys and values: e4m3
-  kI4 = 9
+  kF8 = 8  // e4m3
 };
 
-// Bytes of one element; kI4 is packed two a byte and has no size of its own.
+// Bytes of one element.
 constexpr int64_t dtype_bytes(DType t) {
   switch (t) {
     case DType::kF32:
@@ -35,8 +34,6 @@ constexpr int64_t dtype_bytes(DType t) {
     case DType::kI64:
     case DType::kF64:
       return 8;
-    case DType::kI4:
-      return 0;
   }
   return 0;
 }

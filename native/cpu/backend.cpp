@@ -98,8 +98,13 @@ void CpuBackend::download(void* host, const void* device, size_t bytes) {
   if (bytes > 0) std::memcpy(host, device, bytes);
 }
 
-PackedWeightPtr CpuBackend::make_weight(int64_t rows, int64_t cols, DType dtype) {
-  std::unique_ptr<CpuWeight> weight = new_weight(kernels_, rows, cols, dtype);
+std::string CpuBackend::refuses(const WeightFormat& format) const {
+  return refusal_of(format, kWeightFormats);
+}
+
+PackedWeightPtr CpuBackend::make_weight(const WeightSpec& spec) {
+  std::unique_ptr<CpuWeight> weight = new_weight(kernels_, spec);
+  const int64_t cols = spec.cols;
   const int64_t row_bytes =
       std::max(cols * static_cast<int64_t>(sizeof(float)), quant_blocks(cols) * kCodeBlockBytes);
   const auto bytes = static_cast<size_t>(kMaxPackedRows * row_bytes);
@@ -107,7 +112,14 @@ PackedWeightPtr CpuBackend::make_weight(int64_t rows, int64_t cols, DType dtype)
   return weight;
 }
 
-void CpuBackend::fill_weight(PackedWeight& weight, int64_t first_row, const Tensor& source) {
+void CpuBackend::fill_weight(PackedWeight& weight, WeightRole role, int64_t first_row,
+                             const Tensor& source) {
+  // It makes the scales itself.
+  if (role != WeightRole::kCodes) {
+    throw Error(ErrorCode::kUnsupported,
+                "The CPU backend takes no scales and zeros of weights in the format " +
+                    format_name(weight.format) + ".");
+  }
   // On the stream, because the pool belongs to its thread.
   stream_.call([&] { pack_rows(static_cast<CpuWeight&>(weight), first_row, source, pool_); });
   refresh_free_bytes();

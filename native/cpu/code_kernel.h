@@ -226,8 +226,8 @@ void quantize_tile(void* tile, const float* x, int64_t x_stride, int64_t rows, i
 constexpr Kernels with_codes(Kernels t) {
   t.quant_group = Dot::kGroup;
   t.code_rows = kCodeRows;
-  t.quant_gemm[0] = code_gemm<Int8Codes>;
-  t.quant_gemm[1] = code_gemm<Int4Codes>;
+  t.gemm[kInt8Weights] = code_gemm<Int8Codes>;
+  t.gemm[kInt4Weights] = code_gemm<Int4Codes>;
   t.quantize_tile = quantize_tile;
   t.dot_chains = dot_chains;
   t.dot_step_ops = kDotStepOps;

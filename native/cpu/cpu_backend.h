@@ -32,6 +32,7 @@ class CpuBackend final : public Backend {
 
   const BackendInfo& info() const override { return info_; }
   std::string refuses(const LayerShape& layer) const override;
+  std::string refuses(const WeightFormat& format) const override;
 
   void* allocate(size_t bytes) override;
   void release(void* p) override;
@@ -40,8 +41,9 @@ class CpuBackend final : public Backend {
   void release_host(void* p) override { release(p); }
   void upload(void* device, const void* host, size_t bytes) override;
   void download(void* host, const void* device, size_t bytes) override;
-  PackedWeightPtr make_weight(int64_t rows, int64_t cols, DType dtype) override;
-  void fill_weight(PackedWeight& weight, int64_t first_row, const Tensor& source) override;
+  PackedWeightPtr make_weight(const WeightSpec& spec) override;
+  void fill_weight(PackedWeight& weight, WeightRole role, int64_t first_row,
+                   const Tensor& source) override;
 
   void run_step(int done_slot, std::function<void()> step) override;
   bool wait_step(int done_slot, int64_t timeout_us) override;

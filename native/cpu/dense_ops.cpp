@@ -139,10 +139,8 @@ void CpuBackend::multiply(const Tensor& out, const Tensor& x, const PackedWeight
                        static_cast<long long>(w.rows), static_cast<long long>(w.cols),
                        static_cast<long long>(x.cols()), static_cast<long long>(out.cols())));
   }
-  const bool quantized = is_quantized(w.dtype);
-  const bool codes = quantized && kernels_.quantize_tile;
-  const auto kernel = quantized ? kernels_.quant_gemm[w.dtype == DType::kI4]
-                                : kernels_.gemm[static_cast<size_t>(w.dtype)];
+  const bool codes = w.format.scaled && kernels_.quantize_tile;
+  const auto kernel = kernels_.gemm[w.kind];
   for (int64_t row = 0; row < x.rows(); row += kMaxPackedRows) {
     const int64_t rows = std::min(kMaxPackedRows, x.rows() - row);
     const float* packed = codes ? pack_codes(x, row, rows) : pack_activations(x, row, rows);

@@ -128,8 +128,8 @@ void dequant_gemm(const GemmTask& g) {
 
 // `t` with the quantized products of this file.
 constexpr Kernels with_widening(Kernels t) {
-  t.quant_gemm[0] = dequant_gemm<Int8Panel>;
-  t.quant_gemm[1] = dequant_gemm<Int4Panel>;
+  t.gemm[kInt8Weights] = dequant_gemm<Int8Panel>;
+  t.gemm[kInt4Weights] = dequant_gemm<Int4Panel>;
   return t;
 }
 

@@ -17,7 +17,6 @@ constexpr Kernels vector_table(const char* name) {
       .quant_group = 1,
       .code_rows = 0,
       .gemm = {gemm<F32Panel>, gemm<F16Panel>, gemm<Bf16Panel>},
-      .quant_gemm = {},
       .quantize_tile = nullptr,
       .attention = {attention<F32Codec>, attention<F16Codec>, attention<Bf16Codec>},
       .to_f32 = {to_f32<F32Codec>, to_f32<F16Codec>, to_f32<Bf16Codec>},

@@ -99,6 +99,10 @@ struct alignas(64) AttentionScratch {
   int32_t high[kMaxQueries];
 };
 
+// What there are products for: formats of weights, as kWeightFormats of weights.h describes them.
+enum WeightKind : int32_t { kF32Weights, kF16Weights, kBF16Weights, kInt8Weights, kInt4Weights };
+constexpr int kWeightKinds = 5;
+
 struct Kernels {
   const char* name;
   int32_t panel_cols;   // output features of a weight panel
@@ -107,11 +111,11 @@ struct Kernels {
   int32_t quant_group;  // inputs of one output feature side by side in quantized panels
   int32_t code_rows;    // rows of a full tile of quantized activations
 
-  // The arrays are indexed by DType: f32, f16, bf16.
-  void (*gemm[3])(const GemmTask&);
-  void (*quant_gemm[2])(const GemmTask&);  // int8, int4
-  // Quantizes `rows` <= code_rows rows into a tile; null: quant_gemm takes plain rows.
+  void (*gemm[kWeightKinds])(const GemmTask&);
+  // Quantizes `rows` <= code_rows rows into a tile; null: the products of quantized weights take
+  // plain rows.
   void (*quantize_tile)(void* tile, const float* x, int64_t x_stride, int64_t rows, int64_t cols);
+  // The arrays are indexed by DType: f32, f16, bf16.
   void (*attention[3])(const AttentionTask&, AttentionScratch&);
   void (*to_f32[3])(float* dst, const void* src, int64_t n);
   void (*from_f32[3])(void* dst, const float* src, int64_t n);  // to nearest even

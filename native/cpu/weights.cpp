@@ -57,20 +57,26 @@ void move_units(const CpuWeight& w, const Lanes& l, int64_t units) {
   }
 }
 
+// Of the formats without scales.
+DType stored_dtype(const CpuWeight& w) {
+  return w.kind == kF16Weights ? DType::kF16 : w.kind == kBF16Weights ? DType::kBF16 : DType::kF32;
+}
+
 void convert(const CpuWeight& w, const Lanes& l, DType from, int64_t first_k) {
+  const DType to = stored_dtype(w);
   for (int64_t lane = 0; lane < l.count; ++lane) {
     const char* row = l.source + lane * l.row_bytes;
     for (int64_t k = first_k; k < w.cols; ++k) {
-      store_f32(l.panel, w.dtype, panel_index(w, l.first + lane, k), source_f32(row, from, k));
+      store_f32(l.panel, to, panel_index(w, l.first + lane, k), source_f32(row, from, k));
     }
   }
 }
 
 // Quantizes the lanes block by block; layout: GemmTask in kernels.h.
 void quantize_lanes(const CpuWeight& w, const Lanes& l, DType from) {
-  const bool int4 = w.dtype == DType::kI4;
+  const bool int4 = w.kind == kInt4Weights;
   const int64_t stored = int4 ? kQuantBlock / 2 : kQuantBlock;  // bytes of codes
-  const int64_t block_bytes = quant_row_bytes(w.dtype, kQuantBlock) * w.panel_cols;
+  const int64_t block_bytes = weight_bytes(w.format, 1, kQuantBlock) * w.panel_cols;
   for (int64_t lane = 0; lane < l.count; ++lane) {
     const char* row = l.source + lane * l.row_bytes;
     char* block = l.panel;
@@ -94,8 +100,8 @@ void quantize_lanes(const CpuWeight& w, const Lanes& l, DType from) {
 }
 
 void fill_lanes(const CpuWeight& w, const Lanes& l, DType from) {
-  if (is_quantized(w.dtype)) return quantize_lanes(w, l, from);
-  if (from != w.dtype) return convert(w, l, from, 0);
+  if (w.format.scaled) return quantize_lanes(w, l, from);
+  if (from != stored_dtype(w)) return convert(w, l, from, 0);
   if (w.pairs) {
     move_units<uint32_t>(w, l, w.cols / 2);
     return convert(w, l, from, w.cols / 2 * 2);
@@ -106,27 +112,22 @@ void fill_lanes(const CpuWeight& w, const Lanes& l, DType from) {
 
 }  // namespace
 
-std::unique_ptr<CpuWeight> new_weight(const Kernels& kernels, int64_t rows, int64_t cols,
-                                      DType dtype) {
-  if (!is_float(dtype) && !is_quantized(dtype)) {
-    throw Error(ErrorCode::kUnsupported,
-                "the CPU backend keeps weights as f32, f16, bf16, int8 or int4");
-  }
+std::unique_ptr<CpuWeight> new_weight(const Kernels& kernels, const WeightSpec& spec) {
+  const int64_t rows = spec.rows, cols = spec.cols;
+  if (const std::string refusal = refusal_of(spec.format, kWeightFormats); !refusal.empty())
+    throw Error(ErrorCode::kUnsupported, "The CPU backend cannot multiply: " + refusal + ".");
   if (rows <= 0 || cols <= 0 || rows > int64_t{1} << 31 || cols > int64_t{1} << 31) {
     throw Error(ErrorCode::kBadModel,
                 format("a weight of %lld x %lld is not possible", static_cast<long long>(rows),
                        static_cast<long long>(cols)));
   }
-  auto w = std::make_unique<CpuWeight>();
-  w->rows = rows;
-  w->cols = cols;
-  w->dtype = dtype;
+  auto w = std::make_unique<CpuWeight>(spec);
+  const auto* known = std::find(std::begin(kWeightFormats), std::end(kWeightFormats), spec.format);
+  w->kind = static_cast<WeightKind>(known - std::begin(kWeightFormats));
   w->panel_cols = kernels.panel_cols;
-  w->pairs = kernels.bf16_pairs && dtype == DType::kBF16;
+  w->pairs = kernels.bf16_pairs && w->kind == kBF16Weights;
   w->group = kernels.quant_group;
-  const int64_t padded = w->pairs ? (cols + 1) / 2 * 2 : cols;
-  const int64_t row_bytes =
-      is_quantized(dtype) ? quant_row_bytes(dtype, cols) : padded * dtype_bytes(dtype);
+  const int64_t row_bytes = weight_bytes(spec.format, 1, w->pairs ? (cols + 1) / 2 * 2 : cols);
   w->panel_bytes = (row_bytes * w->panel_cols + 63) / 64 * 64;
   w->panels = (rows + w->panel_cols - 1) / w->panel_cols;
   w->memory = Buffer(static_cast<size_t>(w->panels * w->panel_bytes));

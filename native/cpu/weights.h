@@ -2,6 +2,7 @@
 // Filled at load time, then read-only.
 #pragma once
 #include <cstdint>
+#include <memory>
 
 #include "core/backend.h"
 #include "cpu/kernels.h"
@@ -10,7 +11,14 @@
 
 namespace inferd::cpu {
 
+// Indexed by WeightKind.
+constexpr WeightFormat kWeightFormats[kWeightKinds] = {kFormatF32, kFormatF16, kFormatBF16,
+                                                       kFormatInt8, kFormatInt4};
+
 struct CpuWeight final : PackedWeight {
+  using PackedWeight::PackedWeight;
+
+  WeightKind kind = kF32Weights;
   Buffer memory;
   int32_t panel_cols = 0;
   bool pairs = false;  // two k in one 32-bit word
@@ -19,13 +27,11 @@ struct CpuWeight final : PackedWeight {
   int64_t panels = 0;
 };
 
-// A zeroed weight of `rows` output features, kept as f32, f16, bf16, or quantized as kI8 or kI4.
-// @throws Error(kUnsupported) for other types.
-std::unique_ptr<CpuWeight> new_weight(const Kernels& kernels, int64_t rows, int64_t cols,
-                                      DType dtype);
+// A zeroed weight. @throws Error(kUnsupported) for formats that are refused.
+std::unique_ptr<CpuWeight> new_weight(const Kernels& kernels, const WeightSpec& spec);
 
-// Converts and repacks `source` [n, cols] into output features [first_row, first_row + n). @throws
-// Error(kBadModel) on a wrong shape.
+// Converts or quantizes, and repacks `source` [n, cols], f32, f16 or bf16, into output features
+// [first_row, first_row + n). @throws Error(kBadModel) on a wrong shape.
 void pack_rows(CpuWeight& weight, int64_t first_row, const Tensor& source, ThreadPool& pool);
 
 }  // namespace inferd::cpu

@@ -204,8 +204,12 @@ void CudaBackend::download(void* host, const void* device, size_t bytes) {
   check(cudaStreamSynchronize(stream_.get()), "copying from the GPU");
 }
 
-PackedWeightPtr CudaBackend::make_weight(int64_t rows, int64_t cols, DType dtype) {
-  std::unique_ptr<CudaWeight> weight = new_weight(rows, cols, dtype);
+std::string CudaBackend::refuses(const WeightFormat& format) const {
+  return refusal_of(format, kWeightFormats);
+}
+
+PackedWeightPtr CudaBackend::make_weight(const WeightSpec& spec) {
+  std::unique_ptr<CudaWeight> weight = new_weight(spec);
   weights_.push_back(weight.get());
   weight->at_end = [this](const CudaWeight* ended) { forget(ended); };
   refresh_free_bytes();
@@ -219,20 +223,31 @@ void CudaBackend::forget(const CudaWeight* weight) {
   std::erase(weights_, weight);
 }
 
-void CudaBackend::fill_weight(PackedWeight& weight, int64_t first_row, const Tensor& source) {
+void CudaBackend::fill_weight(PackedWeight& weight, WeightRole role, int64_t first_row,
+                              const Tensor& source) {
+  if (role != WeightRole::kCodes) {
+    throw Error(ErrorCode::kUnsupported,
+                "The CUDA backend takes no scales and zeros of weights in the format " +
+                    format_name(weight.format) + ".");
+  }
   upload_rows(static_cast<CudaWeight&>(weight), first_row, source, uploader_, stream_.get());
 }
 
-bool CudaBackend::fill_dummy(const Tensor& rows, uint64_t counter) {
-  check(fill_dummy_rows(rows.data, rows.dtype, rows.size(), counter, stream_.get()),
-        "making dummy weights");
+bool CudaBackend::fill_dummy(const Tensor& rows, const DummyRows& numbers) {
+  check(fill_dummy_rows(rows, numbers, stream_.get()), "making dummy weights");
   return true;
+}
+
+bool CudaBackend::fill_dummy(PackedWeight& weight, int64_t first_row, int64_t rows,
+                             const DummyRows& numbers) {
+  return fill_dummy(static_cast<CudaWeight&>(weight).some_rows(first_row, rows), numbers);
 }
 
 // f16 stays as it is: a weight of 2^-14 and less would lose digits.
 bool CudaBackend::scale_columns(PackedWeight& weight, const float* factors) {
-  if (half_ != Half::kBF16 || weight.dtype != DType::kBF16 || weight.cols % 8 != 0) return false;
-  check(scale_weight_columns(half_, weight.plain, factors, weight.rows, weight.cols, stream_.get()),
+  if (half_ != Half::kBF16 || weight.format != kFormatBF16 || weight.cols % 8 != 0) return false;
+  void* rows = static_cast<CudaWeight&>(weight).memory.get();
+  check(scale_weight_columns(half_, rows, factors, weight.rows, weight.cols, stream_.get()),
         "folding a norm");
   return true;
 }

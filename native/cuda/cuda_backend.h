@@ -40,14 +40,18 @@ class CudaBackend final : public Backend {
 
   const BackendInfo& info() const override { return info_; }
   std::string refuses(const LayerShape& layer) const override;
+  std::string refuses(const WeightFormat& format) const override;
 
   void* allocate(size_t bytes) override;
   void release(void* p) override;
   void upload(void* device, const void* host, size_t bytes) override;
   void download(void* host, const void* device, size_t bytes) override;
-  PackedWeightPtr make_weight(int64_t rows, int64_t cols, DType dtype) override;
-  void fill_weight(PackedWeight& weight, int64_t first_row, const Tensor& source) override;
-  bool fill_dummy(const Tensor& rows, uint64_t counter) override;
+  PackedWeightPtr make_weight(const WeightSpec& spec) override;
+  void fill_weight(PackedWeight& weight, WeightRole role, int64_t first_row,
+                   const Tensor& source) override;
+  bool fill_dummy(const Tensor& rows, const DummyRows& numbers) override;
+  bool fill_dummy(PackedWeight& weight, int64_t first_row, int64_t rows,
+                  const DummyRows& numbers) override;
   bool scale_columns(PackedWeight& weight, const float* factors) override;
   void take_bias(const PackedWeight& weight, const float* bias) override;
   void* allocate_host(size_t bytes) override;

@@ -47,7 +47,7 @@ class LtGemm final : public Gemm {
   void run(const GemmArgs& args, const Launch& launch) override {
     check_text(lt_->run(args, launch), "linear");
   }
-  void tune(const GemmArgs& args, std::span<const void* const> weights, int32_t most,
+  void tune(const GemmArgs& args, std::span<const WeightView> weights, int32_t most,
             float budget_us, const Launch& launch) override {
     check_text(lt_->tune(args, weights, most, budget_us, launch), "tuning linear");
   }

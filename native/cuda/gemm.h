@@ -18,7 +18,7 @@ class Gemm {
   virtual void run(const GemmArgs& args, const Launch& launch) = 0;
   // At start: measures up to `most` ways to compute `args` with `weights` in turn, in about
   // `budget_us` of device time, and keeps the best. Overwrites y.
-  virtual void tune(const GemmArgs& args, std::span<const void* const> weights, int32_t most,
+  virtual void tune(const GemmArgs& args, std::span<const WeightView> weights, int32_t most,
                     float budget_us, const Launch& launch) = 0;
 };
 

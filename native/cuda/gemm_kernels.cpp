@@ -18,7 +18,7 @@ size_t one_variant(const GemmArgs&, std::span<GemmVariant, kGemmVariants>) { ret
 constexpr int32_t kStreamFrom = 9, kStreamRows = 64, kStreamGatedRows = 128;
 
 bool stream_takes(const GemmArgs& p) {
-  return p.out == GemmOut::kHalf && p.m >= kStreamFrom &&
+  return plain_weights(p) && p.out == GemmOut::kHalf && p.m >= kStreamFrom &&
          p.m <= (p.gated ? kStreamGatedRows : kStreamRows) && stream_gemm_takes(p);
 }
 
@@ -29,7 +29,7 @@ constexpr int32_t kNormedRows = 8;
 
 bool small_takes(const GemmArgs& p) {
   const bool few = !p.norm_x || p.m <= kNormedRows || p.k <= kSmallGemmHeldColumns;
-  return few && p.m <= kSmallGemmRows && p.k % 8 == 0 && p.x_stride % 8 == 0;
+  return plain_weights(p) && few && p.m <= kSmallGemmRows && p.k % 8 == 0 && p.x_stride % 8 == 0;
 }
 cudaError_t run_small(const GemmArgs& p, const GemmVariant&, const Launch& launch) {
   return small_gemm(p, launch);
@@ -52,7 +52,9 @@ cudaError_t run_stream(const GemmArgs& p, const GemmVariant& variant, const Laun
 // Fewer rows leave many multiprocessors without a tile. The row step of 1024 begins here.
 constexpr int32_t kLargeRows = 769;
 
-bool large_takes(const GemmArgs& p) { return p.m >= kLargeRows && large_gemm_takes(p); }
+bool large_takes(const GemmArgs& p) {
+  return plain_weights(p) && p.m >= kLargeRows && large_gemm_takes(p);
+}
 cudaError_t run_large(const GemmArgs& p, const GemmVariant&, const Launch& launch) {
   return large_gemm(p, launch);
 }

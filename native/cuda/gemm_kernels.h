@@ -1,5 +1,6 @@
 // Our own products as the tuner sees them: a list of kernels, each with a few variants to measure
-// beside cuBLASLt. A new kernel is one line in gemm_kernels.cpp.
+// beside cuBLASLt. A new kernel is one line in gemm_kernels.cpp, and says itself which formats of
+// weights it takes.
 #pragma once
 #include <array>
 #include <cstddef>

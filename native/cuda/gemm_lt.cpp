@@ -21,10 +21,11 @@ constexpr size_t kRounds = 5;  // medians of
 constexpr size_t kFinalists = 4;
 
 // What makes two calls the same problem for cuBLASLt.
-using Key = std::tuple<int32_t, int32_t, int32_t, Half, GemmOut, bool, bool, bool>;
+using Key = std::tuple<int32_t, int32_t, int32_t, Half, WeightFormat, GemmOut, bool, bool, bool>;
 
 Key key_of(const GemmArgs& p) {
-  return {gemm_row_step(p.m), p.n, p.k, p.type, p.out, p.bias != nullptr, p.add_to_y, p.gated};
+  return {gemm_row_step(p.m), p.n,        p.k,    p.type, p.w.format, p.out,
+          p.bias != nullptr,  p.add_to_y, p.gated};
 }
 
 // What cuBLASLt computes of `p`: all of it, or, gated, the product that the activation then reads.
@@ -200,6 +201,7 @@ struct GemmLt::Impl {
   // Describes `plain` and asks for ways to compute it.
   const char* candidates(const GemmArgs& plain, Problem& problem, int32_t most,
                          std::vector<cublasLtMatmulHeuristicResult_t>& found) {
+    if (!plain_weights(plain)) return "no kernel multiplies weights of this format";
     if (const char* error = problem.describe(plain)) return error;
     cublasLtMatmulPreferenceOpaque_t preference;
     cublasStatus_t status = cublasLtMatmulPreferenceInit(&preference);
@@ -224,9 +226,9 @@ struct GemmLt::Impl {
   cublasStatus_t multiply(const GemmArgs& plain, Problem& problem,
                           const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream) {
     const float one = 1, beta = plain.add_to_y ? 1 : 0;
-    return cublasLtMatmul(handle, &problem.matmul, &one, plain.w, &problem.w, plain.x, &problem.x,
-                          &beta, plain.y, &problem.y, plain.y, &problem.y, &algorithm, workspace,
-                          workspace_bytes, stream);
+    return cublasLtMatmul(handle, &problem.matmul, &one, plain.w.codes, &problem.w, plain.x,
+                          &problem.x, &beta, plain.y, &problem.y, plain.y, &problem.y, &algorithm,
+                          workspace, workspace_bytes, stream);
   }
 };
 
@@ -259,7 +261,7 @@ const char* GemmLt::create(void* workspace, size_t workspace_bytes, std::unique_
   return error;
 }
 
-const char* GemmLt::tune(const GemmArgs& args, std::span<const void* const> weights, int32_t most,
+const char* GemmLt::tune(const GemmArgs& args, std::span<const WeightView> weights, int32_t most,
                          float budget_us, const Launch& launch) {
   if (weights.empty() || most < 1) return "tuning needs a weight and a candidate";
   GemmArgs plain = plain_part(args), turn = args;
@@ -280,7 +282,7 @@ const char* GemmLt::tune(const GemmArgs& args, std::span<const void* const> weig
   Timer timer;
   if (const char* error = timer.create()) return error;
 
-  const auto call = [&](const Way& way, const void* w) {
+  const auto call = [&](const Way& way, const WeightView& w) {
     plain.w = turn.w = w;
     if (way.kernel != nullptr) return way.kernel->run(turn, way.variant, launch) == cudaSuccess;
     return impl_->multiply(plain, problem, way.algorithm, launch.stream) == CUBLAS_STATUS_SUCCESS &&

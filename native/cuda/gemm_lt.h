@@ -42,7 +42,7 @@ class GemmLt {
   // apply, for the shape of `args` and keeps the fastest for every call of that row step.
   // `weights`: weights of that shape, used in turn so that L2 does not hold the next one.
   // Overwrites y and scratch. Waits for the stream; spends about `budget_us` of device time.
-  const char* tune(const GemmArgs& args, std::span<const void* const> weights, int32_t most,
+  const char* tune(const GemmArgs& args, std::span<const WeightView> weights, int32_t most,
                    float budget_us, const Launch& launch);
 
   // Enqueues. An untuned shape takes the first kernel that computes it, else the heuristic's first

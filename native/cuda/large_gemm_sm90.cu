@@ -293,7 +293,7 @@ cudaError_t launch_form(const GemmArgs& args, const Launch& launch) {
                         x_map);
   if (status != cudaSuccess) return status;
   status = encode_tensor_map(args.type,
-                             {.base = args.w,
+                             {.base = args.w.codes,
                               .rank = 2,
                               .dims = {k, static_cast<uint64_t>(args.n) * (kGated ? 2 : 1)},
                               .stride_bytes = {k * 2},
@@ -345,8 +345,8 @@ bool large_gemm_takes(const GemmArgs& args) {
   int device, major = 0, minor = 0;
   return args.m > 0 && args.n > 0 && args.k > 0 && args.n % 8 == 0 && args.k % 8 == 0 &&
          args.x_stride % 8 == 0 && args.y_stride % 8 == 0 && args.out == GemmOut::kHalf &&
-         !(args.gated && args.add_to_y) && !args.norm_x && aligned16(args.x) && aligned16(args.w) &&
-         aligned16(args.y) && cudaGetDevice(&device) == cudaSuccess &&
+         !(args.gated && args.add_to_y) && !args.norm_x && aligned16(args.x) &&
+         aligned16(args.w.codes) && aligned16(args.y) && cudaGetDevice(&device) == cudaSuccess &&
          cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
          cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
          major == 9 && minor == 0 && INFERD_MOST_MAJOR >= 9;

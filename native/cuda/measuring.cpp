@@ -20,8 +20,8 @@ bool CudaBackend::read_all(const void* p, size_t bytes) {
 
 void CudaBackend::tune_linear(const LinearArgs& args) {
   if (!fused_epilogue(args.epilogue, args.gate)) return;
-  const void* weights[] = {args.weight->plain};
-  gemm_->tune(product(args), weights, kCandidates, kBudgetUs, launch());
+  const GemmArgs gemm = product(args);
+  gemm_->tune(gemm, {&gemm.w, 1}, kCandidates, kBudgetUs, launch());
 }
 
 }  // namespace inferd::cuda

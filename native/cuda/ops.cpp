@@ -187,7 +187,7 @@ void CudaBackend::linear(const LinearArgs& given) {
 }
 
 GemmArgs CudaBackend::product(const LinearArgs& a) {
-  const PackedWeight& weight = *a.weight;
+  const auto& weight = static_cast<const CudaWeight&>(*a.weight);
   const bool gated = a.epilogue == Epilogue::kGated;
   const int64_t outputs = gated ? weight.rows / 2 : weight.rows;
   if (a.x.cols() != weight.cols || a.out.cols() != outputs) {
@@ -200,7 +200,7 @@ GemmArgs CudaBackend::product(const LinearArgs& a) {
           .out = a.out.dtype == DType::kF32 ? GemmOut::kF32 : GemmOut::kHalf,
           .x = a.x.data,
           .x_stride = a.x.stride[0],
-          .w = weight.plain,
+          .w = weight.view(),
           .y = a.out.data,
           .y_stride = a.out.stride[0],
           .bias = a.bias == nullptr ? nullptr : bias_of(weight, a.bias, a.out.dtype),

@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 1) small_gemm_kernel(const Gemm
   static_assert(S::kRows * kShare % kWarp == 0 && kSums * kShare == kTurns * kThreads);
   const int tiles = (p.n + kOutputs - 1) / kOutputs;
   const int pieces = (p.k + kWarps * S::kPiece - 1) / (kWarps * S::kPiece);  // a warp and tile
-  const T* weights = static_cast<const T*>(p.w);
+  const T* weights = static_cast<const T*>(p.w.codes);
   const T* x = static_cast<const T*>(p.x);
   const uint64_t policy = streaming_policy();
 

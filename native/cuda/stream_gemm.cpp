@@ -146,7 +146,7 @@ cudaError_t stream_gemm(const GemmArgs& p, const StreamGemmCut& cut, const Launc
   cudaError_t error = map(p.x, p.m, p.x_stride, x_box, x_map);
   if (error != cudaSuccess) return error;
   const int32_t pieces = w_pieces(p, cut);
-  error = map(p.w, p.gated ? int64_t{2} * p.n : p.n, p.k, cut.columns / pieces, w_map);
+  error = map(p.w.codes, p.gated ? int64_t{2} * p.n : p.n, p.k, cut.columns / pieces, w_map);
   if (error != cudaSuccess) return error;
   const int64_t y_bytes = p.out == GemmOut::kF32 ? 4 : 2;
   const StreamGemmParams params = {.y = p.y,

@@ -36,14 +36,14 @@ constexpr int32_t kCandidates = 10, kCandidatesOfMany = 8;
 
 void CudaBackend::tune_products(const StepShape& shape) {
 #if INFERD_CUBLAS
-  // Weights of one size and use are one problem.
-  using Problem = std::tuple<int64_t, int64_t, Epilogue>;
-  std::map<Problem, std::vector<const void*>> problems;
+  // Weights of one size, format and use are one problem.
+  using Problem = std::tuple<int64_t, int64_t, Epilogue, WeightFormat>;
+  std::map<Problem, std::vector<WeightView>> problems;
   int64_t widest_in = 0, widest_out = 0, gated_rows = 0;
   for (const CudaWeight* w : weights_) {
     const bool fused = fused_epilogue(w->epilogue, w->gate);
     const Epilogue epilogue = fused ? w->epilogue : Epilogue::kStore;
-    problems[{w->rows, w->cols, epilogue}].push_back(w->plain);
+    problems[{w->rows, w->cols, epilogue, w->format}].push_back(w->view());
     widest_in = std::max(widest_in, w->cols);
     if (w->rows != shape.vocab_size) widest_out = std::max(widest_out, w->rows);
     if (epilogue == Epilogue::kGated) gated_rows = std::max(gated_rows, w->rows);
@@ -59,10 +59,11 @@ void CudaBackend::tune_products(const StepShape& shape) {
   } catch (const Error&) {
     return;  // a full GPU does without
   }
-  check(fill_dummy_rows(x.get(), info_.activation, rows * widest_in, 1, stream_.get()), "tuning");
+  const Tensor any = Tensor::matrix(x.get(), info_.activation, rows, widest_in);
+  check(fill_dummy_rows(any, {.first = 1, .step = widest_in}, stream_.get()), "tuning");
   const auto until = std::chrono::steady_clock::now() + kMostTime;
   for (const auto& [problem, weights] : problems) {
-    const auto [weight_rows, cols, epilogue] = problem;
+    const auto& [weight_rows, cols, epilogue, format] = problem;
     const bool head = weight_rows == shape.vocab_size, gated = epilogue == Epilogue::kGated;
     const int32_t most = head ? shape.max_logit_rows : shape.max_tokens;
     const int64_t outputs = gated ? weight_rows / 2 : weight_rows;

@@ -6,15 +6,12 @@
 
 namespace inferd::cuda {
 
-std::unique_ptr<CudaWeight> new_weight(int64_t rows, int64_t cols, DType dtype) {
-  if (dtype != DType::kF16 && dtype != DType::kBF16)
-    throw Error(ErrorCode::kUnsupported, "The CUDA backend holds weights as f16 or bf16.");
-  auto weight = std::make_unique<CudaWeight>();
-  weight->rows = rows;
-  weight->cols = cols;
-  weight->dtype = dtype;
-  weight->memory = allocate_device(static_cast<size_t>(rows * cols * dtype_bytes(dtype)));
-  weight->plain = weight->memory.get();
+std::unique_ptr<CudaWeight> new_weight(const WeightSpec& spec) {
+  if (const std::string refusal = refusal_of(spec.format, kWeightFormats); !refusal.empty())
+    throw Error(ErrorCode::kUnsupported, "The CUDA backend cannot multiply: " + refusal + ".");
+  auto weight = std::make_unique<CudaWeight>(spec);
+  const int64_t bytes = weight_bytes(spec.format, spec.rows, spec.cols);
+  weight->memory = allocate_device(static_cast<size_t>(bytes));
   return weight;
 }
 
@@ -28,15 +25,16 @@ void upload_rows(CudaWeight& weight, int64_t first_row, const Tensor& source, Up
                static_cast<long long>(source.cols()), static_cast<long long>(weight.rows),
                static_cast<long long>(weight.cols)));
   }
-  const int64_t element = dtype_bytes(weight.dtype);
-  char* to = static_cast<char*>(weight.plain) + first_row * weight.cols * element;
+  const DType dtype = weight.dtype();
+  const int64_t element = dtype_bytes(dtype);
+  void* to = weight.some_rows(first_row, source.rows()).data;
   const auto bytes = static_cast<size_t>(source.size() * element);
-  if (source.dtype == weight.dtype) return uploader.copy(to, source.data, bytes, stream);
+  if (source.dtype == dtype) return uploader.copy(to, source.data, bytes, stream);
   uploader.copy(to, bytes, static_cast<size_t>(element), stream,
                 [&](void* out, size_t at, size_t count) {
                   const int64_t first = static_cast<int64_t>(at) / element;
                   for (int64_t i = 0; i < static_cast<int64_t>(count) / element; ++i) {
-                    store_f32(out, weight.dtype, i, load_f32(source.data, source.dtype, first + i));
+                    store_f32(out, dtype, i, load_f32(source.data, source.dtype, first + i));
                   }
                 });
 }

@@ -1,12 +1,13 @@
 // Random weights for load_dummy, made on the device, 16-bit copies of f32 vectors, and weights
 // whose columns take in the weight of a norm.
 //
-// 1. fill: element i = dummy_weight(counter + i), the numbers every backend makes. narrow: a
+// 1. fill: out[r][c] = dummy_weight(first + r step + c), the numbers every backend makes. narrow: a
 //    conversion. scale: weight[r][c] *= factors[c].
-// 2. fill reads nothing; writes [count] values of f32, f16 or bf16. scale reads and writes [rows,
-//    cols] of f16 or bf16, factors [cols] of f32.
+// 2. fill reads nothing; writes [rows, cols] values of f32, f16 or bf16. scale reads and writes
+//    [rows, cols] of f16 or bf16, factors [cols] of f32.
 // 3. One thread an element, grid-stride: the work is a few integer operations an element and
-//    stays under the time of the writes. scale: 8 values of a row a thread, the factors from L2.
+//    stays under the time of the writes. Rows whose counters follow each other are one row. scale:
+//    8 values of a row a thread, the factors from L2.
 // 4. Bound: write bandwidth; 16 GB in about 10 ms on an H200.
 // 5. No shared memory, no reductions.
 // 6. Any count; memory aligned to its elements. scale: cols a multiple of 8, rows 16-byte aligned.
@@ -23,22 +24,26 @@ namespace inferd::cuda {
 namespace {
 
 template <typename T>
-__global__ void fill(T* out, int64_t count, uint64_t counter) {
+__global__ void fill(T* out, int64_t rows, int64_t cols, DummyRows numbers) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
-       i += step) {
-    out[i] = from_float<T>(dummy_weight(counter + static_cast<uint64_t>(i)));
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (int64_t r = blockIdx.y; r < rows; r += gridDim.y) {
+    for (int64_t c = first; c < cols; c += step)
+      out[r * cols + c] = from_float<T>(dummy_weight(numbers.counter(r, c)));
   }
 }
 
 template <typename T>
-cudaError_t launch(void* data, int64_t count, uint64_t counter, cudaStream_t stream) {
+cudaError_t launch(const Tensor& t, const DummyRows& numbers, cudaStream_t stream) {
   constexpr int kThreads = 256;
   constexpr int64_t kMostBlocks = 4096;
-  const int64_t blocks = std::min((count + kThreads - 1) / kThreads, kMostBlocks);
-  if (blocks == 0) return cudaSuccess;
-  fill<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(static_cast<T*>(data), count,
-                                                               counter);
+  if (t.size() == 0) return cudaSuccess;
+  const bool one_row = numbers.step == t.cols();
+  const int64_t rows = one_row ? 1 : t.rows(), cols = one_row ? t.size() : t.cols();
+  const int64_t across = std::min((cols + kThreads - 1) / kThreads, kMostBlocks);
+  const int64_t down = std::min(rows, std::max<int64_t>(kMostBlocks / across, 1));
+  const dim3 grid(static_cast<unsigned>(across), static_cast<unsigned>(down));
+  fill<<<grid, kThreads, 0, stream>>>(t.as<T>(), rows, cols, numbers);
   return cudaGetLastError();
 }
 
@@ -97,15 +102,14 @@ cudaError_t narrow_floats(Half type, void* out, const float* values, int64_t cou
   return cudaGetLastError();
 }
 
-cudaError_t fill_dummy_rows(void* data, DType dtype, int64_t count, uint64_t counter,
-                            cudaStream_t stream) {
-  switch (dtype) {
+cudaError_t fill_dummy_rows(const Tensor& rows, const DummyRows& numbers, cudaStream_t stream) {
+  switch (rows.dtype) {
     case DType::kF32:
-      return launch<float>(data, count, counter, stream);
+      return launch<float>(rows, numbers, stream);
     case DType::kF16:
-      return launch<__half>(data, count, counter, stream);
+      return launch<__half>(rows, numbers, stream);
     case DType::kBF16:
-      return launch<__nv_bfloat16>(data, count, counter, stream);
+      return launch<__nv_bfloat16>(rows, numbers, stream);
     default:
       return cudaErrorInvalidValue;
   }

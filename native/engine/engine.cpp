@@ -5,21 +5,20 @@
 #include <cstring>
 #include <new>
 #include <set>
+#include <tuple>
 
 #include "core/error.h"
 #include "core/host_memory.h"
-#include "core/quant.h"
 #include "engine/backends.h"
+#include "models/quantization.h"
 #include "models/registry.h"
+#include "models/tensor_names.h"
 
 namespace inferd {
 namespace {
 
-constexpr const char* kEmbedding = "model.embed_tokens.weight";
 // Room for a plan; larger ones, which admit many long prompts at once, make it grow.
 constexpr int64_t kPlanBytes = 1 << 20;
-// For recording graphs at start-up: forty of an 8B model take about half a second.
-constexpr auto kGraphTime = std::chrono::seconds(2);
 
 DType parse_dtype(const std::string& name, const char* option) {
   if (name == "f32") return DType::kF32;
@@ -69,14 +68,7 @@ void check_options(const EngineOptions& o) {
   check_option(o.max_model_len, 1, 1 << 24, "maxModelLen");
   check_option(o.sliding_window, 0, 1 << 24, "slidingWindow");
   for (const int32_t size : o.graph_sizes) check_option(size, 1, 65536, "graphSizes");
-  if (o.quantization != "none" && o.quantization != "int8" && o.quantization != "int4") {
-    throw Error(ErrorCode::kUsage, "quantization is " + in_quotes(o.quantization) +
-                                       "; none, int8 and int4 are known.");
-  }
-  if (o.quantization != "none" && o.backend != "cpu") {
-    throw Error(ErrorCode::kUnsupported, "Quantized weights (" + in_quotes(o.quantization) +
-                                             ") are for the device \"cpu\" so far; use \"none\".");
-  }
+  check_quantization(o.quantization);
   if (o.rank != 0 || o.world_size != 1) {
     throw Error(ErrorCode::kUnsupported,
                 "Splitting a model over several devices is not supported yet.");
@@ -112,8 +104,9 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
   if (options.sliding_window > 0) replace_windows(config, options.sliding_window);
 
   std::unique_ptr<Checkpoint> checkpoint;
-  if (!options.load_dummy) checkpoint = std::make_unique<Checkpoint>(options.model_path);
-  const StoredTensor* embedding = checkpoint == nullptr ? nullptr : checkpoint->find(kEmbedding);
+  if (!options.load_dummy) checkpoint = open_checkpoint(options.model_path);
+  const StoredTensor* embedding =
+      checkpoint == nullptr ? nullptr : find_tensor(*checkpoint, config.names, kEmbeddingTensor);
   const DType stored = embedding != nullptr && embedding->floating
                            ? embedding->dtype
                            : config.dtype.value_or(DType::kBF16);
@@ -130,27 +123,14 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
   }
   if (!backend_->info().host_memory) fit_dtypes();
   model_ = std::make_unique<Model>(std::move(config), *backend_, options.max_model_len);
-  for (const LayerShape& shape : model_->shapes()) {
-    const std::string refusal = backend_->refuses(shape);
-    if (refusal.empty()) continue;
-    throw Error(ErrorCode::kUnsupported, format("The backend %s cannot run this model: its %s.",
-                                                backend_->info().name.c_str(), refusal.c_str()));
-  }
   kv_ = std::make_unique<KvCache>(model_->kv_specs(), kv_dtype_, options.block_size);
-  const DType linear_dtype = options.quantization == "int8"   ? DType::kI8
-                             : options.quantization == "int4" ? DType::kI4
-                                                              : weight_dtype_;
-  model_->describe(weight_dtype_, linear_dtype);
+  model_->describe(weight_dtype_, choose_formats(options.quantization, weight_dtype_));
+  check_backend_runs();
   loader_ = checkpoint != nullptr
-                ? std::make_unique<WeightLoader>(model_->parts(), std::move(checkpoint))
+                ? std::make_unique<WeightLoader>(model_->parts(), std::move(checkpoint),
+                                                 model_->config().names)
                 : std::make_unique<WeightLoader>(model_->parts(), weight_dtype_);
-  std::set<std::string> counted;
-  for (const WeightPart& part : model_->parts()) {
-    const int64_t elements = part.rows() * part.cols();
-    weight_bytes_ += is_quantized(part.kept) ? part.rows() * quant_row_bytes(part.kept, part.cols())
-                                             : elements * dtype_bytes(part.kept);
-    if (counted.insert(part.name).second) parameters_ += elements;
-  }
+  count_weights();
   limits_ = {.max_slots = options.max_slots,
              .max_len = options.max_model_len,
              .max_blocks = (options.max_model_len + options.block_size - 1) / options.block_size,
@@ -164,6 +144,27 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
   step_bytes_ = measure.peak();
   check_fits();
   if (backend_->info().graphs) graphs_ = plan_graphs(options, limits_);
+}
+
+void Engine::check_backend_runs() const {
+  const auto check = [&](const auto& what) {
+    const std::string refusal = backend_->refuses(what);
+    if (refusal.empty()) return;
+    throw Error(ErrorCode::kUnsupported, format("The backend %s cannot run this model: its %s.",
+                                                backend_->info().name.c_str(), refusal.c_str()));
+  };
+  for (const LayerShape& shape : model_->shapes()) check(shape);
+  for (const WeightFormat& weights : model_->linear_formats()) check(weights);
+}
+
+// What two parts take from a checkpoint, as a tied head and its embedding do, is one parameter.
+void Engine::count_weights() {
+  std::set<std::tuple<std::string, int64_t, int64_t>> counted;
+  for (const WeightPart& part : model_->parts()) {
+    const TensorSlice& s = part.slice;
+    weight_bytes_ += weight_bytes(part.kept, s.rows, s.cols);
+    if (counted.insert({s.name, s.first_row, s.first_col}).second) parameters_ += s.rows * s.cols;
+  }
 }
 
 // Before anything is loaded, which can take minutes; what steps need besides, and the KV cache, is
@@ -316,7 +317,7 @@ void Engine::allocate_kv(int64_t num_blocks, int64_t num_swap_blocks) {
   limits_.num_blocks = static_cast<int32_t>(num_blocks);
   limits_.num_swap_blocks = static_cast<int32_t>(num_swap_blocks);
   checker_ = std::make_unique<PlanChecker>(limits_);
-  runner_->record_graphs(steps_[0], std::chrono::steady_clock::now() + kGraphTime);
+  runner_->record_graphs(steps_[0]);
 }
 
 void Engine::allocate_swap(int64_t num_swap_blocks) {

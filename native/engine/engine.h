@@ -56,6 +56,9 @@ class Engine {
   static constexpr int32_t kMaxInFlight = 2;
 
   void fit_dtypes();
+  // Throws Error(kUnsupported) with the backend's reason.
+  void check_backend_runs() const;
+  void count_weights();
   // Throws Error(kOutOfMemory) with the arithmetic.
   void check_fits() const;
   void allocate_step_memory();

@@ -3,25 +3,33 @@
 //
 // Thread: the engine's. First every tensor's presence, shape and dtype is checked, so that a wrong
 // checkpoint fails at once and not after minutes. Pieces keep each call short: the caller reports
-// progress and can stop in between.
+// progress and can stop in between. This is the one place that knows under which names a checkpoint
+// stores what models call otherwise, and that reads slices of its tensors.
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "core/safetensors.h"
+#include "core/checkpoint.h"
+#include "core/name_map.h"
 #include "engine/options.h"
 #include "models/layers.h"
 
 namespace inferd {
 
+// The tensor that models call `name`; null when there is none.
+const StoredTensor* find_tensor(const Checkpoint& checkpoint, const NameMap& names,
+                                const std::string& name);
+
 class WeightLoader {
  public:
-  // Loads `parts` (which must outlive this) from `checkpoint`; throws Error(kBadModel) naming what
-  // is missing or of a wrong shape.
-  WeightLoader(const std::vector<WeightPart>& parts, std::unique_ptr<Checkpoint> checkpoint);
-  // Fills `parts` with small random numbers of `dtype`, the same on every run; norms with 1.
+  // Loads `parts` (which must outlive this) from `checkpoint`, whose names `names` gives; throws
+  // Error(kBadModel) naming what is missing or of a wrong shape.
+  WeightLoader(const std::vector<WeightPart>& parts, std::unique_ptr<Checkpoint> checkpoint,
+               const NameMap& names = {});
+  // Fills `parts` with small random numbers of `dtype`, the same on every run, and in a slice the
+  // same as in the whole tensor; norms with 1.
   WeightLoader(const std::vector<WeightPart>& parts, DType dtype);
 
   // Loads about `max_bytes` more; of any weight at least 64 rows, or those that are left.
@@ -29,10 +37,12 @@ class WeightLoader {
   LoadProgress progress() const { return {done_bytes_, total_bytes_, next_part_ == parts_.size()}; }
 
  private:
-  void check();
+  void check(const NameMap& names);
+  void add_up();
   int64_t row_bytes(size_t part) const;
+  // Rows [first, first + count) of a part.
   Tensor stored_rows(size_t part, int64_t first, int64_t count);
-  uint64_t dummy_seed(size_t part) const;
+  DummyRows dummy_numbers(size_t part, int64_t first) const;
   Tensor dummy_rows(size_t part, int64_t first, int64_t count);
 
   const std::vector<WeightPart>& parts_;

@@ -212,14 +212,13 @@ void StepRunner::run_decode_graph(const StagedStep& step, const StepBatch& batch
   backend_.run_graph(key, [&] { sample(batch, forward(batch, step)); });
 }
 
-void StepRunner::record_graphs(StagedStep& step, std::chrono::steady_clock::time_point deadline) {
+void StepRunner::record_graphs(StagedStep& step) {
   // What a daemon meets first comes first: greedy or not, short contexts, then long ones.
   for (const int32_t context : {kShortContext, kShortContext + 1}) {
     if (context > kShortContext && graphs_.max_context <= kShortContext) return;
     for (const int32_t size : graphs_.sizes) {
       for (const bool greedy : {true, false}) {
         if (size > buffers_.max_logit_rows) continue;
-        if (std::chrono::steady_clock::now() > deadline) return;
         step.plan = {};
         step.plan.row_offsets = {0};
         step.plan.pure_decode = true;

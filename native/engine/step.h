@@ -108,8 +108,9 @@ class StepRunner {
   // The same for swaps, once the swap pool is there.
   void prepare_swaps(StagedStep& step) const;
   // At start-up, with `step` free: runs a step without tokens for every graph, so that it is
-  // recorded, until `deadline`; the rest are recorded when they first come up.
-  void record_graphs(StagedStep& step, std::chrono::steady_clock::time_point deadline);
+  // recorded. The list follows from the options alone, never from the time it takes, so that all
+  // ranks of a model record the same.
+  void record_graphs(StagedStep& step);
   // On the engine's thread: derives what the stream needs besides the plan.
   void stage(StagedStep& step) { stage(step, padded_rows(step.plan)); }
   // On the stream. After a step failed, later ones fail too: the slot tables may lack its tokens.

@@ -21,21 +21,15 @@ void AttentionBlock::describe(WeightList& list, const std::string& layer) {
   const std::string at = layer + "self_attn.";
   const int64_t hidden = model_.hidden_size;
   residual_.describe(list, layer, model_);
-  if (c.fused_qkv) {
-    qkv_.add(list, at + "qkv_proj", c.qkv_size(), hidden, c.qkv_bias);
-  } else {
-    qkv_.add(list, at + "q_proj", c.q_size(), hidden, c.qkv_bias);
-    qkv_.add(list, at + "k_proj", c.kv_size(), hidden, c.qkv_bias);
-    qkv_.add(list, at + "v_proj", c.kv_size(), hidden, c.qkv_bias);
-  }
+  qkv_.add(list, at, {{"q_proj", c.q_size()}, {"k_proj", c.kv_size()}, {"v_proj", c.kv_size()}},
+           hidden, c.qkv_bias);
   if (c.qk_norm != QkNorm::kNone) {
     const bool each = c.qk_norm == QkNorm::kEachHead;
-    q_norm_.add(list, at + "q_norm.weight", each ? c.head_dim : c.q_size(), true,
-                model_.norm_offset);
-    k_norm_.add(list, at + "k_norm.weight", each ? c.head_dim : c.kv_size(), true,
-                model_.norm_offset);
+    const int64_t q = each ? c.head_dim : c.q_size(), k = each ? c.head_dim : c.kv_size();
+    q_norm_.add(list, TensorSlice::whole(at + "q_norm.weight", {q}), true, model_.norm_offset);
+    k_norm_.add(list, TensorSlice::whole(at + "k_norm.weight", {k}), true, model_.norm_offset);
   }
-  output_.add(list, at + "o_proj", hidden, c.q_size(), c.output_bias);
+  output_.add(list, at, {{"o_proj", hidden}}, c.q_size(), c.output_bias);
 }
 
 void AttentionBlock::finish_loading(Backend& backend) {

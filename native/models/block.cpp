@@ -9,7 +9,8 @@ namespace inferd {
 void Residual::describe(WeightList& list, const std::string& layer, const ModelConfig& model) {
   const auto add = [&](DeviceVector& norm, const std::string& name) {
     if (!name.empty())
-      norm.add(list, layer + name + ".weight", model.hidden_size, true, model.norm_offset);
+      norm.add(list, TensorSlice::whole(layer + name + ".weight", {model.hidden_size}), true,
+               model.norm_offset);
   };
   add(before_, config_.norm_before);
   add(after_, config_.norm_after);

@@ -14,6 +14,7 @@
 
 #include "core/gate.h"
 #include "core/json.h"
+#include "core/name_map.h"
 #include "core/tensor.h"
 
 namespace inferd {
@@ -42,7 +43,6 @@ struct AttentionConfig {
   int32_t heads = 0, kv_heads = 0, head_dim = 0;
   bool qkv_bias = false;
   bool output_bias = false;
-  bool fused_qkv = false;  // one checkpoint tensor qkv_proj, rows q, k, v
   QkNorm qk_norm = QkNorm::kNone;
   float scale = 0;
   float softcap = 0;   // of scores: AttentionArgs::softcap
@@ -59,7 +59,6 @@ constexpr int32_t kNoRope = -1;
 struct MlpConfig {
   int64_t intermediate_size = 0;
   bool bias = false;
-  bool fused_gate_up = false;  // one checkpoint tensor gate_up_proj, rows gate, up
   Gate gate = Gate::kSilu;
 };
 
@@ -71,6 +70,13 @@ struct BlockConfig {
 };
 
 using LayerConfig = std::vector<BlockConfig>;
+
+// Linears of a block that checkpoints hold as one, by rows in this order: the tensors of "q_proj",
+// "k_proj" and "v_proj" as sections of that of "qkv_proj".
+struct StackedTensor {
+  std::string name;
+  std::vector<std::string> sections;
+};
 
 // A decoder-only transformer as data: what config.json of every architecture comes down to.
 struct ModelConfig {
@@ -88,6 +94,8 @@ struct ModelConfig {
   std::optional<DType> dtype;  // the weights' dtype as announced; the files decide
   std::vector<RopeConfig> ropes;
   std::vector<LayerConfig> layers;
+  std::vector<StackedTensor> stacked;  // what checkpoints hold as one tensor
+  NameMap names;                       // of checkpoints that have names of their own
 
   // Every attention block, in order.
   template <typename Visit>

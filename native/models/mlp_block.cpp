@@ -15,13 +15,8 @@ void MlpBlock::describe(WeightList& list, const std::string& layer) {
   const std::string at = layer + "mlp.";
   const int64_t hidden = model_.hidden_size, inner = c.intermediate_size;
   residual_.describe(list, layer, model_);
-  if (c.fused_gate_up) {
-    gate_up_.add(list, at + "gate_up_proj", 2 * inner, hidden, c.bias);
-  } else {
-    gate_up_.add(list, at + "gate_proj", inner, hidden, c.bias);
-    gate_up_.add(list, at + "up_proj", inner, hidden, c.bias);
-  }
-  down_.add(list, at + "down_proj", hidden, inner, c.bias);
+  gate_up_.add(list, at, {{"gate_proj", inner}, {"up_proj", inner}}, hidden, c.bias);
+  down_.add(list, at, {{"down_proj", hidden}}, inner, c.bias);
 }
 
 void MlpBlock::finish_loading(Backend& backend) {

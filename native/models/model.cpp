@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "models/rope.h"
+#include "models/tensor_names.h"
 
 namespace inferd {
 
@@ -30,17 +31,18 @@ Model::Model(ModelConfig config, Backend& backend, int64_t max_len)
   }
 }
 
-void Model::describe(DType dtype, DType linear_dtype) {
-  list_ = std::make_unique<WeightList>(WeightList{backend_, dtype, {}, linear_dtype});
-  const char* table = "model.embed_tokens.weight";
-  embedding_.add(*list_, table, config_.vocab_size, config_.hidden_size);
+void Model::describe(DType dtype, FormatChoice format_of) {
+  list_ = std::make_unique<WeightList>(
+      WeightList{backend_, dtype, std::move(format_of), config_.stacked});
+  const std::vector<int64_t> table = {config_.vocab_size, config_.hidden_size};
+  embedding_.add(*list_, TensorSlice::whole(kEmbeddingTensor, table));
   for (const Layer& layer : layers_)
     for (const auto& block : layer.blocks) block->describe(*list_, layer.prefix);
-  final_norm_.add(*list_, "model.norm.weight", config_.hidden_size, true, config_.norm_offset);
-  head_.add_tensor(*list_, config_.tied_embeddings ? table : "lm_head.weight", config_.vocab_size,
-                   config_.hidden_size,
-                   // Errors of the head go into the logits as they are, so it keeps 8 bits.
-                   linear_dtype == DType::kI4 ? DType::kI8 : linear_dtype);
+  final_norm_.add(*list_, TensorSlice::whole("model.norm.weight", {config_.hidden_size}), true,
+                  config_.norm_offset);
+  const std::string head = std::string(kHeadLinear) + ".weight";
+  head_.add_tensor(*list_, kHeadLinear,
+                   TensorSlice::whole(config_.tied_embeddings ? kEmbeddingTensor : head, table));
 }
 
 void Model::finish_loading() {

@@ -33,11 +33,13 @@ class Model {
   // One for each layer with keys and values: what StepContext::kv must hold.
   const std::vector<KvSpec>& kv_specs() const { return kv_specs_; }
 
-  // Lists the checkpoint tensors to load, in order. `dtype` is that of the weights on the device,
-  // `linear_dtype` that of linear weights. Once.
-  void describe(DType dtype, DType linear_dtype);
+  // Lists the checkpoint tensors to load, in order. `dtype` is that of the embedding table on the
+  // device, `format_of` chooses for the linear weights. Once.
+  void describe(DType dtype, FormatChoice format_of);
   // Their store functions refer to this object.
   const std::vector<WeightPart>& parts() const { return list_->parts; }
+  // Of the linear weights: what a backend may refuse.
+  const std::vector<WeightFormat>& linear_formats() const { return list_->linear_formats; }
   // Once all parts are stored, before the first step: folds norms into the linears behind them
   // where the backend can.
   void finish_loading();

@@ -6,8 +6,8 @@ namespace inferd {
 
 ModelConfig configure_phi3(const ConfigReader& r) {
   CommonConfig c = read_common(r);
-  c.attention.fused_qkv = true;
-  c.mlp.fused_gate_up = true;
+  c.model.stacked = {{"qkv_proj", {"q_proj", "k_proj", "v_proj"}},
+                     {"gate_up_proj", {"gate_proj", "up_proj"}}};
   return with_windows(c, uniform_windows(r, c.num_layers, 0));
 }
 

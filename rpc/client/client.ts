@@ -3,6 +3,7 @@
  * json-rpc-2.0; notifications of the daemon are handed to the streams and listeners here. Works in Node and in browsers.
  */
 import { JSONRPCClient, type JSONRPCResponse } from 'json-rpc-2.0';
+import { chunkObjects } from './chunk.js';
 import { ConnectionClosedError, RpcError } from './errors.js';
 import { ChunkStream, creditWindow } from './stream.js';
 import type { OpenTransport, Transport } from './transport.js';
@@ -37,7 +38,7 @@ interface CreateCompletion {
 }
 
 type Params = Readonly<Record<string, unknown>>;
-type GeneratingMethod = 'chat.completions.create' | 'completions.create';
+type GeneratingMethod = keyof typeof chunkObjects;
 
 export class InferdClient {
   /** Resolves with the reason when the connection is over, whoever closed it. */
@@ -58,8 +59,8 @@ export class InferdClient {
       this.#onClosed = resolve;
     });
     this.#rpc = new JSONRPCClient((payload: unknown) => this.#send(payload));
-    this.chat = { completions: { create: this.#creator('chat.completions.create', 'chat.completion.chunk') as CreateChat } };
-    this.completions = { create: this.#creator('completions.create', 'text_completion') as CreateCompletion };
+    this.chat = { completions: { create: this.#creator('chat.completions.create') as CreateChat } };
+    this.completions = { create: this.#creator('completions.create') as CreateCompletion };
   }
 
   /** Opens a connection and introduces itself. @throws ConnectError */
@@ -109,19 +110,24 @@ export class InferdClient {
     await this.closed;
   }
 
-  #creator(method: GeneratingMethod, object: string) {
+  #creator(method: GeneratingMethod) {
     return async (body: Params & { readonly stream?: boolean | null }, options: StreamCallOptions = {}): Promise<unknown> =>
       body.stream === true
-        ? this.#startStream(method, object, body, options)
+        ? this.#startStream(method, body, options)
         : this.call(method, body as unknown as MethodParams<GeneratingMethod>, options); // proof: CreateChat and CreateCompletion
   }
 
-  #startStream(method: string, object: string, body: Params, options: StreamCallOptions): ChunkStream<unknown> {
+  #startStream(method: GeneratingMethod, body: Params, options: StreamCallOptions): ChunkStream<unknown> {
     const { signal, onProgress } = options;
     signal?.throwIfAborted();
     const id = this.#nextId++;
     const cancel = (): void => this.#notify('$/cancelRequest', { id });
-    const stream = new ChunkStream<unknown>({ object, cancel, onProgress, grant: (n) => this.#notify('$/credit', { token: id, n }) });
+    const stream = new ChunkStream<unknown>({
+      object: chunkObjects[method],
+      cancel,
+      onProgress,
+      grant: (n) => this.#notify('$/credit', { token: id, n }),
+    });
     const onAbort = (): void => {
       cancel();
       stream.abort(signal?.reason);

@@ -5,6 +5,7 @@
  * So at most a window of chunks waits here. The chunk with a finish_reason is held back until the response brings the usage for it.
  * Leaving the loop early cancels the call.
  */
+import { type AnswerHead, type Chunk, chunkOf } from './chunk.js';
 import { ProtocolError } from './errors.js';
 import type { ProgressEvent } from './types.js';
 
@@ -21,15 +22,6 @@ interface Event {
   readonly model?: string;
 }
 
-interface Chunk {
-  readonly id: string;
-  readonly object: string;
-  readonly created: number;
-  readonly model: string;
-  readonly choices: readonly unknown[];
-  readonly usage: unknown;
-}
-
 export interface ChunkStreamOptions {
   readonly object: string;
   readonly grant: (n: number) => void;
@@ -40,7 +32,7 @@ export interface ChunkStreamOptions {
 /** `C`: the chunk type of the method called; the daemon's schema vouches for it. */
 export class ChunkStream<C> implements AsyncIterableIterator<C> {
   readonly #options: ChunkStreamOptions;
-  #head = { id: '', created: 0, model: '' };
+  #head: AnswerHead;
   #nextSeq = 0;
   #ready: { readonly chunk: Chunk; readonly tokens: number }[] = [];
   #held: { readonly chunk: Chunk; readonly tokens: number } | null = null;
@@ -50,6 +42,7 @@ export class ChunkStream<C> implements AsyncIterableIterator<C> {
 
   constructor(options: ChunkStreamOptions) {
     this.#options = options;
+    this.#head = { id: '', object: options.object, created: 0, model: '' };
   }
 
   /** One $/progress of this stream. */
@@ -65,10 +58,9 @@ export class ChunkStream<C> implements AsyncIterableIterator<C> {
       this.#options.onProgress?.(event as unknown as ProgressEvent); // proof: the other kinds of the protocol
       return;
     }
-    if (event.id !== undefined) this.#head = { id: event.id, created: event.created ?? 0, model: event.model ?? '' };
+    if (event.id !== undefined) this.#name(event.id, event.created ?? 0, event.model ?? '');
     this.#release(null);
-    const chunk: Chunk = { ...this.#head, object: this.#options.object, choices: event.choices, usage: null };
-    const item = { chunk, tokens: event.tokens ?? 0 };
+    const item = { chunk: chunkOf(this.#head, event.choices), tokens: event.tokens ?? 0 };
     if (event.choices.some((c) => c.finish_reason !== null && c.finish_reason !== undefined)) this.#held = item;
     else this.#ready.push(item);
     this.#wake();
@@ -78,8 +70,8 @@ export class ChunkStream<C> implements AsyncIterableIterator<C> {
   finish(result: { readonly id: string; readonly created: number; readonly model: string; readonly usage: unknown }): void {
     if (this.#end !== null) return;
     const { id, created, model, usage } = result;
-    this.#head = { id, created, model };
-    this.#held ??= { chunk: { ...this.#head, object: this.#options.object, choices: [], usage: null }, tokens: 0 };
+    this.#name(id, created, model);
+    this.#held ??= { chunk: chunkOf(this.#head, []), tokens: 0 };
     this.#release(usage);
     this.#end = 'done';
     this.#wake();
@@ -129,6 +121,10 @@ export class ChunkStream<C> implements AsyncIterableIterator<C> {
 
   [Symbol.asyncIterator](): this {
     return this;
+  }
+
+  #name(id: string, created: number, model: string): void {
+    this.#head = { id, object: this.#options.object, created, model };
   }
 
   #release(usage: unknown): void {

@@ -1,8 +1,10 @@
 /** Types of the client, derived from the daemon's method values; nothing of those is loaded at run time. */
+
 import type { MethodName, MethodParams, MethodResult } from '../methods/index.js';
 import type { ChatDelta } from '../schemas/chat.js';
 import type { Usage } from '../schemas/common.js';
 import type { CompletionDelta } from '../schemas/completion.js';
+import type { Chunk, chunkObjects } from './chunk.js';
 
 export type { MethodName, MethodParams, MethodResult };
 
@@ -11,18 +13,8 @@ export type CompletionParams = Omit<MethodParams<'completions.create'>, 'stream'
 export type ChatCompletion = MethodResult<'chat.completions.create'>;
 export type Completion = MethodResult<'completions.create'>;
 
-interface ChunkOf<O extends string, C> {
-  readonly id: string;
-  readonly object: O;
-  /** Seconds since the epoch. */
-  readonly created: number;
-  readonly model: string;
-  readonly choices: readonly C[];
-  /** Only in the last chunk. */
-  readonly usage: Usage | null;
-}
-export type ChatCompletionChunk = ChunkOf<'chat.completion.chunk', ChatDelta>;
-export type CompletionChunk = ChunkOf<'text_completion', CompletionDelta>;
+export type ChatCompletionChunk = Chunk<ChatDelta, Usage, (typeof chunkObjects)['chat.completions.create']>;
+export type CompletionChunk = Chunk<CompletionDelta, Usage, (typeof chunkObjects)['completions.create']>;
 
 /** What happens before the first token. */
 export type ProgressEvent =

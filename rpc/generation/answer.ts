@@ -1,8 +1,8 @@
 /** What the builders of chat and text answers have in common. */
 import { int32Of } from '../../actors/messages/codec.js';
 import type { Delta } from '../../actors/messages/requests.js';
-import type { Piece } from '../progress-stream.js';
 import { RecordView, type TextOf } from './logprob-records.js';
+import type { Piece } from './piece.js';
 
 /** What the answer to a call is to say. */
 export interface AnswerOptions {

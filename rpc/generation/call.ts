@@ -6,27 +6,29 @@
 import type { RequestHandle, RequestSink } from '../../actors/client-types.js';
 import { type Failure, InferdError } from '../../actors/messages/errors.js';
 import type { Delta, GenerationParams, Notice, PromptInput, Started } from '../../actors/messages/requests.js';
+import type { AnswerHead } from '../client/chunk.js';
 import type { CallContext, RpcDeps } from '../context.js';
-import type { Piece, ProgressStream } from '../progress-stream.js';
-import { needSession } from '../session.js';
+import type { Served } from '../models.js';
+import type { OpenSink, SinkEvent } from '../sink.js';
+import { AnswerStream } from './answer-stream.js';
 import { Choice, type Keep } from './choice.js';
 import { RecordStore, type TextOf } from './logprob-records.js';
+import type { Piece } from './piece.js';
 import { PromptEntries } from './prompt-logprobs.js';
 import { ReportBudget, type Reports } from './report-budget.js';
 import { type PromptFacts, usageOf } from './usage.js';
 
-/** How the pieces of a streaming call look. */
+/** Where the pieces of a streaming call go, and how they look. */
 export interface StreamShape {
-  readonly token: string | number;
-  readonly credit: number | null;
-  readonly head: Readonly<Record<string, unknown>>;
+  readonly open: OpenSink;
   readonly shape: (pieces: readonly Piece[]) => readonly object[];
   /** The pieces to send for one delta of choice `index`; may be none. */
   readonly pieces: (delta: Delta, index: number, prompt: PromptRun) => readonly Piece[];
 }
 
 export interface CallPlan {
-  readonly answerId: string;
+  readonly served: Served;
+  readonly head: AnswerHead;
   readonly prompts: readonly PromptInput[];
   readonly params: GenerationParams;
   readonly keep: Keep;
@@ -79,7 +81,7 @@ export class GenerationCall {
   readonly #arrivalMs = performance.now();
   readonly #handles: RequestHandle[] = [];
   readonly #onAbort = (): void => this.#fail({ kind: 'cancelled' });
-  #stream: ProgressStream | null = null;
+  #stream: AnswerStream | null = null;
   #paused = false;
   #running: number;
   #settled = false;
@@ -90,10 +92,11 @@ export class GenerationCall {
     this.#deps = deps;
     this.#plan = plan;
     this.#ctx = ctx;
-    const textOf: TextOf = (id) => deps.engine.tokenText(id);
+    const { engine, limits } = plan.served;
+    const textOf: TextOf = (id) => engine.tokenText(id);
     this.prompts = plan.prompts.map((_, i) => new PromptRun(i, textOf));
     const { reports, params } = plan;
-    const limit = deps.config.validation.max_reported_logprobs;
+    const limit = limits.max_reported_logprobs;
     this.#budget = new ReportBudget({ reports, params, numPrompts: this.prompts.length, limit, holding: ctx.holding });
     this.choices = this.prompts.flatMap((p) => Array.from({ length: params.bestOf }, (_, s) => new Choice(p.index, s, plan.keep, textOf)));
     this.#running = this.prompts.length;
@@ -130,15 +133,13 @@ export class GenerationCall {
   }
 
   #openStream(): void {
-    const shape = this.#plan.stream;
-    if (shape === null) return;
-    const session = needSession(this.#ctx.session);
-    this.#stream = session.openStream({
-      token: shape.token,
-      credit: shape.credit,
+    const { stream, head } = this.#plan;
+    if (stream === null) return;
+    this.#stream = new AnswerStream({
+      open: stream.open,
+      head,
       timeoutMs: this.#deps.config.server.slow_client_timeout_s * 1000,
-      shape: shape.shape,
-      head: session.deltaHead ? shape.head : null,
+      shape: stream.shape,
       setPaused: (paused) => this.#setPaused(paused),
       onStuck: () => this.#fail({ kind: 'slow_consumer' }),
     });
@@ -147,14 +148,14 @@ export class GenerationCall {
   #submit(prompt: PromptRun): void {
     const input = this.#plan.prompts[prompt.index];
     if (input === undefined) return;
-    const handle = this.#deps.engine.submit(input, this.#plan.params, this.#sink(prompt), this.#ctx.client);
+    const handle = this.#plan.served.engine.submit(input, this.#plan.params, this.#sink(prompt), this.#ctx.client);
     if (this.#settled) {
       handle.cancel();
       return;
     }
     this.#handles.push(handle);
     if (prompt.ended) return;
-    this.#ctx.live.set(handle.id, { answerId: this.#plan.answerId, session: this.#ctx.session, cancel: this.#onAbort });
+    this.#ctx.live.set(handle.id, { answerId: this.#plan.head.id, session: this.#ctx.session, cancel: this.#onAbort });
     if (this.#paused) handle.setPaused(true);
   }
 
@@ -187,8 +188,11 @@ export class GenerationCall {
   #notice(notice: Notice, prompt: PromptRun): void {
     if (this.#settled || this.#stream === null) return;
     const which = this.prompts.length > 1 ? { prompt: prompt.index } : {};
-    if (notice.kind === 'queued') this.#stream.notice({ kind: 'queued', position: notice.position, ...which });
-    else this.#stream.notice({ kind: 'prefill', done: notice.done, total: notice.total, ...which });
+    const event: SinkEvent =
+      notice.kind === 'queued'
+        ? { kind: 'queued', position: notice.position, ...which }
+        : { kind: 'prefill', done: notice.done, total: notice.total, ...which };
+    this.#stream.notice(event);
   }
 
   #deltas(deltas: readonly Delta[], prompt: PromptRun): void {
@@ -227,7 +231,7 @@ export class GenerationCall {
 
   #failureData(failure: Failure): Failure['data'] {
     if (failure.kind === 'cancelled' || failure.kind === 'slow_consumer') {
-      return { usage: this.usage(), last_seq: this.#stream?.lastSeq ?? -1 };
+      return { usage: this.usage(), last_seq: (this.#stream?.numEvents ?? 0) - 1 };
     }
     return failure.data;
   }
@@ -237,7 +241,7 @@ export class GenerationCall {
     this.#settled = true;
     answer();
     this.#ctx.cancellation.unlisten(this.#onAbort);
-    if (this.#plan.stream !== null && this.#stream !== null) this.#ctx.session?.closeStream(this.#plan.stream.token);
+    this.#stream?.close();
     for (const handle of this.#handles) this.#ctx.live.delete(handle.id);
   }
 }

@@ -1,13 +1,13 @@
 /** Builds the answer and the delta events of chat.completions.create in OpenAI's shapes. One per call. */
 import type { Delta } from '../../actors/messages/requests.js';
 import { packedIds } from '../packed-list.js';
-import { mergePieces, type Piece, type ToolCall } from '../progress-stream.js';
 import type { ChatCompletion, ChatDelta } from '../schemas/chat.js';
 import type { Usage } from '../schemas/common.js';
 import { type AnswerOptions, pieceOf } from './answer.js';
 import type { CallOutcome } from './call.js';
 import type { Choice } from './choice.js';
 import { chatLogprobs, promptLogprobs } from './logprobs.js';
+import { mergePieces, type Piece, type ToolCall } from './piece.js';
 import { givenChoices } from './rank.js';
 import { parseToolCall, ToolCallFilter } from './tool-calls.js';
 

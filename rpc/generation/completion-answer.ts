@@ -4,13 +4,13 @@
  */
 import type { Delta } from '../../actors/messages/requests.js';
 import { packedIds } from '../packed-list.js';
-import { mergePieces, type Piece } from '../progress-stream.js';
 import type { Usage } from '../schemas/common.js';
 import type { Completion, CompletionDelta } from '../schemas/completion.js';
 import { type AnswerOptions, pieceOf } from './answer.js';
 import type { CallOutcome, PromptRun } from './call.js';
 import type { Choice } from './choice.js';
 import { codePointsOf, completionLogprobs, promptLogprobs } from './logprobs.js';
+import { mergePieces, type Piece } from './piece.js';
 import { givenChoices } from './rank.js';
 
 export interface CompletionAnswerOptions extends AnswerOptions {

@@ -2,9 +2,8 @@
  * Chat messages as the model's template wants them: text parts joined, arguments of earlier tool calls as objects, no null content.
  * As in vLLM, parts are joined with a newline and members that we do not know pass through.
  */
-import { InferdError } from '../../actors/messages/errors.js';
+import { InferdError, invalidParams } from '../../actors/messages/errors.js';
 import type { ChatMessage, PromptInput } from '../../actors/messages/requests.js';
-import { invalidParams } from '../params.js';
 import type { MessageBody, ToolBody } from '../schemas/messages.js';
 
 export interface ChatPromptBody {

@@ -2,9 +2,9 @@
  * The body of a completion call -> GenerationParams of the engine: defaults, and the rules between fields. All that is wrong is said at
  * once, as for the schema. Semantics follow vLLM; best_of follows its last version that had it.
  */
+import { invalidParams, type ParamIssue } from '../../actors/messages/errors.js';
 import type { GenerationParams } from '../../actors/messages/requests.js';
-import type { RpcDeps } from '../context.js';
-import { invalidParams, type ParamIssue } from '../params.js';
+import type { Served } from '../models.js';
 import type { GenerationBody } from '../schemas/generation.js';
 import { samplingValues } from '../schemas/sampling.js';
 import { refuseUnsupported } from '../schemas/unsupported.js';
@@ -24,12 +24,11 @@ export interface GenerationExtras {
 const greedyBelow = 1e-5;
 
 /** @throws InferdError invalid_params or unsupported */
-export function generationParams(body: GenerationBody, deps: RpcDeps, extras: GenerationExtras): GenerationParams {
+export function generationParams(body: GenerationBody, { model, limits }: Served, extras: GenerationExtras): GenerationParams {
   refuseUnsupported(body);
   const issues: ParamIssue[] = [];
   const refuse = (path: string, message: string): void => void issues.push({ path, message });
-  const { validation } = deps.config;
-  const sampling = samplingValues(body, deps.model.generation);
+  const sampling = samplingValues(body, model.generation);
   const n = body.n ?? 1;
   const bestOf = body.best_of ?? n;
   const maxTokens = body.max_completion_tokens ?? body.max_tokens ?? extras.defaultMaxTokens;
@@ -42,8 +41,8 @@ export function generationParams(body: GenerationBody, deps: RpcDeps, extras: Ge
     refuse(n > 1 ? 'n' : 'best_of', 'must be 1 when temperature is 0: all answers would be the same');
   }
   if (maxTokens !== null && sampling.min_tokens > maxTokens) refuse('min_tokens', 'must not be greater than max_tokens');
-  if (stop.length + stopTokenIds.length > validation.max_stop_sequences) {
-    refuse('stop', `stop and stop_token_ids may have at most ${validation.max_stop_sequences} entries together`);
+  if (stop.length + stopTokenIds.length > limits.max_stop_sequences) {
+    refuse('stop', `stop and stop_token_ids may have at most ${limits.max_stop_sequences} entries together`);
   }
   if (issues.length > 0) throw invalidParams(issues);
 

@@ -3,11 +3,10 @@
  * (prompts, tokens, alternatives) can be an answer of gigabytes, so it is refused before the engine works for it: at the door where the
  * prompts are token ids, else when the prompt is encoded that makes it too much. One per call.
  */
-import type { Failure } from '../../actors/messages/errors.js';
+import { type Failure, invalidParams } from '../../actors/messages/errors.js';
 import { recordWords } from '../../actors/messages/logprobs.js';
 import type { GenerationParams } from '../../actors/messages/requests.js';
 import { type Holding, tooManyAnswers } from '../holding.js';
-import { invalidParams } from '../params.js';
 
 /** Log-probabilities that an answer reports, with alternatives. */
 export interface Reports {

@@ -4,7 +4,7 @@
  * exactly as long as it can still become such an object.
  */
 import { randomBytes } from 'node:crypto';
-import type { Piece, ToolCall } from '../progress-stream.js';
+import type { Piece, ToolCall } from './piece.js';
 
 /** The call that `text` is, or null when it is an ordinary answer. */
 export function parseToolCall(text: string, names: ReadonlySet<string>): ToolCall | null {

@@ -1,15 +1,15 @@
 /** chat.completions.create */
 import { randomUUID } from 'node:crypto';
-import { InferdError } from '../../actors/messages/errors.js';
+import { InferdError, invalidParams } from '../../actors/messages/errors.js';
+import { chunkObjects } from '../client/chunk.js';
 import type { RpcDeps } from '../context.js';
 import { GenerationCall } from '../generation/call.js';
 import { ChatAnswer } from '../generation/chat-answer.js';
 import { chatPrompt } from '../generation/messages.js';
 import { generationParams } from '../generation/params.js';
-import { checkServed } from '../generation/served.js';
+import { servedModel } from '../generation/served.js';
 import { streamChoice } from '../generation/stream-option.js';
 import { defineMethod } from '../method.js';
-import { invalidParams } from '../params.js';
 import { type ChatBody, chatBody, chatCompletionSchema, chatDeltaSchema } from '../schemas/chat.js';
 import type { RequestLimits } from '../schemas/common.js';
 import { progressSchema } from '../schemas/progress.js';
@@ -24,39 +24,39 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
     work: true,
     ownsCancel: true,
     handler: async (body, ctx) => {
-      checkServed(body.model, deps);
-      const stream = streamChoice(body.stream, ctx);
+      const served = servedModel(body.model, deps.models);
+      const open = streamChoice(body.stream, ctx);
       const tools = offeredTools(body);
-      const params = generationParams(body, deps, {
+      const params = generationParams(body, served, {
         topLogprobs: topLogprobs(body),
         promptLogprobs: -1,
         echo: false,
         defaultMaxTokens: null,
       });
       const names = tools.length === 0 ? null : new Set(tools.map((t) => t.function.name));
-      const head = { id: `chatcmpl-${randomUUID()}`, created: Math.floor(Date.now() / 1000), model: deps.model.name };
+      const head = { id: `chatcmpl-${randomUUID()}`, created: Math.floor(Date.now() / 1000), model: served.model.name };
       const answer = new ChatAnswer({
         ...head,
         n: params.n,
         bestOf: params.bestOf,
-        streamed: stream !== null,
+        streamed: open !== null,
         logprobs: params.topLogprobs >= 0,
         promptLogprobs: params.promptLogprobs >= 0,
         tokenIds: body.return_token_ids ?? false,
         tools: names,
-        textOf: (id) => deps.engine.tokenText(id),
+        textOf: (id) => served.engine.tokenText(id),
       });
       const call = new GenerationCall(
         deps,
         {
-          answerId: head.id,
+          served,
+          head: { ...head, object: chunkObjects['chat.completions.create'] },
           prompts: [chatPrompt(body, tools)],
           params,
-          keep: { text: stream === null, tokenIds: body.return_token_ids ?? false },
+          keep: { text: open === null, tokenIds: body.return_token_ids ?? false },
           reports: { promptToken: 1 + params.promptLogprobs, token: 1 + params.topLogprobs },
-          stream: stream && {
-            ...stream,
-            head,
+          stream: open && {
+            open,
             shape: (pieces) => answer.deltas(pieces),
             pieces: (delta, index) => answer.pieces(delta, index),
           },

@@ -1,11 +1,12 @@
 /** completions.create: plain text completion, several prompts in one call. */
 import { randomUUID } from 'node:crypto';
 import type { PromptInput } from '../../actors/messages/requests.js';
+import { chunkObjects } from '../client/chunk.js';
 import type { RpcDeps } from '../context.js';
 import { GenerationCall } from '../generation/call.js';
 import { CompletionAnswer } from '../generation/completion-answer.js';
 import { generationParams } from '../generation/params.js';
-import { checkServed } from '../generation/served.js';
+import { servedModel } from '../generation/served.js';
 import { streamChoice } from '../generation/stream-option.js';
 import { defineMethod } from '../method.js';
 import type { RequestLimits } from '../schemas/common.js';
@@ -26,36 +27,36 @@ export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
     work: true,
     ownsCancel: true,
     handler: async (body, ctx) => {
-      checkServed(body.model, deps);
-      const stream = streamChoice(body.stream, ctx);
+      const served = servedModel(body.model, deps.models);
+      const open = streamChoice(body.stream, ctx);
       const echo = body.echo ?? false;
       const tokenIds = body.return_token_ids ?? false;
       const topLogprobs = body.logprobs ?? -1;
-      const params = generationParams(body, deps, { topLogprobs, promptLogprobs: echo ? topLogprobs : -1, echo, defaultMaxTokens });
+      const params = generationParams(body, served, { topLogprobs, promptLogprobs: echo ? topLogprobs : -1, echo, defaultMaxTokens });
       const perPrompt = (echo && topLogprobs >= 0 ? 1 : 0) + (typeof body.prompt_logprobs === 'number' ? 1 : 0);
-      const head = { id: `cmpl-${randomUUID()}`, created: Math.floor(Date.now() / 1000), model: deps.model.name };
+      const head = { id: `cmpl-${randomUUID()}`, created: Math.floor(Date.now() / 1000), model: served.model.name };
       const answer = new CompletionAnswer({
         ...head,
         n: params.n,
         bestOf: params.bestOf,
-        streamed: stream !== null,
+        streamed: open !== null,
         logprobs: topLogprobs >= 0,
         promptLogprobs: typeof body.prompt_logprobs === 'number',
         tokenIds,
         echo,
-        textOf: (id) => deps.engine.tokenText(id),
+        textOf: (id) => served.engine.tokenText(id),
       });
       const call = new GenerationCall(
         deps,
         {
-          answerId: head.id,
+          served,
+          head: { ...head, object: chunkObjects['completions.create'] },
           prompts: promptInputs(body.prompt, body.add_special_tokens ?? true),
           params,
-          keep: { text: stream === null, tokenIds },
+          keep: { text: open === null, tokenIds },
           reports: { promptToken: params.n * perPrompt * (1 + params.promptLogprobs), token: 1 + topLogprobs },
-          stream: stream && {
-            ...stream,
-            head,
+          stream: open && {
+            open,
             shape: (pieces) => answer.deltas(pieces),
             pieces: (delta, index, prompt) => answer.pieces(delta, index, prompt),
           },

@@ -35,20 +35,23 @@ export function daemonInfoMethod(deps: RpcDeps) {
       model: modelSchema,
       limits: limitsSchema,
     }),
-    handler: () => ({
-      name: 'inferd' as const,
-      version: deps.version,
-      protocol: 1 as const,
-      node: process.version,
-      platform: `${process.platform}-${process.arch}`,
-      pid: process.pid,
-      started_at: new Date(deps.startedAt).toISOString(),
-      uptime_s: uptimeSeconds(deps.startedAt),
-      state: deps.engine.state(),
-      healthy: deps.engine.healthy(),
-      model: describeModel(deps),
-      limits: describeLimits(deps),
-    }),
+    handler: () => {
+      const served = deps.models.get();
+      return {
+        name: 'inferd' as const,
+        version: deps.version,
+        protocol: 1 as const,
+        node: process.version,
+        platform: `${process.platform}-${process.arch}`,
+        pid: process.pid,
+        started_at: new Date(deps.startedAt).toISOString(),
+        uptime_s: uptimeSeconds(deps.startedAt),
+        state: served.engine.state(),
+        healthy: served.engine.healthy(),
+        model: describeModel(served, deps),
+        limits: describeLimits(served, deps),
+      };
+    },
   });
 }
 

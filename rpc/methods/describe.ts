@@ -2,10 +2,11 @@
 import type { z } from 'zod';
 import type { RpcDeps } from '../context.js';
 import { maxBatchMembers } from '../message.js';
+import type { Served } from '../models.js';
 import type { limitsSchema, modelSchema, Stats } from '../schemas/info.js';
 
-export function describeLimits({ config, model }: RpcDeps): z.output<typeof limitsSchema> {
-  const { server, validation } = config;
+export function describeLimits({ model, limits }: Served, { config }: RpcDeps): z.output<typeof limitsSchema> {
+  const { server } = config;
   return {
     max_message_bytes: server.max_message_bytes,
     max_requests_per_connection: server.max_requests_per_connection,
@@ -13,15 +14,15 @@ export function describeLimits({ config, model }: RpcDeps): z.output<typeof limi
     max_model_len: model.maxModelLen,
     max_input_length: model.maxInputLength,
     max_total_tokens: model.maxTotalTokens,
-    max_n: validation.max_n,
-    max_best_of: validation.best_of,
-    max_stop_sequences: validation.max_stop_sequences,
-    max_top_logprobs: validation.max_top_n_tokens,
-    max_reported_logprobs: validation.max_reported_logprobs,
+    max_n: limits.max_n,
+    max_best_of: limits.best_of,
+    max_stop_sequences: limits.max_stop_sequences,
+    max_top_logprobs: limits.max_top_n_tokens,
+    max_reported_logprobs: limits.max_reported_logprobs,
   };
 }
 
-export function describeModel({ engine, model, startedAt }: RpcDeps): z.output<typeof modelSchema> {
+export function describeModel({ engine, model }: Served, { startedAt }: RpcDeps): z.output<typeof modelSchema> {
   const loaded = engine.model();
   return {
     id: model.name,
@@ -40,9 +41,10 @@ export function describeModel({ engine, model, startedAt }: RpcDeps): z.output<t
   };
 }
 
-/** Asks the scheduler. @throws InferdError when it does not answer */
-export async function describeStats({ engine, startedAt }: RpcDeps): Promise<Stats> {
-  const { requests, kv, tokens, step } = await engine.stats();
+/** Asks the scheduler of the default model. @throws InferdError when it does not answer */
+export async function describeStats({ models, startedAt }: RpcDeps): Promise<Stats> {
+  const { engine } = models.get();
+  const { requests, kv, tokens, step } = await engine.ask('stats', null);
   const memory = process.memoryUsage();
   return {
     requests,

@@ -16,13 +16,13 @@ import { unsupportedMethods } from './unsupported.js';
 
 /** `document`: gives the OpenRPC document, which is built from these methods. */
 export function createMethods(deps: RpcDeps, document: () => object) {
-  const limits = requestLimits(deps);
+  const limits = requestLimits(deps.config);
   return {
     initialize: initializeMethod(deps),
     'chat.completions.create': chatMethod(deps, limits),
     'completions.create': completionsMethod(deps, limits),
     tokenize: tokenizeMethod(deps),
-    detokenize: detokenizeMethod(deps, limits),
+    detokenize: detokenizeMethod(deps),
     'models.list': modelsListMethod(deps),
     'models.get': modelsGetMethod(deps),
     'requests.list': requestsListMethod(deps),

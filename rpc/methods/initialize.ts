@@ -41,6 +41,7 @@ export function initializeMethod(deps: RpcDeps) {
         session.deltaHead = capabilities?.deltaHead ?? false;
       }
       const socket = session !== null;
+      const served = deps.models.get();
       return {
         server: { name: 'inferd' as const, version: deps.version },
         protocol: 1 as const,
@@ -52,8 +53,8 @@ export function initializeMethod(deps: RpcDeps) {
           cancel: socket,
           batches: true,
         },
-        model: describeModel(deps),
-        limits: describeLimits(deps),
+        model: describeModel(served, deps),
+        limits: describeLimits(served, deps),
       };
     },
   });

@@ -1,7 +1,6 @@
-/** models.list and models.get: the one model this daemon serves. */
+/** models.list and models.get: the models this daemon serves. */
 import { z } from 'zod';
 import type { RpcDeps } from '../context.js';
-import { checkModel } from '../generation/served.js';
 import { defineMethod } from '../method.js';
 import { emptyParams } from '../schemas/common.js';
 import { modelSchema } from '../schemas/info.js';
@@ -13,7 +12,7 @@ export function modelsListMethod(deps: RpcDeps) {
     summary: 'The models that can be asked.',
     params: emptyParams,
     result: z.object({ object: z.literal('list'), data: z.array(modelSchema) }),
-    handler: () => ({ object: 'list' as const, data: [describeModel(deps)] }),
+    handler: () => ({ object: 'list' as const, data: deps.models.list().map((served) => describeModel(served, deps)) }),
   });
 }
 
@@ -24,8 +23,7 @@ export function modelsGetMethod(deps: RpcDeps) {
     params: z.object({ model: z.string() }),
     result: modelSchema,
     handler: ({ model }) => {
-      checkModel(model, deps.model.name);
-      return describeModel(deps);
+      return describeModel(deps.models.get(model), deps);
     },
   });
 }

@@ -19,8 +19,9 @@ export function requestsListMethod(deps: RpcDeps) {
     params: emptyParams,
     result: z.object({ requests: z.array(requestRowSchema) }),
     handler: (_params, ctx) => ({
-      requests: deps.engine
-        .requests()
+      requests: deps.models
+        .list()
+        .flatMap(({ engine }) => engine.requests())
         .filter((row) => mayTouch(ctx.live.get(row.id), ctx))
         .map((row) => ({
           request_id: ctx.live.get(row.id)?.answerId ?? String(row.id),

@@ -1,13 +1,14 @@
 /** tokenize and detokenize: the model's tokenizer and chat template, without generating. */
+
 import { z } from 'zod';
+import { invalidParams } from '../../actors/messages/errors.js';
 import type { PromptInput } from '../../actors/messages/requests.js';
 import type { CallContext, RpcDeps } from '../context.js';
 import { chatPrompt } from '../generation/messages.js';
 import { tooManyAnswers } from '../holding.js';
 import { defineMethod } from '../method.js';
 import { packedIds } from '../packed-list.js';
-import { invalidParams } from '../params.js';
-import { type RequestLimits, tokenIds } from '../schemas/common.js';
+import { tokenIds } from '../schemas/common.js';
 import { messagesSchema, templateArgsSchema, toolsSchema } from '../schemas/messages.js';
 
 const tokenizeParams = z.object({
@@ -27,7 +28,7 @@ export function tokenizeMethod(deps: RpcDeps) {
     result: z.object({ ids: z.array(z.int()), count: z.int() }),
     work: true,
     handler: async (body, ctx) => {
-      const ids = await deps.engine.encode(promptOf(body), ctx);
+      const ids = await deps.models.get().engine.encode(promptOf(body), ctx);
       hold(ctx, ids.byteLength);
       return { ids: packedIds(ids.length, [ids]), count: ids.length };
     },
@@ -45,16 +46,16 @@ function promptOf(body: z.output<typeof tokenizeParams>): PromptInput {
   return { kind: 'text', text, addSpecialTokens: body.add_special_tokens ?? true };
 }
 
-export function detokenizeMethod(deps: RpcDeps, limits: RequestLimits) {
+export function detokenizeMethod(deps: RpcDeps) {
   return defineMethod({
     name: 'detokenize',
     summary: 'The text of token ids.',
-    params: z.object({ ids: tokenIds(limits.vocabSize), skip_special_tokens: z.boolean().nullish().describe('true by default.') }),
+    params: z.object({ ids: tokenIds(), skip_special_tokens: z.boolean().nullish().describe('true by default.') }),
     result: z.object({ text: z.string() }),
     longLists: ['ids'],
     work: true,
     handler: async ({ ids, skip_special_tokens: skip }, ctx) => {
-      const text = await deps.engine.decode(ids, skip ?? true, ctx);
+      const text = await deps.models.get().engine.decode(ids, skip ?? true, ctx);
       hold(ctx, text.length);
       return { text };
     },

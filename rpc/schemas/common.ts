@@ -1,10 +1,9 @@
 /** Pieces shared by the schemas of several methods. */
 import { z } from 'zod';
-import type { RpcDeps } from '../context.js';
+import type { Config } from '../../config/schema.js';
 
-/** Ranges that come from the configuration and the model. */
+/** Ranges that come from the configuration. What depends on the model is checked by its tokenizer. */
 export interface RequestLimits {
-  readonly vocabSize: number;
   readonly maxN: number;
   readonly maxBestOf: number;
   /** Stop strings and stop token ids together. */
@@ -12,10 +11,8 @@ export interface RequestLimits {
   readonly maxTop: number;
 }
 
-export function requestLimits({ config, model }: RpcDeps): RequestLimits {
-  const { validation } = config;
+export function requestLimits({ validation }: Config): RequestLimits {
   return {
-    vocabSize: model.vocabSize,
     maxN: validation.max_n,
     maxBestOf: validation.best_of,
     maxStop: validation.max_stop_sequences,
@@ -32,19 +29,21 @@ export const emptyResult = z.object({});
 /** An id of a request or a progress token. */
 export const idSchema = z.union([z.string(), z.number()], { error: 'must be a string or a number' });
 
+/** Ids of the largest vocabulary that a model may have. */
+const numIds = 2 ** 24;
+/** Of one token id, for people and as JSON Schema. */
+export const idRange = { type: 'integer', minimum: 0, maximum: numIds - 1 };
+
 /** A list of token ids, checked without one issue per element. `longest`: most ids. */
-export function tokenIds(vocabSize: number, longest = maxTokenCount) {
+export function tokenIds(longest = maxTokenCount) {
   return z
-    .custom<readonly number[]>((value) => isTokenIds(value, vocabSize) && value.length <= longest, {
-      error: `must be a list of token ids from 0 to ${vocabSize - 1}`,
-    })
-    .meta({ type: 'array', items: { type: 'integer', minimum: 0, maximum: vocabSize - 1 } });
+    .custom<readonly number[]>((value) => isTokenIds(value) && value.length <= longest, { error: 'must be a list of token ids' })
+    .meta({ type: 'array', items: idRange });
 }
 
-export function isTokenIds(value: unknown, vocabSize: number): value is readonly number[] {
+export function isTokenIds(value: unknown): value is readonly number[] {
   if (!Array.isArray(value)) return false;
-  for (const id of value as readonly unknown[])
-    if (typeof id !== 'number' || !Number.isInteger(id) || id < 0 || id >= vocabSize) return false;
+  for (const id of value as readonly unknown[]) if (typeof id !== 'number' || !Number.isInteger(id) || id < 0 || id >= numIds) return false;
   return true;
 }
 

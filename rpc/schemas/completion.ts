@@ -1,6 +1,6 @@
 /** completions.create: body, answer, and the delta of its stream, in OpenAI's shapes. */
 import { z } from 'zod';
-import { isTokenIds, promptLogprobsSchema, type RequestLimits, usageSchema } from './common.js';
+import { idRange, isTokenIds, promptLogprobsSchema, type RequestLimits, usageSchema } from './common.js';
 import { generationFields } from './generation.js';
 
 /** Prompts of one call. */
@@ -8,21 +8,21 @@ const maxPrompts = 256;
 
 export type PromptBody = string | readonly number[] | readonly string[] | readonly (readonly number[])[];
 
-function isPrompt(value: unknown, vocabSize: number): value is PromptBody {
+function isPrompt(value: unknown): value is PromptBody {
   if (typeof value === 'string') return true;
   if (!Array.isArray(value) || value.length === 0) return false;
-  if (typeof value[0] === 'number') return isTokenIds(value, vocabSize);
+  if (typeof value[0] === 'number') return isTokenIds(value);
   if (value.length > maxPrompts) return false;
   if (typeof value[0] === 'string') return value.every((p: unknown) => typeof p === 'string');
-  return value.every((p: unknown) => isTokenIds(p, vocabSize) && p.length > 0);
+  return value.every((p: unknown) => isTokenIds(p) && p.length > 0);
 }
 
 export function completionBody(limits: RequestLimits) {
-  const ids = { type: 'array', items: { type: 'integer', minimum: 0, maximum: limits.vocabSize - 1 } };
+  const ids = { type: 'array', items: idRange };
   return z.object({
     prompt: z
-      .custom<PromptBody>((value) => isPrompt(value, limits.vocabSize), {
-        error: `must be a string, a list of token ids below ${limits.vocabSize}, or a list of at most ${maxPrompts} of either`,
+      .custom<PromptBody>(isPrompt, {
+        error: `must be a string, a list of token ids, or a list of at most ${maxPrompts} of either`,
       })
       .meta({ anyOf: [{ type: 'string' }, ids, { type: 'array', items: { type: 'string' } }, { type: 'array', items: ids }] }),
     ...generationFields(limits),

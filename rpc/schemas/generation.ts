@@ -39,7 +39,7 @@ const maxInt32 = 2 ** 31 - 1;
 
 /** Fields for z.object. */
 export function generationFields(limits: RequestLimits) {
-  const { vocabSize, maxN, maxBestOf, maxStop, maxTop } = limits;
+  const { maxN, maxBestOf, maxStop, maxTop } = limits;
   return {
     model: z.string().nullish().describe('Must be the served model when given.'),
     stream: streamSchema.nullish().describe('Send $/progress notifications while the answer is made.'),
@@ -56,7 +56,7 @@ export function generationFields(limits: RequestLimits) {
       })
       .nullish()
       .describe('Text that ends the answer.'),
-    stop_token_ids: tokenIds(vocabSize, maxStop).nullish().describe('Tokens that end the answer.'),
+    stop_token_ids: tokenIds(maxStop).nullish().describe('Tokens that end the answer.'),
     include_stop_str_in_output: flag('Keep the stop string in the answer.'),
     ignore_eos: flag('Go on after the end-of-sequence token.'),
     skip_special_tokens: flag('Leave special tokens out of the text; true by default.'),
@@ -66,7 +66,6 @@ export function generationFields(limits: RequestLimits) {
         z.number({ error: 'must be a number from -100 to 100' }).min(-100, 'must be at least -100').max(100, 'must be at most 100'),
       )
       .refine((bias) => Object.keys(bias).length <= maxBiases, `must have at most ${maxBiases} entries`)
-      .refine((bias) => Object.keys(bias).every((id) => Number(id) < vocabSize), `keys must be token ids below ${vocabSize}`)
       .nullish()
       .describe('Token id -> number added to its logit.'),
     prompt_logprobs: count(0, maxTop, 'Report log-probabilities of the prompt, with this many alternatives.'),

@@ -3,8 +3,9 @@ import { afterEach, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import fc from 'fast-check';
 import { Client } from '../../actors/client.js';
+import { RequestIds } from '../../actors/client-ids.js';
 import type { RequestHandle, RequestSink } from '../../actors/client-types.js';
-import type { CallReply, SchedulerCall, TokenizerCall } from '../../actors/messages/calls.js';
+import type { CallReply, EngineCall, TokenizerCall } from '../../actors/messages/calls.js';
 import { bytesOf } from '../../actors/messages/codec.js';
 import type { Failure } from '../../actors/messages/errors.js';
 import type { RequestId } from '../../actors/messages/ids.js';
@@ -91,7 +92,7 @@ class Recorder implements RequestSink {
 }
 
 function openClient(maxUnfinished = 100, maxHeldSize = 2 ** 24): Client {
-  const client = new Client({ maxUnfinished, maxHeldSize, hangTimeoutMs: 60_000, log: silentLog });
+  const client = new Client({ ids: new RequestIds(), maxUnfinished, maxHeldSize, hangTimeoutMs: 60_000, log: silentLog });
   client.setState('ready');
   opened.push({ close: () => client.close({ kind: 'shutting_down' }) });
   return client;
@@ -249,8 +250,8 @@ test('pauses reach the scheduler once each, and are told to a new scheduler agai
   const { handle } = submit(client);
   const connect = () => {
     const [front, own] = createLink(null, null);
-    const got: (Flow | SchedulerCall)[] = [];
-    const link = new EventLink<Flow | SchedulerCall, Notices | CallReply>(own, (m) => got.push(m));
+    const got: (Flow | EngineCall)[] = [];
+    const link = new EventLink<Flow | EngineCall, Notices | CallReply>(own, (m) => got.push(m));
     opened.push(link);
     client.attachScheduler(front, createCounters(SCHEDULER_COUNTER.cells));
     return got;
@@ -285,6 +286,31 @@ test('calls are answered, and end with an error when their actor dies', async ()
   const lost = client.encode({ kind: 'ids', ids: [1] });
   client.detachTokenizer(0);
   await assert.rejects(lost, { name: 'InferdError' });
+});
+
+test('a control call is one question to the scheduler, answered by value or failure, and ends when the scheduler dies', async () => {
+  const client = openClient();
+  await assert.rejects(client.ask('stats', null), {
+    failure: { kind: 'engine_failure', message: 'The engine restarts', data: { retriable: true } },
+  });
+  const [front, own] = createLink(null, null);
+  const got: EngineCall[] = [];
+  const link = new EventLink<Flow | EngineCall, Notices | CallReply>(own, (m) => void (m.k === 'ask' && got.push(m)));
+  opened.push(link);
+  client.attachScheduler(front, createCounters(SCHEDULER_COUNTER.cells));
+  const asked = [client.ask('stats', null), client.ask('stats', null), client.ask('stats', null)];
+  const ends = Promise.allSettled(asked);
+  await until(() => got.length === 3);
+  assert.deepEqual(
+    got.map(({ name, params }) => ({ name, params })),
+    new Array<unknown>(3).fill({ name: 'stats', params: null }),
+  );
+  link.post({ k: 'reply', call: got[1]?.call ?? 0, ok: true, value: { fake: true } });
+  link.post({ k: 'reply', call: got[0]?.call ?? 0, ok: false, failure: { kind: 'unsupported', message: 'no' } });
+  assert.deepEqual(await asked[1], { fake: true });
+  await assert.rejects(asked[0] ?? Promise.resolve(), { failure: { kind: 'unsupported', message: 'no' } });
+  client.detachScheduler();
+  assert.equal((await ends)[2]?.status, 'rejected');
 });
 
 test('a call that is cancelled ends at once, and the tokenizer is told to drop it', async () => {

@@ -119,11 +119,11 @@ async function steps(requests: number): Promise<Record<string, unknown>> {
     });
   await Promise.all(Array.from({ length: requests }, ask));
   firsts.length = 0;
-  const before = (await engine.client.stats()).step.count;
+  const before = (await engine.client.ask('stats', null)).step.count;
   const t = performance.now();
   for (let round = 0; round < 3; round++) await Promise.all(Array.from({ length: requests }, ask));
   const ms = performance.now() - t;
-  const count = (await engine.client.stats()).step.count - before;
+  const count = (await engine.client.ask('stats', null)).step.count - before;
   await engine.stop();
   return { requests, steps: count, wall_us_per_step: Math.round((ms * 1000) / count), submit_to_first_token_us: percentiles(firsts) };
 }

@@ -87,9 +87,9 @@ function expected(prompt: readonly number[], vocabSize: number, count = 40): num
 
 /** Resolves with the statistics when nothing runs and no block is held. */
 async function statsSettle(engine: EngineHandle): Promise<SchedulerStats> {
-  let stats = await engine.client.stats();
+  let stats = await engine.client.ask('stats', null);
   await eventually('no block is in use', async () => {
-    stats = await engine.client.stats();
+    stats = await engine.client.ask('stats', null);
     return stats.kv.used_blocks === 0 && stats.requests.running === 0;
   });
   return stats;

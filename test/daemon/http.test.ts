@@ -297,3 +297,15 @@ function postWith(agent: Agent, port: number): Promise<IncomingMessage> {
     request({ port, host: '127.0.0.1', path: '/rpc', method: 'POST', agent, headers }, resolve).on('error', reject).end('{}');
   });
 }
+
+test('the HTTP face of a method hands over query and body, and takes no body but JSON when it reads one', () =>
+  withFront({}, async (front) => {
+    const at = `http://127.0.0.1:${front.port}`;
+    const headers = { 'content-type': 'application/json' };
+    assert.equal((await fetch(`${at}/things?name=a%20b&limit=2`)).status, 200);
+    assert.equal((await fetch(`${at}/things`, { method: 'POST', headers, body: '{"a":1}' })).status, 200);
+    assert.equal((await fetch(`${at}/things`, { method: 'POST', body: 'a=1' })).status, 415);
+    assert.equal((await fetch(`${at}/start_profile`, { method: 'POST', body: 'whatever' })).status, 200);
+    assert.equal((await fetch(`${at}/start_profile`)).status, 405);
+    assert.deepEqual(front.posts, ['things.list ?name=a+b&limit=2 ', 'things.make ? {"a":1}', 'profile.start ? whatever']);
+  }));

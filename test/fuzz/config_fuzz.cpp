@@ -14,27 +14,43 @@
 namespace inferd {
 namespace {
 
-void check(const ModelConfig& c) {
-  promise(c.vocab_size > 0 && c.hidden_size > 0 && c.intermediate_size > 0, "sizes are positive");
-  promise(c.num_heads > 0 && c.num_kv_heads > 0 && c.num_heads % c.num_kv_heads == 0,
-          "heads are groups");
-  promise(c.head_dim > 0 && c.head_dim % 2 == 0 && c.head_dim <= 1024, "heads are even");
+void check(const AttentionConfig& a, const ModelConfig& c) {
+  promise(a.heads > 0 && a.kv_heads > 0 && a.heads % a.kv_heads == 0, "heads are groups");
+  promise(a.head_dim > 0 && a.head_dim % 2 == 0 && a.head_dim <= 1024, "heads are even");
+  promise(a.window >= 0, "windows are not negative");
+  promise(std::isfinite(a.scale) && a.softcap >= 0, "scores are scaled by numbers");
+  int64_t bytes = 8 * a.qkv_size();
+  promise(!__builtin_mul_overflow(bytes, c.max_positions, &bytes) &&
+              !__builtin_mul_overflow(bytes, static_cast<int64_t>(c.layers.size()), &bytes),
+          "the cache can be counted");
+  if (a.rope == kNoRope) return;
+  promise(a.rope >= 0 && static_cast<size_t>(a.rope) < c.ropes.size(), "ropes exist");
+  const RopeConfig& rope = c.ropes[static_cast<size_t>(a.rope)];
+  promise(rope.rotary_dim >= 2 && rope.rotary_dim <= a.head_dim, "rope fits the heads");
+}
+
+void check(ModelConfig& c) {
+  promise(c.vocab_size > 0 && c.hidden_size > 0, "sizes are positive");
   promise(c.max_positions > 0 && c.max_positions <= 1 << 24, "positions are bounded");
-  promise(c.windows.size() == static_cast<size_t>(c.num_layers), "every layer has a window");
-  for (const int32_t window : c.windows) promise(window >= 0, "windows are not negative");
   int64_t bytes = 8;
   promise(!__builtin_mul_overflow(bytes, c.vocab_size, &bytes) &&
               !__builtin_mul_overflow(bytes, c.hidden_size, &bytes),
           "the embedding can be counted");
-  bytes = 8 * c.qkv_size();
-  promise(!__builtin_mul_overflow(bytes, c.max_positions, &bytes) &&
-              !__builtin_mul_overflow(bytes, int64_t{c.num_layers}, &bytes),
-          "the cache can be counted");
-  promise(c.rope.rotary_dim >= 2 && c.rope.rotary_dim <= c.head_dim, "rope fits the heads");
-  for (const int64_t max_len : {int64_t{1}, c.max_positions}) {
-    const RopeFrequencies f = rope_frequencies(c.rope, c, max_len);
-    for (const float v : f.inv_freq) promise(std::isfinite(v), "frequencies are finite");
-    promise(std::isfinite(f.attention_factor), "the attention factor is finite");
+  promise(!c.layers.empty(), "there are layers");
+  c.each_attention([&](const AttentionConfig& a) { check(a, c); });
+  for (const LayerConfig& layer : c.layers) {
+    for (const BlockConfig& block : layer) {
+      if (const auto* mlp = std::get_if<MlpConfig>(&block.block))
+        promise(mlp->intermediate_size > 0 && mlp->intermediate_size <= 1 << 20,
+                "sizes are positive");
+    }
+  }
+  for (const RopeConfig& rope : c.ropes) {
+    for (const int64_t max_len : {int64_t{1}, c.max_positions}) {
+      const RopeFrequencies f = rope_frequencies(rope, max_len);
+      for (const float v : f.inv_freq) promise(std::isfinite(v), "frequencies are finite");
+      promise(std::isfinite(f.attention_factor), "the attention factor is finite");
+    }
   }
 }
 

@@ -3,7 +3,7 @@
 // it did. Inputs that are found to reach new code are kept there and used again; inputs that break something are kept in "findings" and end
 // the command with 1. Needs clang with its runtime libraries, on Linux.
 import { spawn, spawnSync } from 'node:child_process';
-import { mkdirSync, readdirSync, statSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
@@ -13,14 +13,22 @@ const root = dirname(dirname(here));
 const native = join(root, 'native');
 const out = join(native, 'build', 'fuzz');
 
+/** The files of the architectures: those that read a config of their own. */
+const architectures = readdirSync(join(native, 'models'))
+  .filter((file) => file.endsWith('.cpp') && /^ModelConfig configure_/m.test(readFileSync(join(native, 'models', file), 'utf8')))
+  .map((file) => `models/${file}`);
+
 /** Native sources under test, and the most bytes of an input. */
 const targets = {
   json: { sources: ['core/json.cpp'], maxBytes: 4096 },
-  safetensors: { sources: ['core/json.cpp', 'core/mapped_file.cpp', 'core/safetensors.cpp'], maxBytes: 4096 },
+  safetensors: {
+    sources: ['core/checkpoint.cpp', 'core/json.cpp', 'core/mapped_file.cpp', 'core/safetensors.cpp'],
+    maxBytes: 4096,
+  },
   config: {
     sources: [
       ...['core/json.cpp', 'core/mapped_file.cpp', 'models/config.cpp', 'models/registry.cpp', 'models/rope.cpp'],
-      ...['llama', 'mistral', 'phi3', 'qwen2', 'qwen3'].map((name) => `models/${name}.cpp`),
+      ...architectures,
     ],
     maxBytes: 4096,
   },

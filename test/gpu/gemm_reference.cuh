@@ -30,7 +30,7 @@ __device__ double wanted(const GemmArgs& p, int64_t row, int column, const Y* ol
   const T* x = static_cast<const T*>(p.x) + row * p.x_stride;
   const Y* bias = static_cast<const Y*>(p.bias);
   const auto product = [&](int64_t output) {
-    double sum = dot(x, static_cast<const T*>(p.w) + output * p.k, p.k);
+    double sum = dot(x, static_cast<const T*>(p.w.codes) + output * p.k, p.k);
     if (factors != nullptr) sum *= factors[row];
     if (bias != nullptr) sum += static_cast<double>(static_cast<float>(bias[output]));
     return sum;

@@ -13,6 +13,7 @@
 #include "small_gemm.h"
 
 using namespace gpu_test;
+using namespace inferd;
 using namespace inferd::cuda;
 
 namespace {
@@ -44,7 +45,7 @@ void check_case(const Case& c, GemmLt* lt, cudaStream_t stream) {
                          .out = std::is_same_v<Y, float> ? GemmOut::kF32 : GemmOut::kHalf,
                          .x = x.get(),
                          .x_stride = x_stride,
-                         .w = w.get(),
+                         .w = plain_weight(half_of<T>, w.get()),
                          .y = y.get(),
                          .y_stride = y_stride,
                          .bias = c.bias ? bias.get() : nullptr,
@@ -149,7 +150,7 @@ struct Bench {
             .out = head ? GemmOut::kF32 : GemmOut::kHalf,
             .x = x.get(),
             .x_stride = s.k,
-            .w = weights,
+            .w = plain_weight(Half::kBF16, weights),
             .y = y.get(),
             .y_stride = s.n,
             .bias = nullptr,
@@ -174,9 +175,9 @@ void bench_shapes(Bench& bench, GemmLt* lt) {
       const int64_t size = static_cast<int64_t>(s.n) * s.k;
       const int copies =
           static_cast<int>(std::clamp<int64_t>(static_cast<int64_t>(bench.w.size()) / size, 1, 24));
-      std::vector<const void*> weights;
-      for (int i = 0; i < copies; ++i) weights.push_back(bench.w.get() + i * size);
       const auto turn = [&](int i) { return bench.args(s, m, bench.w.get() + i * size); };
+      std::vector<WeightView> weights;
+      for (int i = 0; i < copies; ++i) weights.push_back(turn(i).w);
       double times[2] = {};
       for (int early = 0; early < 2 && m <= kSmallGemmRows; ++early) {
         times[early] = time_in_graph(bench.stream, copies, 9, [&](int i) {

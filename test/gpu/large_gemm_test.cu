@@ -13,6 +13,7 @@
 #include "launch.cuh"
 
 using namespace gpu_test;
+using namespace inferd;
 using namespace inferd::cuda;
 
 // In place of gemm_kernels.cpp: the tuner has cuBLASLt alone to choose from, which is what is
@@ -98,7 +99,7 @@ void check_case(const Case& c, cudaStream_t stream) {
                    .out = GemmOut::kHalf,
                    .x = x.get(),
                    .x_stride = x_stride,
-                   .w = w.get(),
+                   .w = plain_weight(half_of<T>, w.get()),
                    .y = y.get(),
                    .y_stride = y_stride,
                    .bias = c.bias ? bias.get() : nullptr,
@@ -211,7 +212,7 @@ void bench_shape(const Weight& s, int m, GemmLt& lt, Device<Bf16>& w, Device<Bf1
                     .out = GemmOut::kHalf,
                     .x = x.get(),
                     .x_stride = s.k,
-                    .w = w.get() + i % copies * size,
+                    .w = plain_weight(Half::kBF16, w.get() + i % copies * size),
                     .y = y.get(),
                     .y_stride = s.n,
                     .bias = nullptr,
@@ -231,7 +232,7 @@ void bench_shape(const Weight& s, int m, GemmLt& lt, Device<Bf16>& w, Device<Bf1
     }
     return p;
   };
-  std::vector<const void*> weights;
+  std::vector<WeightView> weights;
   for (int i = 0; i < copies; ++i) weights.push_back(args(i).w);
   if (!once) {
     const char* error = lt.tune(plain(0), weights, 8, 60000, stream);

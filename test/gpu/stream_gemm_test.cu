@@ -15,6 +15,7 @@
 #include "stream_gemm.h"
 
 using namespace gpu_test;
+using namespace inferd;
 using namespace inferd::cuda;
 
 // In place of gemm_kernels.cpp: the tuner has cuBLASLt alone to choose from, which is what is
@@ -63,7 +64,7 @@ void check_case(const Case& c, size_t most, cudaStream_t stream) {
                    .out = std::is_same_v<Y, float> ? GemmOut::kF32 : GemmOut::kHalf,
                    .x = x.get(),
                    .x_stride = x_stride,
-                   .w = w.get(),
+                   .w = plain_weight(half_of<T>, w.get()),
                    .y = nullptr,
                    .y_stride = y_stride,
                    .bias = c.bias ? bias.get() : nullptr,
@@ -167,7 +168,7 @@ struct Bench {
             .out = head ? GemmOut::kF32 : GemmOut::kHalf,
             .x = x.get(),
             .x_stride = s.k,
-            .w = w.get() + at,
+            .w = plain_weight(Half::kBF16, w.get() + at),
             .y = y.get(),
             .y_stride = s.n,
             .bias = nullptr,
@@ -197,7 +198,7 @@ double lt_time(Bench& bench, GemmLt& lt, const Weight& s, int m, int copies, int
     }
     return args;
   };
-  std::vector<const void*> weights;
+  std::vector<WeightView> weights;
   for (int i = 0; i < copies; ++i) weights.push_back(plain(i).w);
   const char* error = lt.tune(plain(0), weights, 8, 20000, on);
   expect(error == nullptr, error == nullptr ? "" : error);
@@ -277,8 +278,7 @@ double layer_time(Bench& bench, GemmLt& lt, const Best& best, size_t row, unsign
         CHECK_CUDA(rms_norm(Half::kBF16, bench.x.get(), bench.y.get(), nullptr, weight.get(), m,
                             4096, 1e-5f, on));
       } else if (i == 1) {
-        CHECK_CUDA(add(Half::kBF16, bench.x.get(), residual.get(), int64_t{4096} * m, 1.f,
-                       on));
+        CHECK_CUDA(add(Half::kBF16, bench.x.get(), residual.get(), int64_t{4096} * m, 1.f, on));
       }
       GemmArgs args = bench.args(s, m, at);
       at += static_cast<int64_t>(s.n) * s.k * (i == 2 ? 2 : 1);

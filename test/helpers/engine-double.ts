@@ -1,6 +1,6 @@
 /** An engine without threads for tests of the daemon: answers every prompt with "ok", when and how the test says. */
 import type { EngineClient, EngineState, RequestHandle, RequestSink } from '../../actors/client-types.js';
-import type { SchedulerStats } from '../../actors/messages/calls.js';
+import type { EngineCallName, EngineCalls } from '../../actors/messages/calls.js';
 import { type Failure, InferdError } from '../../actors/messages/errors.js';
 import type { RequestId } from '../../actors/messages/ids.js';
 import type { ModelFolder } from '../../config/model-folder.js';
@@ -103,7 +103,11 @@ export class EngineDouble {
     },
     encode: async () => Int32Array.of(1),
     decode: async () => 'ok',
-    stats: async () => noStats,
+    ask: async (name) => {
+      const answer = answers[name];
+      if (answer === undefined) throw new InferdError('unsupported');
+      return answer;
+    },
     tokenText: () => ({ token: '', bytes: [] }),
     requests: () => [],
     model: () => null,
@@ -137,9 +141,11 @@ const refusals: Partial<Record<EngineState, Failure>> = {
   failed: { kind: 'engine_failure' },
 };
 
-const noStats: SchedulerStats = {
-  requests: { running: 0, waiting: 0, swapped: 0, finished_total: 0, aborted_total: 0, preempted_total: 0 },
-  kv: { block_size: 16, total_blocks: 1, used_blocks: 0, cached_blocks: 0, free_blocks: 1, swap_total: 0, swap_used: 0 },
-  tokens: { prompt_total: 0, generated_total: 0, prefix_hit_total: 0 },
-  step: { count: 0, p50_ms: 0, p99_ms: 0 },
+const answers: { readonly [N in EngineCallName]?: EngineCalls[N]['reply'] } = {
+  stats: {
+    requests: { running: 0, waiting: 0, swapped: 0, finished_total: 0, aborted_total: 0, preempted_total: 0 },
+    kv: { block_size: 16, total_blocks: 1, used_blocks: 0, cached_blocks: 0, free_blocks: 1, swap_total: 0, swap_used: 0 },
+    tokens: { prompt_total: 0, generated_total: 0, prefix_hit_total: 0 },
+    step: { count: 0, p50_ms: 0, p99_ms: 0 },
+  },
 };

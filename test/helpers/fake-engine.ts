@@ -2,6 +2,7 @@
  * An EngineClient that answers from a script, one token per sequence and step, for tests of rpc and daemon without an engine.
  * With `auto` steps run by themselves, one per turn of the event loop; else the test calls `step()`. Its tokenizer is bytes: id = byte.
  */
+import { RequestIds } from '../../actors/client-ids.js';
 import type {
   Asker,
   EngineClient,
@@ -12,11 +13,12 @@ import type {
   ServedModel,
   TokenText,
 } from '../../actors/client-types.js';
-import type { SchedulerStats } from '../../actors/messages/calls.js';
+import type { EngineCallHandlers, EngineCallName, EngineCalls, SchedulerStats } from '../../actors/messages/calls.js';
 import { bytesOf } from '../../actors/messages/codec.js';
-import type { Failure } from '../../actors/messages/errors.js';
+import { type Failure, InferdError } from '../../actors/messages/errors.js';
 import type { RequestId } from '../../actors/messages/ids.js';
 import type { Delta, GenerationParams, Notice, PromptInput } from '../../actors/messages/requests.js';
+import { checkIds, checkTokenIds } from '../../actors/tokenizer/token-ids.js';
 import { recordsOf, type TokenLogprob } from './logprobs.js';
 
 /** The tokens of sequence `index`, as texts. */
@@ -47,6 +49,19 @@ export function words(text: string): readonly string[] {
   return text.match(/\s*\S+|\s+$/g) ?? [];
 }
 
+/** Token ids: one a byte. */
+const VOCABULARY = 256;
+
+function faultOf(check: () => void): Failure | null {
+  try {
+    check();
+    return null;
+  } catch (error) {
+    if (error instanceof InferdError) return error.failure;
+    throw error;
+  }
+}
+
 export class FakeEngine implements EngineClient {
   readonly all: FakeRequest[] = [];
   readonly cancelled: RequestId[] = [];
@@ -54,6 +69,8 @@ export class FakeEngine implements EngineClient {
   script: Script = (prompt, _params, index) => words(`${index > 0 ? `(${index}) ` : ''}You said: ${promptText(prompt)}`);
   /** When set, the next submit is refused with it. */
   refuseNext: Failure | null = null;
+  /** What control calls are answered. */
+  answers: Partial<EngineCallHandlers> = { stats: () => this.#stats() };
   /** Who asked for encode and decode. */
   readonly askers: Asker[] = [];
   /** When set, encode and decode wait for it. */
@@ -61,12 +78,13 @@ export class FakeEngine implements EngineClient {
   current: EngineState = 'ready';
   readonly #auto: boolean;
   #scheduled = false;
-  #nextId = 0;
+  readonly #ids: RequestIds;
   /** Of the ids from 256 on. */
   readonly #texts: string[] = [];
 
-  constructor(options: { readonly auto: boolean } = { auto: true }) {
-    this.#auto = options.auto;
+  constructor({ auto = true, ids = new RequestIds() }: { readonly auto?: boolean; readonly ids?: RequestIds } = {}) {
+    this.#auto = auto;
+    this.#ids = ids;
   }
 
   get live(): readonly FakeRequest[] {
@@ -74,7 +92,7 @@ export class FakeEngine implements EngineClient {
   }
 
   submit(prompt: PromptInput, params: GenerationParams, sink: RequestSink): RequestHandle {
-    const id = ++this.#nextId as RequestId;
+    const id = this.#ids.take();
     const texts = Array.from({ length: params.bestOf }, (_, i) => this.script(prompt, params, i));
     const request: FakeRequest = {
       id,
@@ -88,7 +106,12 @@ export class FakeEngine implements EngineClient {
       started: false,
     };
     this.all.push(request);
-    const refusal = this.refuseNext;
+    const refusal =
+      this.refuseNext ??
+      faultOf(() => {
+        checkTokenIds(params, VOCABULARY);
+        if (prompt.kind === 'ids') checkIds(prompt.ids, VOCABULARY, 'prompt');
+      });
     this.refuseNext = null;
     if (refusal !== null) this.#end(request, refusal);
     else {
@@ -133,6 +156,7 @@ export class FakeEngine implements EngineClient {
   async decode(ids: readonly number[], _skipSpecialTokens: boolean, asker: Asker = {}): Promise<string> {
     this.askers.push(asker);
     await this.gate;
+    checkIds(ids, VOCABULARY, 'ids');
     return Buffer.from(ids).toString('utf8');
   }
 
@@ -142,9 +166,15 @@ export class FakeEngine implements EngineClient {
     return { token, bytes: token.startsWith('alt') ? [97] : [...Buffer.from(token)] };
   }
 
-  stats(): Promise<SchedulerStats> {
+  async ask<N extends EngineCallName>(name: N, params: EngineCalls[N]['params']): Promise<EngineCalls[N]['reply']> {
+    const answer = this.answers[name];
+    if (answer === undefined) throw new InferdError('unsupported');
+    return answer(params);
+  }
+
+  #stats(): SchedulerStats {
     const running = this.live.length;
-    return Promise.resolve({
+    return {
       requests: { running, waiting: 0, swapped: 0, finished_total: this.all.length - running, aborted_total: 0, preempted_total: 0 },
       kv: {
         block_size: 16,
@@ -157,7 +187,7 @@ export class FakeEngine implements EngineClient {
       },
       tokens: { prompt_total: 0, generated_total: 0, prefix_hit_total: 0 },
       step: { count: 0, p50_ms: 0, p99_ms: 0 },
-    });
+    };
   }
 
   requests(): readonly RequestSummary[] {
@@ -176,7 +206,7 @@ export class FakeEngine implements EngineClient {
       architecture: 'FakeForCausalLM',
       dtype: 'f32',
       kvDtype: 'f32',
-      vocabSize: 256,
+      vocabSize: VOCABULARY,
       maxModelLen: 4096,
       weightBytes: 1000,
       parameters: 250,

@@ -7,6 +7,7 @@ import { gateRules } from '../../daemon/gate.js';
 import { createHttpServer, defaultHttpTimeouts, type HttpTimeouts } from '../../daemon/http.js';
 import { createRoutes } from '../../daemon/http-routes.js';
 import { createSockets, type Encoding, type Session, type Sockets } from '../../daemon/websocket.js';
+import { fromBody, fromQuery } from '../../rpc/method.js';
 import type { Slices } from '../../rpc/slices.js';
 import type { Wire } from '../../rpc/wire.js';
 import { eventually } from './eventually.js';
@@ -95,13 +96,16 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
         if (options.postSlices !== undefined) return { status: 200, body: null, slices: options.postSlices() };
         return posts[posts.length - 1] === '"note"' ? { status: 204, body: null } : { status: 200, body: '{"jsonrpc":"2.0"}' };
       },
-      handleCall: async (name) => {
-        posts.push(name);
+      handleCall: async (name, { query, body } = {}) => {
+        posts.push(`${name} ?${query} ${Buffer.from(body ?? []).toString()}`);
+        if (options.postSlices !== undefined) return { status: 200, body: null, slices: options.postSlices() };
         return { status: 200, body: '{}' };
       },
       routes: () => [
         { verb: 'POST', path: '/start_profile', method: 'profile.start' },
         { verb: 'POST', path: '/stop_profile', method: 'profile.stop' },
+        { verb: 'GET', path: '/things', method: 'things.list', params: fromQuery },
+        { verb: 'POST', path: '/things', method: 'things.make', params: fromBody },
       ],
       openrpc: () => ({ openrpc: '1.3.2' }),
     },

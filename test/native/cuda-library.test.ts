@@ -132,6 +132,12 @@ describe('an engine on a device', () => {
     assert.match(open(addon, options).refusal ?? '', /^unsupported: .* as bf16, and f32 is asked for; set the cache's dtype to auto, bf16/);
   });
 
+  test('refuses to quantize weights that it multiplies only as they are, in one sentence', () => {
+    const options = engineOptions(join(packageRoot(), 'config', 'demo-model'), { backend: 'cuda', kvDtype: 'auto', quantization: 'int8' });
+    const { refusal } = open(addon, options);
+    assert.equal(refusal, 'unsupported: The backend stand-in cannot run this model: its weights are int8, and it keeps f16 and bf16.');
+  });
+
   test('hands over all biases before the memory of steps is asked for, and so before the KV cache is sized', () => {
     const biases = (change: Record<string, unknown>): string | undefined =>
       withModelFolder({ ...tinyConfig, ...change }, (folder) => {

@@ -25,7 +25,11 @@ class StandIn final : public Backend {
   }
 
   const BackendInfo& info() const override { return info_; }
-  std::string refuses(const ModelShape&) const override { return ""; }
+  std::string refuses(const LayerShape&) const override { return ""; }
+  std::string refuses(const WeightFormat& format) const override {
+    constexpr WeightFormat kKept[] = {kFormatF16, kFormatBF16};
+    return refusal_of(format, kKept);
+  }
 
   void* allocate(size_t bytes) override { return std::calloc(bytes + 1, 1); }
   void release(void* p) override { std::free(p); }
@@ -35,14 +39,10 @@ class StandIn final : public Backend {
   void download(void* host, const void* device, size_t bytes) override {
     if (bytes > 0) std::memcpy(host, device, bytes);
   }
-  PackedWeightPtr make_weight(int64_t rows, int64_t cols, DType dtype) override {
-    auto weight = std::make_unique<PackedWeight>();
-    weight->rows = rows;
-    weight->cols = cols;
-    weight->dtype = dtype;
-    return weight;
+  PackedWeightPtr make_weight(const WeightSpec& spec) override {
+    return std::make_unique<PackedWeight>(spec);
   }
-  void fill_weight(PackedWeight&, int64_t, const Tensor&) override {}
+  void fill_weight(PackedWeight&, WeightRole, int64_t, const Tensor&) override {}
   void take_bias(const PackedWeight&, const float*) override { ++biases_; }
   int64_t reserve_steps(const StepShape&) override {
     info_.name = format("stand-in with %d biases", biases_);
@@ -52,15 +52,16 @@ class StandIn final : public Backend {
   void run_step(int, std::function<void()> step) override { step(); }
   bool wait_step(int, int64_t) override { return true; }
   void apply_slots(const SlotTables&, const int32_t*) override {}
-  void copy_blocks(std::span<const KvLayer>, const BlockCopy*, int32_t) override {}
+  void copy_blocks(std::span<const BlockArray>, const BlockCopy*, int32_t) override {}
   void gather_tokens(const SlotTables&, const StepBatch&) override {}
-  void embed(Tensor, const Tensor&, const int32_t*) override {}
+  void embed(Tensor, const Tensor&, const int32_t*, float) override {}
   void rms_norm(Tensor, const Tensor&, const float*, float) override {}
-  void add(Tensor, const Tensor&) override {}
-  void linear(Tensor, const Tensor&, const PackedWeight&, const float*) override {}
+  void add(Tensor, const Tensor&, float) override {}
+  void linear(const LinearArgs&) override {}
   void rope_and_cache(const QkvArgs&, const SlotTables&, const StepBatch&) override {}
   void attention(const AttentionArgs&, const SlotTables&, const StepBatch&) override {}
-  void silu_mul(Tensor, const Tensor&) override {}
+  void gated_mul(Tensor, const Tensor&, Gate) override {}
+  void cap_logits(Tensor, float, float) override {}
   void gather_rows(Tensor, const Tensor&, const int32_t*, int32_t) override {}
   void sample(const Tensor&, const SlotTables&, const StepBatch&, const SampleOutputs&) override {}
   void score(const Tensor&, const int32_t*, int32_t, const SampleOutputs&) override {}

@@ -1,9 +1,13 @@
 /** A server with a fake engine, and connections whose frames can be read. For all tests of rpc. */
+
+import { RequestIds } from '../../actors/client-ids.js';
 import { InferdError } from '../../actors/messages/errors.js';
 import { silentLog } from '../../actors/runtime/log.js';
 import type { ModelFolder } from '../../config/model-folder.js';
+import type { Config } from '../../config/schema.js';
 import { RpcConnection } from '../../rpc/connection.js';
 import type { Method } from '../../rpc/method.js';
+import { fixedModels, type Served } from '../../rpc/models.js';
 import { createRpcServer, type RpcDeps, type RpcServer } from '../../rpc/server.js';
 import type { Slices } from '../../rpc/slices.js';
 import type { Wire } from '../../rpc/wire.js';
@@ -70,19 +74,27 @@ export interface SetupOptions {
   readonly extra?: readonly Method[];
   readonly log?: RpcDeps['log'];
   readonly profiler?: RpcDeps['profiler'];
+  /** Models besides the default one. */
+  readonly others?: readonly { readonly name: string; readonly engine: FakeEngine }[];
+  readonly ids?: RequestIds;
 }
 
 const refuse = () => Promise.reject(new InferdError('request_failed', 'No profile is being recorded'));
 const noProfiler: RpcDeps['profiler'] = { start: refuse, stop: refuse };
 
+function servedBy(engine: FakeEngine, model: ModelFolder, config: Config): Served {
+  return { engine, model, limits: config.validation };
+}
+
 export function setup(options: SetupOptions = {}): Setup {
-  const engine = new FakeEngine({ auto: options.auto ?? true });
+  const engine = new FakeEngine({ auto: options.auto ?? true, ids: options.ids ?? new RequestIds() });
   const drains = { count: 0 };
+  const config = testConfig(options.config);
+  const others = (options.others ?? []).map((one) => servedBy(one.engine, { ...testModel, name: one.name }, config));
   const deps: RpcDeps = {
-    engine,
+    models: fixedModels(servedBy(engine, testModel, config), ...others),
     profiler: options.profiler ?? noProfiler,
-    config: testConfig(options.config),
-    model: testModel,
+    config,
     version: '0.0.0-test',
     log: options.log ?? silentLog,
     startedAt: Date.now(),

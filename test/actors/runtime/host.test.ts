@@ -20,9 +20,18 @@ import { generation } from '../../helpers/generation.js';
 type ToFront = Encoded | Deltas | Failed | CallReply;
 type ToScheduler = Admit | Abort | Stopped;
 
-/** Lets the test do something just before the host looks for what the supervisor said. */
+/** Lets the test do something just before the host looks for what the supervisor said, and counts what it hears. */
 class WatchedControl extends Control {
   beforePoll: () => void = () => {};
+  /** Messages that came by the event loop. */
+  heard = 0;
+
+  override listen(handle: (message: ToActor) => void): void {
+    super.listen((message) => {
+      this.heard++;
+      handle(message);
+    });
+  }
 
   override poll(handle?: (message: ToActor) => void): void {
     this.beforePoll();
@@ -66,7 +75,7 @@ function openHost() {
 const token = (id: number): Tokens => ({ k: 'tokens', ids: [id], indices: [0], tokens: [300], finishes: [0] });
 
 test('requests that came before the first scheduler, or lost theirs, are admitted to the next one', async () => {
-  const { toFront, connect, disconnect, submit, stop } = openHost();
+  const { toFront, connect, disconnect, submit, stop, control } = openHost();
   submit(1);
   await eventually('it is said', () => toFront.length === 1);
   const first = connect();
@@ -75,7 +84,10 @@ test('requests that came before the first scheduler, or lost theirs, are admitte
   await eventually('it is said', () => first.got.length === 2);
   first.scheduler.post(token(2));
   await eventually('it is said', () => toFront.some((m) => m.k === 'deltas'));
+  const heard = control.heard;
   disconnect();
+  // Messages of two ports may come in either order.
+  await eventually('it is heard', () => control.heard > heard);
   submit(3);
   await eventually('it is said', () => toFront.some((m) => m.k === 'encoded' && m.id === 3));
   first.scheduler.close();

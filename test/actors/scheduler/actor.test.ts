@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { MessageChannel, receiveMessageOnPort } from 'node:worker_threads';
-import type { SchedulerCall } from '../../../actors/messages/calls.js';
+import type { EngineCall } from '../../../actors/messages/calls.js';
 import type { FromActor, ToActor } from '../../../actors/messages/control.js';
 import type { RequestId } from '../../../actors/messages/ids.js';
 import type { Admit, Flow } from '../../../actors/messages/requests.js';
@@ -30,7 +30,7 @@ function openScheduler() {
   const bell = createDoorbell();
   const [frontEnd, theirFront] = createLink(null, bell);
   const [tokenizerEnd, theirTokenizer] = createLink(null, bell);
-  const front = new ParkedLink<unknown, Flow | SchedulerCall>(frontEnd);
+  const front = new ParkedLink<unknown, Flow | EngineCall>(frontEnd);
   const tokenizer = new ParkedLink<unknown, Admit>(tokenizerEnd);
   const ring = () => createRing({ capacityBytes: 4096, readers: 1, maxEntryBytes: 2 ** 20 });
   const planRing = ring();

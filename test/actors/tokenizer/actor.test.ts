@@ -101,8 +101,8 @@ test('requests that do not fit, or name unknown tokens, are refused with the num
       { kind: 'ids', ids: [1] },
       { logitBias: [[4096, 1]], stopTokenIds: [1, -1] },
       [
-        { path: 'logit_bias.4096', message: '4096 is not a token id of this model (0 .. 4095)' },
-        { path: 'stop_token_ids.1', message: '-1 is not a token id of this model (0 .. 4095)' },
+        { path: 'logit_bias', message: '4096 is not a token id of this model (0 .. 4095)' },
+        { path: 'stop_token_ids', message: '-1 is not a token id of this model (0 .. 4095)' },
       ],
     ],
   ] as const;

@@ -158,7 +158,7 @@ test('ids are taken as they are, and refused outside the vocabulary', async () =
   for (const bad of [4096, -1, 1.5, Number.NaN]) {
     const failure = await harness.encodeFailure({ kind: 'ids', ids: [1, bad] });
     assert.equal(failure.kind, 'invalid_params');
-    assert.deepEqual(failure.data, [{ path: 'prompt.1', message: `${bad} is not a token id of this model (0 .. 4095)` }]);
+    assert.deepEqual(failure.data, [{ path: 'prompt', message: `${bad} is not a token id of this model (0 .. 4095)` }]);
   }
 });
 

@@ -72,7 +72,7 @@ function stamping(client: EngineClient): EngineClient {
     },
     encode: (prompt, asker) => client.encode(prompt, asker),
     decode: (ids, skip, asker) => client.decode(ids, skip, asker),
-    stats: () => client.stats(),
+    ask: (name, params) => client.ask(name, params),
     tokenText: (id) => client.tokenText(id),
     requests: () => client.requests(),
     model: () => client.model(),

@@ -1,0 +1,63 @@
+/**
+ * Where a streaming answer goes while it is made: all that a generating call knows of its door. A door brings a `SinkMaker` into the
+ * context of its calls; the handler asks it for a way out, and the call opens that and writes events. A new way to stream is one more
+ * implementation of these two interfaces, and no change in rpc/generation.
+ *
+ *   streamChoice --choose--> OpenSink --GenerationCall--> CallSink <--event-- AnswerStream
+ *
+ * The answer ends with the response of its call, good or bad, and not with an event: who runs the call writes that end. A reader that
+ * leaves is told through the cancellation of the call. Main thread.
+ */
+import { invalidParams } from '../actors/messages/errors.js';
+import type { AnswerHead } from './client/chunk.js';
+import type { Id } from './message.js';
+
+/** What a call tells while its answer is made. */
+export type SinkEvent =
+  | { readonly kind: 'queued' /** 0 is next. */; readonly position: number /** Which, of several. */; readonly prompt?: number }
+  | { readonly kind: 'prefill' /** Tokens. */; readonly done: number; readonly total: number; readonly prompt?: number }
+  | { readonly kind: 'delta' /** Of one chunk. */; readonly choices: readonly object[] /** Gained by it. */; readonly tokens: number };
+
+/** One streaming answer on its way to its reader. */
+export interface CallSink {
+  /** There is no room for what can wait: the call holds it back, merged, until `onRoom`. */
+  readonly full: boolean;
+  /** Tokens that the reader takes before it grants more; infinite when it does not count them. A delta takes its tokens off. */
+  readonly credit: number;
+  /** Events sent so far. */
+  readonly numEvents: number;
+  /** Sends at once, or keeps what has no room behind what waits already. */
+  event(event: SinkEvent): void;
+  /** Begins to watch the reader of a full sink: the answer tells whether it took something since. */
+  watch(): () => boolean;
+  /** No event comes any more. Called once. */
+  close(): void;
+}
+
+/** Opens the sink of a call. `onRoom`: there may be room or credit again. @throws InferdError when this stream cannot be */
+export type OpenSink = (head: AnswerHead, onRoom: () => void) => CallSink;
+
+/** `params.stream` of a call that wants a stream. */
+export type StreamWish = true | { readonly token: string | number; readonly credit?: number | undefined };
+
+/** What a sink writes: $/progress notifications, server-sent events of chunks, or nothing. */
+export type SinkKind = 'progress' | 'sse' | 'none';
+
+/** The ways out that a door has for the answers of its calls, besides the response. */
+export interface SinkMaker {
+  readonly kind: SinkKind;
+  /** `id`: of the call, absent in a notification. @throws InferdError invalid_params when this door cannot do what is wished */
+  choose(wish: StreamWish, id: Id | undefined): OpenSink;
+}
+
+/** Of a door where answers leave whole. */
+export const wholeOnly: SinkMaker = {
+  kind: 'none',
+  choose() {
+    throw refusedStream('Streaming needs a WebSocket; over HTTP leave stream out');
+  },
+};
+
+export function refusedStream(message: string): Error {
+  return invalidParams([{ path: 'stream', message }]);
+}

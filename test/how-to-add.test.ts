@@ -1,0 +1,119 @@
+/**
+ * The lists of "How to add" in the READMEs of the folders: what they name exists, and what was added before followed them, so that the next
+ * one can.
+ */
+import assert from 'node:assert/strict';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, test } from 'node:test';
+import { samplingParams } from '../actors/messages/sampling.js';
+import { loadAddon, packageRoot } from '../native/index.js';
+import { packs } from './helpers/golden.js';
+
+const root = packageRoot();
+const read = (path: string): string => readFileSync(join(root, path), 'utf8');
+const readmes = ['README.md', 'config', 'daemon', 'rpc', 'actors', 'native', 'native/cuda', 'test'].map((path) =>
+  path.endsWith('.md') ? path : `${path}/README.md`,
+);
+
+/** What stands in a list in the place of a name. */
+const PLACEHOLDER = /NAME|\*/;
+const LONGEST_README = 150;
+
+describe('the READMEs', () => {
+  test('the first one is short, and each folder has its own', () => {
+    assert.ok(read('README.md').split('\n').length <= LONGEST_README + 1);
+    for (const path of readmes) assert.ok(existsSync(join(root, path)), path);
+  });
+
+  test('every file that a list of "How to add" names exists', () => {
+    let lists = 0;
+    for (const path of readmes) {
+      for (const section of read(path)
+        .split(/^## /m)
+        .filter((s) => s.startsWith('How to add'))) {
+        lists++;
+        const named = [...section.matchAll(/^- .*$/gm)].flatMap(([line]) => [...line.matchAll(/`([^`]+\/[^`]*)`/g)].map((m) => m[1] ?? ''));
+        assert.ok(named.length > 0, `${path}: ${section.split('\n')[0]} names no file`);
+        for (const file of named.filter((f) => !PLACEHOLDER.test(f))) assert.ok(existsSync(join(root, file)), `${path} names ${file}`);
+      }
+    }
+    assert.ok(lists >= 9, `${lists} lists`);
+  });
+
+  test('links between them lead somewhere', () => {
+    for (const path of readmes) {
+      for (const [, target = ''] of read(path).matchAll(/\]\(([^)#:]+)\)/g)) {
+        assert.ok(existsSync(join(root, path, '..', target)), `${path} links to ${target}`);
+      }
+    }
+  });
+});
+
+describe('what was added followed its list', () => {
+  test('each model has its file, its line and a golden pack', () => {
+    const models = [...read('native/models/registry.cpp').matchAll(/MODEL\((\w+), "\w+", configure_(\w+)\)/g)];
+    assert.ok(models.length >= 10);
+    const architectures = new Set(
+      packs.map((pack) => (JSON.parse(read(`test/fixtures/golden/${pack}/config.json`)) as { architectures: string[] }).architectures[0]),
+    );
+    for (const [, architecture = '', name] of models) {
+      assert.ok(existsSync(join(root, `native/models/${name}.cpp`)), `native/models/${name}.cpp`);
+      assert.ok(architectures.has(architecture), `a golden pack of ${architecture}`);
+    }
+  });
+
+  test('each file of methods is named by the index', () => {
+    const index = read('rpc/methods/index.ts');
+    for (const file of readdirSync(join(root, 'rpc/methods'))) {
+      if (file !== 'index.ts' && read(`rpc/methods/${file}`).includes('defineMethod(')) {
+        assert.ok(index.includes(`'./${file.replace('.ts', '.js')}'`), file);
+      }
+    }
+  });
+
+  test('each sampling parameter has its line in the record and a case in the tests', () => {
+    const record = read('native/core/sampling_row.h');
+    const tests = ['test/native/sampler.test.ts', 'test/helpers/reference-sampler.ts', 'test/helpers/sample-op.ts'].map(read).join();
+    for (const name of Object.keys(samplingParams)) {
+      assert.ok(record.includes(` ${name},`), `${name} in sampling_row.h`);
+      const camel = name.replace('_penalty', '').replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase());
+      assert.ok(tests.includes(camel), `${camel} in the tests of samplers`);
+    }
+  });
+
+  test('each backend is a folder, an entry and a block of the build', () => {
+    const entries = [...read('native/engine/backends.cpp').matchAll(/\{"(\w+)",/g)].map((m) => m[1] ?? '');
+    assert.deepEqual(entries.sort(), ['cpu', 'cuda']);
+    for (const name of entries) {
+      assert.match(read(`native/${name}/${name}_backend.h`), /final : public Backend/);
+      assert.ok(read('native/CMakeLists.txt').includes(`${name}/`), name);
+    }
+  });
+
+  test('each op of the table has a case among the tests', () => {
+    const tests = readdirSync(join(root, 'test/native'))
+      .filter((file) => file.endsWith('.ts'))
+      .map((file) => read(`test/native/${file}`))
+      .concat(read('test/helpers/op-table.ts'), read('test/helpers/sample-op.ts'), read('daemon/cli/bench-limits.ts'));
+    for (const op of loadAddon().opNames()) {
+      assert.ok(
+        tests.some((text) => text.includes(`'${op}'`)),
+        op,
+      );
+    }
+  });
+
+  test('each kernel for products has a test program', () => {
+    const programs = read('test/gpu/programs.mjs');
+    for (const [, name = ''] of read('native/cuda/gemm_kernels.cpp').matchAll(/^ {4}\{"(\w+)", /gm)) {
+      assert.ok(programs.includes(`${name}_gemm`), name);
+    }
+  });
+
+  test('each verb of the command line is a file', () => {
+    for (const [, file = ''] of read('daemon/cli/verbs.ts').matchAll(/from '\.\/([\w/-]+)\.js'/g)) {
+      assert.ok(existsSync(join(root, `daemon/cli/${file}.ts`)), file);
+    }
+  });
+});
