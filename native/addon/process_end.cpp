@@ -1,5 +1,6 @@
-// See process_end.h. Node's own exit joins all workers and the threads of libuv's pool, and so lasts as
-// long as the longest native call in one of them. A thread of our own needs nothing of those.
+// See process_end.h. Node's own exit joins all workers and the threads of libuv's pool, and so
+// lasts as long as the longest native call in one of them. A thread of our own needs nothing of
+// those.
 #include "addon/process_end.h"
 
 #include <chrono>
