@@ -6,7 +6,14 @@
  * content before the gate has passed it.
  */
 
-import { createServer, type IncomingMessage, type OutgoingHttpHeaders, type Server, type ServerResponse } from 'node:http';
+import {
+  createServer,
+  type IncomingMessage,
+  type OutgoingHttpHeaders,
+  type Server,
+  type ServerOptions,
+  type ServerResponse,
+} from 'node:http';
 import type { Duplex } from 'node:stream';
 import { errorFields, type Log } from '../actors/runtime/log.js';
 import type { Auth } from './auth.js';
@@ -14,7 +21,7 @@ import { checkGate, type GateRules } from './gate.js';
 import { Pipelines } from './http-pipeline.js';
 import { type HttpError, refuseSocket, send, sendError, sendErrorAndClose } from './http-reply.js';
 import type { Peer, Route, RouteTable } from './http-routes.js';
-import { LastAnswers, serveWithoutUpgrade, wantsWebSocket } from './other-upgrade.js';
+import { LastAnswers, serveWithoutUpgrade, takesOffer, type UpgradeChoice, wantsWebSocket } from './other-upgrade.js';
 
 /** Bounds on clients that send slowly or not at all, ms. */
 export interface HttpTimeouts {
@@ -59,14 +66,16 @@ const PREFLIGHT_SECONDS = '600';
 /** Makes one server with all handlers; the caller listens with it and closes it. */
 export function createHttpServer(deps: HttpDeps): Server {
   const { timeouts } = deps;
-  const server = createServer({
+  const options: ServerOptions & UpgradeChoice = {
     headersTimeout: timeouts.headersMs,
     requestTimeout: timeouts.requestMs,
     keepAliveTimeout: timeouts.idleMs,
     connectionsCheckingInterval: timeouts.checkMs,
     // The gate answers a missing Host itself, in our words.
     requireHostHeader: false,
-  });
+    shouldUpgradeCallback: takesOffer,
+  };
+  const server = createServer(options);
   server.maxConnections = deps.maxConnections;
   // Node would leave out the headers behind the 2000th, and the gate has to see each; their bytes are bounded.
   server.maxHeadersCount = 0;
@@ -77,6 +86,8 @@ export function createHttpServer(deps: HttpDeps): Server {
   const answers = new LastAnswers();
   const pipelines = new Pipelines(deps.maxRequests);
   const onRequest = (request: IncomingMessage, response: ServerResponse) => {
+    // Such a Node forgets what came behind it (other-upgrade.ts), so the client is to send that again.
+    if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false;
     answers.began(response, request);
     if (!pipelines.add(request, response)) {
       sendErrorAndClose(request, response, { status: 429, message: tooManyRequests(deps.maxRequests) });

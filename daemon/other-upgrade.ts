@@ -4,9 +4,23 @@
  * upgrade and lets go of its connection. So the request goes back in front of what has come since, without the offer, and the connection
  * goes back to the server, as soon as the requests ahead of it have been answered: Node would start to answer it beside them, and then
  * lose its answer. Used by http.ts on the main thread.
+ *
+ * Newer versions of Node read a body that comes with an offer themselves, so that it cannot go back. They can be told to answer such a
+ * request as if it offered nothing (takesOffer), and then forget what came behind it.
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
+
+/** An option of Node's HTTP server (24.9 and later; older ones ignore it): false answers the request as if it offered nothing. */
+export interface UpgradeChoice {
+  readonly shouldUpgradeCallback: (request: IncomingMessage) => boolean;
+}
+
+/** True for all that the listener for upgrades can take: WebSockets, and requests without a body, which can go back. */
+export function takesOffer(request: IncomingMessage): boolean {
+  const { 'content-length': length, 'transfer-encoding': encoding } = request.headers;
+  return wantsWebSocket(request) || (encoding === undefined && (length === undefined || /^0+$/.test(length)));
+}
 
 /** True when the client wants a WebSocket, whatever else it offers. */
 export function wantsWebSocket(request: IncomingMessage): boolean {

@@ -13,7 +13,8 @@ export interface Segment {
   readonly text: string;
 }
 
-const WORD_BEFORE = /[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]$/u;
+/** Looks behind because a class before `$` does not match letters outside the basic plane in Node 26.10. */
+const WORD_BEFORE = /(?<=[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}])$/u;
 const WORD_AFTER = /^[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]/u;
 const SPACE_BEFORE = /\p{White_Space}$/u;
 const SPACE_AFTER = /^\p{White_Space}+/u;
