@@ -45,8 +45,8 @@ test('a pattern that backtracks fails the texts that it cannot take, and no othe
   const other = await daemon.open();
   const failing = [1, 2, 3].map(() => hostile.call('completions.create', { ...story, prompt: 'x'.repeat(40) }));
   const served = [1, 2, 3].map(() => other.call('completions.create', story));
-  for (const one of failing) await assert.rejects(one, /-32602/);
-  for (const one of served) assert.equal((await one).choices?.length, 1);
+  await Promise.all(failing.map((one) => assert.rejects(one, /-32602/)));
+  for (const one of await Promise.all(served)) assert.equal(one.choices?.length, 1);
 });
 
 test('a text that would take minutes is given up when its client leaves, and short ones do not wait for it', async (t) => {
