@@ -1,3 +1,7 @@
+/**
+ * The tokenizer actor between the front and the scheduler, message by message. Long because it is one actor with one harness: what it
+ * owes a request, from its first message to its last, is read in one place.
+ */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';

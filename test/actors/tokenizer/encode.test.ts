@@ -99,6 +99,7 @@ for (const spaces of ['normalizer', 'metaspace-first', 'metaspace-always'] as co
         '\u00a0',
         '日本',
         '😀',
+        '𐊀',
         'é',
         '_',
         '\u0301',
