@@ -12,6 +12,7 @@ import type { Failure } from '../actors/messages/errors.js';
 import { messageLimits, scanJson } from './json-scan.js';
 import { type Id, type Member, type Message, maxBatchMembers } from './message.js';
 import { scanMsgpack } from './msgpack-scan.js';
+import { textOf } from './utf8.js';
 
 export type Encoding = 'json' | 'msgpack';
 
@@ -34,7 +35,7 @@ export function decodeValue(bytes: Uint8Array): { readonly value?: unknown; read
   if (!isUtf8(bytes)) return failed('parse_error', 'The message is not valid UTF-8');
   const fault = scanJson(bytes);
   if (fault !== null) return structureFailure(fault);
-  const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8');
+  const text = textOf(bytes);
   try {
     const value: unknown = JSON.parse(text);
     if (mayHoldProto(text)) dropProto(value);

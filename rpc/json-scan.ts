@@ -1,8 +1,9 @@
 /**
  * Looks at the structure of a JSON text on its bytes, before JSON.parse builds anything: two megabytes of "[" keep JSON.parse busy for
- * seconds and a few megabytes of empty arrays cost a hundred of heap. One pass, no allocation, about a millisecond per megabyte.
- * It knows strings and brackets only; whatever it lets pass, JSON.parse still judges.
+ * seconds and a few megabytes of empty arrays cost a hundred of heap. One pass, no allocation: at most about a millisecond per megabyte,
+ * and a tenth of that in a long string. It knows strings and brackets only; whatever it lets pass, JSON.parse still judges.
  */
+import { Buffer } from 'node:buffer';
 
 export interface StructureLimits {
   readonly maxDepth: number;
@@ -30,8 +31,12 @@ const CLOSE_ARRAY = 0x5d;
 const OPEN_OBJECT = 0x7b;
 const CLOSE_OBJECT = 0x7d;
 
-/** The worst fault of `bytes`; `broken` wins, since such a text is no JSON at any depth. */
-export function scanJson(bytes: Uint8Array, limits: StructureLimits = messageLimits): StructureFault {
+/** A string is read byte by byte so far; beyond, the native search for its end is worth its call. */
+const SHORT_STRING = 64;
+
+/** The worst fault of `data`; `broken` wins, since such a text is no JSON at any depth. */
+export function scanJson(data: Uint8Array, limits: StructureLimits = messageLimits): StructureFault {
+  const bytes = Buffer.from(data.buffer, data.byteOffset, data.byteLength);
   const end = bytes.length;
   let depth = 0;
   let deepest = 0;
@@ -40,8 +45,7 @@ export function scanJson(bytes: Uint8Array, limits: StructureLimits = messageLim
   for (let i = 0; i < end; i++) {
     switch (bytes[i]) {
       case QUOTE: {
-        i++;
-        while (i < end && bytes[i] !== QUOTE) i += bytes[i] === BACKSLASH ? 2 : 1;
+        i = closingQuote(bytes, i + 1);
         if (i >= end) return 'broken';
         break;
       }
@@ -66,4 +70,22 @@ export function scanJson(bytes: Uint8Array, limits: StructureLimits = messageLim
   if (depth !== 0) return 'broken';
   if (deepest > limits.maxDepth) return 'deep';
   return values > limits.maxValues || keys > limits.maxKeys ? 'large' : null;
+}
+
+/** Where the string ends whose text begins at `from`; at or behind the end of `bytes` when it does not. */
+function closingQuote(bytes: Buffer, from: number): number {
+  let i = from;
+  while (i < bytes.length) {
+    const far = Math.min(i + SHORT_STRING, bytes.length);
+    while (i < far && bytes[i] !== QUOTE) i += bytes[i] === BACKSLASH ? 2 : 1;
+    if (i < far) return i;
+    const quote = bytes.indexOf(QUOTE, i);
+    if (quote < 0) return bytes.length;
+    // A quote is escaped by an odd number of backslashes before it. None of them is itself escaped from before `i`.
+    let first = quote;
+    while (first > i && bytes[first - 1] === BACKSLASH) first--;
+    if ((quote - first) % 2 === 0) return quote;
+    i = quote + 1;
+  }
+  return i;
 }

@@ -61,6 +61,20 @@ describe('decoding JSON', () => {
     );
   });
 
+  test('the scan finds the end of every long string, whatever escapes stand before it', () => {
+    const piece = fc.constantFrom('\\', '"', '\n', '[', '}', 'a'.repeat(61), 'b'.repeat(64), 'é', '\u{1f600}');
+    const text = fc.array(piece, { maxLength: 40 }).map((pieces) => pieces.join(''));
+    fc.assert(
+      fc.property(fc.array(text, { maxLength: 4 }), (texts) => {
+        const json = JSON.stringify(texts);
+        assert.equal(scanJson(bytes(json)), null);
+        assert.equal(scanJson(bytes(json.slice(0, -1))), 'broken'); // without its bracket
+        if (texts.length > 0) assert.equal(scanJson(bytes(`${json.slice(0, -2)}]`)), 'broken'); // without the last quote
+      }),
+      { numRuns: 1000 },
+    );
+  });
+
   test('the scan says deep exactly when the depth is above the limit', () => {
     const { letrec, array, oneof, constant, string } = fc;
     const { nested } = letrec((tie) => ({
