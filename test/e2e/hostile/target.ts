@@ -33,6 +33,8 @@ const MAX_BUSY_MS = 100;
 /** The goal is twice the calm p99. The rest is room for other work on the machine. */
 const P99_FACTOR = 2;
 const P99_SLACK_MS = 3000;
+/** What an attack costs it costs every time; what other work on the machine costs seldom comes so often in a row. */
+const ATTEMPTS = BENCH_ANSWERS > 0 ? 1 : 3;
 
 export type Open = (protocols?: string | string[]) => Promise<RpcSocket>;
 
@@ -87,10 +89,21 @@ export class AttackedDaemon {
   /**
    * Runs `attack` beside the bystander, as a benchmark again and again, then a little longer. Afterwards all sockets that it opened are
    * cut and the daemon is idle but for the bystander. Prints the cost, and checks it unless `costly` says that this attack may cost the
-   * bystander more.
+   * bystander more. A test fails when each of a few attacks cost too much.
    */
   async beside(t: TestContext, attack: (open: Open) => Promise<void>, { costly = false } = {}): Promise<void> {
     if (BENCH_ANSWERS > 0) await this.#lookCalm();
+    let fault: string | null = null;
+    for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
+      fault = await this.#costOf(t, attack, costly);
+      await this.#untilLeft();
+      if (fault === null) return;
+    }
+    assert.fail(fault ?? 'nothing was attempted');
+  }
+
+  /** Null, or what was too much. */
+  async #costOf(t: TestContext, attack: (open: Open) => Promise<void>, costly: boolean): Promise<string | null> {
     await this.#probe();
     this.#bystander.take();
     do {
@@ -105,10 +118,9 @@ export class AttackedDaemon {
       `bystander p50 ${ms(served.p50)} p99 ${ms(served.p99)} ms of ${served.count} (calm ${ms(calm.p50)}, ${ms(calm.p99)}); ` +
         `loop busy at most ${ms(loop.busyMs)} ms, delayed p99 ${ms(loop.delayP99Ms)} max ${ms(loop.delayMs)} ms`,
     );
-    assert.ok(loop.busyMs <= MAX_BUSY_MS, `the event loop did not turn for ${ms(loop.busyMs)} ms`);
+    if (loop.busyMs > MAX_BUSY_MS) return `the event loop did not turn for ${ms(loop.busyMs)} ms`;
     const most = P99_FACTOR * calm.p99 + P99_SLACK_MS;
-    if (!costly) assert.ok(served.p99 <= most, `the bystander waited ${ms(served.p99)} ms, more than ${ms(most)}`);
-    await this.#untilLeft();
+    return costly || served.p99 <= most ? null : `the bystander waited ${ms(served.p99)} ms, more than ${ms(most)}`;
   }
 
   async #once(attack: (open: Open) => Promise<void>): Promise<void> {
