@@ -3,20 +3,19 @@
  */
 import { MessageChannel, type MessagePort, receiveMessageOnPort, type Transferable } from 'node:worker_threads';
 import { Calls } from '../actors/client-calls.js';
-import type { Capacity, FromActor, Progress, ToActor } from '../actors/messages/control.js';
-import { type Failure, InferdError } from '../actors/messages/errors.js';
+import type { Capacity, Fault, FromActor, Progress, ToActor } from '../actors/messages/control.js';
+import { InferdError } from '../actors/messages/errors.js';
 import { type Doorbell, ring } from '../actors/runtime/doorbell.js';
-import type { ActorStart } from '../actors/runtime/entry.js';
+import type { ActorKind, ActorStart } from '../actors/runtime/entry.js';
 import { unreachable } from '../actors/runtime/invariant.js';
 import { errorFields, type Log } from '../actors/runtime/log.js';
 import type { Pools, Thread } from './pools.js';
 
 /** Why an actor is over. */
-export interface Ending {
-  readonly failure: Failure;
-  /** The process cannot go on. */
-  readonly fatal: boolean;
-}
+export type Ending = Fault;
+
+/** An executor looks for messages between slices of its waits; one that has not by then hangs itself. */
+const GIVE_UP_MS = 500;
 
 export interface ChildOptions {
   readonly pools: Pools;
@@ -39,6 +38,7 @@ export class Child {
   /** Resolves when the actor is over, asked or not. */
   readonly ended: Promise<Ending>;
   readonly name: string;
+  readonly #kind: ActorKind;
   readonly #log: Log;
   readonly #options: ChildOptions;
   readonly #port: MessagePort;
@@ -52,6 +52,7 @@ export class Child {
   constructor(options: ChildOptions, start: ChildStart) {
     const { port1, port2 } = new MessageChannel();
     this.name = `${start.actor.kind} ${start.index}`;
+    this.#kind = start.actor.kind;
     this.#options = options;
     this.#log = options.log;
     this.#port = port1;
@@ -76,16 +77,30 @@ export class Child {
     return this.#calls.ask(this.name, deadlineMs, (call) => this.send(make(call)));
   }
 
-  /** Asks it to stop, and terminates it when it has not within `limitMs`. Resolves when it is over: false when its thread is still there. */
+  /**
+   * Asks it to stop, and terminates it when it has not within `limitMs`. Resolves when it is over: false when its thread is still there, or
+   * what it worked with still in use.
+   */
   async stop(limitMs: number): Promise<boolean> {
     this.send({ k: 'stop' });
     const timer = setTimeout(() => {
       this.#log.warn({ actor: this.name, limitMs }, 'an actor did not stop in time and is terminated');
       this.kill();
     }, limitMs);
-    await this.ended;
+    const { leftBehind = false } = await this.ended;
     clearTimeout(timer);
-    return (await this.#thread.ended).gone;
+    return (await this.#thread.ended).gone && !leftBehind;
+  }
+
+  /** Ends it without waiting for what it does. Only an executor has something to say about what it leaves behind. */
+  giveUp(): void {
+    if (this.#kind !== 'executor') {
+      this.kill();
+      return;
+    }
+    this.send({ k: 'give_up' });
+    const timer = setTimeout(() => this.kill(), GIVE_UP_MS);
+    void this.ended.then(() => clearTimeout(timer));
   }
 
   kill(): void {
@@ -101,7 +116,7 @@ export class Child {
         this.#options.onProgress(message.progress);
         return;
       case 'fault':
-        this.#fault = { failure: message.failure, fatal: message.fatal };
+        this.#onFault(message);
         return;
       case 'reply':
         this.#calls.answer(message);
@@ -112,6 +127,12 @@ export class Child {
       default:
         unreachable(message);
     }
+  }
+
+  /** The first says why it ends, a later one what is left of it. */
+  #onFault({ failure, fatal, leftBehind = false }: Fault): void {
+    const first = this.#fault;
+    this.#fault = first === null ? { failure, fatal, leftBehind } : { ...first, leftBehind };
   }
 
   #ending(error: Error | null): Ending {

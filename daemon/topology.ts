@@ -36,6 +36,8 @@ export interface Topology {
   readonly results: RingSpec;
   /** URL of a module with `createEngine` in place of the addon; null = the addon. */
   readonly executorModule: string | null;
+  /** Of executors: how long the steps in flight may take at their end. */
+  readonly closeLimitMs: number;
 }
 
 export interface TopologyExtras {
@@ -60,6 +62,7 @@ export function topologyOf(config: Config, model: ModelFolder, extras: TopologyE
     scheduler: schedulerOptions(config, model),
     ...rings(config, model),
     executorModule: extras.executorModule ?? null,
+    closeLimitMs: config.scheduler.hang_timeout_s * 1000,
   };
 }
 

@@ -73,13 +73,13 @@ export class EngineUnit implements Unit {
     this.#topology = topology;
     this.#options = options;
     // Its memory, and its device, are not free for a successor.
-    const message = 'A thread of the engine does not return from a native call, so the process has to end';
+    const message = 'A step of the engine does not end and what it works with cannot be freed, so the process has to end';
     const fatal = topology.executors.some(({ backend }) => backend === 'cuda');
     this.stuck = { failure: { kind: 'engine_failure', message, data: { retriable: false } }, fatal };
   }
 
   start(): Life {
-    const { executors, plans: planSpec, results: resultSpec, scheduler: options, kv, executorModule } = this.#topology;
+    const { executors, plans: planSpec, results: resultSpec, scheduler: options, kv, executorModule, closeLimitMs } = this.#topology;
     const epoch = ++this.#epoch;
     const schedulerBell = createDoorbell();
     const executorBells = executors.map(() => createDoorbell());
@@ -91,7 +91,7 @@ export class EngineUnit implements Unit {
         executors.map((rankOptions, rank) => {
           const bell = executorBells[rank];
           invariant(bell !== undefined, 'one doorbell per executor');
-          const start = { options: rankOptions, kv, engineModule: executorModule, bell, schedulerBell, plans, results };
+          const start = { options: rankOptions, kv, engineModule: executorModule, bell, schedulerBell, plans, results, closeLimitMs };
           return spawn({ actor: { kind: 'executor', start }, index: rank, transfer: [], bell });
         }),
       );
@@ -168,7 +168,7 @@ class Children implements Life {
   kill(ending: Ending): void {
     this.#stopping = true;
     this.#firstEnd(ending);
-    for (const child of this.#children) child.kill();
+    for (const child of this.#children) child.giveUp();
   }
 
   async #spawn(start: ChildStart): Promise<Spawned> {

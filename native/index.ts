@@ -94,8 +94,11 @@ export interface NativeEngine {
   profileStop?(): DeviceTrace;
   /** The clock of DeviceTrace now, microseconds. */
   profileClock?(): number;
-  /** Waits for running steps and frees everything; later calls throw. */
-  close(): void;
+  /**
+   * Waits for running steps and frees everything; later calls throw. False when a step still ran after `limitMs` (ten minutes when absent,
+   * and at most): then the engine is given up, and its memory and threads stay until the process ends.
+   */
+  close(limitMs?: number): boolean;
 }
 
 /** Kinds of events of a DeviceTrace; mirror of TraceKind in native/core/trace.h. */

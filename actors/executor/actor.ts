@@ -8,10 +8,11 @@
  *   a step is done                -> write its result (rank 0), ring the scheduler
  *
  * A failed step or native error is reported as a fault and ends the actor: slots, blocks and step order are shared state of the group.
+ * At its end it waits for the steps in flight, unless it is given up; an engine whose step does not end is left behind, and that is told.
  */
 import { type EngineOptions, loadAddon, type NativeEngine, type NativeError } from '../../native/index.js';
-import type { ToActor } from '../messages/control.js';
-import { type ErrorKind, engineFault, type Failure, InferdError } from '../messages/errors.js';
+import type { Fault, ToActor } from '../messages/control.js';
+import { type ErrorKind, engineFault, InferdError } from '../messages/errors.js';
 import { SPAN } from '../messages/profile.js';
 import { PLAN, RESULT } from '../messages/step.js';
 import { type Control, MAX_PARK_MS, runParked } from '../runtime/actor.js';
@@ -34,6 +35,8 @@ export interface ExecutorStart {
   readonly plans: RingMemory;
   /** Written by rank 0 only. */
   readonly results: RingMemory;
+  /** How long the steps in flight may take at the end; longer, and the engine is given up. */
+  readonly closeLimitMs: number;
 }
 
 /** The part of a step that is slept away before the native wait. */
@@ -67,9 +70,15 @@ export async function runExecutor(start: ExecutorStart, control: Control): Promi
     control.fault(fault);
     throw error;
   } finally {
-    engine?.close();
+    if (engine?.close(control.givenUp ? 0 : start.closeLimitMs) === false) control.fault(stillRuns);
   }
 }
+
+const stillRuns: Fault = {
+  failure: { kind: 'engine_failure', message: 'A step does not end', data: { retriable: false } },
+  fatal: false,
+  leftBehind: true,
+};
 
 class ExecutorLoop {
   readonly #start: ExecutorStart;
@@ -196,7 +205,7 @@ const nativeKinds: ReadonlyMap<unknown, ErrorKind> = new Map<NativeError['code']
   ['out_of_memory', 'out_of_memory'],
 ]);
 
-function faultOf(error: unknown): { failure: Failure; fatal: boolean } {
+function faultOf(error: unknown): Fault {
   if (error instanceof InferdError) return { failure: error.failure, fatal: false };
   if (error instanceof StepFailed) {
     return { failure: { kind: error.outOfMemory ? 'out_of_memory' : 'engine_failure', data: { retriable: true } }, fatal: error.fatal };

@@ -31,6 +31,8 @@ export interface Progress {
 export type ToActor =
   /** Finish the turn, free everything, return. */
   | { readonly k: 'stop' }
+  /** executor: stop now; do not wait for steps that run. */
+  | { readonly k: 'give_up' }
   /** scheduler: a tokenizer with this owner number is there now. */
   | { readonly k: 'attach'; readonly owner: number; readonly link: LinkEnd }
   /** scheduler: that tokenizer died; forget its link and its requests. */
@@ -74,10 +76,19 @@ export interface LogLine {
   readonly message: string;
 }
 
+/** Why an actor ends. */
+export interface Fault {
+  readonly failure: Failure;
+  /** The process cannot go on (sticky device error). */
+  readonly fatal: boolean;
+  /** What it worked with is still in use, though its thread is gone: nothing may come in its place. */
+  readonly leftBehind?: boolean;
+}
+
 /** actor -> supervisor. `ready` comes once; `fault` is the last message of an actor that ends because of an engine or start-up error. */
 export type FromActor =
   | { readonly k: 'ready'; readonly capacity: Capacity | null }
   | { readonly k: 'progress'; readonly progress: Progress }
-  | { readonly k: 'fault'; readonly failure: Failure /** The process cannot go on (sticky device error). */; readonly fatal: boolean }
+  | ({ readonly k: 'fault' } & Fault)
   | CallReply
   | LogLine;

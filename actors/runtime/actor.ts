@@ -4,7 +4,7 @@
  * what happens then (daemon/supervisor.ts). It keeps no state outside that call; its thread ends with it.
  */
 import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
-import type { Capacity, FromActor, Progress, ToActor } from '../messages/control.js';
+import type { Capacity, Fault, FromActor, Progress, ToActor } from '../messages/control.js';
 import type { Failure } from '../messages/errors.js';
 import { type Doorbell, listen, park } from './doorbell.js';
 import { type Log, threadLog } from './log.js';
@@ -16,6 +16,7 @@ export class Control {
   readonly log: Log;
   readonly #port: MessagePort;
   #stopping = false;
+  #givenUp = false;
 
   /** `fields`: what each line of its log carries. */
   constructor(port: MessagePort, fields: Record<string, unknown>) {
@@ -31,7 +32,7 @@ export class Control {
     this.#send({ k: 'progress', progress });
   }
 
-  fault(fault: Omit<Extract<FromActor, { k: 'fault' }>, 'k'>): void {
+  fault(fault: Fault): void {
     this.#send({ k: 'fault', ...fault });
   }
 
@@ -45,20 +46,26 @@ export class Control {
     this.#send({ k: 'reply', call, ok: false, failure });
   }
 
-  /** Handles what has arrived, for loops and for those who cannot wait. `stop` is remembered; everything else goes to `handle`. */
+  /** Handles what has arrived, for loops and for those who cannot wait. That it is to stop is remembered; everything else goes to `handle`. */
   poll(handle?: (message: ToActor) => void): void {
     for (;;) {
       const received = receiveMessageOnPort(this.#port);
       if (received === undefined) return;
       const message = received.message as ToActor; // proof: only the supervisor holds the other end
-      if (message.k === 'stop') this.#stopping = true;
+      if (message.k === 'give_up') this.#givenUp = true;
+      if (message.k === 'stop' || message.k === 'give_up') this.#stopping = true;
       else handle?.(message);
     }
   }
 
-  /** True once `stop` was polled. */
+  /** True once `stop` or `give_up` was polled. */
   get stopping(): boolean {
     return this.#stopping;
+  }
+
+  /** True when it is to stop without waiting for what it began. */
+  get givenUp(): boolean {
+    return this.#givenUp;
   }
 
   /** For event loops: calls `handle` for each message until `close`. */

@@ -282,9 +282,10 @@ class SchedulerLoop {
         this.#onProfileCall(message);
         return;
       case 'stop':
+      case 'give_up':
       case 'connect':
       case 'disconnect':
-        return; // stop is the Control's; the others are for tokenizers
+        return; // the first two are the Control's; the others are for tokenizers
       default:
         unreachable(message);
     }

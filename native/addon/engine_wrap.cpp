@@ -1,10 +1,15 @@
 // See engine_wrap.h.
 #include "addon/engine_wrap.h"
 
+#include <algorithm>
+
 #include "addon/convert.h"
 
 namespace inferd {
 namespace {
+
+// Longer than any step that somebody waits for.
+constexpr int64_t kReleaseLimitMs = 600'000;
 
 EngineOptions read_options(const Napi::Value& value) {
   const OptionReader r(value);
@@ -102,6 +107,18 @@ EngineWrap::EngineWrap(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Engine
   guarded(info.Env(), [&] { engine_ = std::make_unique<Engine>(read_options(info[0])); });
 }
 
+EngineWrap::~EngineWrap() { release(kReleaseLimitMs); }
+
+bool EngineWrap::release(int64_t limit_ms) {
+  if (engine_ == nullptr) return true;
+  if (engine_->finish(limit_ms)) {
+    engine_.reset();
+    return true;
+  }
+  static_cast<void>(engine_.release());  // for ever: a thread or the device works with its memory
+  return false;
+}
+
 Engine& EngineWrap::open() const {
   if (engine_ == nullptr) throw Error(ErrorCode::kClosed, "The engine is closed.");
   return *engine_;
@@ -196,8 +213,11 @@ Napi::Value EngineWrap::profile_clock(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value EngineWrap::close(const Napi::CallbackInfo& info) {
-  engine_.reset();
-  return info.Env().Undefined();
+  return guarded(info.Env(), [&] {
+    const int64_t limit =
+        info[0].IsUndefined() ? kReleaseLimitMs : read_integer(info[0], "limitMs");
+    return Napi::Boolean::New(info.Env(), release(std::min(limit, kReleaseLimitMs)));
+  });
 }
 
 }  // namespace inferd

@@ -2,8 +2,9 @@
 // conversion, lifetime.
 //
 // Thread: the JavaScript thread (main or worker) that made it. The engine is destroyed by close(),
-// by garbage collection, or when the thread's environment ends, even while a step runs: the
-// Engine's destructor waits for the step and joins the backend's threads.
+// by garbage collection, or when the thread's environment ends, even while a step runs: that is
+// waited for, and the backend's threads are joined. A step that does not end within a limit keeps
+// its engine: everything that it may use stays as it is until the process ends.
 #pragma once
 #include <napi.h>
 
@@ -18,6 +19,7 @@ class EngineWrap final : public Napi::ObjectWrap<EngineWrap> {
   // The class, to be kept per environment.
   static Napi::Function define(Napi::Env env);
   explicit EngineWrap(const Napi::CallbackInfo& info);
+  ~EngineWrap() override;
 
  private:
   Napi::Value load(const Napi::CallbackInfo& info);
@@ -33,6 +35,8 @@ class EngineWrap final : public Napi::ObjectWrap<EngineWrap> {
   Napi::Value close(const Napi::CallbackInfo& info);
 
   Engine& open() const;  // throws Error(kClosed) after close()
+  // Destroys the engine, or gives it up: false when a step still ran after limit_ms.
+  bool release(int64_t limit_ms);
 
   std::unique_ptr<Engine> engine_;
 };

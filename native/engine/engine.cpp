@@ -207,22 +207,27 @@ void Engine::fit_dtypes() {
 }
 
 Engine::~Engine() {
+  // The stream may still read what the members hold.
+  while (!finish(1000)) {
+  }
   try {
     if (trace_ != nullptr) backend_->stop_trace();
   } catch (...) {  // nobody is left to tell
   }
-  // The stream may still read what the members hold.
-  while (pending_ > 0) {
-    const size_t oldest =
-        static_cast<size_t>((next_step_ + kMaxInFlight - pending_) % kMaxInFlight);
+}
+
+bool Engine::finish(int64_t limit_ms) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(limit_ms);
+  for (; pending_ > 0; --pending_, prepared_ = false) {
+    if (prepared_) continue;
+    const auto left = end - std::chrono::steady_clock::now();
+    const int64_t us = std::chrono::duration_cast<std::chrono::microseconds>(left).count();
     try {
-      while (!prepared_ && !backend_->wait_step(static_cast<int>(oldest), 1'000'000)) {
-      }
-    } catch (...) {
+      if (!backend_->wait_step(oldest_step(), std::max<int64_t>(us, 0))) return false;
+    } catch (...) {  // it failed, so it is over; nobody is left to tell
     }
-    prepared_ = false;
-    --pending_;
   }
+  return true;
 }
 
 LoadProgress Engine::load(int64_t max_bytes) {
@@ -351,12 +356,11 @@ void Engine::submit(std::span<const std::byte> plan) {
 
 int64_t Engine::wait(std::span<std::byte> result, int64_t timeout_ms) {
   if (pending_ == 0) throw Error(ErrorCode::kUsage, "wait was called with no step in flight.");
-  const size_t oldest = static_cast<size_t>((next_step_ + kMaxInFlight - pending_) % kMaxInFlight);
+  const int32_t oldest = oldest_step();
   if (!prepared_) {
     StepFault fault = StepFault::kNone;
     try {
-      if (!backend_->wait_step(static_cast<int>(oldest),
-                               std::clamp<int64_t>(timeout_ms, 0, 86'400'000) * 1000))
+      if (!backend_->wait_step(oldest, std::clamp<int64_t>(timeout_ms, 0, 86'400'000) * 1000))
         return 0;
     } catch (const Error& e) {
       fault = e.fatal                             ? StepFault::kFatal
@@ -371,14 +375,14 @@ int64_t Engine::wait(std::span<std::byte> result, int64_t timeout_ms) {
       last_error_ = e.what();
     }
     prepared_ = true;
-    if (trace_ != nullptr && fault == StepFault::kNone) trace_step(static_cast<int32_t>(oldest));
-    const StagedStep& step = steps_[oldest];
+    if (trace_ != nullptr && fault == StepFault::kNone) trace_step(oldest);
+    const StagedStep& step = steps_[static_cast<size_t>(oldest)];
     if (fault == StepFault::kNone) {
       for (size_t i = 0; i < step.plan.samples.size(); ++i)
         checker_->settle(step.plan, i, step.tokens_given(i));
     }
     result_.prepare(step, fault, limits_.vocab_size,
-                    static_cast<int64_t>(backend_->step_device_us(static_cast<int>(oldest))));
+                    static_cast<int64_t>(backend_->step_device_us(oldest)));
   }
   const int64_t bytes = result_.bytes();
   if (static_cast<int64_t>(result.size()) < bytes) {

@@ -30,7 +30,8 @@ class Engine {
  public:
   // Reads config.json and checks the checkpoint's tensors; loads nothing yet. Throws Error.
   explicit Engine(const EngineOptions& options);
-  // Waits for running steps.
+  // Waits for running steps, however long they take: an owner that may not asks finish() first and
+  // leaves an engine that does not finish where it is.
   ~Engine();
 
   // Loads about `max_bytes` more. After the last piece the step memory is allocated.
@@ -45,6 +46,9 @@ class Engine {
   // too small throws kUsage with the size needed and leaves the step to be waited for again.
   int64_t wait(std::span<std::byte> result, int64_t timeout_ms);
   int32_t pending() const { return pending_; }
+  // Waits until no step runs and drops what they gave. False when one still runs after limit_ms:
+  // then the device uses the engine's memory, and nothing of it may be freed.
+  bool finish(int64_t limit_ms);
   // Records what the device does, at most `max_events` events, until stop_trace. Both wait for
   // running steps; throw Error(kUsage) when a recording runs, or none.
   void start_trace(int64_t max_events);
@@ -55,6 +59,8 @@ class Engine {
  private:
   static constexpr int32_t kMaxInFlight = 2;
 
+  // The staged step that was submitted first, of those pending.
+  int32_t oldest_step() const { return (next_step_ + kMaxInFlight - pending_) % kMaxInFlight; }
   void fit_dtypes();
   // Throws Error(kUnsupported) with the backend's reason.
   void check_backend_runs() const;

@@ -172,6 +172,7 @@ test('a stop request between two chunks ends the loading and closes the engine',
       };
       engine.close = () => {
         closed = true;
+        return true;
       };
       return engine;
     };
@@ -215,6 +216,7 @@ test('an engine whose KV cache does not fit is closed again', () => {
       const engine = createEngine(o);
       engine.close = () => {
         closed = true;
+        return true;
       };
       return engine;
     };

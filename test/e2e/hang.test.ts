@@ -102,6 +102,14 @@ for (const [device, code] of [
   });
 }
 
+test('an engine that is given up while its step runs on ends the process, and nothing starts in its place', async () => {
+  const daemon = await serve({ hangStep: 30, stuck: true }, ['scheduler.max_num_sequences=4']);
+  const socket = await RpcSocket.open(daemon.ws);
+  await assertEachEndsOnce(socket, await ask(socket, 10));
+  assert.deepEqual(await inTime('the daemon ends', daemon.exit), [70, null]);
+  assert.doesNotMatch(daemon.log(), /"msg":"restarting"|left behind/);
+});
+
 test('a second SIGTERM ends a process whose engine hangs at once', async () => {
   const daemon = await serve({ hangStep: 30, hangFile: deadEnd() }, ['scheduler.hang_timeout_s=3600']);
   const socket = await RpcSocket.open(daemon.ws);

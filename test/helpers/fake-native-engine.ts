@@ -8,6 +8,7 @@
  *   fatal      these faults are fatal
  *   hangStep   this step never ends
  *   hangFile   a FIFO that nobody writes to: the step hangs in opening it, which no termination of the thread interrupts
+ *   stuck      closing it finds a step that still runs, and gives the engine up
  */
 import { closeSync, openSync } from 'node:fs';
 import { threadId } from 'node:worker_threads';
@@ -27,6 +28,7 @@ export interface FakeEngineSettings {
   readonly fatal?: boolean;
   readonly hangStep?: number;
   readonly hangFile?: string;
+  readonly stuck?: boolean;
 }
 
 /** The `executorModule` that runs with these settings. */
@@ -115,7 +117,8 @@ class FakeNativeEngine implements NativeEngine {
     return this.#dueMs.length;
   }
 
-  close(): void {
+  close(): boolean {
     this.#executor = null;
+    return !query.has('stuck');
   }
 }

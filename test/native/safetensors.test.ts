@@ -11,7 +11,9 @@ import { safetensorsBytes, writeSafetensors } from '../helpers/safetensors.js';
 import { type Tensors, tinyConfig, tinyTensors, withModel, withModelFolder } from '../helpers/tiny-model.js';
 
 const addon = loadAddon();
-const open = (folder: string, options: Partial<EngineOptions> = {}): void => addon.createEngine(engineOptions(folder, options)).close();
+const open = (folder: string, options: Partial<EngineOptions> = {}): void => {
+  addon.createEngine(engineOptions(folder, options)).close();
+};
 
 /** Opens a model whose model.safetensors has these bytes. */
 function openBytes(bytes: Uint8Array): void {

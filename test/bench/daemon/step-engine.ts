@@ -78,7 +78,9 @@ class StepEngine implements NativeEngine {
     return this.#running.length;
   }
 
-  close(): void {}
+  close(): boolean {
+    return true;
+  }
 }
 
 function resultOf(plan: Int32Array): Int32Array {
