@@ -1,7 +1,8 @@
 /**
  * A daemon in a process of its own that can be looked into and harmed from outside: `fork`ed with the --set values as arguments. Prints
  * the same line when ready as `inferd serve --json`. Messages: { kill, index } terminates one actor; { probe } is answered with what
- * the main thread's event loop went through since the last one. INFERD_SOAK_FAULT names the fault file of faulty-engine.ts, if any.
+ * the main thread's event loop went through since the last one, { collect } when the main thread's garbage is collected (with
+ * --expose-gc). INFERD_SOAK_FAULT names the fault file of faulty-engine.ts, if any.
  */
 import type { ActorKind } from '../../../actors/runtime/entry.js';
 import { loadConfig } from '../../../config/load.js';
@@ -11,7 +12,7 @@ import { startEngine } from '../../../daemon/engine.js';
 import { createLog } from '../../../daemon/log.js';
 import { LoopProbe } from '../../helpers/loop-probe.js';
 
-type Message = { readonly kill: ActorKind; readonly index: number } | { readonly probe: true };
+type Message = { readonly kill: ActorKind; readonly index: number } | { readonly probe: true } | { readonly collect: true };
 
 const fault = process.env['INFERD_SOAK_FAULT'];
 const engineModule = new URL('./faulty-engine.js', import.meta.url);
@@ -28,7 +29,10 @@ const daemon = await startDaemon({
 });
 process.on('message', (message: Message) => {
   if ('probe' in message) process.send?.(probe.take());
-  else daemon.engine.killActor(message.kill, message.index);
+  else if ('collect' in message) {
+    globalThis.gc?.();
+    process.send?.('collected');
+  } else daemon.engine.killActor(message.kill, message.index);
 });
 process.stdout.write(`${JSON.stringify({ event: 'ready', ws: daemon.addresses.ws, http: daemon.addresses.http })}\n`);
 process.exitCode = await daemon.stopped;

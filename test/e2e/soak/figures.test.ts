@@ -5,17 +5,17 @@ import { Figures } from './figures.js';
 import { Random } from './random.js';
 
 const MIB = 2 ** 20;
-const LOOKS_PER_S = 4;
+/** Between two looks at rest. */
+const LOOK_S = 10;
 
 /** A life of `seconds` that warms up over 100 MiB in 150 s, wavers by 40 MiB and grows by so much a minute from its start. */
 function soaked(seconds: number, growthMib: number): Figures {
   const figures = new Figures();
   const random = new Random(1);
-  for (let i = 0; i < seconds * LOOKS_PER_S; i++) {
-    const ageS = i / LOOKS_PER_S;
+  for (let ageS = 0; ageS < seconds; ageS += LOOK_S) {
     const wave = 12 * Math.sin(ageS / 17) + 8 * Math.sin(ageS / 5);
     const rss = 150 + 100 * Math.min(1, ageS / 150) + wave + 5 * random.next() + (growthMib * ageS) / 60;
-    figures.memory.push({ target: 'threads', life: 1, ageS, rssBytes: rss * MIB });
+    figures.idle.push({ target: 'threads', life: 1, ageS, rssBytes: rss * MIB, heapBytes: 0 });
   }
   figures.checkMemory();
   return figures;

@@ -26,17 +26,14 @@ export class Times {
   }
 }
 
-/** Resident memory of one daemon at some time of its life. */
-export interface MemoryLook {
+/** One look at a daemon that has nothing to do. */
+export interface IdleLook {
   readonly target: string;
   readonly life: number;
   /** Since the start of that life, s. */
   readonly ageS: number;
+  /** Resident memory of the process. */
   readonly rssBytes: number;
-}
-
-/** One look at a daemon that has nothing to do. */
-export interface IdleLook extends MemoryLook {
   /** Of the main thread. */
   readonly heapBytes: number;
 }
@@ -46,8 +43,6 @@ export class Figures {
   /** Between two delta events of one stream. */
   readonly gap = new Times();
   readonly idle: IdleLook[] = [];
-  /** Under load, a few times a second. */
-  readonly memory: MemoryLook[] = [];
   readonly violations: string[] = [];
   numViolations = 0;
   peakRssBytes = 0;
@@ -93,7 +88,7 @@ export class Figures {
     for (const { name, windows, trend } of this.#lives()) {
       if (trend === null) continue;
       rows.push([`RSS, ${name}`, trendText(trend)]);
-      rows.push([`RSS every ${WINDOW_S} s, MiB`, windows.map((w) => mib(w.rssBytes)).join(' ')]);
+      rows.push([`RSS at rest every ${WINDOW_S} s, MiB`, windows.map((w) => mib(w.rssBytes)).join(' ')]);
     }
     rows.push(['broken rules', String(this.numViolations)]);
     const width = Math.max(...rows.map(([name]) => name.length));
@@ -110,8 +105,8 @@ export class Figures {
   }
 
   #lives(): { readonly name: string; readonly windows: readonly MemoryWindow[]; readonly trend: Trend | null }[] {
-    const lives = new Map<string, MemoryLook[]>();
-    for (const look of this.memory) {
+    const lives = new Map<string, IdleLook[]>();
+    for (const look of this.idle) {
       const name = `${look.target} life ${look.life}`;
       const looks = lives.get(name);
       if (looks === undefined) lives.set(name, [look]);
@@ -124,10 +119,10 @@ export class Figures {
   }
 }
 
-/** Long enough for a collection of every heap and for many requests, short enough for several in the half of a life. */
-const WINDOW_S = 20;
+/** Long enough for some looks, short enough for several in the half of a life. */
+const WINDOW_S = 30;
 /** Caches, heaps and pools fill in the first half of a life; fewer windows than this in the other half say nothing. */
-const MIN_WINDOWS = 6;
+const MIN_WINDOWS = 5;
 /** What a flat process may seem to grow by in all, because heaps of V8 come and go: the longer it is watched, the less a minute. */
 const NOISE_BYTES = 15 * 2 ** 20;
 
@@ -145,7 +140,7 @@ interface Trend {
   readonly maxBytesPerS: number;
 }
 
-function windowsOf(looks: readonly MemoryLook[]): MemoryWindow[] {
+function windowsOf(looks: readonly IdleLook[]): MemoryWindow[] {
   const windows = new Map<number, number[]>();
   for (const { ageS, rssBytes } of looks) {
     const at = Math.floor(ageS / WINDOW_S);

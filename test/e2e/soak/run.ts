@@ -105,11 +105,11 @@ class Siege {
     }
   }
 
-  /** Lets the clients work undisturbed, and watches memory; returns early when the daemon ends. */
+  /** Lets the clients work undisturbed, and notes the peak of memory; returns early when the daemon ends. */
   async #quiet(life: Life, ms: number): Promise<void> {
     for (const until = performance.now() + ms; performance.now() < until && !life.ending; ) {
       await sleep(Math.min(250, Math.max(1, until - performance.now())));
-      this.#target.noteMemory();
+      this.#target.notePeak();
     }
   }
 
@@ -171,8 +171,10 @@ class Siege {
     if (!idle(stats) && !(await life.endsWithin(1000))) this.#figures.violation(`not idle when nobody asks: ${JSON.stringify(stats)}`);
     const rows = (await connection.ask('requests.list', {}).outcome).reply?.result?.['requests'];
     if (Array.isArray(rows) && rows.length > 0) this.#figures.violation(`requests are listed when nobody asks: ${JSON.stringify(rows)}`);
+    await this.#target.collect();
+    const rest = (await connection.ask('stats.get', {}).outcome).reply?.result ?? {};
     await connection.close();
-    const memory = stats['memory'] as { readonly rss_bytes: number; readonly heap_used_bytes: number } | undefined;
+    const memory = rest['memory'] as { readonly rss_bytes: number; readonly heap_used_bytes: number } | undefined;
     if (memory === undefined) return;
     this.#figures.count('idle checks');
     this.#figures.count('preemptions seen', stats.requests?.preempted_total ?? 0);

@@ -100,7 +100,7 @@ export class Target {
     const options = sets.flatMap((set) => ['--set', set]);
     const child =
       this.mode === 'threads'
-        ? fork(host, sets, { env, stdio: ['ignore', 'pipe', 'pipe', 'ipc'] })
+        ? fork(host, sets, { env, execArgv: ['--expose-gc'], stdio: ['ignore', 'pipe', 'pipe', 'ipc'] })
         : spawn(process.execPath, [cli, 'serve', '--json', ...options], { env, stdio: ['ignore', 'pipe', 'pipe'] });
     const life = new Life(++this.#numLives, child);
     this.#figures.count(`daemons started (${this.mode})`);
@@ -134,11 +134,20 @@ export class Target {
     else this.#life?.child.send({ kill: kind, index }, () => {});
   }
 
+  /** Collects the garbage of the living process's main thread, so that its memory is what it holds and not when its heap was last full. */
+  async collect(): Promise<void> {
+    const life = this.#life;
+    if (life === null || life.ending || this.mode !== 'threads') return;
+    const done = once(life.child, 'message');
+    life.child.send({ collect: true }, () => {});
+    await Promise.race([done, life.exit]);
+  }
+
   /** Sends a signal that ends this life and waits for the end. The exit code, or the name of the signal it died of. */
   async signal(signals: readonly NodeJS.Signals[]): Promise<number | string | null> {
     const life = this.#life;
     if (life === null) return null;
-    this.noteMemory();
+    this.notePeak();
     life.ending = true;
     for (const signal of signals) {
       this.#figures.count(`${signal} sent`);
@@ -162,15 +171,14 @@ export class Target {
     this.#life?.child.kill('SIGKILL');
   }
 
-  /** Memory of the living process, now and at its peak, where the system tells it. */
-  noteMemory(): void {
+  /** The peak of the living process's memory, where the system tells it. */
+  notePeak(): void {
     const life = this.#life;
     if (life === null || life.ending || process.platform !== 'linux') return;
     try {
       const status = readFileSync(`/proc/${life.child.pid}/status`, 'utf8');
-      const bytes = (field: string) => Number(new RegExp(`${field}:\\s+(\\d+) kB`).exec(status)?.[1] ?? 0) * 1024;
-      this.#figures.peakRssBytes = Math.max(this.#figures.peakRssBytes, bytes('VmHWM'));
-      this.#figures.memory.push({ target: this.mode, life: life.number, ageS: life.ageS, rssBytes: bytes('VmRSS') });
+      const peakBytes = Number(/VmHWM:\s+(\d+) kB/.exec(status)?.[1] ?? 0) * 1024;
+      this.#figures.peakRssBytes = Math.max(this.#figures.peakRssBytes, peakBytes);
     } catch {
       // It ended meanwhile.
     }
