@@ -2,6 +2,10 @@
  * Encodes short plain text at once, in the tokenizer's thread. The library (vocab.ts) encodes on the thread pool only, and the way there
  * and back costs more than encoding a hundred tokens. Used by vocab.ts, which hands everything that this file leaves to the library.
  *
+ * What it saves (Node 20, 2 cores of Zen 4, 84 ids): encoded again and again, a text takes 5 us here and 110 there; once in 40 ms, as
+ * prompts come, 20 and 290, so that each first token comes 0.27 ms sooner. To be dropped when the package `tokenizers` can encode in the
+ * thread that asks.
+ *
  * Knows one family: byte-level BPE behind one of the patterns below (GPT-2, Llama 3, Qwen 2 and 3), nothing else that changes text.
  * And of text only characters on which every implementation agrees what is a letter, a number and a space, and which are their own
  * normal form (NFC): ASCII, Latin-1 and Latin Extended-A up to U+017E, and dashes and quotation marks of General Punctuation. So the ids

@@ -1,7 +1,8 @@
 /**
  * Renders chat templates that take long in a thread of its own, so that the tokenizer goes on with the answers of others: a template is
  * code in all but name, and may loop for as long as it is let (TemplateLimits). Used by encode.ts, in the tokenizer thread; the other
- * side is slow-render-thread.ts.
+ * side is slow-render-thread.ts. It saves no time of the prompt itself, but up to a second (TEMPLATE_MS of daemon/topology.ts) of everybody
+ * else's; to be dropped when no template runs longer than an answer may wait.
  *
  * One template at a time; clients take turns, and whoever leaves before is forgotten at once. The thread starts with the first one and
  * then stays; when it dies (its heap is bounded), the template at hand has failed and the next one gets a new thread.

@@ -1,6 +1,11 @@
 /**
  * Tells which chat templates may be rendered without a clock that kills them (time-box.ts), and counts what such a rendering does.
- * Used by chat-template.ts. Arming the clock starts a thread, which costs several times what rendering a usual template does.
+ * Used by chat-template.ts.
+ *
+ * What it saves (Node 20, 2 cores of Zen 4, the demo's template with one message): arming the clock starts a thread. Rendered again and
+ * again, the template takes 25 us here and 79 with the clock; once in 40 ms, as prompts come, 130 and 320, so that each first token comes
+ * 0.2 ms sooner. To be dropped when `node:vm` arms its clock for less. A type of node that is not listed, of a later release of the
+ * package say, is not metered and gets the clock.
  *
  * A template is metered when each of its steps (an evaluated node of the syntax tree) takes time in proportion to the values that it
  * yields and to those that its operands yielded, so that counting all of them bounds the time of the whole. That holds for the nodes,
