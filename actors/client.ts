@@ -4,7 +4,7 @@
  *
  * Invariants: every submitted request gets exactly one onEnd, whatever mixture of cancel, failure, actor death, drain and stop happens;
  * a request is in `#requests` exactly until then, and leaves it before its onEnd runs (a sink may submit or cancel from inside).
- * The engine (daemon/engine.ts) tells it which actors are there and in which state the engine is.
+ * The engine (daemon/life/engine.ts) tells it which actors are there and in which state the engine is.
  */
 import { asError, Calls } from './client-calls.js';
 import type { RequestIds } from './client-ids.js';

@@ -61,6 +61,11 @@ const allowed: readonly (readonly [string, readonly string[]])[] = [
   ['actors/executor/', ['actors/executor/', 'actors/runtime/', 'actors/messages/', 'config/', 'native/']],
   ['actors/client', ['actors/client', 'actors/runtime/', 'actors/messages/', 'config/']],
   ['rpc/', ['rpc/', 'actors/client-types', 'actors/messages/', 'actors/runtime/log', 'actors/runtime/cancellation', 'config/']],
+  ['daemon/front/', ['daemon/front/', 'daemon/life/', 'daemon/exit-code', 'daemon/start-error', 'rpc/', 'actors/', 'config/']],
+  [
+    'daemon/life/',
+    ['daemon/life/', 'daemon/profile/', 'daemon/exit-code', 'daemon/start-error', 'daemon/make-folder', 'actors/', 'native/', 'config/'],
+  ],
   ['daemon/', ['daemon/', 'rpc/', 'actors/', 'native/', 'config/']],
 ];
 
@@ -105,7 +110,7 @@ test('only the worker entry names all actor kinds; the kinds never import each o
 /** Packages that may stand in more than one file, and where. */
 const shared: Readonly<Record<string, RegExp>> = {
   zod: /^rpc\//,
-  ws: /^(daemon\/websocket|rpc\/client\/node)\.ts$/,
+  ws: /^(daemon\/front\/websocket|rpc\/client\/node)\.ts$/,
   'json-rpc-2.0': /^rpc\//,
 };
 

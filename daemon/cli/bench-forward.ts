@@ -8,7 +8,7 @@ import { existsSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { resolveModelFolder } from '../../config/model-folder.js';
 import { type EngineOptions, loadAddon, type NativeModelInfo } from '../../native/index.js';
-import { bestBackend } from '../topology.js';
+import { bestBackend } from '../life/topology.js';
 import { arithmeticLimits, deviceLimits, giga, median, percent, readLimit, type Setup } from './bench-limits.js';
 import { type BatchShape, blocksOf } from './bench-plan.js';
 import { StepTimer } from './bench-steps.js';

@@ -14,7 +14,7 @@ import { createLink, EventLink } from '../../actors/runtime/mailbox.js';
 import { createRing, RingReader, RingWriter } from '../../actors/runtime/ring.js';
 import { loadConfig } from '../../config/load.js';
 import { resolveModelFolder } from '../../config/model-folder.js';
-import { startEngine } from '../../daemon/engine.js';
+import { startEngine } from '../../daemon/life/engine.js';
 import type { EchoThreadData } from '../helpers/echo-thread.js';
 import { fakeEngineModule } from '../helpers/fake-native-engine.js';
 import { generation } from '../helpers/generation.js';

@@ -4,8 +4,8 @@ import type { EngineCallName, EngineCalls } from '../../actors/messages/calls.js
 import { type Failure, InferdError } from '../../actors/messages/errors.js';
 import type { RequestId } from '../../actors/messages/ids.js';
 import type { ModelFolder } from '../../config/model-folder.js';
-import type { Ending } from '../../daemon/child.js';
-import type { EngineHandle, startEngine } from '../../daemon/engine.js';
+import type { Ending } from '../../daemon/life/child.js';
+import type { EngineHandle, startEngine } from '../../daemon/life/engine.js';
 
 export const doubleModel: ModelFolder = {
   path: '/nowhere',

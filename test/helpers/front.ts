@@ -2,11 +2,11 @@
 import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { silentLog } from '../../actors/runtime/log.js';
-import type { Auth } from '../../daemon/auth.js';
-import { gateRules } from '../../daemon/gate.js';
-import { createHttpServer, defaultHttpTimeouts, type HttpTimeouts } from '../../daemon/http.js';
-import { createRoutes } from '../../daemon/http-routes.js';
-import { createSockets, type Encoding, type Session, type Sockets } from '../../daemon/websocket.js';
+import type { Auth } from '../../daemon/front/auth.js';
+import { gateRules } from '../../daemon/front/gate.js';
+import { createHttpServer, defaultHttpTimeouts, type HttpTimeouts } from '../../daemon/front/http.js';
+import { createRoutes } from '../../daemon/front/http-routes.js';
+import { createSockets, type Encoding, type Session, type Sockets } from '../../daemon/front/websocket.js';
 import { fromBody, fromQuery } from '../../rpc/method.js';
 import type { Slices } from '../../rpc/slices.js';
 import type { Wire } from '../../rpc/wire.js';

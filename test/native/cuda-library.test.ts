@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { before, describe, test } from 'node:test';
 import { loadConfig } from '../../config/load.js';
 import { resolveModelFolder } from '../../config/model-folder.js';
-import { topologyOf } from '../../daemon/topology.js';
+import { topologyOf } from '../../daemon/life/topology.js';
 import { addonFile, type EngineOptions, type NativeModelInfo, packageRoot } from '../../native/index.js';
 import { engineOptions } from '../helpers/native-engine.js';
 import { tempFolder } from '../helpers/temp-folder.js';

@@ -13,7 +13,7 @@ import { createLink, EventLink } from '../../../actors/runtime/mailbox.js';
 import { runTokenizer } from '../../../actors/tokenizer/host.js';
 import { loadConfig } from '../../../config/load.js';
 import { resolveModelFolder } from '../../../config/model-folder.js';
-import { topologyOf } from '../../../daemon/topology.js';
+import { topologyOf } from '../../../daemon/life/topology.js';
 import { eventually } from '../../helpers/eventually.js';
 import { generation } from '../../helpers/generation.js';
 

@@ -5,7 +5,7 @@
 import { loadConfig } from '../../../config/load.js';
 import { resolveModelFolder } from '../../../config/model-folder.js';
 import { startDaemon } from '../../../daemon/daemon.js';
-import { startEngine } from '../../../daemon/engine.js';
+import { startEngine } from '../../../daemon/life/engine.js';
 import { createLog } from '../../../daemon/log.js';
 
 const executorModule = process.env['INFERD_TEST_ENGINE'] ?? '';

@@ -22,7 +22,7 @@ export interface SoakOptions {
   readonly onProgress?: (line: string) => void;
 }
 
-/** More restarts than this in a minute end a daemon with 70 (daemon/topology.ts). */
+/** More restarts than this in a minute end a daemon with 70 (daemon/life/topology.ts). */
 const RESTARTS_PER_MINUTE = 3;
 const EXIT_GAVE_UP = 70;
 /**
