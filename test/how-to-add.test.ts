@@ -95,7 +95,7 @@ describe('what was added followed its list', () => {
     const tests = readdirSync(join(root, 'test/native'))
       .filter((file) => file.endsWith('.ts'))
       .map((file) => read(`test/native/${file}`))
-      .concat(read('test/helpers/op-table.ts'), read('test/helpers/sample-op.ts'), read('daemon/cli/bench-limits.ts'));
+      .concat(read('test/helpers/op-table.ts'), read('test/helpers/sample-op.ts'), read('daemon/cli/bench/limits.ts'));
     for (const op of loadAddon().opNames()) {
       assert.ok(
         tests.some((text) => text.includes(`'${op}'`)),

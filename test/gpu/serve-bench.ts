@@ -11,7 +11,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface, type Interface } from 'node:readline';
 import { parseArgs } from 'node:util';
-import { median } from '../../daemon/cli/bench-limits.js';
+import { median } from '../../daemon/cli/bench/limits.js';
 import { packageRoot } from '../../native/index.js';
 import type { ProfileStopped } from '../../rpc/schemas/profile.js';
 import { deviceEnv } from '../helpers/device-env.js';

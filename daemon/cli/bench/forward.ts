@@ -6,17 +6,17 @@
  */
 import { existsSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { resolveModelFolder } from '../../config/model-folder.js';
-import { type EngineOptions, loadAddon, type NativeModelInfo } from '../../native/index.js';
-import { bestBackend } from '../life/topology.js';
-import { arithmeticLimits, deviceLimits, giga, median, percent, readLimit, type Setup } from './bench-limits.js';
-import { type BatchShape, blocksOf } from './bench-plan.js';
-import { StepTimer } from './bench-steps.js';
-import { readSizes, type Sizes, workOf } from './bench-work.js';
-import { effectiveConfig } from './effective.js';
+import { resolveModelFolder } from '../../../config/model-folder.js';
+import { type EngineOptions, loadAddon, type NativeModelInfo } from '../../../native/index.js';
+import { bestBackend } from '../../life/topology.js';
+import { effectiveConfig } from '../effective.js';
+import { table } from '../table.js';
+import { CliError, configOptions, EXIT, type ExitCode, jsonOption, printJson, type Verb, type VerbInput } from '../verb.js';
+import { arithmeticLimits, deviceLimits, giga, median, percent, readLimit, type Setup } from './limits.js';
 import { explainingNative } from './native-failure.js';
-import { table } from './table.js';
-import { CliError, configOptions, EXIT, type ExitCode, jsonOption, printJson, type Verb, type VerbInput } from './verb.js';
+import { type BatchShape, blocksOf } from './plans.js';
+import { StepTimer } from './steps.js';
+import { readSizes, type Sizes, workOf } from './work.js';
 
 const blockSize = 16;
 const loadBytes = 256 * 2 ** 20;

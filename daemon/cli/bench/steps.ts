@@ -2,11 +2,11 @@
  * Times steps of a native engine for `inferd bench forward`. As a daemon does, it keeps two steps in flight, so that what is timed is the
  * time between the ends of two steps. Blocks its thread.
  */
-import { RESULT } from '../../actors/messages/step.js';
-import type { NativeEngine } from '../../native/index.js';
-import { median } from './bench-limits.js';
-import { admissionPlan, type BatchShape, decodePlan, prefillPlans } from './bench-plan.js';
-import { CliError, EXIT } from './verb.js';
+import { RESULT } from '../../../actors/messages/step.js';
+import type { NativeEngine } from '../../../native/index.js';
+import { CliError, EXIT } from '../verb.js';
+import { median } from './limits.js';
+import { admissionPlan, type BatchShape, decodePlan, prefillPlans } from './plans.js';
 
 const stepTimeoutMs = 600_000;
 const resultBytes = 2 ** 20;

@@ -2,7 +2,7 @@
  * The ops that `inferd bench ops` times: on the CPU those of a model with 2048 features, on CUDA those of Llama-3-8B, whose inputs the
  * device makes itself. Each with the operations it does and the bytes it must move at least. Pure.
  */
-import type { OpCall } from '../../native/index.js';
+import type { OpCall } from '../../../native/index.js';
 
 export interface Case {
   readonly op: string;

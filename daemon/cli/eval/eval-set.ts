@@ -3,7 +3,7 @@
  * answered). Also turns an answer into the text that is compared. Pure but for reading the file.
  */
 import { readFileSync, statSync } from 'node:fs';
-import { CliError, EXIT } from './verb.js';
+import { CliError, EXIT } from '../verb.js';
 
 export interface EvalCase {
   /** Line in the file, from 1. */

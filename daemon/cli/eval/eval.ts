@@ -3,12 +3,12 @@
  * answers are exactly the wanted ones, and how many are what the file says another implementation gave (`got`).
  */
 import { setMaxListeners } from 'node:events';
-import type { ChatCompletionParams } from '../../rpc/client/types.js';
+import type { ChatCompletionParams } from '../../../rpc/client/types.js';
+import { explain } from '../failure.js';
+import { openSession, type Session, whenLoaded } from '../session.js';
+import { formatDuration, table } from '../table.js';
+import { CliError, configOptions, EXIT, type ExitCode, type Io, jsonOption, printJson, type Verb, type VerbInput } from '../verb.js';
 import { answerText, type EvalCase, readEvalSet } from './eval-set.js';
-import { explain } from './failure.js';
-import { openSession, type Session, whenLoaded } from './session.js';
-import { formatDuration, table } from './table.js';
-import { CliError, configOptions, EXIT, type ExitCode, type Io, jsonOption, printJson, type Verb, type VerbInput } from './verb.js';
 
 const defaultConcurrency = 8;
 /** Wrong answers that are printed for people; --json has all. */

@@ -2,8 +2,8 @@
  * Step plans of a benchmark: a batch of equal prompts in one step or a few, then one token a sequence and step, greedy, nothing reported
  * but the tokens. Each sequence has blocks of its own in order. Layout: actors/messages/step.ts. Pure.
  */
-import { PlanBuilder } from '../../actors/messages/plan-builder.js';
-import { SAMPLING_ROW, type SlotLists } from '../../actors/messages/step.js';
+import { PlanBuilder } from '../../../actors/messages/plan-builder.js';
+import { SAMPLING_ROW, type SlotLists } from '../../../actors/messages/step.js';
 
 export interface BatchShape {
   readonly batch: number;

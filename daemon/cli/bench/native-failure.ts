@@ -1,6 +1,6 @@
 /** Failures of the native engine in commands that run one themselves, with the exit code that fits. */
-import type { NativeError } from '../../native/index.js';
-import { CliError, EXIT, type ExitCode } from './verb.js';
+import type { NativeError } from '../../../native/index.js';
+import { CliError, EXIT, type ExitCode } from '../verb.js';
 
 const exits: Partial<Record<NativeError['code'], ExitCode>> = {
   bad_model: EXIT.badData,

@@ -3,12 +3,12 @@
  * the limits measured in the same run: on the CPU just before it, on sizes of a small model; on CUDA once, on sizes of Llama-3-8B, by the
  * device's own events. Runs on the main thread, which it blocks.
  */
-import { loadAddon } from '../../native/index.js';
-import { type Case, opCases } from './bench-cases.js';
-import { deviceLimits, giga, measureLimits, median, percent, type Setup } from './bench-limits.js';
+import { loadAddon } from '../../../native/index.js';
+import { table } from '../table.js';
+import { CliError, EXIT, type ExitCode, jsonOption, printJson, type Verb, type VerbInput } from '../verb.js';
+import { deviceLimits, giga, measureLimits, median, percent, type Setup } from './limits.js';
 import { explainingNative } from './native-failure.js';
-import { table } from './table.js';
-import { CliError, EXIT, type ExitCode, jsonOption, printJson, type Verb, type VerbInput } from './verb.js';
+import { type Case, opCases } from './op-cases.js';
 
 export const benchOps: Verb = {
   name: 'ops',

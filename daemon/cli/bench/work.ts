@@ -1,7 +1,7 @@
 /** How many operations and bytes the steps of a benchmark are, from config.json and what the engine says of the model. */
 import { readFileSync } from 'node:fs';
-import type { NativeModelInfo } from '../../native/index.js';
-import type { BatchShape } from './bench-plan.js';
+import type { NativeModelInfo } from '../../../native/index.js';
+import type { BatchShape } from './plans.js';
 
 /** Sizes of config.json that the counts of operations need. */
 export interface Sizes {

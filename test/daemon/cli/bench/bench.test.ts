@@ -3,11 +3,11 @@ import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { opCases } from '../../../daemon/cli/bench-cases.js';
-import { admissionPlan, blocksOf, prefillPlans } from '../../../daemon/cli/bench-plan.js';
-import { loadAddon, packageRoot } from '../../../native/index.js';
-import { privateEnv } from '../../helpers/daemon.js';
-import { readPlan } from '../../helpers/plan-reader.js';
+import { opCases } from '../../../../daemon/cli/bench/op-cases.js';
+import { admissionPlan, blocksOf, prefillPlans } from '../../../../daemon/cli/bench/plans.js';
+import { loadAddon, packageRoot } from '../../../../native/index.js';
+import { privateEnv } from '../../../helpers/daemon.js';
+import { readPlan } from '../../../helpers/plan-reader.js';
 
 function inferd(args: readonly string[]): Promise<{ code: number; stdout: string; stderr: string }> {
   const command = [join(packageRoot(), 'daemon', 'cli', 'inferd.mjs'), 'bench', ...args];

@@ -1,7 +1,8 @@
 /** `inferd bench`: timings of the engine on this machine, each beside what the machine allowed at that moment. */
-import { benchForward } from './bench-forward.js';
-import { benchOps } from './bench-ops.js';
-import type { Verb } from './verb.js';
+
+import type { Verb } from '../verb.js';
+import { benchForward } from './forward.js';
+import { benchOps } from './ops.js';
 
 export const bench: Verb = {
   name: 'bench',

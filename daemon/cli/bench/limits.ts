@@ -4,7 +4,7 @@
  * product of cuBLASLt. Blocks its thread for some tenths of a second. Used by the benchmarks; machines with busy neighbours change within
  * a second, so a CPU's limit is measured again around each figure.
  */
-import { loadAddon } from '../../native/index.js';
+import { loadAddon } from '../../../native/index.js';
 
 export interface Setup {
   readonly isa: string;
