@@ -18,7 +18,7 @@ import { bytesOf } from '../../actors/messages/codec.js';
 import { type Failure, InferdError } from '../../actors/messages/errors.js';
 import type { RequestId } from '../../actors/messages/ids.js';
 import type { Delta, GenerationParams, Notice, PromptInput } from '../../actors/messages/requests.js';
-import { checkIds, checkTokenIds } from '../../actors/tokenizer/token-ids.js';
+import { checkIds, checkTokenIds } from '../../actors/tokenizer/model/token-ids.js';
 import { recordsOf, type TokenLogprob } from './logprobs.js';
 
 /** The tokens of sequence `index`, as texts. */
