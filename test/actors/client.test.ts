@@ -15,8 +15,8 @@ import { nowMs } from '../../actors/runtime/clock.js';
 import { createCounters, SCHEDULER_COUNTER, TOKENIZER_COUNTER } from '../../actors/runtime/counters.js';
 import { silentLog } from '../../actors/runtime/log.js';
 import { createLink, EventLink } from '../../actors/runtime/mailbox.js';
+import { generation } from '../helpers/engine/generation.js';
 import { eventually } from '../helpers/eventually.js';
-import { generation } from '../helpers/generation.js';
 
 type FromFront = Submit | Abort | TokenizerCall;
 type ToFront = Encoded | Deltas | Failed | CallReply;

@@ -8,7 +8,7 @@ import { StepClock } from '../../actors/executor/step-clock.js';
 import type { CallReply } from '../../actors/messages/calls.js';
 import { Control } from '../../actors/runtime/actor.js';
 import type { EngineOptions, NativeEngine } from '../../native/index.js';
-import { createEngine } from '../helpers/fake-native-engine.js';
+import { createEngine } from '../helpers/engine/fake-native-engine.js';
 
 const MIB = 2 ** 20;
 const host: CapacityInput = {

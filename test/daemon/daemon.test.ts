@@ -11,9 +11,9 @@ import { inferdPaths, readDaemonFile } from '../../config/paths.js';
 import type { Config } from '../../config/schema.js';
 import { type Daemon, type DaemonOptions, startDaemon } from '../../daemon/daemon.js';
 import { StartError } from '../../daemon/start-error.js';
-import { doubleModel, EngineDouble } from '../helpers/engine-double.js';
+import { doubleModel, EngineDouble } from '../helpers/daemon/engine-double.js';
+import { systemdStandIn } from '../helpers/daemon/systemd-stand-in.js';
 import { eventually } from '../helpers/eventually.js';
-import { systemdStandIn } from '../helpers/systemd-stand-in.js';
 import { tempFolder } from '../helpers/temp-folder.js';
 import { testConfig } from '../helpers/test-config.js';
 

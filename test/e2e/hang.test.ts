@@ -7,11 +7,11 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { daemonFilePath } from '../../config/paths.js';
-import { privateEnv } from '../helpers/daemon.js';
+import { privateEnv } from '../helpers/daemon/daemon.js';
+import { type FakeEngineSettings, fakeEngineModule } from '../helpers/engine/fake-native-engine.js';
 import { eventually, inTime } from '../helpers/eventually.js';
-import { type FakeEngineSettings, fakeEngineModule } from '../helpers/fake-native-engine.js';
-import { RpcSocket } from '../helpers/rpc-socket.js';
 import { tempFolder } from '../helpers/temp-folder.js';
+import { RpcSocket } from '../helpers/wire/rpc-socket.js';
 
 const host = fileURLToPath(new URL('./hang/host.js', import.meta.url));
 

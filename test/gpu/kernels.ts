@@ -6,7 +6,7 @@
  */
 import { admissionPlan, type BatchShape, blocksOf, decodePlan, prefillPlans } from '../../daemon/cli/bench/plans.js';
 import { loadAddon, type NativeEngine, TRACE_KIND } from '../../native/index.js';
-import { answer, engineOptions, fixture } from '../helpers/native-engine.js';
+import { answer, engineOptions, fixture } from '../helpers/native/native-engine.js';
 
 const chunkTokens = 16384;
 const warmSteps = 6;

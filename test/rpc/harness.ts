@@ -11,9 +11,9 @@ import { fixedModels, type Served } from '../../rpc/models.js';
 import { createRpcServer, type RpcDeps, type RpcServer } from '../../rpc/server.js';
 import type { Slices } from '../../rpc/slices.js';
 import type { Wire } from '../../rpc/wire.js';
-import { FakeEngine } from '../helpers/fake-engine.js';
+import { FakeEngine } from '../helpers/engine/fake-engine.js';
 import { type ConfigChanges, testConfig } from '../helpers/test-config.js';
-import { sendWhole } from '../helpers/wire.js';
+import { sendWhole } from '../helpers/wire/wire.js';
 
 const testModel: ModelFolder = {
   path: '/nowhere',

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { RequestIds } from '../../actors/client-ids.js';
-import { FakeEngine } from '../helpers/fake-engine.js';
+import { FakeEngine } from '../helpers/engine/fake-engine.js';
 import { at, call, chat, connectPeer, settle, setup } from './harness.js';
 
 const create = 'chat.completions.create';

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { FINISH } from '../../../actors/messages/requests.js';
 import { planWordsLimit } from '../../../actors/scheduler/scheduler.js';
-import { type Ask, EOS, expected, Rig } from '../../helpers/scheduler-rig.js';
+import { type Ask, EOS, expected, Rig } from './rig.js';
 
 const tokens = (count: number, first = 0): number[] => Array.from({ length: count }, (_, i) => (first + i) % 40);
 const long = (prompt: number[], maxTokens = 20): Ask => ({ prompt, maxTokens, ignoreEos: true });

@@ -5,7 +5,7 @@ import fc from 'fast-check';
 import type { RequestId } from '../../../actors/messages/ids.js';
 import { FINISH } from '../../../actors/messages/requests.js';
 import type { SchedulerOptions } from '../../../actors/scheduler/scheduler.js';
-import { type Ask, expected, Rig } from '../../helpers/scheduler-rig.js';
+import { type Ask, expected, Rig } from './rig.js';
 
 /** Prompts share beginnings: a stem, cut, then a few own tokens. */
 const prompts = fc

@@ -27,8 +27,8 @@ import { createTokenizerActor, type TokenizerHandlers, type TokenizerStart } fro
 import { Workload } from '../../../actors/tokenizer/work/workload.js';
 import type { ModelFolder } from '../../../config/model-folder.js';
 import { packageRoot } from '../../../native/index.js';
-import { generation } from '../../helpers/generation.js';
-import { recordOf, recordsOf, type TokenLogprob } from '../../helpers/logprobs.js';
+import { generation } from '../../helpers/engine/generation.js';
+import { recordOf, recordsOf, type TokenLogprob } from '../../helpers/engine/logprobs.js';
 
 export const root = packageRoot();
 export const demoPath = join(root, 'config/demo-model');

@@ -17,7 +17,7 @@ import { resolveModelFolder } from '../../../config/model-folder.js';
 import { startDaemon } from '../../../daemon/daemon.js';
 import { type EngineHandle, startEngine } from '../../../daemon/life/engine.js';
 import { createLog } from '../../../daemon/log.js';
-import { privateEnv } from '../../helpers/daemon.js';
+import { privateEnv } from '../../helpers/daemon/daemon.js';
 import { clockUs, STEP_LOG, StepLog, type StepTimes } from './step-log.js';
 
 export type HostCommand = { readonly stepUs: number } | { readonly steps: number } | { readonly stamps: true };

@@ -9,8 +9,8 @@
 import { getEnvironmentData } from 'node:worker_threads';
 import { LAYOUT_VERSION, PLAN, RESULT, RESULT_SAMPLE } from '../../../actors/messages/step.js';
 import type { EngineOptions, LoadProgress, NativeEngine, NativeModelInfo } from '../../../native/index.js';
-import { fakeModelInfo } from '../../helpers/fake-model-info.js';
-import { planWords, sampledSlots } from '../../helpers/plan-reader.js';
+import { fakeModelInfo } from '../../helpers/engine/fake-model-info.js';
+import { planWords, sampledSlots } from '../../helpers/engine/plan-reader.js';
 import { clockUs, STEP_LOG, StepLog } from './step-log.js';
 
 /** The demo model's, and those of its tokens that are whole words or parts of words. */

@@ -7,10 +7,10 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { createAuth, loadOrCreateToken, shownToken } from '../../../daemon/front/auth.js';
 import { StartError } from '../../../daemon/start-error.js';
-import { startFront } from '../../helpers/front.js';
-import { rawRequest, upgradeLines } from '../../helpers/raw-http.js';
 import { tempFolder } from '../../helpers/temp-folder.js';
 import { testConfig } from '../../helpers/test-config.js';
+import { rawRequest, upgradeLines } from '../../helpers/wire/raw-http.js';
+import { startFront } from './echo-front.js';
 
 const folder = () => tempFolder();
 const refusedWith = (exitCode: number, text: RegExp) => (error: unknown) =>

@@ -12,11 +12,11 @@ import { readDaemonFile } from '../../../config/paths.js';
 import { type Daemon, startDaemon } from '../../../daemon/daemon.js';
 import { createAuth } from '../../../daemon/front/auth.js';
 import { StartError } from '../../../daemon/start-error.js';
-import { doubleModel, EngineDouble } from '../../helpers/engine-double.js';
+import { doubleModel, EngineDouble } from '../../helpers/daemon/engine-double.js';
 import { eventually } from '../../helpers/eventually.js';
-import { type RawReply, rawRequest, upgradeLines } from '../../helpers/raw-http.js';
 import { tempFolder } from '../../helpers/temp-folder.js';
 import { testConfig } from '../../helpers/test-config.js';
+import { type RawReply, rawRequest, upgradeLines } from '../../helpers/wire/raw-http.js';
 
 const env = { XDG_RUNTIME_DIR: tempFolder() };
 const socketPath = join(tempFolder(), 'inferd.sock');

@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { checkGate, gateRules, hostName } from '../../../daemon/front/gate.js';
-import { startFront } from '../../helpers/front.js';
-import { rawRequest, upgradeLines } from '../../helpers/raw-http.js';
 import { tempFolder } from '../../helpers/temp-folder.js';
+import { rawRequest, upgradeLines } from '../../helpers/wire/raw-http.js';
+import { startFront } from './echo-front.js';
 
 const rules = gateRules({ allowed_hosts: ['Box.Example:9000', '192.168.1.5'], allowed_origins: ['https://app.example', 'app://desk'] });
 

@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import { Pipelines } from '../../../daemon/front/http-pipeline.js';
 import { eventually } from '../../helpers/eventually.js';
-import { rawConnect } from '../../helpers/raw-http.js';
+import { rawConnect } from '../../helpers/wire/raw-http.js';
 
 async function serve(limit: number) {
   const pipelines = new Pipelines(limit);

@@ -3,10 +3,10 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { Agent, type IncomingMessage, request } from 'node:http';
 import { test } from 'node:test';
-import { CountedSlices } from '../../helpers/counted-slices.js';
 import { eventually, inTime } from '../../helpers/eventually.js';
-import { type Front, withFront } from '../../helpers/front.js';
-import { rawConnect, rawRequest, readReply, upgradeLines } from '../../helpers/raw-http.js';
+import { rawConnect, rawRequest, readReply, upgradeLines } from '../../helpers/wire/raw-http.js';
+import { CountedSlices } from './counted-slices.js';
+import { type Front, withFront } from './echo-front.js';
 
 const host = 'Host: localhost';
 const json = 'Content-Type: application/json';

@@ -10,9 +10,9 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { openListeners, passedFds } from '../../../daemon/front/listen.js';
 import { StartError } from '../../../daemon/start-error.js';
-import { rawRequest } from '../../helpers/raw-http.js';
 import { tempFolder } from '../../helpers/temp-folder.js';
 import { testConfig } from '../../helpers/test-config.js';
+import { rawRequest } from '../../helpers/wire/raw-http.js';
 
 const freshPath = () => join(tempFolder(), 's');
 const make = () => createServer((_, response) => response.end('here'));

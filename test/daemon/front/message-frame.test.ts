@@ -4,7 +4,7 @@ import { type AddressInfo, createServer } from 'node:net';
 import { test } from 'node:test';
 import { WebSocket } from 'ws';
 import { messageFrame } from '../../../daemon/front/message-frame.js';
-import { handshakeAnswer } from '../../helpers/handshake.js';
+import { handshakeAnswer } from './handshake.js';
 
 /** Around every change of the length field, and characters of one to four bytes. */
 const texts = [

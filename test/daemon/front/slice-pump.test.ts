@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { SlicePump } from '../../../daemon/front/slice-pump.js';
-import { CountedSlices } from '../../helpers/counted-slices.js';
 import { eventually } from '../../helpers/eventually.js';
+import { CountedSlices } from './counted-slices.js';
 
 test('however many answers are written at once, a turn of the event loop writes a few slices, and they take turns', async () => {
   const workMs = 2;

@@ -4,10 +4,10 @@ import { once } from 'node:events';
 import { test } from 'node:test';
 import { WebSocket } from 'ws';
 import { wireHighWater } from '../../../rpc/wire.js';
-import { CountedSlices } from '../../helpers/counted-slices.js';
 import { eventually } from '../../helpers/eventually.js';
-import { type Front, withFront } from '../../helpers/front.js';
-import { rawConnect, rawRequest, readReply, upgradeLines } from '../../helpers/raw-http.js';
+import { rawConnect, rawRequest, readReply, upgradeLines } from '../../helpers/wire/raw-http.js';
+import { CountedSlices } from './counted-slices.js';
+import { type Front, withFront } from './echo-front.js';
 
 async function open(front: Front, protocols: string | string[] = [], options: object = {}): Promise<WebSocket> {
   const ws = new WebSocket(`ws://127.0.0.1:${front.port}/`, protocols, options);

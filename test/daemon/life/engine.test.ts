@@ -12,10 +12,10 @@ import { silentLog } from '../../../actors/runtime/log.js';
 import { loadConfig } from '../../../config/load.js';
 import { resolveModelFolder } from '../../../config/model-folder.js';
 import { type EngineHandle, startEngine } from '../../../daemon/life/engine.js';
+import { referenceAnswer } from '../../helpers/engine/fake-executor.js';
+import { type FakeEngineSettings, fakeEngineModule } from '../../helpers/engine/fake-native-engine.js';
+import { generation } from '../../helpers/engine/generation.js';
 import { eventually } from '../../helpers/eventually.js';
-import { referenceAnswer } from '../../helpers/fake-executor.js';
-import { type FakeEngineSettings, fakeEngineModule } from '../../helpers/fake-native-engine.js';
-import { generation } from '../../helpers/generation.js';
 
 interface Answer {
   readonly tokens: number[][];

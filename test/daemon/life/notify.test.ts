@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { silentLog } from '../../../actors/runtime/log.js';
 import { createNotifier } from '../../../daemon/life/notify.js';
+import { systemdStandIn } from '../../helpers/daemon/systemd-stand-in.js';
 import { eventually } from '../../helpers/eventually.js';
-import { systemdStandIn } from '../../helpers/systemd-stand-in.js';
 
 test('start, readiness, watchdog and stop are told, with one child at a time', async () => {
   const { env, said } = systemdStandIn();

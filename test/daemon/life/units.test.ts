@@ -7,7 +7,7 @@ import { resolveModelFolder } from '../../../config/model-folder.js';
 import { createPools } from '../../../daemon/life/pools.js';
 import { topologyOf } from '../../../daemon/life/topology.js';
 import { EngineUnit } from '../../../daemon/life/units.js';
-import { fakeEngineModule } from '../../helpers/fake-native-engine.js';
+import { fakeEngineModule } from '../../helpers/engine/fake-native-engine.js';
 
 const ends = {
   killed: (unit: EngineUnit) => unit.port?.executors[0]?.kill(),

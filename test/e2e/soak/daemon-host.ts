@@ -9,7 +9,7 @@ import { resolveModelFolder } from '../../../config/model-folder.js';
 import { startDaemon } from '../../../daemon/daemon.js';
 import { startEngine } from '../../../daemon/life/engine.js';
 import { createLog } from '../../../daemon/log.js';
-import { LoopProbe } from '../../helpers/loop-probe.js';
+import { LoopProbe } from '../loop-probe.js';
 
 type Message = { readonly kill: ActorKind; readonly index: number } | { readonly probe: true };
 

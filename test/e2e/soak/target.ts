@@ -12,7 +12,7 @@ import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { daemonFilePath } from '../../../config/paths.js';
-import { privateEnv } from '../../helpers/daemon.js';
+import { privateEnv } from '../../helpers/daemon/daemon.js';
 import { secretText } from './counting.js';
 import type { Figures } from './figures.js';
 

@@ -6,8 +6,8 @@ import { test } from 'node:test';
 import { opCases } from '../../../../daemon/cli/bench/op-cases.js';
 import { admissionPlan, blocksOf, prefillPlans } from '../../../../daemon/cli/bench/plans.js';
 import { loadAddon, packageRoot } from '../../../../native/index.js';
-import { privateEnv } from '../../../helpers/daemon.js';
-import { readPlan } from '../../../helpers/plan-reader.js';
+import { privateEnv } from '../../../helpers/daemon/daemon.js';
+import { readPlan } from '../../../helpers/engine/plan-reader.js';
 
 function inferd(args: readonly string[]): Promise<{ code: number; stdout: string; stderr: string }> {
   const command = [join(packageRoot(), 'daemon', 'cli', 'inferd.mjs'), 'bench', ...args];

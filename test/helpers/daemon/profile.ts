@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { gunzipSync } from 'node:zlib';
-import { NO_STEP, type Recording, SPAN, type SpanKind } from '../../actors/messages/profile.js';
-import { type DeviceTrace, TRACE_KIND } from '../../native/index.js';
+import { NO_STEP, type Recording, SPAN, type SpanKind } from '../../../actors/messages/profile.js';
+import { type DeviceTrace, TRACE_KIND } from '../../../native/index.js';
 
 export interface TraceEvent {
   readonly name: string;

@@ -1,6 +1,6 @@
 /** The way out of a connection that has no socket. */
-import type { Slices } from '../../rpc/slices.js';
-import type { Wire } from '../../rpc/wire.js';
+import type { Slices } from '../../../rpc/slices.js';
+import type { Wire } from '../../../rpc/wire.js';
 
 /** Whole messages go to `send`; those that come in slices are put together, a slice a turn of the event loop. */
 export function wireTo(send: (data: string | Uint8Array) => void): Wire {

@@ -1,5 +1,5 @@
 /** GenerationParams with neutral values, for tests below the rpc layer. */
-import type { GenerationParams } from '../../actors/messages/requests.js';
+import type { GenerationParams } from '../../../actors/messages/requests.js';
 
 export function generation(changes: Partial<GenerationParams> = {}): GenerationParams {
   return {

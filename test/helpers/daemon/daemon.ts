@@ -1,12 +1,12 @@
 /** A real daemon with the embedded model inside the test process: its own folders, a free port, a quiet log. */
 
 import { join } from 'node:path';
-import { silentLog } from '../../actors/runtime/log.js';
-import { loadConfig } from '../../config/load.js';
-import { resolveModelFolder } from '../../config/model-folder.js';
-import { type Daemon, startDaemon } from '../../daemon/daemon.js';
-import { type Answer, RpcSocket } from './rpc-socket.js';
-import { tempFolder } from './temp-folder.js';
+import { silentLog } from '../../../actors/runtime/log.js';
+import { loadConfig } from '../../../config/load.js';
+import { resolveModelFolder } from '../../../config/model-folder.js';
+import { type Daemon, startDaemon } from '../../../daemon/daemon.js';
+import { tempFolder } from '../temp-folder.js';
+import { type Answer, RpcSocket } from '../wire/rpc-socket.js';
 
 export interface TestDaemon {
   readonly daemon: Daemon;

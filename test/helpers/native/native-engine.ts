@@ -1,6 +1,6 @@
 /** Opens native engines for tests: default options, loading to the end, one step at a time. */
 import { join } from 'node:path';
-import { type EngineOptions, loadAddon, type NativeEngine, type NativeError, packageRoot } from '../../native/index.js';
+import { type EngineOptions, loadAddon, type NativeEngine, type NativeError, packageRoot } from '../../../native/index.js';
 import { buildPlan, type PlanSpec, readResult, type StepAnswer } from './plan.js';
 
 export const fixture = (...path: string[]): string => join(packageRoot(), 'test', 'fixtures', ...path);

@@ -4,8 +4,8 @@
  * says by which counter one sees that it did.
  */
 import assert from 'node:assert/strict';
-import type { SchedulerStats } from '../../actors/messages/calls.js';
-import { connect } from '../../rpc/client/node.js';
+import type { SchedulerStats } from '../../../actors/messages/calls.js';
+import { connect } from '../../../rpc/client/node.js';
 import { startTestDaemon, type TestDaemon } from './daemon.js';
 
 type Client = Awaited<ReturnType<typeof connect>>;

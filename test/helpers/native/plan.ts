@@ -2,7 +2,7 @@
  * Makes step plan bodies and reads result bodies for tests that drive the native engine without a scheduler. It writes what it is told,
  * also nonsense, so that tests can make malformed plans; layout and meaning: actors/messages/step.ts.
  */
-import { PlanBuilder } from '../../actors/messages/plan-builder.js';
+import { PlanBuilder } from '../../../actors/messages/plan-builder.js';
 import {
   LAYOUT_VERSION,
   RESULT,
@@ -11,7 +11,7 @@ import {
   RESULT_SAMPLE,
   RESULT_TOP,
   SAMPLING_ROW,
-} from '../../actors/messages/step.js';
+} from '../../../actors/messages/step.js';
 
 /** Words of the sampling row that a test sets; the others are greedy decoding without logprobs. */
 export type SamplingWords = Partial<Record<Exclude<keyof typeof SAMPLING_ROW, 'words'>, number>>;

@@ -1,5 +1,5 @@
 /** Runs the sample op of the op table for a list of sequences, one slot each. */
-import { SAMPLING_ROW } from '../../actors/messages/step.js';
+import { SAMPLING_ROW } from '../../../actors/messages/step.js';
 import { floats, ints, runOp, type Setup } from './op-table.js';
 import type { SamplerParams } from './reference-sampler.js';
 

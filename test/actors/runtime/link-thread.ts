@@ -1,8 +1,8 @@
 /** A thread that sends back what it gets over a link, from a loop of its own that sleeps until it is rung, or from its event loop. */
 import { workerData } from 'node:worker_threads';
-import type { LinkEnd } from '../../actors/messages/control.js';
-import { listen, park } from '../../actors/runtime/doorbell.js';
-import { EventLink, ParkedLink } from '../../actors/runtime/mailbox.js';
+import type { LinkEnd } from '../../../actors/messages/control.js';
+import { listen, park } from '../../../actors/runtime/doorbell.js';
+import { EventLink, ParkedLink } from '../../../actors/runtime/mailbox.js';
 
 export interface LinkThreadData {
   readonly link: LinkEnd;

@@ -4,8 +4,8 @@
  */
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
-import { ROW_FLAG } from '../../actors/messages/step.js';
-import type { EngineOptions, NativeEngine } from '../../native/index.js';
+import { ROW_FLAG } from '../../../actors/messages/step.js';
+import type { EngineOptions, NativeEngine } from '../../../native/index.js';
 import { answer, blockSets, fixture, openEngine, runStep } from './native-engine.js';
 import { buildPlan, type StepAnswer } from './plan.js';
 import { readSafetensors } from './safetensors.js';

@@ -1,5 +1,5 @@
 /** What an engine without a model says of itself. */
-import type { NativeModelInfo } from '../../native/index.js';
+import type { NativeModelInfo } from '../../../native/index.js';
 
 const MIB = 2 ** 20;
 

@@ -14,7 +14,7 @@ import {
   SAMPLING_ROW,
   SLOT_LISTS,
   type SlotList,
-} from '../../actors/messages/step.js';
+} from '../../../actors/messages/step.js';
 
 export interface PlanRow {
   readonly slot: number;

@@ -1,7 +1,7 @@
 /** A program in the place of systemd-notify that writes down what it is told. */
 import { chmodSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { tempFolder } from './temp-folder.js';
+import { tempFolder } from '../temp-folder.js';
 
 export interface SystemdStandIn {
   /** As systemd sets it for a service with a watchdog of 100 ms. */

@@ -1,5 +1,5 @@
 /** Calls of the addon's op table for tests: kernel sets of this machine, and paged caches with shuffled blocks. */
-import { loadAddon, type OpCall } from '../../native/index.js';
+import { loadAddon, type OpCall } from '../../../native/index.js';
 import { type FloatType, randomFloats, randomInt, roundAll } from './reference-ops.js';
 
 const addon = loadAddon();

@@ -4,8 +4,8 @@
  */
 import { copyFileSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { tempFolder } from '../temp-folder.js';
 import { demoModel } from './native-engine.js';
-import { tempFolder } from './temp-folder.js';
 
 /** @returns a new folder for `inference.model_name`, to be used with `inference.load_dummy`. */
 export function dummyModel(shapeFolder: string): string {

@@ -1,5 +1,5 @@
 /** Slices of a known text or number of bytes that remember how many were made and whether they were closed. */
-import type { Slices } from '../../rpc/slices.js';
+import type { Slices } from '../../../rpc/slices.js';
 
 export class CountedSlices implements Slices {
   made = 0;

@@ -2,14 +2,14 @@
  * A scheduler wired to the fake executor, with a clock of its own, and a ledger of everything that was told about each sequence.
  */
 import assert from 'node:assert/strict';
-import type { RequestId } from '../../actors/messages/ids.js';
-import { type Admit, FINISH, type Notice, type Refused, type Started } from '../../actors/messages/requests.js';
-import { packSamplingRow } from '../../actors/messages/sampling.js';
-import { SAMPLING_ROW } from '../../actors/messages/step.js';
-import { planWordsLimit, Scheduler, type SchedulerOptions } from '../../actors/scheduler/scheduler.js';
-import { FakeExecutor, type PlanSummary, referenceAnswer } from './fake-executor.js';
-import { generation } from './generation.js';
-import { readRecords, type TokenLogprob } from './logprobs.js';
+import type { RequestId } from '../../../actors/messages/ids.js';
+import { type Admit, FINISH, type Notice, type Refused, type Started } from '../../../actors/messages/requests.js';
+import { packSamplingRow } from '../../../actors/messages/sampling.js';
+import { SAMPLING_ROW } from '../../../actors/messages/step.js';
+import { planWordsLimit, Scheduler, type SchedulerOptions } from '../../../actors/scheduler/scheduler.js';
+import { FakeExecutor, type PlanSummary, referenceAnswer } from '../../helpers/engine/fake-executor.js';
+import { generation } from '../../helpers/engine/generation.js';
+import { readRecords, type TokenLogprob } from '../../helpers/engine/logprobs.js';
 
 const VOCAB = 50;
 export const EOS = 7;

@@ -10,7 +10,7 @@
  * sets name it.
  */
 import assert from 'node:assert/strict';
-import { LAYOUT_VERSION, RESULT, RESULT_PROMPT, RESULT_SAMPLE, RESULT_TOP, ROW_FLAG, SAMPLING_ROW } from '../../actors/messages/step.js';
+import { LAYOUT_VERSION, RESULT, RESULT_PROMPT, RESULT_SAMPLE, RESULT_TOP, ROW_FLAG, SAMPLING_ROW } from '../../../actors/messages/step.js';
 import { type PlanBody, type PlanRow, type PlanSample, readPlan } from './plan-reader.js';
 
 export interface FakeExecutorOptions {

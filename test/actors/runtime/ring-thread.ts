@@ -1,7 +1,7 @@
 /** A worker thread that reads one ring to its end and posts a checksum of what it saw; used by the ring's thread test. */
 import { parentPort, workerData } from 'node:worker_threads';
-import { type Doorbell, listen, park } from '../../actors/runtime/doorbell.js';
-import { type RingMemory, RingReader } from '../../actors/runtime/ring.js';
+import { type Doorbell, listen, park } from '../../../actors/runtime/doorbell.js';
+import { type RingMemory, RingReader } from '../../../actors/runtime/ring.js';
 
 export interface RingThreadData {
   readonly ring: RingMemory;

@@ -1,17 +1,17 @@
 /** The HTTP and WebSocket front of the daemon on a free port with a session that echoes, without engine and rpc. */
 import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { silentLog } from '../../actors/runtime/log.js';
-import type { Auth } from '../../daemon/front/auth.js';
-import { gateRules } from '../../daemon/front/gate.js';
-import { createHttpServer, defaultHttpTimeouts, type HttpTimeouts } from '../../daemon/front/http.js';
-import { createRoutes } from '../../daemon/front/http-routes.js';
-import { createSockets, type Encoding, type Session, type Sockets } from '../../daemon/front/websocket.js';
-import { fromBody, fromQuery } from '../../rpc/method.js';
-import type { Slices } from '../../rpc/slices.js';
-import type { Wire } from '../../rpc/wire.js';
-import { eventually } from './eventually.js';
-import { type ConfigChanges, testConfig } from './test-config.js';
+import { silentLog } from '../../../actors/runtime/log.js';
+import type { Auth } from '../../../daemon/front/auth.js';
+import { gateRules } from '../../../daemon/front/gate.js';
+import { createHttpServer, defaultHttpTimeouts, type HttpTimeouts } from '../../../daemon/front/http.js';
+import { createRoutes } from '../../../daemon/front/http-routes.js';
+import { createSockets, type Encoding, type Session, type Sockets } from '../../../daemon/front/websocket.js';
+import { fromBody, fromQuery } from '../../../rpc/method.js';
+import type { Slices } from '../../../rpc/slices.js';
+import type { Wire } from '../../../rpc/wire.js';
+import { eventually } from '../../helpers/eventually.js';
+import { type ConfigChanges, testConfig } from '../../helpers/test-config.js';
 
 /** A session that writes down what happens to it; its answer to each message is up to `onReceive`. */
 export class RecordingSession implements Session {

@@ -11,10 +11,10 @@
  */
 import { closeSync, openSync } from 'node:fs';
 import { threadId } from 'node:worker_threads';
-import { engineFault } from '../../actors/messages/errors.js';
-import { PLAN, RESULT } from '../../actors/messages/step.js';
-import { BrokenInvariant } from '../../actors/runtime/invariant.js';
-import type { EngineOptions, LoadProgress, NativeEngine, NativeModelInfo } from '../../native/index.js';
+import { engineFault } from '../../../actors/messages/errors.js';
+import { PLAN, RESULT } from '../../../actors/messages/step.js';
+import { BrokenInvariant } from '../../../actors/runtime/invariant.js';
+import type { EngineOptions, LoadProgress, NativeEngine, NativeModelInfo } from '../../../native/index.js';
 import { FakeExecutor } from './fake-executor.js';
 import { fakeModelInfo } from './fake-model-info.js';
 import { planWords } from './plan-reader.js';

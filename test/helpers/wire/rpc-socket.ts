@@ -4,8 +4,8 @@
  */
 import { once } from 'node:events';
 import { WebSocket } from 'ws';
-import { packMessage, unpackMessage } from '../../actors/messages/codec.js';
-import { inTime } from './eventually.js';
+import { packMessage, unpackMessage } from '../../../actors/messages/codec.js';
+import { inTime } from '../eventually.js';
 
 export interface Reply {
   readonly jsonrpc?: string;

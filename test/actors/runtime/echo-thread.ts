@@ -1,9 +1,9 @@
 /** A parked thread that sends back what it gets, over a link and over a pair of rings; the other end of test/bench/actors.ts. */
 import { parentPort, workerData } from 'node:worker_threads';
-import type { LinkEnd } from '../../actors/messages/control.js';
-import { type Doorbell, listen, park } from '../../actors/runtime/doorbell.js';
-import { ParkedLink } from '../../actors/runtime/mailbox.js';
-import { type RingMemory, RingReader, RingWriter } from '../../actors/runtime/ring.js';
+import type { LinkEnd } from '../../../actors/messages/control.js';
+import { type Doorbell, listen, park } from '../../../actors/runtime/doorbell.js';
+import { ParkedLink } from '../../../actors/runtime/mailbox.js';
+import { type RingMemory, RingReader, RingWriter } from '../../../actors/runtime/ring.js';
 
 export interface EchoThreadData {
   readonly link: LinkEnd;

@@ -1,6 +1,6 @@
 /** Log-probability records as objects, for tests. */
-import { int32Of } from '../../actors/messages/codec.js';
-import { LOGPROB, LOGPROB_TOP, recordWords, recordWordsAt } from '../../actors/messages/logprobs.js';
+import { int32Of } from '../../../actors/messages/codec.js';
+import { LOGPROB, LOGPROB_TOP, recordWords, recordWordsAt } from '../../../actors/messages/logprobs.js';
 
 export interface TokenLogprob {
   readonly token: number;

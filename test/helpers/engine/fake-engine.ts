@@ -2,7 +2,7 @@
  * An EngineClient that answers from a script, one token per sequence and step, for tests of rpc and daemon without an engine.
  * With `auto` steps run by themselves, one per turn of the event loop; else the test calls `step()`. Its tokenizer is bytes: id = byte.
  */
-import { RequestIds } from '../../actors/client-ids.js';
+import { RequestIds } from '../../../actors/client-ids.js';
 import type {
   Asker,
   EngineClient,
@@ -12,13 +12,13 @@ import type {
   RequestSummary,
   ServedModel,
   TokenText,
-} from '../../actors/client-types.js';
-import type { EngineCallHandlers, EngineCallName, EngineCalls, SchedulerStats } from '../../actors/messages/calls.js';
-import { bytesOf } from '../../actors/messages/codec.js';
-import { type Failure, InferdError } from '../../actors/messages/errors.js';
-import type { RequestId } from '../../actors/messages/ids.js';
-import type { Delta, GenerationParams, Notice, PromptInput } from '../../actors/messages/requests.js';
-import { checkIds, checkTokenIds } from '../../actors/tokenizer/model/token-ids.js';
+} from '../../../actors/client-types.js';
+import type { EngineCallHandlers, EngineCallName, EngineCalls, SchedulerStats } from '../../../actors/messages/calls.js';
+import { bytesOf } from '../../../actors/messages/codec.js';
+import { type Failure, InferdError } from '../../../actors/messages/errors.js';
+import type { RequestId } from '../../../actors/messages/ids.js';
+import type { Delta, GenerationParams, Notice, PromptInput } from '../../../actors/messages/requests.js';
+import { checkIds, checkTokenIds } from '../../../actors/tokenizer/model/token-ids.js';
 import { recordsOf, type TokenLogprob } from './logprobs.js';
 
 /** The tokens of sequence `index`, as texts. */

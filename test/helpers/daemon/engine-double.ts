@@ -1,11 +1,11 @@
 /** An engine without threads for tests of the daemon: answers every prompt with "ok", when and how the test says. */
-import type { EngineClient, EngineState, RequestHandle, RequestSink } from '../../actors/client-types.js';
-import type { EngineCallName, EngineCalls } from '../../actors/messages/calls.js';
-import { type Failure, InferdError } from '../../actors/messages/errors.js';
-import type { RequestId } from '../../actors/messages/ids.js';
-import type { ModelFolder } from '../../config/model-folder.js';
-import type { Ending } from '../../daemon/life/child.js';
-import type { EngineHandle, startEngine } from '../../daemon/life/engine.js';
+import type { EngineClient, EngineState, RequestHandle, RequestSink } from '../../../actors/client-types.js';
+import type { EngineCallName, EngineCalls } from '../../../actors/messages/calls.js';
+import { type Failure, InferdError } from '../../../actors/messages/errors.js';
+import type { RequestId } from '../../../actors/messages/ids.js';
+import type { ModelFolder } from '../../../config/model-folder.js';
+import type { Ending } from '../../../daemon/life/child.js';
+import type { EngineHandle, startEngine } from '../../../daemon/life/engine.js';
 
 export const doubleModel: ModelFolder = {
   path: '/nowhere',
