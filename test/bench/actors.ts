@@ -16,7 +16,7 @@ import { loadConfig } from '../../config/load.js';
 import { resolveModelFolder } from '../../config/model-folder.js';
 import { startEngine } from '../../daemon/life/engine.js';
 import type { EchoThreadData } from '../actors/runtime/echo-thread.js';
-import { fakeEngineModule } from '../helpers/engine/fake-native-engine.js';
+import { fakeNativeEngineModule } from '../helpers/engine/fake-native-engine.js';
 import { generation } from '../helpers/engine/generation.js';
 import { origin, percentiles } from './report.js';
 
@@ -100,7 +100,7 @@ function bodies(times: number): Record<string, unknown> {
 async function steps(requests: number): Promise<Record<string, unknown>> {
   const { config } = loadConfig({ env: {}, sets: ['scheduler.max_model_len=256'] });
   const model = resolveModelFolder(config, {});
-  const executorModule = fakeEngineModule({ vocab: model.vocabSize });
+  const executorModule = fakeNativeEngineModule({ vocab: model.vocabSize });
   const engine = startEngine(config, model, { log: silentLog }, { executorModule });
   await engine.ready;
   const maxTokens = 200;

@@ -9,7 +9,7 @@ import type { RequestId } from '../../actors/messages/ids.js';
 import { PLAN, RESULT, RESULT_SAMPLE } from '../../actors/messages/step.js';
 import { Scheduler } from '../../actors/scheduler/scheduler.js';
 import { bytes, defaultOptions, samplingRow } from '../actors/scheduler/rig.js';
-import { encodeResult } from '../helpers/engine/fake-executor.js';
+import { encodeResult } from '../helpers/engine/plan-interpreter.js';
 import { planWords, sampledSlots } from '../helpers/engine/plan-reader.js';
 import { origin, percentiles } from './report.js';
 

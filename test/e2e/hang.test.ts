@@ -8,7 +8,7 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { daemonFilePath } from '../../config/paths.js';
 import { privateEnv } from '../helpers/daemon/daemon.js';
-import { type FakeEngineSettings, fakeEngineModule } from '../helpers/engine/fake-native-engine.js';
+import { type FakeNativeEngineSettings, fakeNativeEngineModule } from '../helpers/engine/fake-native-engine.js';
 import { eventually, inTime } from '../helpers/eventually.js';
 import { tempFolder } from '../helpers/temp-folder.js';
 import { RpcSocket } from '../helpers/wire/rpc-socket.js';
@@ -24,8 +24,8 @@ interface Running {
   log(): string;
 }
 
-async function serve(settings: FakeEngineSettings, sets: readonly string[] = []): Promise<Running> {
-  const executorModule = fakeEngineModule({ vocab: 4096, stepMs: 2, ...settings });
+async function serve(settings: FakeNativeEngineSettings, sets: readonly string[] = []): Promise<Running> {
+  const executorModule = fakeNativeEngineModule({ vocab: 4096, stepMs: 2, ...settings });
   const env = { ...privateEnv(), INFERD_TEST_ENGINE: executorModule };
   const child = spawn(process.execPath, [host, 'server.port=0', 'scheduler.hang_timeout_s=1', ...sets], { env });
   let out = '';

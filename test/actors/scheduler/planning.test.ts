@@ -250,7 +250,7 @@ test('a plan stops admitting once it carries very much history', () => {
     maxSlots: 64,
     enablePrefixCaching: false,
   });
-  // Only plans are looked at: running these rows through the hash of the fake executor would take minutes.
+  // Only plans are looked at: running these rows through the hash of the plan interpreter would take minutes.
   for (let i = 0; i < 8; i++) rig.admit(long(tokens(60_000, i), 2));
   const plan = rig.scheduler.schedule(rig.now);
   assert.ok(plan && plan.byteLength < 2 ** 21 && plan.byteLength <= planWordsLimit(rig.options, 0) * 4);

@@ -1,4 +1,4 @@
-/** Random histories of the whole scheduler against the fake executor; the oracle is each request answered alone. */
+/** Random histories of the whole scheduler against the plan interpreter; the oracle is each request answered alone. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';

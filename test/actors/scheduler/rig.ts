@@ -1,5 +1,5 @@
 /**
- * A scheduler wired to the fake executor, with a clock of its own, and a ledger of everything that was told about each sequence.
+ * A scheduler wired to the plan interpreter, with a clock of its own, and a ledger of everything that was told about each sequence.
  */
 import assert from 'node:assert/strict';
 import type { RequestId } from '../../../actors/messages/ids.js';
@@ -7,9 +7,9 @@ import { type Admit, FINISH, type Notice, type Refused, type Started } from '../
 import { packSamplingRow } from '../../../actors/messages/sampling.js';
 import { SAMPLING_ROW } from '../../../actors/messages/step.js';
 import { planWordsLimit, Scheduler, type SchedulerOptions } from '../../../actors/scheduler/scheduler.js';
-import { FakeExecutor, type PlanSummary, referenceAnswer } from '../../helpers/engine/fake-executor.js';
 import { generation } from '../../helpers/engine/generation.js';
 import { readRecords, type TokenLogprob } from '../../helpers/engine/logprobs.js';
+import { PlanInterpreter, type PlanSummary, referenceAnswer } from '../../helpers/engine/plan-interpreter.js';
 
 const VOCAB = 50;
 export const EOS = 7;
@@ -101,7 +101,7 @@ export function expected(ask: Ask, index: number): { tokens: number[]; finish: n
 export class Rig {
   readonly options: SchedulerOptions;
   readonly scheduler: Scheduler;
-  readonly executor: FakeExecutor;
+  readonly executor: PlanInterpreter;
   readonly entries = new Map<number, Entry>();
   readonly notices: Notice[] = [];
   readonly plans: PlanSummary[] = [];
@@ -111,7 +111,7 @@ export class Rig {
   constructor(options: Partial<SchedulerOptions> = {}, firstStep = 1) {
     this.options = { ...defaultOptions, ...options };
     this.scheduler = new Scheduler(this.options, firstStep);
-    this.executor = new FakeExecutor({ ...this.options, vocabSize: VOCAB, firstStep });
+    this.executor = new PlanInterpreter({ ...this.options, vocabSize: VOCAB, firstStep });
   }
 
   /** Admits a request; returns its id. */

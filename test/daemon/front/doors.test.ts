@@ -12,7 +12,7 @@ import { readDaemonFile } from '../../../config/paths.js';
 import { type Daemon, startDaemon } from '../../../daemon/daemon.js';
 import { createAuth } from '../../../daemon/front/auth.js';
 import { StartError } from '../../../daemon/start-error.js';
-import { doubleModel, EngineDouble } from '../../helpers/daemon/engine-double.js';
+import { FakeEngineHandle, fakeModel } from '../../helpers/engine/fake-engine-handle.js';
 import { eventually } from '../../helpers/eventually.js';
 import { tempFolder } from '../../helpers/temp-folder.js';
 import { testConfig } from '../../helpers/test-config.js';
@@ -25,13 +25,13 @@ let token: string;
 let port: number;
 
 before(async () => {
-  const engine = new EngineDouble();
+  const engine = new FakeEngineHandle();
   const started = startDaemon({
     config: testConfig({
       server: { host: '0.0.0.0', port: 0, unix_socket: socketPath },
       auth: { mode: 'token', allowed_hosts: ['box.example'], allowed_origins: ['https://app.example'] },
     }),
-    model: doubleModel,
+    model: fakeModel,
     log: silentLog,
     publish: true,
     signals: false,

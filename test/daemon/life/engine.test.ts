@@ -12,9 +12,9 @@ import { silentLog } from '../../../actors/runtime/log.js';
 import { loadConfig } from '../../../config/load.js';
 import { resolveModelFolder } from '../../../config/model-folder.js';
 import { type EngineHandle, startEngine } from '../../../daemon/life/engine.js';
-import { referenceAnswer } from '../../helpers/engine/fake-executor.js';
-import { type FakeEngineSettings, fakeEngineModule } from '../../helpers/engine/fake-native-engine.js';
+import { type FakeNativeEngineSettings, fakeNativeEngineModule } from '../../helpers/engine/fake-native-engine.js';
 import { generation } from '../../helpers/engine/generation.js';
+import { referenceAnswer } from '../../helpers/engine/plan-interpreter.js';
 import { eventually } from '../../helpers/eventually.js';
 
 interface Answer {
@@ -35,12 +35,12 @@ afterEach(async () => {
   await Promise.all(engines.splice(0).map((engine) => engine.stop()));
 });
 
-function open(settings: FakeEngineSettings = {}, sets: readonly string[] = []) {
+function open(settings: FakeNativeEngineSettings = {}, sets: readonly string[] = []) {
   const env = {};
   const { config } = loadConfig({ sets: ['scheduler.max_model_len=512', 'scheduler.max_num_sequences=16', ...sets], env });
   const model = resolveModelFolder(config, env);
   const states: EngineState[] = [];
-  const executorModule = fakeEngineModule({ vocab: model.vocabSize, ...settings });
+  const executorModule = fakeNativeEngineModule({ vocab: model.vocabSize, ...settings });
   const engine = startEngine(config, model, { log: silentLog, onState: (state) => states.push(state) }, { executorModule });
   engines.push(engine);
   return { engine, model, states };
@@ -308,7 +308,7 @@ test('after stop the process ends by itself', () => {
     const { silentLog } = await import(${JSON.stringify(new URL('../../../actors/runtime/log.js', import.meta.url).href)});
     const { config } = loadConfig({ env: {} });
     const model = resolveModelFolder(config, {});
-    const executorModule = ${JSON.stringify(fakeEngineModule({ vocab: 4096 }))};
+    const executorModule = ${JSON.stringify(fakeNativeEngineModule({ vocab: 4096 }))};
     const engine = startEngine(config, model, { log: silentLog }, { executorModule });
     await engine.ready;
     await engine.stop();

@@ -7,7 +7,7 @@ import { resolveModelFolder } from '../../../config/model-folder.js';
 import { createPools } from '../../../daemon/life/pools.js';
 import { topologyOf } from '../../../daemon/life/topology.js';
 import { EngineUnit } from '../../../daemon/life/units.js';
-import { fakeEngineModule } from '../../helpers/engine/fake-native-engine.js';
+import { fakeNativeEngineModule } from '../../helpers/engine/fake-native-engine.js';
 
 const ends = {
   killed: (unit: EngineUnit) => unit.port?.executors[0]?.kill(),
@@ -19,7 +19,7 @@ for (const [how, end] of Object.entries(ends)) {
     const { config } = loadConfig({ env: {} });
     const model = resolveModelFolder(config, {});
     const pools = createPools(silentLog);
-    const topology = topologyOf(config, model, { executorModule: fakeEngineModule({ vocab: model.vocabSize }) });
+    const topology = topologyOf(config, model, { executorModule: fakeNativeEngineModule({ vocab: model.vocabSize }) });
     const unit = new EngineUnit(topology, { pools, log: silentLog, onProgress() {} });
     const threads = new Set<string | undefined>();
     for (let i = 0; i < 3; i++) {

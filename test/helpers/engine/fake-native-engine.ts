@@ -1,5 +1,5 @@
 /**
- * A NativeEngine without a model, for the real executor loop: FakeExecutor behind the addon's interface. Loaded by executor threads
+ * A NativeEngine without a model, for the real executor loop: PlanInterpreter behind the addon's interface. Loaded by executor threads
  * through `executorModule`; the URL's query sets it up, so that nothing global does:
  *   vocab      size of the vocabulary
  *   stepMs     how long a step takes; native waits block as the addon's do
@@ -15,11 +15,11 @@ import { engineFault } from '../../../actors/messages/errors.js';
 import { PLAN, RESULT } from '../../../actors/messages/step.js';
 import { BrokenInvariant } from '../../../actors/runtime/invariant.js';
 import type { EngineOptions, LoadProgress, NativeEngine, NativeModelInfo } from '../../../native/index.js';
-import { FakeExecutor } from './fake-executor.js';
-import { fakeModelInfo } from './fake-model-info.js';
+import { fakeNativeModelInfo } from './fake-native-model-info.js';
+import { PlanInterpreter } from './plan-interpreter.js';
 import { planWords } from './plan-reader.js';
 
-export interface FakeEngineSettings {
+export interface FakeNativeEngineSettings {
   readonly vocab?: number;
   readonly stepMs?: number;
   readonly failStep?: number;
@@ -30,7 +30,7 @@ export interface FakeEngineSettings {
 }
 
 /** The `executorModule` that runs with these settings. */
-export function fakeEngineModule(settings: FakeEngineSettings = {}): string {
+export function fakeNativeEngineModule(settings: FakeNativeEngineSettings = {}): string {
   const url = new URL(import.meta.url);
   url.search = '';
   for (const [key, value] of Object.entries(settings)) url.searchParams.set(key, String(value));
@@ -51,7 +51,7 @@ class FakeNativeEngine implements NativeEngine {
   #numBlocks = 0;
   #numSwapBlocks = 0;
   #loaded = 0;
-  #executor: FakeExecutor | null = null;
+  #interpreter: PlanInterpreter | null = null;
   /** When each step in flight ends. */
   readonly #dueMs: number[] = [];
   #steps = 0;
@@ -68,7 +68,7 @@ class FakeNativeEngine implements NativeEngine {
   }
 
   info(): NativeModelInfo {
-    const info = fakeModelInfo({ vocabSize: number('vocab', 1000), maxPositions: this.#options.maxModelLen });
+    const info = fakeNativeModelInfo({ vocabSize: number('vocab', 1000), maxPositions: this.#options.maxModelLen });
     return { ...info, architecture: `Fake in thread ${threadId}` };
   }
 
@@ -82,15 +82,15 @@ class FakeNativeEngine implements NativeEngine {
     const epoch = planWords(plan)[PLAN.epoch] ?? 0;
     const vocabSize = number('vocab', 1000);
     const blocks = { numBlocks: this.#numBlocks, numSwapBlocks: this.#numSwapBlocks, blockSize };
-    this.#executor ??= new FakeExecutor({ ...blocks, maxSlots, maxBatchTokens, vocabSize, epoch });
-    if (this.#executor.pending >= 2) throw new BrokenInvariant('three steps in flight');
-    this.#executor.submit(plan);
+    this.#interpreter ??= new PlanInterpreter({ ...blocks, maxSlots, maxBatchTokens, vocabSize, epoch });
+    if (this.#interpreter.pending >= 2) throw new BrokenInvariant('three steps in flight');
+    this.#interpreter.submit(plan);
     this.#dueMs.push(Math.max(performance.now(), this.#dueMs.at(-1) ?? 0) + number('stepMs', 0));
   }
 
   wait(result: Uint8Array, timeoutMs: number): number {
     const due = this.#dueMs[0];
-    if (due === undefined || this.#executor === null) return 0;
+    if (due === undefined || this.#interpreter === null) return 0;
     const leftMs = due - performance.now();
     if (leftMs > 0) Atomics.wait(this.#sleepWord, 0, 0, Math.min(leftMs, timeoutMs));
     if (performance.now() < due) return 0;
@@ -100,7 +100,7 @@ class FakeNativeEngine implements NativeEngine {
       closeSync(openSync(file, 'r'));
     }
     this.#dueMs.shift();
-    const body = this.#executor.takeResult();
+    const body = this.#interpreter.takeResult();
     if (body === null) throw new BrokenInvariant('a step without a result');
     result.set(body);
     this.#steps++;
@@ -116,6 +116,6 @@ class FakeNativeEngine implements NativeEngine {
   }
 
   close(): void {
-    this.#executor = null;
+    this.#interpreter = null;
   }
 }

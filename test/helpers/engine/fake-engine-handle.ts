@@ -1,4 +1,7 @@
-/** An engine without threads for tests of the daemon: answers every prompt with "ok", when and how the test says. */
+/**
+ * An engine of the daemon without threads: `start` gives its EngineHandle, whose client answers every prompt with "ok", when and how the
+ * test says.
+ */
 import type { EngineClient, EngineState, RequestHandle, RequestSink } from '../../../actors/client-types.js';
 import type { EngineCallName, EngineCalls } from '../../../actors/messages/calls.js';
 import { type Failure, InferdError } from '../../../actors/messages/errors.js';
@@ -7,9 +10,9 @@ import type { ModelFolder } from '../../../config/model-folder.js';
 import type { Ending } from '../../../daemon/life/child.js';
 import type { EngineHandle, startEngine } from '../../../daemon/life/engine.js';
 
-export const doubleModel: ModelFolder = {
+export const fakeModel: ModelFolder = {
   path: '/nowhere',
-  name: 'double',
+  name: 'fake',
   source: 'demo',
   config: {},
   architecture: 'LlamaForCausalLM',
@@ -24,7 +27,7 @@ export const doubleModel: ModelFolder = {
   sizeBytes: 0,
 };
 
-export class EngineDouble {
+export class FakeEngineHandle {
   state: EngineState = 'starting';
   /** Requests that wait for `finishAll`. */
   readonly open = new Map<number, RequestSink>();

@@ -62,7 +62,7 @@ function faultOf(check: () => void): Failure | null {
   }
 }
 
-export class FakeEngine implements EngineClient {
+export class FakeEngineClient implements EngineClient {
   readonly all: FakeRequest[] = [];
   readonly cancelled: RequestId[] = [];
   readonly pauses: { readonly id: RequestId; readonly paused: boolean }[] = [];

@@ -3,7 +3,7 @@ import type { NativeModelInfo } from '../../../native/index.js';
 
 const MIB = 2 ** 20;
 
-export function fakeModelInfo(facts: Pick<NativeModelInfo, 'vocabSize' | 'maxPositions'>): NativeModelInfo {
+export function fakeNativeModelInfo(facts: Pick<NativeModelInfo, 'vocabSize' | 'maxPositions'>): NativeModelInfo {
   return {
     architecture: 'Fake',
     numLayers: 1,

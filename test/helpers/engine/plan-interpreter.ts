@@ -1,5 +1,5 @@
 /**
- * An executor without a model: runs StepPlan bodies in plain TypeScript, as strictly as the native engine may and stricter.
+ * Runs StepPlan bodies in plain TypeScript, without a model: as strictly as the native engine may, and stricter.
  *
  * The "KV" of a position is a hash of its token, its position and everything before it, read THROUGH THE BLOCK TABLE. The sampled
  * token is a hash of all KV values up to the row's end, read the same way, plus the sampling row. So a wrong block, a missing copy,
@@ -13,7 +13,7 @@ import assert from 'node:assert/strict';
 import { LAYOUT_VERSION, RESULT, RESULT_PROMPT, RESULT_SAMPLE, RESULT_TOP, ROW_FLAG, SAMPLING_ROW } from '../../../actors/messages/step.js';
 import { type PlanBody, type PlanRow, type PlanSample, readPlan } from './plan-reader.js';
 
-export interface FakeExecutorOptions {
+export interface PlanInterpreterOptions {
   readonly numBlocks: number;
   readonly numSwapBlocks: number;
   readonly blockSize: number;
@@ -56,10 +56,10 @@ export interface PlanSummary {
   readonly numTokens: number;
 }
 
-export class FakeExecutor {
+export class PlanInterpreter {
   /** What the last submitted plan held. */
   last: PlanSummary | null = null;
-  private readonly options: FakeExecutorOptions;
+  private readonly options: PlanInterpreterOptions;
   private readonly slots = new Map<number, SlotState>();
   /** KV value of each position of each block. */
   private readonly kv: Int32Array;
@@ -68,7 +68,7 @@ export class FakeExecutor {
   private readonly results: Uint8Array[] = [];
   private nextStep: number;
 
-  constructor(options: FakeExecutorOptions) {
+  constructor(options: PlanInterpreterOptions) {
     this.options = options;
     this.nextStep = options.firstStep ?? 1;
     this.kv = new Int32Array(options.numBlocks * options.blockSize);
