@@ -61,7 +61,7 @@ export function createFront(deps: FrontDeps): Front {
   const sockets = createSockets({
     config: config.server,
     log,
-    openSession: (wire, options) => new RpcConnection(rpc, wire, options),
+    openHandler: (wire, options) => new RpcConnection(rpc, wire, options),
   });
   const routes = createRoutes({
     engine,

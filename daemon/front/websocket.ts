@@ -26,7 +26,7 @@ import { SlicePump } from './slice-pump.js';
 export type Encoding = 'json' | 'msgpack';
 
 /** The face of an RpcConnection that a socket drives. */
-export interface Session {
+export interface MessageHandler {
   /** Calls that are not answered yet. */
   readonly pending: number;
   /** The bytes of one message, text as UTF-8. */
@@ -41,7 +41,7 @@ export interface SocketsDeps {
   readonly log: Log;
   /** A message must have arrived whole this long after its first byte, give or take a heartbeat; 60 s when not set. */
   readonly messageMs?: number;
-  openSession(wire: Wire, options: { encoding: Encoding; admin: boolean }): Session;
+  openHandler(wire: Wire, options: { encoding: Encoding; admin: boolean }): MessageHandler;
 }
 
 export interface Sockets {
@@ -65,7 +65,7 @@ const MAX_FRAGMENTS = 4096;
 const MAX_READS = 16_384;
 /** A masked control frame, besides its payload. */
 const CONTROL_FRAME_BYTES = 6;
-/** Below this many buffered bytes the session is told that it may send again. */
+/** Below this many buffered bytes the handler is told that it may send again. */
 const LOW_WATER_BYTES = 256 * 1024;
 /** A peer gets this long to answer our close frame. */
 const CLOSE_TIMEOUT_MS = 2000;
@@ -133,9 +133,9 @@ class Connection implements Wire {
   readonly #messageMs: number;
   readonly #log: Log;
   readonly #encoding: Encoding;
-  readonly #session: Session;
+  readonly #handler: MessageHandler;
   #corked = false;
-  /** So much waited to be sent that the session may have held something back; it waits for `writable`. */
+  /** So much waited to be sent that the handler may have held something back; it waits for `writable`. */
   #pressed = false;
   /** The message that is being sent in fragments. */
   #pump: SlicePump | null = null;
@@ -156,7 +156,7 @@ class Connection implements Wire {
     this.#taken = socket.bytesRead - options.unread;
     this.#log = deps.log;
     this.#encoding = subprotocols.get(ws.protocol) ?? 'json';
-    this.#session = deps.openSession(this, { encoding: this.#encoding, admin: options.admin });
+    this.#handler = deps.openHandler(this, { encoding: this.#encoding, admin: options.admin });
     ws.on('message', (data, isBinary) => this.#onMessage(data, isBinary));
     ws.on('pong', (data) => {
       this.#pinged = false;
@@ -168,7 +168,7 @@ class Connection implements Wire {
     ws.on('error', (error) => this.#log.debug({ error: error.message }, 'a WebSocket peer broke the protocol'));
     ws.once('close', () => {
       this.#closed = true;
-      this.#session.close();
+      this.#handler.close();
       this.#pump?.stop();
     });
   }
@@ -223,7 +223,7 @@ class Connection implements Wire {
     return this.#ws.bufferedAmount;
   }
 
-  /** Backpressure on input, asked for by the session of a client that calls and takes no answers. */
+  /** Backpressure on input, asked for by the handler of a client that calls and takes no answers. */
   setReading(on: boolean): void {
     this.#partialSince = null;
     if (on) this.#ws.resume();
@@ -231,7 +231,7 @@ class Connection implements Wire {
   }
 
   announceShutdown(): void {
-    this.#session.shutdown();
+    this.#handler.shutdown();
   }
 
   /** One beat of the heart: drop a dead peer, else ping it. A ping still in our buffer is not held against a slow reader. */
@@ -262,7 +262,7 @@ class Connection implements Wire {
   /** Closes when every call is answered, or at `until` (performance.now()). Resolves when the socket is gone. */
   async closeGently(until: number): Promise<void> {
     // An ended request is answered a few turns after its end.
-    while (this.#session.pending > 0 && !this.#closed && performance.now() < until) await sleep(ANSWER_POLL_MS);
+    while (this.#handler.pending > 0 && !this.#closed && performance.now() < until) await sleep(ANSWER_POLL_MS);
     if (this.#closed) return;
     const closed = new Promise<void>((resolve) => this.#ws.once('close', () => resolve()));
     this.#ws.resume();
@@ -287,9 +287,9 @@ class Connection implements Wire {
     }
     const bytes = data as Buffer; // binaryType is "nodebuffer", so never a list or an ArrayBuffer
     try {
-      this.#session.receive(bytes);
+      this.#handler.receive(bytes);
     } catch (error) {
-      // The session answers bad input itself: an exception here is a bug and must not take the daemon down.
+      // The handler answers bad input itself: an exception here is a bug and must not take the daemon down.
       this.#fail(error, 'a WebSocket message failed');
     }
   }
@@ -302,7 +302,7 @@ class Connection implements Wire {
 
   readonly #uncork = (): void => {
     this.#corked = false;
-    // What the session saw in this turn counts, though the kernel may take all of it now.
+    // What the handler saw in this turn counts, though the kernel may take all of it now.
     if (this.#ws.bufferedAmount > LOW_WATER_BYTES) this.#pressed = true;
     this.#socket.uncork();
   };
@@ -314,7 +314,7 @@ class Connection implements Wire {
     if (this.#pump !== null && this.#ws.bufferedAmount <= LOW_WATER_BYTES) this.#pump.go();
     if (!this.#pressed || this.#ws.bufferedAmount > LOW_WATER_BYTES) return;
     this.#pressed = false;
-    this.#session.writable();
+    this.#handler.writable();
   };
 
   #drop(why: string): void {

@@ -5,7 +5,7 @@
 import { setMaxListeners } from 'node:events';
 import type { ChatCompletionParams } from '../../../rpc/client/types.js';
 import { explain } from '../failure.js';
-import { openSession, type Session, whenLoaded } from '../session.js';
+import { type ReachedDaemon, reachDaemon, whenLoaded } from '../reach.js';
 import { formatDuration, table } from '../table.js';
 import { CliError, configOptions, EXIT, type ExitCode, type Io, jsonOption, printJson, type Verb, type VerbInput } from '../verb.js';
 import { answerText, type EvalCase, readEvalSet } from './eval-set.js';
@@ -44,34 +44,39 @@ async function run(input: VerbInput): Promise<ExitCode> {
   const file = input.args[0] ?? '';
   const cases = readEvalSet(file).slice(0, input.number('n'));
   const cancel = new AbortController();
-  let session: Session | null = null;
+  let reached: ReachedDaemon | null = null;
   const interrupt = (): void => {
-    if (session === null || cancel.signal.aborted) process.exit(EXIT.interrupted);
+    if (reached === null || cancel.signal.aborted) process.exit(EXIT.interrupted);
     cancel.abort();
   };
   process.on('SIGINT', interrupt);
   try {
-    session = await openSession(input);
+    reached = await reachDaemon(input);
     const startedAt = performance.now();
-    const outcomes = await askAll(session, cases, input, cancel.signal);
+    const outcomes = await askAll(reached, cases, input, cancel.signal);
     if (cancel.signal.aborted) return EXIT.interrupted;
     return printReport(input, file, outcomes, performance.now() - startedAt);
   } finally {
-    await session?.close();
+    await reached?.close();
     process.off('SIGINT', interrupt);
     if (io.stderr.isTTY === true) io.stderr.write('\r\u001b[K');
   }
 }
 
 /** Keeps `--concurrency` requests in flight; outcomes are in the order of the cases. */
-async function askAll(session: Session, cases: readonly EvalCase[], input: VerbInput, signal: AbortSignal): Promise<readonly Outcome[]> {
+async function askAll(
+  reached: ReachedDaemon,
+  cases: readonly EvalCase[],
+  input: VerbInput,
+  signal: AbortSignal,
+): Promise<readonly Outcome[]> {
   const outcomes: Outcome[] = [];
   let next = 0;
   let done = 0;
   const worker = async (): Promise<void> => {
     for (let i = next++; i < cases.length && !signal.aborted; i = next++) {
       const test = cases[i] as EvalCase; // i < cases.length
-      outcomes[i] = await askOne(session, test, input.text('model'), signal);
+      outcomes[i] = await askOne(reached, test, input.text('model'), signal);
       done++;
       showCount(input.io, done, cases.length);
     }
@@ -83,7 +88,7 @@ async function askAll(session: Session, cases: readonly EvalCase[], input: VerbI
   return outcomes;
 }
 
-async function askOne({ client }: Session, test: EvalCase, model: string | undefined, signal: AbortSignal): Promise<Outcome> {
+async function askOne({ client }: ReachedDaemon, test: EvalCase, model: string | undefined, signal: AbortSignal): Promise<Outcome> {
   // What stands in the file is checked by the daemon; a case that it refuses counts as failed.
   const body = {
     messages: [...test.messages],

@@ -1,4 +1,4 @@
-/** The HTTP and WebSocket front of the daemon on a free port with a session that echoes, without engine and rpc. */
+/** The HTTP and WebSocket front of the daemon on a free port with a handler that echoes, without engine and rpc. */
 import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { silentLog } from '../../../actors/runtime/log.js';
@@ -6,22 +6,22 @@ import type { Auth } from '../../../daemon/front/auth.js';
 import { gateRules } from '../../../daemon/front/gate.js';
 import { createHttpServer, defaultHttpTimeouts, type HttpTimeouts } from '../../../daemon/front/http.js';
 import { createRoutes } from '../../../daemon/front/http-routes.js';
-import { createSockets, type Encoding, type Session, type Sockets } from '../../../daemon/front/websocket.js';
+import { createSockets, type Encoding, type MessageHandler, type Sockets } from '../../../daemon/front/websocket.js';
 import { fromBody, fromQuery } from '../../../rpc/method.js';
 import type { Slices } from '../../../rpc/slices.js';
 import type { Wire } from '../../../rpc/wire.js';
 import { eventually } from '../../helpers/eventually.js';
 import { type ConfigChanges, testConfig } from '../../helpers/test-config.js';
 
-/** A session that writes down what happens to it; its answer to each message is up to `onReceive`. */
-export class RecordingSession implements Session {
+/** A handler that writes down what happens to it; its answer to each message is up to `onReceive`. */
+export class RecordingHandler implements MessageHandler {
   readonly wire: Wire;
   readonly options: { readonly encoding: Encoding; readonly admin: boolean };
   readonly events: string[] = [];
   pending = 0;
-  readonly #onReceive: (session: RecordingSession, data: Uint8Array) => void;
+  readonly #onReceive: (handler: RecordingHandler, data: Uint8Array) => void;
 
-  constructor(wire: Wire, options: { encoding: Encoding; admin: boolean }, onReceive: RecordingSession['receive'] | undefined) {
+  constructor(wire: Wire, options: { encoding: Encoding; admin: boolean }, onReceive: RecordingHandler['receive'] | undefined) {
     this.wire = wire;
     this.options = options;
     const echo = (_: unknown, data: Uint8Array) => wire.send(options.encoding === 'json' ? Buffer.from(data).toString() : data);
@@ -53,7 +53,7 @@ export interface Front {
   readonly port: number;
   readonly server: Server;
   readonly sockets: Sockets;
-  readonly sessions: RecordingSession[];
+  readonly handlers: RecordingHandler[];
   /** Bodies that reached JSON-RPC. */
   readonly posts: string[];
   healthy: boolean;
@@ -65,7 +65,7 @@ export interface FrontOptions {
   readonly config?: ConfigChanges;
   readonly auth?: Auth;
   readonly timeouts?: Partial<HttpTimeouts>;
-  readonly onReceive?: RecordingSession['receive'];
+  readonly onReceive?: RecordingHandler['receive'];
   /** A large answer to each post. */
   readonly postSlices?: () => Slices;
   /** Time for one WebSocket message to arrive whole. */
@@ -76,15 +76,15 @@ export interface FrontOptions {
 
 export async function startFront(options: FrontOptions = {}): Promise<Front> {
   const config = testConfig(options.config);
-  const sessions: RecordingSession[] = [];
+  const handlers: RecordingHandler[] = [];
   const posts: string[] = [];
   const sockets = createSockets({
     config: config.server,
     log: silentLog,
     ...(options.messageMs === undefined ? {} : { messageMs: options.messageMs }),
-    openSession(wire, session) {
-      sessions.push(new RecordingSession(wire, session, options.onReceive));
-      return sessions[sessions.length - 1]!; // just pushed
+    openHandler(wire, asked) {
+      handlers.push(new RecordingHandler(wire, asked, options.onReceive));
+      return handlers[handlers.length - 1]!; // just pushed
     },
   });
   const accepting = () => front.accepting;
@@ -135,7 +135,7 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
     port: typeof at === 'string' ? 0 : (at as AddressInfo).port,
     server,
     sockets,
-    sessions,
+    handlers,
     posts,
     healthy: true,
     accepting: true,

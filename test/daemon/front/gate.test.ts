@@ -148,9 +148,9 @@ test('a foreign page never gets a 101, with or without the token', async () => {
         assert.equal((await rawRequest(front.port, lines)).status, expected, `Origin ${origin}, token ${token}`);
       }
     }
-    assert.equal(front.sessions.length, 2);
+    assert.equal(front.handlers.length, 2);
     assert.deepEqual(
-      front.sessions.map((s) => s.options.admin),
+      front.handlers.map((s) => s.options.admin),
       [true, false],
       'a page has no admin scope',
     );

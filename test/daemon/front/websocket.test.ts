@@ -31,7 +31,7 @@ test('text goes both ways on jsonrpc and without a subprotocol, bytes on jsonrpc
     packed.send(Buffer.from([0x80]));
     const [data, isBinary] = (await once(packed, 'message')) as [Buffer, boolean];
     assert.deepEqual([[...data], isBinary], [[0x80], true]);
-    assert.equal(front.sessions.at(-1)?.options.encoding, 'msgpack');
+    assert.equal(front.handlers.at(-1)?.options.encoding, 'msgpack');
     packed.close();
   }));
 
@@ -42,7 +42,7 @@ test('a client that offers only unknown subprotocols is refused before 101', () 
     assert.match(reply.body, /jsonrpc\.msgpack/);
   }));
 
-test('a frame of the wrong kind closes with 1003 and never reaches the session', () =>
+test('a frame of the wrong kind closes with 1003 and never reaches the handler', () =>
   withFront({}, async (front) => {
     const text = await open(front, 'jsonrpc');
     text.send(Buffer.from('{}'));
@@ -50,9 +50,9 @@ test('a frame of the wrong kind closes with 1003 and never reaches the session',
     const packed = await open(front, 'jsonrpc.msgpack');
     packed.send('{}');
     assert.equal(await closeCode(packed), 1003);
-    await Promise.all(front.sessions.map((s) => s.until('close')));
+    await Promise.all(front.handlers.map((s) => s.until('close')));
     assert.deepEqual(
-      front.sessions.map((s) => s.events),
+      front.handlers.map((s) => s.events),
       [['close'], ['close']],
     );
   }));
@@ -87,7 +87,7 @@ test('connections over the limit are refused with 503 until one is closed', () =
     assert.equal(third.status, 503);
     assert.equal((await rawRequest(front.port, ['GET /health HTTP/1.1', 'Host: localhost'])).status, 200, 'probes still answer');
     first.close();
-    await front.sessions[0]!.until('close');
+    await front.handlers[0]!.until('close');
     const fourth = await open(front);
     assert.equal(front.sockets.count(), 2);
     fourth.close();
@@ -98,7 +98,7 @@ test('a peer that answers pings stays, one that does not is dropped', () =>
     const good = await open(front);
     const deaf = await open(front, [], { autoPong: false });
     assert.equal(await closeCode(deaf), 1006);
-    await front.sessions[1]!.until('close');
+    await front.handlers[1]!.until('close');
     let pings = 0;
     good.on('ping', () => pings++);
     while (pings < 4) await once(good, 'ping');
@@ -110,9 +110,9 @@ test('a peer that takes nothing for long is dropped although pings cannot reach 
   withFront({ config: { server: { ping_interval_s: 0.1, slow_client_timeout_s: 0.2 } } }, async (front) => {
     const ws = await open(front);
     ws.pause();
-    const session = front.sessions[0]!;
-    for (let i = 0; i < 64; i++) session.wire.send('x'.repeat(1 << 20));
-    await session.until('close');
+    const handler = front.handlers[0]!;
+    for (let i = 0; i < 64; i++) handler.wire.send('x'.repeat(1 << 20));
+    await handler.until('close');
     ws.terminate();
   }));
 
@@ -120,14 +120,14 @@ test('a peer that sends pings and reads no pongs is dropped before they pile up'
   withFront({}, async (front) => {
     const ws = await open(front);
     ws.pause();
-    const { wire, events } = front.sessions[0]!;
+    const { wire, events } = front.handlers[0]!;
     let most = 0;
     for (let sent = 0; !events.includes('close') && sent < 2_000_000; sent += 1000) {
       for (let i = 0; i < 1000 && ws.bufferedAmount < 1 << 20; i++) ws.ping('p'.repeat(125));
       await new Promise((resolve) => setTimeout(resolve, 1));
       most = Math.max(most, wire.bufferedBytes());
     }
-    await front.sessions[0]!.until('close');
+    await front.handlers[0]!.until('close');
     assert.ok(most < 8 << 20, `${most} bytes of pongs waited`);
     ws.terminate();
   }));
@@ -162,8 +162,8 @@ test('a message in more fragments, or more reads, than any client needs closes w
     const ws = await open(front);
     for (let i = 0; i < 5000; i++) ws.send('', { fin: false });
     assert.equal(await closeCode(ws), 1008);
-    await front.sessions[0]!.until('close');
-    assert.deepEqual(front.sessions[0]!.events, ['close']);
+    await front.handlers[0]!.until('close');
+    assert.deepEqual(front.handlers[0]!.events, ['close']);
   }));
 
 test('a compressed frame was not agreed on and closes with 1002', () =>
@@ -179,8 +179,8 @@ test('a compressed frame was not agreed on and closes with 1002', () =>
     socket.write(Buffer.from('c18500000000aa56050000', 'hex'));
     assert.equal((await answer).readUInt16BE(2), 1002);
     socket.end();
-    await front.sessions[0]!.until('close');
-    assert.deepEqual(front.sessions[0]!.events, ['close']);
+    await front.handlers[0]!.until('close');
+    assert.deepEqual(front.handlers[0]!.events, ['close']);
     socket.destroy();
   }));
 
@@ -188,13 +188,13 @@ test('the send buffer is counted while a reader stalls, and writable comes when 
   withFront({}, async (front) => {
     const ws = await open(front);
     ws.pause();
-    const session = front.sessions[0]!;
+    const handler = front.handlers[0]!;
     const message = 'y'.repeat(1 << 20);
     const count = 24;
-    for (let i = 0; i < count; i++) session.wire.send(message);
+    for (let i = 0; i < count; i++) handler.wire.send(message);
     await new Promise((resolve) => setTimeout(resolve, 100));
-    assert.ok(session.wire.bufferedBytes() > 1 << 20, 'the kernel cannot hold it all');
-    assert.equal(session.events.includes('writable'), false);
+    assert.ok(handler.wire.bufferedBytes() > 1 << 20, 'the kernel cannot hold it all');
+    assert.equal(handler.events.includes('writable'), false);
     let received = 0;
     const all = new Promise<void>((resolve) => {
       ws.on('message', (data) => {
@@ -203,32 +203,32 @@ test('the send buffer is counted while a reader stalls, and writable comes when 
       });
     });
     ws.resume();
-    await Promise.all([all, session.until('writable')]);
-    assert.equal(session.wire.bufferedBytes(), 0);
+    await Promise.all([all, handler.until('writable')]);
+    assert.equal(handler.wire.bufferedBytes(), 0);
     ws.close();
   }));
 
-test('a session that saw a full buffer hears when it is empty, also when the kernel took all of it at once', () =>
+test('a handler that saw a full buffer hears when it is empty, also when the kernel took all of it at once', () =>
   withFront({}, async (front) => {
     const ws = await open(front);
-    const session = front.sessions[0]!;
-    session.wire.send('y'.repeat(1.25 * 2 ** 20));
-    assert.ok(session.wire.bufferedBytes() > wireHighWater);
-    await Promise.all([once(ws, 'message'), session.until('writable')]);
+    const handler = front.handlers[0]!;
+    handler.wire.send('y'.repeat(1.25 * 2 ** 20));
+    assert.ok(handler.wire.bufferedBytes() > wireHighWater);
+    await Promise.all([once(ws, 'message'), handler.until('writable')]);
     ws.close();
   }));
 
-test('a session can stop the reading of its socket and go on later', () =>
+test('a handler can stop the reading of its socket and go on later', () =>
   withFront({}, async (front) => {
     const ws = await open(front);
-    const session = front.sessions[0]!;
-    session.wire.setReading?.(false);
+    const handler = front.handlers[0]!;
+    handler.wire.setReading?.(false);
     await new Promise((resolve) => setImmediate(resolve));
     ws.send('later');
     await new Promise((resolve) => setTimeout(resolve, 100));
-    assert.deepEqual(session.events, []);
-    session.wire.setReading?.(true);
-    await session.until('text');
+    assert.deepEqual(handler.events, []);
+    handler.wire.setReading?.(true);
+    await handler.until('text');
     ws.close();
   }));
 
@@ -241,10 +241,10 @@ test('messages sent in one turn leave in one write', () =>
       const socket = rawConnect(front.port);
       socket.write(`${upgradeLines('/', ['Host: localhost']).join('\r\n')}\r\n\r\n`);
       assert.equal((await readReply(socket)).status, 101);
-      const session = front.sessions[0]!;
+      const handler = front.handlers[0]!;
       const parts: number[] = [];
       socket.on('data', (part) => parts.push(part.length));
-      for (let i = 0; i < 10; i++) session.wire.send('z'.repeat(50));
+      for (let i = 0; i < 10; i++) handler.wire.send('z'.repeat(50));
       while (parts.reduce((a, b) => a + b, 0) < 520) await once(socket, 'data');
       assert.equal(parts.length, 1);
       socket.destroy();
@@ -257,7 +257,7 @@ test('a message in slices arrives as one, text or bytes, of one slice or many', 
   withFront({}, async (front) => {
     for (const protocol of ['jsonrpc', 'jsonrpc.msgpack']) {
       const ws = await open(front, protocol);
-      const { wire } = front.sessions.at(-1)!; // just opened
+      const { wire } = front.handlers.at(-1)!; // just opened
       for (const count of [1, 2, 300]) {
         const slices = new CountedSlices(count, protocol === 'jsonrpc' ? slice : (i) => Buffer.from(slice(i)));
         const sent = new Promise<void>((resolve) => wire.sendSlices(slices, resolve));
@@ -279,16 +279,16 @@ test('slices are made as the client takes them, pings pass between them, and oth
     const ws = await open(front);
     const other = await open(front);
     const slices = new CountedSlices(800, slice);
-    const [session] = front.sessions;
+    const [handler] = front.handlers;
     ws.pause();
     let done = false;
-    session?.wire.sendSlices(slices, () => {
+    handler?.wire.sendSlices(slices, () => {
       done = true;
     });
     await new Promise((resolve) => setTimeout(resolve, 300));
     const made = slices.made;
     assert.ok(made > 1 && made < 400, `${made} of 800 slices were made for a client that takes none`);
-    assert.ok((session?.wire.bufferedBytes() ?? 0) < 1 << 20);
+    assert.ok((handler?.wire.bufferedBytes() ?? 0) < 1 << 20);
     other.send('hello');
     assert.equal(String((await once(other, 'message'))[0]), 'hello');
     assert.ok(!done);
@@ -313,20 +313,20 @@ test('a client that leaves, or takes nothing of a message for long, stops the ma
   withFront({ config: { server: { ping_interval_s: 0.1, slow_client_timeout_s: 0.2 } } }, async (front) => {
     for (const leaves of [true, false]) {
       const ws = await open(front);
-      const session = front.sessions.at(-1)!; // just opened
+      const handler = front.handlers.at(-1)!; // just opened
       ws.pause();
       const slices = new CountedSlices(100_000, slice);
       let done = 0;
-      session.wire.sendSlices(slices, () => done++);
+      handler.wire.sendSlices(slices, () => done++);
       await eventually('some slices are made', () => slices.made > 1);
       if (leaves) ws.terminate();
-      await session.until('close');
+      await handler.until('close');
       const { made } = slices;
       await new Promise((resolve) => setTimeout(resolve, 50));
       assert.deepEqual([slices.closed, done, slices.made], [1, 1, made]);
       ws.terminate();
       const late = new CountedSlices(3, slice);
-      session.wire.sendSlices(late, () => done++);
+      handler.wire.sendSlices(late, () => done++);
       assert.deepEqual([late.made, late.closed, done], [0, 1, 2], 'for a closed socket nothing is made');
     }
   }));
@@ -336,10 +336,10 @@ test('a client that closes in the middle of a message in slices is not made the 
     const ws = await open(front);
     const slices = new CountedSlices(100_000, slice);
     let done = 0;
-    front.sessions[0]!.wire.sendSlices(slices, () => done++);
+    front.handlers[0]!.wire.sendSlices(slices, () => done++);
     await eventually('some slices are made', () => slices.made > 5);
     ws.close();
-    await front.sessions[0]!.until('close');
+    await front.handlers[0]!.until('close');
     assert.deepEqual([slices.closed, done], [1, 1]);
     assert.ok(slices.made < 90_000, `${slices.made} slices`);
   }));
@@ -352,7 +352,7 @@ test('a slice that cannot be made costs its connection, not the daemon', () =>
       return slice(i);
     });
     let done = 0;
-    front.sessions[0]!.wire.sendSlices(slices, () => done++);
+    front.handlers[0]!.wire.sendSlices(slices, () => done++);
     assert.equal(await closeCode(ws), 1011);
     assert.deepEqual([slices.closed, done], [1, 1]);
     assert.equal((await rawRequest(front.port, ['GET /health HTTP/1.1', 'Host: localhost'])).status, 200);
@@ -361,11 +361,11 @@ test('a slice that cannot be made costs its connection, not the daemon', () =>
 test('closing all waits for the end of a message in slices', () =>
   withFront({}, async (front) => {
     const ws = await open(front);
-    const session = front.sessions[0]!;
+    const handler = front.handlers[0]!;
     const slices = new CountedSlices(200, slice);
-    session.pending = 1;
-    session.wire.sendSlices(slices, () => {
-      session.pending = 0;
+    handler.pending = 1;
+    handler.wire.sendSlices(slices, () => {
+      handler.pending = 0;
     });
     const message = once(ws, 'message') as Promise<[Buffer]>;
     const code = closeCode(ws);
@@ -374,7 +374,7 @@ test('closing all waits for the end of a message in slices', () =>
     assert.equal((await message)[0].toString(), slices.text);
   }));
 
-test('a session that throws costs its connection, not the daemon', () =>
+test('a handler that throws costs its connection, not the daemon', () =>
   withFront(
     {
       onReceive() {
@@ -393,7 +393,7 @@ test('a message for which there is no memory costs its connection, not the daemo
   withFront({}, async (front) => {
     const ws = await open(front);
     const closed = closeCode(ws);
-    front.sessions[0]!.wire.send({ byteLength: 2 ** 52 } as Uint8Array);
+    front.handlers[0]!.wire.send({ byteLength: 2 ** 52 } as Uint8Array);
     assert.equal(await closed, 1011);
     assert.equal((await rawRequest(front.port, ['GET /health HTTP/1.1', 'Host: localhost'])).status, 200);
   }));
@@ -401,11 +401,11 @@ test('a message for which there is no memory costs its connection, not the daemo
 test('closing all sends what is buffered first, then 1001', () =>
   withFront({}, async (front) => {
     const ws = await open(front);
-    const session = front.sessions[0]!;
+    const handler = front.handlers[0]!;
     const seen: string[] = [];
     ws.on('message', (data) => seen.push((data as Buffer).toString()));
     front.sockets.announceShutdown();
-    for (let i = 0; i < 100; i++) session.wire.send(String(i));
+    for (let i = 0; i < 100; i++) handler.wire.send(String(i));
     const code = closeCode(ws);
     await front.sockets.closeAll(2000);
     assert.equal(await code, 1001);
@@ -413,8 +413,8 @@ test('closing all sends what is buffered first, then 1001', () =>
       seen,
       Array.from({ length: 100 }, (_, i) => String(i)),
     );
-    assert.deepEqual(session.events, ['shutdown', 'close']);
-    session.wire.send('after the end');
+    assert.deepEqual(handler.events, ['shutdown', 'close']);
+    handler.wire.send('after the end');
     assert.equal(front.sockets.count(), 0);
   }));
 

@@ -27,7 +27,7 @@ const probeMs = 2000;
 /** How the daemon's log calls us. */
 const clientName = 'inferd-cli';
 
-export interface Session {
+export interface ReachedDaemon {
   readonly client: InferdClient;
   readonly where: 'daemon' | 'in process';
   readonly address: string;
@@ -97,19 +97,19 @@ export async function findStopping(io: Io): Promise<DaemonFile | null> {
   return file !== null && (await instanceLives(io.env)) ? file : null;
 }
 
-/** Opens a session. With --config or --set, or when no daemon runs, the engine is started in process. */
-export async function openSession(input: VerbInput): Promise<Session> {
+/** Finds the daemon to talk to. With --config or --set, or when no daemon runs, the engine is started in process. */
+export async function reachDaemon(input: VerbInput): Promise<ReachedDaemon> {
   const own = input.text('config') !== undefined || input.list('set').length > 0;
   const running = own ? null : await connectRunning(input.io);
   return running === null ? startInProcess(input) : withDaemon(running);
 }
 
-/** The session itself while its connection holds, else one with the daemon that runs by now. @throws CliError when none does */
-export async function renewed(session: Session, io: Io): Promise<Session> {
-  return session.where === 'daemon' && session.lost() ? withDaemon(await requireRunning(io)) : session;
+/** The same one while its connection holds, else one with the daemon that runs by now. @throws CliError when none does */
+export async function renewed(reached: ReachedDaemon, io: Io): Promise<ReachedDaemon> {
+  return reached.where === 'daemon' && reached.lost() ? withDaemon(await requireRunning(io)) : reached;
 }
 
-function withDaemon({ client, file }: Running): Session {
+function withDaemon({ client, file }: Running): ReachedDaemon {
   return { client, where: 'daemon', address: file.address, lost: watchEnd(client), close: () => client.close() };
 }
 
@@ -135,7 +135,7 @@ export async function whenLoaded<T>(call: () => Promise<T>): Promise<T> {
   }
 }
 
-async function startInProcess(input: VerbInput): Promise<Session> {
+async function startInProcess(input: VerbInput): Promise<ReachedDaemon> {
   const { io } = input;
   const model = input.text('model');
   const loaded = effectiveConfig(input, model === undefined ? [] : [`inference.model_name=${JSON.stringify(model)}`]);
