@@ -67,14 +67,15 @@ const tooManyLeft: Ending = {
   fatal: false,
 };
 
-interface Slot {
+/** A unit and its present life. */
+interface Supervised {
   readonly unit: Unit;
   life: Life | null;
 }
 
 export class Supervisor {
   readonly #options: SupervisorOptions;
-  readonly #slots: readonly Slot[];
+  readonly #supervised: readonly Supervised[];
   /** Times of recent restarts; at most restarts.max + 1. */
   readonly #restarted: number[] = [];
   /** Lives with a thread that did not exit. */
@@ -83,12 +84,12 @@ export class Supervisor {
 
   constructor(options: SupervisorOptions) {
     this.#options = options;
-    this.#slots = options.units.map((unit) => ({ unit, life: null }));
+    this.#supervised = options.units.map((unit) => ({ unit, life: null }));
   }
 
   /** Starts all units side by side. Null when all are ready, else how the first failed; the others are then stopped. */
   async start(): Promise<Ending | null> {
-    const begun = this.#slots.map((slot) => this.#begin(slot));
+    const begun = this.#supervised.map((one) => this.#begin(one));
     const failed = new Promise<Ending>((resolve) => {
       for (const one of begun) void one.then((ending) => ending !== null && resolve(ending));
     });
@@ -101,53 +102,53 @@ export class Supervisor {
   /** Stops all units side by side. Idempotent. */
   async stop(): Promise<void> {
     this.#ended = true;
-    await Promise.all([...this.#slots].reverse().map(({ life }) => life?.stop(STOP_LIMIT_MS)));
+    await Promise.all([...this.#supervised].reverse().map(({ life }) => life?.stop(STOP_LIMIT_MS)));
   }
 
   /** Ends a unit that hangs, as if it had ended by itself with `ending`. */
   kill(unit: Unit, ending: Ending): void {
-    this.#slots.find((slot) => slot.unit === unit)?.life?.kill(ending);
+    this.#supervised.find((one) => one.unit === unit)?.life?.kill(ending);
   }
 
   /** Starts one unit and watches it. Null when it is ready. */
-  async #begin(slot: Slot): Promise<Ending | null> {
+  async #begin(one: Supervised): Promise<Ending | null> {
     if (this.#ended) return stopped;
-    const life = slot.unit.start();
-    slot.life = life;
+    const life = one.unit.start();
+    one.life = life;
     const ending = await life.ready;
     if (this.#ended) return stopped;
     if (ending !== null) return ending;
-    this.#options.hooks.onUp(slot.unit);
-    void life.ended.then((ended) => this.#onEnded(slot, ended));
+    this.#options.hooks.onUp(one.unit);
+    void life.ended.then((ended) => this.#onEnded(one, ended));
     return null;
   }
 
-  async #onEnded(slot: Slot, ending: Ending): Promise<void> {
+  async #onEnded(one: Supervised, ending: Ending): Promise<void> {
     if (this.#ended) return;
     const { log, hooks } = this.#options;
-    log.error({ unit: slot.unit.name, failure: ending.failure, fatal: ending.fatal }, 'an actor ended');
-    hooks.onDown(slot.unit, ending.failure);
-    await this.#restart(slot, ending);
+    log.error({ unit: one.unit.name, failure: ending.failure, fatal: ending.fatal }, 'an actor ended');
+    hooks.onDown(one.unit, ending.failure);
+    await this.#restart(one, ending);
   }
 
   /** Tries until the unit is ready or the restarts are used up. */
-  async #restart(slot: Slot, cause: Ending): Promise<void> {
+  async #restart(one: Supervised, cause: Ending): Promise<void> {
     let last = cause;
     while (!this.#ended) {
       if (last.fatal) return this.#fail(last);
-      const stuck = await this.#clear(slot);
+      const stuck = await this.#clear(one);
       if (stuck !== null) return this.#fail(stuck);
       if (!this.#mayRestart()) return this.#fail(last);
-      this.#options.log.warn({ unit: slot.unit.name, restarts: this.#restarted.length }, 'restarting');
-      const ending = await this.#begin(slot);
+      this.#options.log.warn({ unit: one.unit.name, restarts: this.#restarted.length }, 'restarting');
+      const ending = await this.#begin(one);
       if (ending === null || this.#ended) return;
-      this.#options.log.error({ unit: slot.unit.name, failure: ending.failure }, 'a restart failed');
+      this.#options.log.error({ unit: one.unit.name, failure: ending.failure }, 'a restart failed');
       last = ending;
     }
   }
 
   /** Stops what is left of the last life. Not null when that did not go and nothing may come after it. */
-  async #clear({ unit, life }: Slot): Promise<Ending | null> {
+  async #clear({ unit, life }: Supervised): Promise<Ending | null> {
     if (life === null || (await life.stop(this.#options.stopLimitMs))) return null;
     this.#leftBehind++;
     return unit.stuck ?? (this.#leftBehind > MAX_LEFT_BEHIND ? tooManyLeft : null);

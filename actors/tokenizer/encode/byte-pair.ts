@@ -154,9 +154,9 @@ class Merges {
   readonly #mask: number;
 
   private constructor(size: number) {
-    const slots = 2 ** Math.ceil(Math.log2(Math.max(2, size * 1.5)));
-    this.#words = new Int32Array(slots * ENTRY).fill(EMPTY);
-    this.#mask = slots - 1;
+    const buckets = 2 ** Math.ceil(Math.log2(Math.max(2, size * 1.5)));
+    this.#words = new Int32Array(buckets * ENTRY).fill(EMPTY);
+    this.#mask = buckets - 1;
   }
 
   /** `list`: in the order of their ranks, as "a b" or ["a", "b"]. @returns null when one names no tokens */
@@ -168,15 +168,15 @@ class Merges {
       const b = ids.get(right ?? '');
       const joined = ids.get(`${left}${right}`);
       if (a === undefined || b === undefined || joined === undefined) return null;
-      merges.#words.set([a, b, joined, rank], merges.#slot(a, b) * ENTRY);
+      merges.#words.set([a, b, joined, rank], merges.#bucket(a, b) * ENTRY);
     }
     return merges;
   }
 
   /** A handle of the pair, or a negative number. */
   find(a: number, b: number): number {
-    const slot = this.#slot(a, b);
-    return this.#words[slot * ENTRY] === EMPTY ? -1 : slot;
+    const bucket = this.#bucket(a, b);
+    return this.#words[bucket * ENTRY] === EMPTY ? -1 : bucket;
   }
 
   joined(merge: number): number {
@@ -188,10 +188,11 @@ class Merges {
   }
 
   /** Where the pair is, or would be. */
-  #slot(a: number, b: number): number {
+  #bucket(a: number, b: number): number {
     const words = this.#words;
-    let slot = (Math.imul(Math.imul(a, 0x9e3779b1) ^ b, 0x85ebca6b) >>> 7) & this.#mask;
-    while (words[slot * ENTRY] !== EMPTY && (words[slot * ENTRY] !== a || words[slot * ENTRY + 1] !== b)) slot = (slot + 1) & this.#mask;
-    return slot;
+    let bucket = (Math.imul(Math.imul(a, 0x9e3779b1) ^ b, 0x85ebca6b) >>> 7) & this.#mask;
+    while (words[bucket * ENTRY] !== EMPTY && (words[bucket * ENTRY] !== a || words[bucket * ENTRY + 1] !== b))
+      bucket = (bucket + 1) & this.#mask;
+    return bucket;
   }
 }

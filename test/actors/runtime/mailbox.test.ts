@@ -149,7 +149,7 @@ test('batches of any size arrive whole and in order, also when the peer is furth
   interface Sized extends Note {
     readonly body: Uint8Array;
   }
-  // How many batches are sent before the peer handles some, and how large each is: around the room of a slot, and far beyond.
+  // How many batches are sent before the peer handles some, and how large each is: around the room of a box, and far beyond.
   const size = fc.oneof(fc.integer({ min: 0, max: 300 }), fc.integer({ min: 8100, max: 8300 }), fc.integer({ min: 10_000, max: 50_000 }));
   fc.assert(
     fc.property(fc.array(fc.array(size, { maxLength: 40 }), { maxLength: 6 }), (rounds) => {
