@@ -8,7 +8,7 @@
  * Invariants: `ready` settles once; `failed` resolves only when the engine gave up; after `stop` no port or timer is left, and no thread
  * but one that does not return from a native call.
  */
-import { Client } from '../../actors/client.js';
+import { ActorClient } from '../../actors/client.js';
 import { RequestIds } from '../../actors/client-ids.js';
 import type { EngineClient, EngineState, ServedModel, StartProgress } from '../../actors/client-types.js';
 import { type Failure, InferdError } from '../../actors/messages/errors.js';
@@ -25,7 +25,7 @@ import { type Pulse, watchForHangs } from './hang-watch.js';
 import { createPools, type Pools } from './pools.js';
 import { Supervisor, type Unit } from './supervisor.js';
 import { type Topology, type TopologyExtras, topologyOf } from './topology.js';
-import { type EnginePort, EngineUnit, TokenizerUnit } from './units.js';
+import { EngineGroup, type EngineGroupPort, TokenizerUnit } from './units.js';
 
 export interface EngineHooks {
   readonly log: Log;
@@ -66,7 +66,7 @@ const MIN_HELD_SIZE = 64 * 2 ** 20;
 const HELD_MESSAGES = 4;
 
 class Engine implements EngineHandle {
-  readonly client: Client;
+  readonly client: ActorClient;
   readonly ready: Promise<void>;
   readonly failed: Promise<Ending>;
   readonly #config: Config;
@@ -75,7 +75,7 @@ class Engine implements EngineHandle {
   readonly #hangTimeoutMs: number;
   #pools: Pools | null = null;
   #supervisor: Supervisor | null = null;
-  #group: EngineUnit | null = null;
+  #group: EngineGroup | null = null;
   #tokenizers: TokenizerUnit[] = [];
   #endWatch: () => void = () => {};
   #stopping: Promise<void> | null = null;
@@ -89,7 +89,7 @@ class Engine implements EngineHandle {
     this.#hooks = hooks;
     const { max_queue, max_num_sequences, hang_timeout_s } = config.scheduler;
     this.#hangTimeoutMs = hang_timeout_s * 1000;
-    this.client = new Client({
+    this.client = new ActorClient({
       ids: hooks.ids ?? new RequestIds(),
       maxUnfinished: max_queue + max_num_sequences,
       maxHeldSize: Math.max(MIN_HELD_SIZE, HELD_MESSAGES * config.server.max_message_bytes),
@@ -121,7 +121,7 @@ class Engine implements EngineHandle {
     const options = { pools, log, onProgress };
     this.#pools = pools;
     this.#tokenizers = topology.tokenizers.map((_, index) => new TokenizerUnit(index, topology, options));
-    this.#group = new EngineUnit(topology, options);
+    this.#group = new EngineGroup(topology, options);
     this.#supervisor = new Supervisor({
       units: [...this.#tokenizers, this.#group],
       restarts: topology.restarts,
@@ -156,7 +156,7 @@ class Engine implements EngineHandle {
   recorders(): readonly Recorder[] {
     const port = this.#group?.port ?? null;
     if (port === null) return [];
-    const ask = (child: EnginePort['scheduler']): Recorder['ask'] => child.ask.bind(child);
+    const ask = (child: EngineGroupPort['scheduler']): Recorder['ask'] => child.ask.bind(child);
     return [
       { kind: 'scheduler', rank: 0, ask: ask(port.scheduler) },
       ...port.executors.map((child, rank): Recorder => ({ kind: 'executor', rank, ask: ask(child) })),
@@ -265,7 +265,7 @@ class Engine implements EngineHandle {
   }
 
   #pulses(): Pulse[] {
-    const pulse = (unit: EngineUnit | TokenizerUnit, cell: number, reason: string): Pulse => ({
+    const pulse = (unit: EngineGroup | TokenizerUnit, cell: number, reason: string): Pulse => ({
       mark: () => unit.port?.counters[cell] ?? 0,
       limitMs: () => this.#hangTimeoutMs,
       onHang: () => this.#endHanging(unit, reason),
@@ -300,7 +300,7 @@ class Engine implements EngineHandle {
   }
 }
 
-function servedModel(config: Config, model: ModelFolder, capacity: NonNullable<EngineUnit['port']>['capacity']): ServedModel {
+function servedModel(config: Config, model: ModelFolder, capacity: NonNullable<EngineGroup['port']>['capacity']): ServedModel {
   return {
     name: model.name,
     architecture: capacity.architecture,

@@ -51,7 +51,7 @@ export class TokenizerUnit implements Unit {
 }
 
 /** What the front and the tokenizers need of an engine group that is ready. */
-export interface EnginePort {
+export interface EngineGroupPort {
   readonly scheduler: Child;
   readonly schedulerBell: Doorbell;
   readonly executors: readonly Child[];
@@ -60,10 +60,10 @@ export interface EnginePort {
   readonly capacity: Capacity;
 }
 
-export class EngineUnit implements Unit {
+export class EngineGroup implements Unit {
   readonly name = 'engine';
   readonly stuck: Ending;
-  port: EnginePort | null = null;
+  port: EngineGroupPort | null = null;
   readonly #options: ChildOptions;
   readonly #topology: Topology;
   /** Counts lives. */

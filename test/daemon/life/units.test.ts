@@ -6,12 +6,12 @@ import { loadConfig } from '../../../config/load.js';
 import { resolveModelFolder } from '../../../config/model-folder.js';
 import { createPools } from '../../../daemon/life/pools.js';
 import { topologyOf } from '../../../daemon/life/topology.js';
-import { EngineUnit } from '../../../daemon/life/units.js';
+import { EngineGroup } from '../../../daemon/life/units.js';
 import { fakeNativeEngineModule } from '../../helpers/engine/fake-native-engine.js';
 
 const ends = {
-  killed: (unit: EngineUnit) => unit.port?.executors[0]?.kill(),
-  'stopped because its scheduler was killed': (unit: EngineUnit) => unit.port?.scheduler.kill(),
+  killed: (unit: EngineGroup) => unit.port?.executors[0]?.kill(),
+  'stopped because its scheduler was killed': (unit: EngineGroup) => unit.port?.scheduler.kill(),
   'told to stop': () => {},
 };
 for (const [how, end] of Object.entries(ends)) {
@@ -20,7 +20,7 @@ for (const [how, end] of Object.entries(ends)) {
     const model = resolveModelFolder(config, {});
     const pools = createPools(silentLog);
     const topology = topologyOf(config, model, { executorModule: fakeNativeEngineModule({ vocab: model.vocabSize }) });
-    const unit = new EngineUnit(topology, { pools, log: silentLog, onProgress() {} });
+    const unit = new EngineGroup(topology, { pools, log: silentLog, onProgress() {} });
     const threads = new Set<string | undefined>();
     for (let i = 0; i < 3; i++) {
       const life = unit.start();

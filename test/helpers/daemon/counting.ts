@@ -5,10 +5,8 @@
  */
 import assert from 'node:assert/strict';
 import type { SchedulerStats } from '../../../actors/messages/calls.js';
-import { connect } from '../../../rpc/client/node.js';
+import { connect, type InferdClient } from '../../../rpc/client/node.js';
 import { startTestDaemon, type TestDaemon } from './daemon.js';
-
-type Client = Awaited<ReturnType<typeof connect>>;
 
 export interface CountingSetting {
   readonly name: string;
@@ -93,10 +91,10 @@ const pollMs = 5;
 const statsOf = async (at: TestDaemon): Promise<SchedulerStats> => (await at.stats()) as unknown as SchedulerStats;
 
 /** The prompt as the model reads it: requests that bring ids come faster than short answers end, so that many run together. */
-const tokensOf = async (client: Client, content: string): Promise<readonly number[]> =>
+const tokensOf = async (client: InferdClient, content: string): Promise<readonly number[]> =>
   (await client.call('tokenize', { messages: [{ role: 'user', content }] })).ids;
 
-async function answer(client: Client, prompt: readonly number[]): Promise<string> {
+async function answer(client: InferdClient, prompt: readonly number[]): Promise<string> {
   const body = { prompt: [...prompt], temperature: 0, max_tokens: 200, stream: false as const };
   return (await client.completions.create(body)).choices[0]?.text ?? '';
 }
@@ -113,7 +111,7 @@ export async function countInParallel(
   const at = await startTestDaemon([`scheduler.max_num_sequences=${requests}`, ...setting.sets, ...more]);
   try {
     const clients = await Promise.all(Array.from({ length: connections }, () => connect({ url: at.ws })));
-    const clientOf = (i: number): Client => clients[i % connections] as Client; // one for every remainder
+    const clientOf = (i: number): InferdClient => clients[i % connections] as InferdClient; // one for every remainder
     const prompts = await Promise.all(ranges(requests).map(({ prompt }, i) => tokensOf(clientOf(i), prompt)));
     let together = 0;
     let swapped = 0;
