@@ -12,7 +12,7 @@ import { type DaemonFile, readDaemonFile } from '../../config/paths.js';
 import type { Config } from '../../config/schema.js';
 import { connect, type InferdClient } from '../../rpc/client/node.js';
 import type { Daemon } from '../daemon.js';
-import { instanceLives } from '../life/instance.js';
+import { instanceLives } from '../life/single-instance.js';
 import { effectiveConfig, printWarnings } from './effective.js';
 import { explain, retryAfterMs } from './failure.js';
 import { progressBar } from './progress.js';

@@ -10,7 +10,7 @@ import type { AddressInfo } from 'node:net';
 import { expandHome } from '../../config/paths.js';
 import type { Config } from '../../config/schema.js';
 import { EXIT } from '../exit-code.js';
-import { answers, withUmask } from '../life/instance.js';
+import { answers, withUmask } from '../life/single-instance.js';
 import { StartError } from '../start-error.js';
 
 /** What went wrong with an address and what to do, by the system's code. */

@@ -20,12 +20,12 @@ import { createLink } from '../../actors/runtime/mailbox.js';
 import type { ModelFolder } from '../../config/model-folder.js';
 import type { Config } from '../../config/schema.js';
 import type { Recorder } from '../profile/profiler.js';
-import type { Ending } from './child.js';
+import { EngineGroup, type EngineGroupPort, TokenizerUnit } from './actor-units.js';
+import type { Ending } from './child-actor.js';
 import { type Pulse, watchForHangs } from './hang-watch.js';
 import { createPools, type Pools } from './pools.js';
 import { Supervisor, type Unit } from './supervisor.js';
 import { type Topology, type TopologyExtras, topologyOf } from './topology.js';
-import { EngineGroup, type EngineGroupPort, TokenizerUnit } from './units.js';
 
 export interface EngineHooks {
   readonly log: Log;

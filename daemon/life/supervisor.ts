@@ -13,7 +13,7 @@
 import type { Failure } from '../../actors/messages/errors.js';
 import { nowMs } from '../../actors/runtime/clock.js';
 import type { Log } from '../../actors/runtime/log.js';
-import type { Ending } from './child.js';
+import type { Ending } from './child-actor.js';
 
 /** One life of a unit. */
 export interface Life {

@@ -1,6 +1,6 @@
 /**
- * Which actors there are and what each starts with: plain data made from the configuration and the model folder. units.ts brings it to
- * life; main thread.
+ * Which actors there are and what each starts with: plain data made from the configuration and the model folder. actor-units.ts brings it
+ * to life; main thread.
  *
  *   tokenizers  one_for_one   each stands alone; its death ends its own requests only
  *   engine      one_for_all   executors 0..R-1, then the scheduler: they share KV blocks and the order of steps

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { silentLog } from '../../../actors/runtime/log.js';
-import type { Ending } from '../../../daemon/life/child.js';
+import type { Ending } from '../../../daemon/life/child-actor.js';
 import { type Life, Supervisor, type Unit } from '../../../daemon/life/supervisor.js';
 
 const crash = (message: string, fatal = false): Ending => ({ failure: { kind: 'engine_failure', message }, fatal });

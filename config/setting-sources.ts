@@ -5,8 +5,8 @@
  * Every candidate remembers its origin, and every problem is collected instead of thrown, so that a user sees all of them at once.
  */
 import { parse } from 'toml';
+import { keyLines, keyPath } from './key-lines.js';
 import { legacyKeys } from './legacy.js';
-import { keyLines, keyPath } from './lines.js';
 import { editDistance, nearest } from './nearest.js';
 import { type OptionEntry, optionByName, options, sections, valueText } from './options.js';
 

@@ -9,7 +9,7 @@ import { invariant } from '../../actors/runtime/invariant.js';
 import { createLink } from '../../actors/runtime/mailbox.js';
 import { createRing } from '../../actors/runtime/ring.js';
 import { swapCostTokens } from '../../actors/scheduler/preemption.js';
-import { Child, type ChildOptions, type ChildStart, type Ending } from './child.js';
+import { Child, type ChildOptions, type ChildStart, type Ending } from './child-actor.js';
 import type { Life, Unit } from './supervisor.js';
 import type { Topology } from './topology.js';
 

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { silentLog } from '../../../actors/runtime/log.js';
-import { createNotifier } from '../../../daemon/life/notify.js';
+import { createNotifier } from '../../../daemon/life/systemd-notify.js';
 import { systemdStandIn } from '../../helpers/daemon/systemd-stand-in.js';
 import { eventually } from '../../helpers/eventually.js';
 

@@ -6,7 +6,7 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { type DaemonFile, daemonFilePath, inferdPaths, readDaemonFile } from '../../../config/paths.js';
-import { acquireInstance, answers, prepareRuntimeDir } from '../../../daemon/life/instance.js';
+import { acquireInstance, answers, prepareRuntimeDir } from '../../../daemon/life/single-instance.js';
 import { StartError } from '../../../daemon/start-error.js';
 import { tempFolder } from '../../helpers/temp-folder.js';
 

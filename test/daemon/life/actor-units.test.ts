@@ -4,9 +4,9 @@ import { test } from 'node:test';
 import { silentLog } from '../../../actors/runtime/log.js';
 import { loadConfig } from '../../../config/load.js';
 import { resolveModelFolder } from '../../../config/model-folder.js';
+import { EngineGroup } from '../../../daemon/life/actor-units.js';
 import { createPools } from '../../../daemon/life/pools.js';
 import { topologyOf } from '../../../daemon/life/topology.js';
-import { EngineGroup } from '../../../daemon/life/units.js';
 import { fakeNativeEngineModule } from '../../helpers/engine/fake-native-engine.js';
 
 const ends = {

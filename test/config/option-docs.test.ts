@@ -5,8 +5,8 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { defaultToml, jsonSchema, optionTable } from '../../config/document.js';
 import { loadConfig, loadConfigText } from '../../config/load.js';
+import { defaultToml, jsonSchema, optionTable } from '../../config/option-docs.js';
 import { options, optionValue } from '../../config/options.js';
 import { packageRoot } from '../../native/index.js';
 
