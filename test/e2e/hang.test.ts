@@ -13,7 +13,7 @@ import { eventually, inTime } from '../helpers/eventually.js';
 import { tempFolder } from '../helpers/temp-folder.js';
 import { RpcSocket } from '../helpers/wire/rpc-socket.js';
 
-const host = fileURLToPath(new URL('./hang/host.js', import.meta.url));
+const host = fileURLToPath(new URL('./daemon-host.js', import.meta.url));
 
 interface Running {
   readonly child: ChildProcess;

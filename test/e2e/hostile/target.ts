@@ -15,7 +15,7 @@ import { RpcSocket } from '../../helpers/wire/rpc-socket.js';
 import type { LoopFigures } from '../loop-probe.js';
 import { Bystander, servedIn } from './bystander.js';
 
-const host = fileURLToPath(new URL('../soak/daemon-host.js', import.meta.url));
+const host = fileURLToPath(new URL('../daemon-host.js', import.meta.url));
 const CALM_MS = 1000;
 /**
  * As a benchmark (`INFERD_HOSTILE_ANSWERS=200 npm test -- e2e/hostile`) each case first waits for so many answers of the bystander in
