@@ -2,7 +2,6 @@
  * How long a text may be that the library encodes in the daemon's own process, where nothing can stop it or survive its panic (library.ts).
  * Longer ones are encoded apart (encode-apart.ts). Pure; called once by vocab.ts.
  */
-
 import { runPatterns, wordPatterns } from '../model/split-patterns.js';
 import { isObject, type TokenizerJson } from '../model/tokenizer-json.js';
 import { canBeCut } from './cuts.js';

@@ -1,5 +1,4 @@
 /** `inferd bench`: timings of the engine on this machine, each beside what the machine allowed at that moment. */
-
 import type { Verb } from '../verb.js';
 import { benchForward } from './forward.js';
 import { benchOps } from './ops.js';
