@@ -7,9 +7,11 @@
  * its last, but none before the turn that is being served. The smaller turn goes first, and among equals the older request: so clients
  * that ask seldom are served first come, first served, and so are the requests of one client among themselves.
  */
+import type { ClientKey } from './client-types.js';
+
 export class Turns {
   /** The last turn that each client took; goes with the client. */
-  readonly #last = new WeakMap<object, number>();
+  readonly #last = new WeakMap<ClientKey, number>();
   #served = 0;
 
   /** The latest turn that began to run, which is that of a newcomer. */
@@ -18,7 +20,7 @@ export class Turns {
   }
 
   /** The turn of a new request of `client`. */
-  take(client: object): number {
+  take(client: ClientKey): number {
     const turn = Math.max(this.#served, (this.#last.get(client) ?? -1) + 1);
     this.#last.set(client, turn);
     return turn;
@@ -30,7 +32,7 @@ export class Turns {
   }
 
   /** A request of `client` ended before it ran. Only the last turn is free again: older requests must stay ahead of newer ones. */
-  giveBack(client: object, turn: number): void {
+  giveBack(client: ClientKey, turn: number): void {
     if (this.#last.get(client) === turn) this.#last.set(client, turn - 1);
   }
 }

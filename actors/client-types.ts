@@ -38,10 +38,13 @@ export interface RequestHandle {
   setPaused(paused: boolean): void;
 }
 
+/** A client, that is a program that asks, as queues tell it from others: an object that lives as long as its connection. */
+export type ClientKey = object;
+
 /** Who asks for a call, and how they leave it. */
 export interface Asker {
   /** Calls of different clients take turns; those that name none are one client's. */
-  readonly client?: object;
+  readonly client?: ClientKey;
   /** The call ends as cancelled when it fires, and is no more worked on. */
   readonly cancellation?: Cancellation;
 }
@@ -85,7 +88,7 @@ export interface EngineClient {
    * Never throws; refusals arrive through `sink.onEnd`, possibly before this returns. Waiting requests of different `client`s take turns;
    * those that name none are one client's.
    */
-  submit(prompt: PromptInput, params: GenerationParams, sink: RequestSink, client?: object): RequestHandle;
+  submit(prompt: PromptInput, params: GenerationParams, sink: RequestSink, client?: ClientKey): RequestHandle;
   /** @throws InferdError with the kind of the failure, also when the deadline passes. */
   encode(prompt: PromptInput, asker?: Asker): Promise<Int32Array>;
   decode(ids: readonly number[], skipSpecialTokens: boolean, asker?: Asker): Promise<string>;

@@ -4,7 +4,7 @@
  *
  * Invariants: every submitted request gets exactly one onEnd, whatever mixture of cancel, failure, actor death, drain and stop happens;
  * a request is in `#requests` exactly until then, and leaves it before its onEnd runs (a sink may submit or cancel from inside).
- * The engine (daemon/engine.ts) tells it which actors are there and in which state the engine is.
+ * The engine (daemon/life/engine.ts) tells it which actors are there and in which state the engine is.
  */
 import { asError, Calls } from './client-calls.js';
 import type { RequestIds } from './client-ids.js';
@@ -13,6 +13,7 @@ import { Names } from './client-names.js';
 import { Turns } from './client-turns.js';
 import type {
   Asker,
+  ClientKey,
   EngineClient,
   EngineState,
   RequestHandle,
@@ -61,7 +62,7 @@ type SchedulerLink = EventLink<Notices | CallReply, Flow | EngineCall>;
 interface Live {
   readonly arrivalMs: number;
   readonly sink: RequestSink;
-  readonly client: object;
+  readonly client: ClientKey;
   readonly turn: number;
   /** Sequences without a finish yet. */
   readonly open: Set<number>;
@@ -100,7 +101,7 @@ const HEARTBEAT_LIMIT_MS = 10_000;
 const overloaded: Failure = { kind: 'overloaded', data: { retry_after_ms: RETRY_AFTER_MS } };
 const died: Failure = { kind: 'engine_failure', message: 'The tokenizer of this request failed; send it again', data: { retriable: true } };
 
-export class Client implements EngineClient {
+export class ActorClient implements EngineClient {
   readonly #options: ClientOptions;
   readonly #ids: RequestIds;
   readonly #requests = new Map<RequestId, Live>();
@@ -110,7 +111,7 @@ export class Client implements EngineClient {
   readonly #calls = new Calls(() => this.#ids.take());
   readonly #turns = new Turns();
   /** The number by which tokenizers know a client; goes with it. */
-  readonly #clientNumbers = new WeakMap<object, number>();
+  readonly #clientNumbers = new WeakMap<ClientKey, number>();
   #nextClientNumber = 1;
   readonly #names = new Names();
   #scheduler: SchedulerLink | null = null;
@@ -127,7 +128,7 @@ export class Client implements EngineClient {
 
   // --- EngineClient ---
 
-  submit(prompt: PromptInput, params: GenerationParams, sink: RequestSink, client: object = ANYBODY): RequestHandle {
+  submit(prompt: PromptInput, params: GenerationParams, sink: RequestSink, client: ClientKey = ANYBODY): RequestHandle {
     const id = this.#ids.take();
     const size = promptSize(prompt);
     const refusal = this.#refusal(size);
@@ -326,7 +327,7 @@ export class Client implements EngineClient {
     return free[(Math.imul(id, 0x9e3779b1) >>> 8) % free.length]?.index ?? null;
   }
 
-  #numberOf(client: object): number {
+  #numberOf(client: ClientKey): number {
     const known = this.#clientNumbers.get(client);
     if (known !== undefined) return known;
     const number = this.#nextClientNumber++;

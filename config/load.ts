@@ -12,7 +12,7 @@ import { ConfigError } from './error.js';
 import { legacyKeys } from './legacy.js';
 import { acceptValue, type OptionValue, optionByName, options, rangeText, valueText } from './options.js';
 import type { Config } from './schema.js';
-import { fromEnvironment, fromSets, fromToml, maxFileLength, type Setting, type Source } from './sources.js';
+import { fromEnvironment, fromSets, fromToml, maxFileLength, type Setting, type Source } from './setting-sources.js';
 
 export { ConfigError } from './error.js';
 

@@ -5,7 +5,7 @@
 
 import type { Log } from '../actors/runtime/log.js';
 import type { Config, SectionName } from '../config/schema.js';
-import { type GateRules, gateRules } from './gate.js';
+import { type GateRules, gateRules } from './front/gate.js';
 import type { LogLevel } from './log.js';
 
 /** Parts of the daemon that a reload replaces. */

@@ -1,5 +1,5 @@
 /**
- * One WebSocket connection as JSON-RPC: frames in, frames out. Made by daemon/websocket.ts for each socket, on the main thread.
+ * One WebSocket connection as JSON-RPC: frames in, frames out. Made by daemon/front/websocket.ts for each socket, on the main thread.
  * Invariants: every request gets exactly one response unless the socket closed before; nothing is sent after `close`; no input makes
  * any method of this class throw.
  */

@@ -1,6 +1,7 @@
 /**
  * What a method's handler gets besides its params: who calls, how to be cancelled, and the parts of the daemon it may use.
  */
+import type { ClientKey } from '../actors/client-types.js';
 import type { RequestId } from '../actors/messages/ids.js';
 import type { Cancellation } from '../actors/runtime/cancellation.js';
 import type { Log } from '../actors/runtime/log.js';
@@ -43,7 +44,7 @@ export interface CallContext {
   /** Where answers may go while they are made. */
   readonly sinks: SinkMaker;
   /** Stands for the caller's connection: waiting requests of different ones take turns. */
-  readonly client: object;
+  readonly client: ClientKey;
   /** Unanswered calls of the same caller. */
   readonly calls: CallTable;
   readonly admin: boolean;

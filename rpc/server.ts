@@ -6,6 +6,7 @@
  * One per daemon, main thread. Invariant: a member with an id gets exactly one response, a member without never gets one.
  */
 import { type JSONRPCRequest, type JSONRPCResponse, JSONRPCServer } from 'json-rpc-2.0';
+import type { ClientKey } from '../actors/client-types.js';
 import { errorTable, type Failure, httpErrorBody, InferdError } from '../actors/messages/errors.js';
 import type { RequestId } from '../actors/messages/ids.js';
 import { Cancellation } from '../actors/runtime/cancellation.js';
@@ -30,7 +31,7 @@ export interface Caller {
   readonly session: Session | null;
   readonly sinks: SinkMaker;
   /** Stands for the connection; compared only. */
-  readonly client: object;
+  readonly client: ClientKey;
   readonly admin: boolean;
   /** Of this message; released by whoever sends the reply. */
   readonly holding: Holding;
@@ -45,7 +46,7 @@ export interface PostOptions {
   /** Fires when the HTTP client goes away. */
   readonly signal?: AbortSignal;
   /** Stands for the HTTP connection; without it, each body is a client of its own. */
-  readonly client?: object;
+  readonly client?: ClientKey;
 }
 
 /** What a request to the HTTP face of a method brings. */

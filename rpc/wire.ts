@@ -1,5 +1,5 @@
 /**
- * The way out of one WebSocket, as rpc sees it. Implemented by daemon/websocket.ts and by tests; used on the main thread only.
+ * The way out of one WebSocket, as rpc sees it. Implemented by daemon/front/websocket.ts and by tests; used on the main thread only.
  */
 import type { Slices } from './slices.js';
 

@@ -56,11 +56,34 @@ const allowed: readonly (readonly [string, readonly string[]])[] = [
     'actors/runtime/',
     ['actors/runtime/', 'actors/messages/', 'config/', 'actors/tokenizer/host', 'actors/scheduler/actor', 'actors/executor/actor'],
   ],
+  ['actors/tokenizer/model/', ['actors/tokenizer/model/', 'actors/messages/']],
+  ['actors/tokenizer/work/', ['actors/tokenizer/work/', 'actors/runtime/', 'actors/messages/']],
+  [
+    'actors/tokenizer/template/',
+    ['actors/tokenizer/template/', 'actors/tokenizer/work/', 'actors/tokenizer/model/', 'actors/runtime/', 'actors/messages/'],
+  ],
+  ['actors/tokenizer/decode/', ['actors/tokenizer/decode/', 'actors/tokenizer/model/', 'actors/messages/']],
+  [
+    'actors/tokenizer/encode/',
+    [
+      'actors/tokenizer/encode/',
+      'actors/tokenizer/template/',
+      'actors/tokenizer/work/',
+      'actors/tokenizer/model/',
+      'actors/runtime/',
+      'actors/messages/',
+    ],
+  ],
   ['actors/tokenizer/', ['actors/tokenizer/', 'actors/runtime/', 'actors/messages/', 'config/']],
   ['actors/scheduler/', ['actors/scheduler/', 'actors/runtime/', 'actors/messages/', 'config/']],
   ['actors/executor/', ['actors/executor/', 'actors/runtime/', 'actors/messages/', 'config/', 'native/']],
   ['actors/client', ['actors/client', 'actors/runtime/', 'actors/messages/', 'config/']],
   ['rpc/', ['rpc/', 'actors/client-types', 'actors/messages/', 'actors/runtime/log', 'actors/runtime/cancellation', 'config/']],
+  ['daemon/front/', ['daemon/front/', 'daemon/life/', 'daemon/exit-code', 'daemon/start-error', 'rpc/', 'actors/', 'config/']],
+  [
+    'daemon/life/',
+    ['daemon/life/', 'daemon/profile/', 'daemon/exit-code', 'daemon/start-error', 'daemon/make-folder', 'actors/', 'native/', 'config/'],
+  ],
   ['daemon/', ['daemon/', 'rpc/', 'actors/', 'native/', 'config/']],
 ];
 
@@ -105,7 +128,7 @@ test('only the worker entry names all actor kinds; the kinds never import each o
 /** Packages that may stand in more than one file, and where. */
 const shared: Readonly<Record<string, RegExp>> = {
   zod: /^rpc\//,
-  ws: /^(daemon\/websocket|rpc\/client\/node)\.ts$/,
+  ws: /^(daemon\/front\/websocket|rpc\/client\/node)\.ts$/,
   'json-rpc-2.0': /^rpc\//,
 };
 

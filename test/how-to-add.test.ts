@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { samplingParams } from '../actors/messages/sampling.js';
 import { loadAddon, packageRoot } from '../native/index.js';
-import { packs } from './helpers/golden.js';
+import { packs } from './helpers/native/golden.js';
 
 const root = packageRoot();
 const read = (path: string): string => readFileSync(join(root, path), 'utf8');
@@ -74,7 +74,9 @@ describe('what was added followed its list', () => {
 
   test('each sampling parameter has its line in the record and a case in the tests', () => {
     const record = read('native/core/sampling_row.h');
-    const tests = ['test/native/sampler.test.ts', 'test/helpers/reference-sampler.ts', 'test/helpers/sample-op.ts'].map(read).join();
+    const tests = ['test/native/sampler.test.ts', 'test/helpers/native/reference-sampler.ts', 'test/helpers/native/sample-op.ts']
+      .map(read)
+      .join();
     for (const name of Object.keys(samplingParams)) {
       assert.ok(record.includes(` ${name},`), `${name} in sampling_row.h`);
       const camel = name.replace('_penalty', '').replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase());
@@ -95,7 +97,7 @@ describe('what was added followed its list', () => {
     const tests = readdirSync(join(root, 'test/native'))
       .filter((file) => file.endsWith('.ts'))
       .map((file) => read(`test/native/${file}`))
-      .concat(read('test/helpers/op-table.ts'), read('test/helpers/sample-op.ts'), read('daemon/cli/bench-limits.ts'));
+      .concat(read('test/helpers/native/op-table.ts'), read('test/helpers/native/sample-op.ts'), read('daemon/cli/bench/limits.ts'));
     for (const op of loadAddon().opNames()) {
       assert.ok(
         tests.some((text) => text.includes(`'${op}'`)),

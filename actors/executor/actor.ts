@@ -22,7 +22,7 @@ import { errorFields } from '../runtime/log.js';
 import { type RingMemory, RingReader, RingWriter } from '../runtime/ring.js';
 import type { SpanRecorder } from '../runtime/spans.js';
 import { ExecutorRecorder } from './recorder.js';
-import { type KvSettings, startEngine } from './startup.js';
+import { type KvSettings, startNativeEngine } from './startup.js';
 import { planTokens, StepClock } from './step-clock.js';
 
 export interface ExecutorStart {
@@ -54,7 +54,7 @@ export async function runExecutor(start: ExecutorStart, control: Control): Promi
   let engine: NativeEngine | null = null;
   let loop: ExecutorLoop | null = null;
   try {
-    const started = startEngine(create, start.options, start.kv, control);
+    const started = startNativeEngine(create, start.options, start.kv, control);
     if (started === null) return;
     engine = started.engine;
     const running = new ExecutorLoop(start, control, engine);

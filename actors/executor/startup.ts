@@ -24,7 +24,7 @@ export interface KvSettings {
   readonly swapFraction: number | null;
 }
 
-export interface StartedEngine {
+export interface StartedNativeEngine {
   readonly engine: NativeEngine;
   readonly capacity: Capacity;
 }
@@ -33,14 +33,14 @@ export interface StartedEngine {
  * Null when a stop request came while loading; nothing is left open then.
  * @throws NativeError (bad model, unsupported, out of memory) or InferdError with the arithmetic of the KV cache.
  */
-export function startEngine(
+export function startNativeEngine(
   create: (options: EngineOptions) => NativeEngine,
   options: EngineOptions,
   kv: KvSettings,
   control: Control,
-): StartedEngine | null {
+): StartedNativeEngine | null {
   const engine = create(options);
-  let started: StartedEngine | null = null;
+  let started: StartedNativeEngine | null = null;
   try {
     if (load(engine, control)) started = { engine, capacity: allocate(engine, options, kv, control) };
   } finally {

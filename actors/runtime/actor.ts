@@ -1,7 +1,7 @@
 /**
  * The actor's side of its control port, and the runner of parked actors. An actor is a function that gets its start data and a Control;
  * it says `ready` once, works until told to stop, frees what it holds and returns. Anything it throws ends it; the supervisor decides
- * what happens then (daemon/supervisor.ts). It keeps no state outside that call; its thread ends with it.
+ * what happens then (daemon/life/supervisor.ts). It keeps no state outside that call; its thread ends with it.
  */
 import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
 import type { Capacity, Fault, FromActor, Progress, ToActor } from '../messages/control.js';

@@ -8,10 +8,10 @@
  *   cannot wait are still taken, up to a hard limit that only a bug can reach.
  * ParkedLink is drained by the thread's loop; EventLink calls its handler from the event loop. The shape is that of xstate's mailbox.
  *
- *   lane:  [handled | pad.. | sent | pad.. | slot 0 | slot 1 | .. ]        slot = [stamp: int32][bytes: int32][batch]
+ *   lane:  [handled | pad.. | sent | pad.. | box 0 | box 1 | .. ]        box = [stamp: int32][bytes: int32][batch]
  *
- * Batch n (from 0) lies in slot n modulo SLOTS with the stamp n + 1. One that is too large, or comes when all slots are taken, is posted to
- * the port before it is counted as sent; then its slot has another stamp. A port alone costs two to three times as much (each message
+ * Batch n (from 0) lies in box n modulo BOXES with the stamp n + 1. One that is too large, or comes when all boxes are taken, is posted to
+ * the port before it is counted as sent; then its box has another stamp. A port alone costs two to three times as much (each message
  * is serialized, posted and delivered as an event), which is most of what a message costs that comes alone.
  */
 import { MessageChannel, receiveMessageOnPort } from 'node:worker_threads';
@@ -29,19 +29,19 @@ const BATCH_MESSAGES = 1024;
 const DRAIN_BATCHES = 256;
 
 /** A prompt of some thousand characters, or the text of a step of a hundred streams. */
-const SLOT_BYTES = 8192;
-const SLOTS = 16;
-/** Words: two cache lines of counters, then the slots. */
+const BOX_BYTES = 8192;
+const BOXES = 16;
+/** Words: two cache lines of counters, then the boxes. */
 const HANDLED = 0;
 const SENT = 16;
-const FIRST_SLOT = 32;
-const SLOT_WORDS = SLOT_BYTES / 4;
+const FIRST_BOX = 32;
+const BOX_WORDS = BOX_BYTES / 4;
 const STAMP = 0;
 const LENGTH = 1;
-const SLOT_HEADER_WORDS = 2;
-const ROOM = SLOT_BYTES - 4 * SLOT_HEADER_WORDS;
+const BOX_HEADER_WORDS = 2;
+const ROOM = BOX_BYTES - 4 * BOX_HEADER_WORDS;
 /** Bytes of one way of a link. */
-const LANE_BYTES = 4 * FIRST_SLOT + SLOTS * SLOT_BYTES;
+const LANE_BYTES = 4 * FIRST_BOX + BOXES * BOX_BYTES;
 
 /** Makes a link; `bellA` and `bellB` are the doorbells of the threads at either end, null where it has an event loop. */
 export function createLink(bellA: Doorbell | null, bellB: Doorbell | null): readonly [LinkEnd, LinkEnd] {
@@ -56,11 +56,11 @@ export function createLink(bellA: Doorbell | null, bellB: Doorbell | null): read
   ];
 }
 
-const slotAt = (batch: number): number => FIRST_SLOT + (batch & (SLOTS - 1)) * SLOT_WORDS;
+const boxAt = (batch: number): number => FIRST_BOX + (batch & (BOXES - 1)) * BOX_WORDS;
 
-/** The bytes of each slot of a lane. */
+/** The bytes of each box of a lane. */
 function roomsOf(lane: Int32Array<SharedArrayBuffer>): readonly Uint8Array[] {
-  return Array.from({ length: SLOTS }, (_, slot) => new Uint8Array(lane.buffer, 4 * (slotAt(slot) + SLOT_HEADER_WORDS), ROOM));
+  return Array.from({ length: BOXES }, (_, box) => new Uint8Array(lane.buffer, 4 * (boxAt(box) + BOX_HEADER_WORDS), ROOM));
 }
 
 /** What both kinds of link share. */
@@ -104,11 +104,11 @@ abstract class Link<In, Out> {
     invariant(behind < HARD_LIMIT, 'mailbox: the peer does not read');
     const number = this.#sent;
     this.#sent = (number + 1) | 0;
-    if (bytes.byteLength <= ROOM && behind < SLOTS) {
-      const slot = slotAt(number);
-      this.#outRooms[number & (SLOTS - 1)]?.set(bytes);
-      outgoing[slot + LENGTH] = bytes.byteLength;
-      outgoing[slot + STAMP] = this.#sent;
+    if (bytes.byteLength <= ROOM && behind < BOXES) {
+      const box = boxAt(number);
+      this.#outRooms[number & (BOXES - 1)]?.set(bytes);
+      outgoing[box + LENGTH] = bytes.byteLength;
+      outgoing[box + STAMP] = this.#sent;
     } else {
       const own = new Uint8Array(bytes);
       port.postMessage(own, [own.buffer]);
@@ -139,14 +139,14 @@ abstract class Link<In, Out> {
     const number = this.#taken;
     if (Atomics.load(incoming, SENT) === number) return null;
     this.#taken = (number + 1) | 0;
-    const slot = slotAt(number);
-    if (incoming[slot + STAMP] !== this.#taken) {
+    const box = boxAt(number);
+    if (incoming[box + STAMP] !== this.#taken) {
       const received = receiveMessageOnPort(port);
       invariant(received !== undefined, 'mailbox: a batch is missing');
       return this.codec.decode(received.message as Uint8Array); // proof: only `flush` posts to the other end
     }
-    const room = this.#inRooms[number & (SLOTS - 1)];
-    const length = incoming[slot + LENGTH] ?? 0;
+    const room = this.#inRooms[number & (BOXES - 1)];
+    const length = incoming[box + LENGTH] ?? 0;
     if (room !== undefined) this.#batch.set(length === ROOM ? room : room.subarray(0, length));
     return this.codec.decode(this.#batch, length);
   }

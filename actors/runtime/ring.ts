@@ -17,7 +17,7 @@ const LINE_WORDS = 16;
 const WRITTEN = 0;
 const WRITER_WAITS = 1;
 const UNIT = 8;
-const readSlot = (reader: number): number => (1 + reader) * LINE_WORDS;
+const readCell = (reader: number): number => (1 + reader) * LINE_WORDS;
 
 /** What both sides need; plain data, safe to post to a thread. */
 export interface RingMemory {
@@ -30,7 +30,7 @@ export interface RingMemory {
 /** `capacityBytes` is rounded up to a power of two, so that positions may wrap at 2^32. */
 export function createRing(options: { capacityBytes: number; readers: number; maxEntryBytes: number }): RingMemory {
   const capacity = 2 ** Math.ceil(Math.log2(Math.max(options.capacityBytes, 4 * UNIT)));
-  const memory = new SharedArrayBuffer(readSlot(options.readers) * 4 + capacity);
+  const memory = new SharedArrayBuffer(readCell(options.readers) * 4 + capacity);
   return { memory, readers: options.readers, maxEntryBytes: options.maxEntryBytes };
 }
 
@@ -43,9 +43,9 @@ interface Views {
 }
 
 function viewsOf({ memory, readers }: RingMemory): Views {
-  const offset = readSlot(readers) * 4;
+  const offset = readCell(readers) * 4;
   return {
-    words: new Int32Array(memory, 0, readSlot(readers)),
+    words: new Int32Array(memory, 0, readCell(readers)),
     heads: new Int32Array(memory, offset),
     data: new Uint8Array(memory, offset),
     capacity: (memory.byteLength - offset) / UNIT,
@@ -119,7 +119,7 @@ export class RingWriter {
   #free(written: number): number {
     let free = this.#v.capacity;
     for (let r = 0; r < this.#ring.readers; r++) {
-      free = Math.min(free, this.#v.capacity - ((written - Atomics.load(this.#v.words, readSlot(r))) >>> 0));
+      free = Math.min(free, this.#v.capacity - ((written - Atomics.load(this.#v.words, readCell(r))) >>> 0));
     }
     return free;
   }
@@ -128,7 +128,7 @@ export class RingWriter {
 export class RingReader {
   readonly #v: Views;
   readonly #maxEntryBytes: number;
-  readonly #slot: number;
+  readonly #cell: number;
   readonly #writerBell: Doorbell;
   #entry = new Uint8Array(4096);
   #length = 0;
@@ -138,7 +138,7 @@ export class RingReader {
     invariant(reader >= 0 && reader < memory.readers, `ring: reader ${reader} of ${memory.readers}`);
     this.#v = viewsOf(memory);
     this.#maxEntryBytes = memory.maxEntryBytes;
-    this.#slot = readSlot(reader);
+    this.#cell = readCell(reader);
     this.#writerBell = writerBell;
   }
 
@@ -146,7 +146,7 @@ export class RingReader {
   read(): Uint8Array | null {
     const { words, heads, data, capacity } = this.#v;
     for (;;) {
-      const position = Atomics.load(words, this.#slot);
+      const position = Atomics.load(words, this.#cell);
       if (position === Atomics.load(words, WRITTEN)) return null;
       const at = (position >>> 0) % capacity;
       const head = heads[at * 2] ?? 0;
@@ -156,7 +156,7 @@ export class RingReader {
       this.#entry.set(data.subarray((at + 1) * UNIT, (at + 1) * UNIT + length), this.#length);
       this.#length += length;
       this.#sequence = (this.#sequence + 1) | 0;
-      Atomics.store(words, this.#slot, (position + 1 + Math.ceil(length / UNIT)) | 0);
+      Atomics.store(words, this.#cell, (position + 1 + Math.ceil(length / UNIT)) | 0);
       if (Atomics.load(words, WRITER_WAITS) === 1) ring(this.#writerBell);
       if ((head & 1) === 0) {
         const entry = this.#entry.subarray(0, this.#length);

@@ -8,7 +8,7 @@
  *   encode, decode --> one reply to the front, unless an Abort dropped the call
  *
  * Invariants: a request that is not in `#requests` is over, and nothing is sent for it. Decoding the tokens of requests never waits and makes no promise.
- * What is to be encoded or decoded waits for nothing once an Abort has named it, and is then told as let go (workload.ts).
+ * What is to be encoded or decoded waits for nothing once an Abort has named it, and is then told as let go (work/workload.ts).
  * The number of requests is bounded by the front, which admits no more than the queue and the running sequences take; so is the size of
  * what is held for requests and calls.
  * After a restart of the engine every live request is admitted again with the tokens it already has, once; then it fails.
@@ -36,18 +36,18 @@ import type {
 } from '../messages/requests.js';
 import { Cancellation } from '../runtime/cancellation.js';
 import { admitMessage, type LengthLimits, promptTooLong, resolveMaxTokens, truncated } from './admission.js';
-import type { TemplateLimits } from './chat-template.js';
-import { decodeAll, decodeInTurns } from './detokenizer.js';
-import { type EncoderParts, PromptEncoder } from './encode.js';
-import { TooManyIds } from './library-encoder.js';
-import { PromptQueue } from './prompt-queue.js';
-import { RequestState, type SequenceState } from './request-state.js';
-import { StopStrings } from './stop-strings.js';
-import { checkIds, checkTokenIds } from './token-ids.js';
-import { NamesToTell } from './token-names.js';
-import { loadVocabulary, type Vocabulary } from './vocab.js';
-import type { Asker } from './waiting-line.js';
-import type { Workload } from './workload.js';
+import { decodeAll, decodeInTurns } from './decode/detokenizer.js';
+import { RequestState, type SequenceState } from './decode/request-state.js';
+import { StopStrings } from './decode/stop-strings.js';
+import { NamesToTell } from './decode/token-names.js';
+import { type EncoderParts, PromptEncoder } from './encode/encode.js';
+import { TooManyIds } from './encode/library-encoder.js';
+import { loadVocabulary, type Vocabulary } from './encode/vocab.js';
+import { checkIds, checkTokenIds } from './model/token-ids.js';
+import type { TemplateLimits } from './template/chat-template.js';
+import { PromptQueue } from './work/prompt-queue.js';
+import type { Asker } from './work/waiting-line.js';
+import type { Workload } from './work/workload.js';
 
 export interface TokenizerStart {
   readonly model: ModelFolder;

@@ -6,7 +6,7 @@ import { bytesOf } from '../messages/codec.js';
 import { InferdError } from '../messages/errors.js';
 import type { Admit, GenerationParams } from '../messages/requests.js';
 import { packSamplingRow } from '../messages/sampling.js';
-import { type RequestState, ranksSequences } from './request-state.js';
+import { type RequestState, ranksSequences } from './decode/request-state.js';
 
 /** Lengths in tokens. */
 export interface LengthLimits {

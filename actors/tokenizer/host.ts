@@ -5,7 +5,8 @@
  * - While there is no scheduler (it is being restarted), messages to it are dropped: when the next one connects, the tokenizer admits
  *   every live request to it, with the tokens it already has.
  * - When the front is far behind, tokens are left in the scheduler's link, which makes the scheduler stop planning in its turn.
- * - What it works on is published (workload.ts), and a heartbeat of the event loop, so that the main thread can end a tokenizer that hangs.
+ * - What it works on is published (work/workload.ts), and a heartbeat of the event loop, so that the main thread can end a tokenizer that
+ *   hangs.
  */
 import type { CallReply, TokenizerCall } from '../messages/calls.js';
 import type { LinkEnd, ToActor } from '../messages/control.js';
@@ -16,7 +17,7 @@ import { type Counters, TOKENIZER_COUNTER } from '../runtime/counters.js';
 import { errorFields } from '../runtime/log.js';
 import { EventLink } from '../runtime/mailbox.js';
 import { createTokenizerActor, type TokenizerHandlers, type TokenizerOut, type TokenizerStart } from './actor.js';
-import { Workload } from './workload.js';
+import { Workload } from './work/workload.js';
 
 export interface TokenizerHostStart {
   readonly tokenizer: TokenizerStart;

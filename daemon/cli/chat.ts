@@ -9,7 +9,7 @@ import { createInterface, type Interface } from 'node:readline';
 import { errorTable } from '../../actors/messages/errors.js';
 import { explain, rpcCode } from './failure.js';
 import { type ChatMessage, promptOptions, requestBody, streamAnswer } from './prompt.js';
-import { openSession, renewed, type Session } from './session.js';
+import { type ReachedDaemon, reachDaemon, renewed } from './reach.js';
 import { statsText } from './stats.js';
 import { CliError, configOptions, EXIT, type ExitCode, type Verb, type VerbInput } from './verb.js';
 
@@ -36,13 +36,13 @@ const historyLines = 200;
 async function run(input: VerbInput): Promise<ExitCode> {
   const interruptStart = (): void => process.exit(EXIT.interrupted);
   process.on('SIGINT', interruptStart);
-  let session: Session;
+  let reached: ReachedDaemon;
   try {
-    session = await openSession(input);
+    reached = await reachDaemon(input);
   } finally {
     process.off('SIGINT', interruptStart);
   }
-  const conversation = new Conversation(session, input);
+  const conversation = new Conversation(reached, input);
   try {
     return await conversation.run();
   } finally {
@@ -51,7 +51,7 @@ async function run(input: VerbInput): Promise<ExitCode> {
 }
 
 class Conversation {
-  #session: Session;
+  #reached: ReachedDaemon;
   readonly #input: VerbInput;
   readonly #terminal: boolean;
   readonly #lines: Interface;
@@ -63,8 +63,8 @@ class Conversation {
   #interrupted = false;
   #worst: ExitCode = EXIT.ok;
 
-  constructor(session: Session, input: VerbInput) {
-    this.#session = session;
+  constructor(reached: ReachedDaemon, input: VerbInput) {
+    this.#reached = reached;
     this.#input = input;
     this.#system = input.text('system');
     const { stdin, stdout } = input.io;
@@ -78,7 +78,7 @@ class Conversation {
     this.#lines.on('SIGINT', interrupt);
     process.on('SIGINT', interrupt);
     try {
-      const partner = this.#session.where === 'daemon' ? `the daemon at ${this.#session.address}` : 'an engine in this process';
+      const partner = this.#reached.where === 'daemon' ? `the daemon at ${this.#reached.address}` : 'an engine in this process';
       if (this.#terminal) this.#print(`Talking to ${partner}; /help lists the commands.\n`);
       this.#prompt();
       for await (const line of this.#lines) {
@@ -94,7 +94,7 @@ class Conversation {
   }
 
   close(): Promise<void> {
-    return this.#session.close();
+    return this.#reached.close();
   }
 
   /** Handles one line; false to leave. */
@@ -137,7 +137,7 @@ class Conversation {
     try {
       await this.#reconnect();
       await streamAnswer(
-        this.#session,
+        this.#reached,
         requestBody(this.#input, [...system, ...asked]),
         (piece) => {
           text += piece;
@@ -161,16 +161,16 @@ class Conversation {
 
   /** A daemon that was restarted is found again; it needs nothing of us, since each question brings the whole conversation. */
   async #reconnect(): Promise<void> {
-    const session = await renewed(this.#session, this.#input.io);
-    if (session === this.#session) return;
-    this.#session = session;
-    if (this.#terminal) this.#print(`(connected again, to the daemon at ${session.address})\n`);
+    const reached = await renewed(this.#reached, this.#input.io);
+    if (reached === this.#reached) return;
+    this.#reached = reached;
+    if (this.#terminal) this.#print(`(connected again, to the daemon at ${reached.address})\n`);
   }
 
   async #stats(): Promise<void> {
     try {
       await this.#reconnect();
-      this.#print(statsText(await this.#session.client.call('stats.get', {})));
+      this.#print(statsText(await this.#reached.client.call('stats.get', {})));
     } catch (error) {
       this.#fail(error);
     }

@@ -4,8 +4,8 @@
  */
 import { writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { defaultToml, jsonSchema, optionTable, tomlValue } from '../../config/document.js';
 import { loadConfig } from '../../config/load.js';
+import { defaultToml, jsonSchema, optionTable, tomlValue } from '../../config/option-docs.js';
 import { options, optionValue, valueText } from '../../config/options.js';
 import { userConfigPath } from '../../config/paths.js';
 import { makeFolder } from '../make-folder.js';

@@ -8,7 +8,7 @@ import { dirname } from 'node:path';
 import { resolveModelFolder } from '../../config/model-folder.js';
 import { hubCachePath, inferdPaths } from '../../config/paths.js';
 import type { Config } from '../../config/schema.js';
-import { bestBackend } from '../topology.js';
+import { bestBackend } from '../life/topology.js';
 import { effectiveConfig } from './effective.js';
 import { type AddonProbe, firstLine, type GpuProbe, probeAddon, probeGpu } from './probe.js';
 import { formatBytes } from './table.js';

@@ -2,8 +2,8 @@
  * Builds the request of the commands that ask the model something, and streams its answer to an output. Called by run and chat.
  */
 import type { ChatCompletionParams } from '../../rpc/client/types.js';
-import type { Session } from './session.js';
-import { whenLoaded } from './session.js';
+import type { ReachedDaemon } from './reach.js';
+import { whenLoaded } from './reach.js';
 import { CliError, EXIT, type Io, type VerbInput, type VerbOption } from './verb.js';
 
 export interface ChatMessage {
@@ -53,14 +53,14 @@ export async function readInput(io: Io): Promise<string> {
 
 /** Asks, hands each piece of text to `write` as it comes, and returns the whole text. */
 export async function streamAnswer(
-  session: Session,
+  reached: ReachedDaemon,
   body: RequestBody,
   write: (text: string) => void | Promise<void>,
   signal: AbortSignal,
 ): Promise<string> {
   let text = '';
   await whenLoaded(async () => {
-    const stream = await session.client.chat.completions.create({ ...body, stream: true }, { signal });
+    const stream = await reached.client.chat.completions.create({ ...body, stream: true }, { signal });
     for await (const chunk of stream) {
       for (const choice of chunk.choices) {
         const piece = choice.delta.content ?? '';

@@ -1,6 +1,6 @@
 /** `inferd ps`: the loaded model and the running and queued requests of the running daemon. */
 import { explain } from './failure.js';
-import { requireRunning } from './session.js';
+import { requireRunning } from './reach.js';
 import { formatBytes, formatDuration, table } from './table.js';
 import { EXIT, type ExitCode, jsonOption, printJson, type Verb, type VerbInput } from './verb.js';
 

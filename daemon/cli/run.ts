@@ -5,7 +5,7 @@
 import { once } from 'node:events';
 import { explain } from './failure.js';
 import { type ChatMessage, promptOptions, readInput, requestBody, streamAnswer } from './prompt.js';
-import { openSession, type Session, whenLoaded } from './session.js';
+import { type ReachedDaemon, reachDaemon, whenLoaded } from './reach.js';
 import { CliError, configOptions, EXIT, type ExitCode, jsonOption, printJson, type Verb, type VerbInput } from './verb.js';
 
 export const run: Verb = {
@@ -36,31 +36,31 @@ async function runPrompt(input: VerbInput): Promise<ExitCode> {
   ];
 
   const cancel = new AbortController();
-  let session: Session | null = null;
+  let reached: ReachedDaemon | null = null;
   const interrupt = (): void => {
     // While the engine starts there is nothing to cancel, and a second Ctrl-C does not wait for anything.
-    if (session === null || cancel.signal.aborted) process.exit(EXIT.interrupted);
+    if (reached === null || cancel.signal.aborted) process.exit(EXIT.interrupted);
     cancel.abort();
   };
   process.on('SIGINT', interrupt);
   try {
-    session = await openSession(input);
-    await answer(session, input, messages, cancel.signal);
+    reached = await reachDaemon(input);
+    await answer(reached, input, messages, cancel.signal);
     return EXIT.ok;
   } catch (error) {
     if (cancel.signal.aborted) return EXIT.interrupted;
     throw explain(error);
   } finally {
-    await session?.close();
+    await reached?.close();
     process.off('SIGINT', interrupt);
   }
 }
 
-async function answer(session: Session, input: VerbInput, messages: readonly ChatMessage[], signal: AbortSignal): Promise<void> {
+async function answer(reached: ReachedDaemon, input: VerbInput, messages: readonly ChatMessage[], signal: AbortSignal): Promise<void> {
   const { io } = input;
   const body = requestBody(input, messages);
   if (input.flag('json')) {
-    const { client } = session;
+    const { client } = reached;
     printJson(io, await whenLoaded(() => client.chat.completions.create({ ...body, stream: false }, { signal })));
     return;
   }
@@ -70,7 +70,7 @@ async function answer(session: Session, input: VerbInput, messages: readonly Cha
     if (!io.stdout.write(text)) await once(io.stdout, 'drain');
   };
   try {
-    await streamAnswer(session, body, write, signal);
+    await streamAnswer(reached, body, write, signal);
   } finally {
     // After a Ctrl-C the terminal shows ^C, also where no answer has begun.
     const open = last === '' ? signal.aborted && io.stdout.isTTY === true : !last.endsWith('\n');

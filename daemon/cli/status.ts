@@ -3,7 +3,7 @@
  * progress or gave up; a daemon that is still loading its model is well.
  */
 import { explain, retryAfterMs } from './failure.js';
-import { requireRunning } from './session.js';
+import { requireRunning } from './reach.js';
 import { statsText } from './stats.js';
 import { formatBytes, formatDuration } from './table.js';
 import { EXIT, type ExitCode, jsonOption, printJson, type Verb, type VerbInput } from './verb.js';

@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type DaemonFile, readDaemonFile } from '../../config/paths.js';
 import { explain } from './failure.js';
-import { connectRunning, findStopping, requireRunning } from './session.js';
+import { connectRunning, findStopping, requireRunning } from './reach.js';
 import { CliError, EXIT, type ExitCode, type Io, jsonOption, printJson, type Verb, type VerbInput } from './verb.js';
 
 /** How long to wait when --wait is not given: the default drain time and what closing takes on top. */

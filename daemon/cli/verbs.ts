@@ -1,9 +1,9 @@
 /** All verbs of the command line, in the order of the help. A new verb is one file and one line here. */
-import { bench } from './bench.js';
+import { bench } from './bench/bench.js';
 import { chat } from './chat.js';
 import { config } from './config.js';
 import { doctor } from './doctor.js';
-import { evaluate } from './eval.js';
+import { evaluate } from './eval/eval.js';
 import { list } from './list.js';
 import { ps } from './ps.js';
 import { run } from './run.js';

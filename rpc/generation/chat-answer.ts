@@ -4,11 +4,11 @@ import { packedIds } from '../packed-list.js';
 import type { ChatCompletion, ChatDelta } from '../schemas/chat.js';
 import type { Usage } from '../schemas/common.js';
 import { type AnswerOptions, pieceOf } from './answer.js';
+import { givenChoices } from './best-of.js';
 import type { CallOutcome } from './call.js';
 import type { Choice } from './choice.js';
 import { chatLogprobs, promptLogprobs } from './logprobs.js';
 import { mergePieces, type Piece, type ToolCall } from './piece.js';
-import { givenChoices } from './rank.js';
 import { parseToolCall, ToolCallFilter } from './tool-calls.js';
 
 export interface ChatAnswerOptions extends AnswerOptions {

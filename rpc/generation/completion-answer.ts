@@ -7,11 +7,11 @@ import { packedIds } from '../packed-list.js';
 import type { Usage } from '../schemas/common.js';
 import type { Completion, CompletionDelta } from '../schemas/completion.js';
 import { type AnswerOptions, pieceOf } from './answer.js';
+import { givenChoices } from './best-of.js';
 import type { CallOutcome, PromptRun } from './call.js';
 import type { Choice } from './choice.js';
 import { codePointsOf, completionLogprobs, promptLogprobs } from './logprobs.js';
 import { mergePieces, type Piece } from './piece.js';
-import { givenChoices } from './rank.js';
 
 export interface CompletionAnswerOptions extends AnswerOptions {
   readonly echo: boolean;

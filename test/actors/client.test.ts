@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { afterEach, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import fc from 'fast-check';
-import { Client } from '../../actors/client.js';
+import { ActorClient } from '../../actors/client.js';
 import { RequestIds } from '../../actors/client-ids.js';
 import type { RequestHandle, RequestSink } from '../../actors/client-types.js';
 import type { CallReply, EngineCall, TokenizerCall } from '../../actors/messages/calls.js';
@@ -15,8 +15,8 @@ import { nowMs } from '../../actors/runtime/clock.js';
 import { createCounters, SCHEDULER_COUNTER, TOKENIZER_COUNTER } from '../../actors/runtime/counters.js';
 import { silentLog } from '../../actors/runtime/log.js';
 import { createLink, EventLink } from '../../actors/runtime/mailbox.js';
+import { generation } from '../helpers/engine/generation.js';
 import { eventually } from '../helpers/eventually.js';
-import { generation } from '../helpers/generation.js';
 
 type FromFront = Submit | Abort | TokenizerCall;
 type ToFront = Encoded | Deltas | Failed | CallReply;
@@ -32,7 +32,7 @@ class FakeTokenizer {
   readonly link: EventLink<FromFront, ToFront>;
   readonly #counters = createCounters(TOKENIZER_COUNTER.cells);
 
-  constructor(client: Client, index: number) {
+  constructor(client: ActorClient, index: number) {
     const [front, own] = createLink(null, null);
     this.link = new EventLink<FromFront, ToFront>(own, (message) => this.got.push(message));
     opened.push(this.link);
@@ -91,14 +91,14 @@ class Recorder implements RequestSink {
   }
 }
 
-function openClient(maxUnfinished = 100, maxHeldSize = 2 ** 24): Client {
-  const client = new Client({ ids: new RequestIds(), maxUnfinished, maxHeldSize, hangTimeoutMs: 60_000, log: silentLog });
+function openClient(maxUnfinished = 100, maxHeldSize = 2 ** 24): ActorClient {
+  const client = new ActorClient({ ids: new RequestIds(), maxUnfinished, maxHeldSize, hangTimeoutMs: 60_000, log: silentLog });
   client.setState('ready');
   opened.push({ close: () => client.close({ kind: 'shutting_down' }) });
   return client;
 }
 
-function submit(client: Client, options: Parameters<typeof generation>[0] = {}): { sink: Recorder; handle: RequestHandle } {
+function submit(client: ActorClient, options: Parameters<typeof generation>[0] = {}): { sink: Recorder; handle: RequestHandle } {
   const sink = new Recorder();
   return { sink, handle: client.submit({ kind: 'ids', ids: [1] }, generation(options), sink) };
 }

@@ -3,12 +3,12 @@ import { test } from 'node:test';
 import { MessageChannel, receiveMessageOnPort } from 'node:worker_threads';
 import { type CapacityInput, kvBlocks, type SwapInput, swapBlocks } from '../../actors/executor/capacity.js';
 import { ExecutorRecorder } from '../../actors/executor/recorder.js';
-import { type KvSettings, startEngine } from '../../actors/executor/startup.js';
+import { type KvSettings, startNativeEngine } from '../../actors/executor/startup.js';
 import { StepClock } from '../../actors/executor/step-clock.js';
 import type { CallReply } from '../../actors/messages/calls.js';
 import { Control } from '../../actors/runtime/actor.js';
 import type { EngineOptions, NativeEngine } from '../../native/index.js';
-import { createEngine } from '../helpers/fake-native-engine.js';
+import { createEngine } from '../helpers/engine/fake-native-engine.js';
 
 const MIB = 2 ** 20;
 const host: CapacityInput = {
@@ -138,7 +138,7 @@ function withControl<T>(use: (control: Control, tell: (message: object) => void)
 
 test('an engine is loaded in chunks, sized and given its KV cache', () => {
   withControl((control) => {
-    const started = startEngine(createEngine, options, kv, control);
+    const started = startNativeEngine(createEngine, options, kv, control);
     assert.equal(started?.capacity.numBlocks, 4 * 16);
     assert.equal(started?.capacity.kvDtype, 'f32');
   });
@@ -149,7 +149,7 @@ test('swap space is taken before the KV cache where both lie in host memory, and
     const capacity = (preemptionMode: KvSettings['preemptionMode'], backend: EngineOptions['backend']) => {
       const settings = { ...kv, preemptionMode, swapFraction: 0.5, utilization: 0.9 };
       const big: EngineOptions = { ...options, backend, maxSlots: 4096, maxModelLen: 16_384 };
-      const started = startEngine(createEngine, big, settings, control);
+      const started = startNativeEngine(createEngine, big, settings, control);
       return [started?.capacity.numSwapBlocks, started?.capacity.numBlocks];
     };
     // 1024 MiB are free, 1 MiB is for steps, a block has 1 KiB.
@@ -176,7 +176,7 @@ test('a stop request between two chunks ends the loading and closes the engine',
       };
       return engine;
     };
-    assert.equal(startEngine(create, options, kv, control), null);
+    assert.equal(startNativeEngine(create, options, kv, control), null);
     assert.equal(chunks, 1);
     assert.ok(closed);
   });
@@ -221,7 +221,7 @@ test('an engine whose KV cache does not fit is closed again', () => {
       return engine;
     };
     const small: KvSettings = { ...kv, numBlocksOverride: 15 };
-    assert.throws(() => startEngine(create, options, small, control), /one sequence of max_model_len = 256 tokens needs 16/);
+    assert.throws(() => startNativeEngine(create, options, small, control), /one sequence of max_model_len = 256 tokens needs 16/);
     assert.ok(closed);
   });
 });

@@ -14,10 +14,10 @@ import { createLink, EventLink } from '../../actors/runtime/mailbox.js';
 import { createRing, RingReader, RingWriter } from '../../actors/runtime/ring.js';
 import { loadConfig } from '../../config/load.js';
 import { resolveModelFolder } from '../../config/model-folder.js';
-import { startEngine } from '../../daemon/engine.js';
-import type { EchoThreadData } from '../helpers/echo-thread.js';
-import { fakeEngineModule } from '../helpers/fake-native-engine.js';
-import { generation } from '../helpers/generation.js';
+import { startEngine } from '../../daemon/life/engine.js';
+import type { EchoThreadData } from '../actors/runtime/echo-thread.js';
+import { fakeNativeEngineModule } from '../helpers/engine/fake-native-engine.js';
+import { generation } from '../helpers/engine/generation.js';
 import { origin, percentiles } from './report.js';
 
 /** A plan of 16 decoding rows, roughly. */
@@ -39,7 +39,7 @@ async function roundTrips(times: number): Promise<Record<string, unknown>> {
   const toEcho = createRing(RING);
   const fromEcho = createRing(RING);
   const workerData: EchoThreadData = { link, bell, peerBell, toEcho, fromEcho };
-  const worker = new Worker(new URL('../helpers/echo-thread.js', import.meta.url), { workerData, transferList: [link.port] });
+  const worker = new Worker(new URL('../actors/runtime/echo-thread.js', import.meta.url), { workerData, transferList: [link.port] });
   let arrived: () => void = () => {};
   const front = new EventLink<object, object>(own, () => arrived());
   const links: number[] = [];
@@ -100,7 +100,7 @@ function bodies(times: number): Record<string, unknown> {
 async function steps(requests: number): Promise<Record<string, unknown>> {
   const { config } = loadConfig({ env: {}, sets: ['scheduler.max_model_len=256'] });
   const model = resolveModelFolder(config, {});
-  const executorModule = fakeEngineModule({ vocab: model.vocabSize });
+  const executorModule = fakeNativeEngineModule({ vocab: model.vocabSize });
   const engine = startEngine(config, model, { log: silentLog }, { executorModule });
   await engine.ready;
   const maxTokens = 200;

@@ -35,7 +35,7 @@ import { argv, env, execPath, exit, stdout } from 'node:process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { median } from '../../daemon/cli/bench-limits.js';
+import { median } from '../../daemon/cli/bench/limits.js';
 import type { Encoding } from './daemon/bare-socket.js';
 import type { FirstToken } from './daemon/client.js';
 import type { Stamp } from './daemon/host.js';

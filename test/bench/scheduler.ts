@@ -8,9 +8,9 @@ import { fileURLToPath } from 'node:url';
 import type { RequestId } from '../../actors/messages/ids.js';
 import { PLAN, RESULT, RESULT_SAMPLE } from '../../actors/messages/step.js';
 import { Scheduler } from '../../actors/scheduler/scheduler.js';
-import { encodeResult } from '../helpers/fake-executor.js';
-import { planWords, sampledSlots } from '../helpers/plan-reader.js';
-import { bytes, defaultOptions, samplingRow } from '../helpers/scheduler-rig.js';
+import { bytes, defaultOptions, samplingRow } from '../actors/scheduler/rig.js';
+import { encodeResult } from '../helpers/engine/plan-interpreter.js';
+import { planWords, sampledSlots } from '../helpers/engine/plan-reader.js';
 import { origin, percentiles } from './report.js';
 
 const PROMPT_TOKENS = 512;

@@ -6,7 +6,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { keyLines, keyPath } from '../../config/lines.js';
+import { keyLines, keyPath } from '../../config/key-lines.js';
 import { ConfigError, loadConfigText } from '../../config/load.js';
 import { acceptValue, optionByName, options, optionValue } from '../../config/options.js';
 import { packageRoot } from '../../native/index.js';

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { optionTable } from '../../config/document.js';
+import { optionTable } from '../../config/option-docs.js';
 import { packageRoot } from '../../native/index.js';
 
 test('config/README.md shows the option table as the schema gives it', () => {

@@ -11,18 +11,18 @@ import { inferdPaths, readDaemonFile } from '../../config/paths.js';
 import type { Config } from '../../config/schema.js';
 import { type Daemon, type DaemonOptions, startDaemon } from '../../daemon/daemon.js';
 import { StartError } from '../../daemon/start-error.js';
-import { doubleModel, EngineDouble } from '../helpers/engine-double.js';
+import { systemdStandIn } from '../helpers/daemon/systemd-stand-in.js';
+import { FakeEngineHandle, fakeModel } from '../helpers/engine/fake-engine-handle.js';
 import { eventually } from '../helpers/eventually.js';
-import { systemdStandIn } from '../helpers/systemd-stand-in.js';
 import { tempFolder } from '../helpers/temp-folder.js';
 import { testConfig } from '../helpers/test-config.js';
 
 type Changes = { readonly [S in keyof Config]?: Partial<Config[S]> };
 
 const freshEnv = () => ({ XDG_RUNTIME_DIR: tempFolder() });
-const options = (engine: EngineDouble, env: NodeJS.ProcessEnv, changes: Changes = {}): DaemonOptions => ({
+const options = (engine: FakeEngineHandle, env: NodeJS.ProcessEnv, changes: Changes = {}): DaemonOptions => ({
   config: testConfig({ ...changes, server: { port: 0, ...changes.server } }),
-  model: doubleModel,
+  model: fakeModel,
   log: silentLog,
   publish: true,
   signals: false,
@@ -32,7 +32,7 @@ const options = (engine: EngineDouble, env: NodeJS.ProcessEnv, changes: Changes 
 
 /** Starts and waits until daemon.json is there, which is before the model is ready. */
 async function opening(
-  engine: EngineDouble,
+  engine: FakeEngineHandle,
   env: NodeJS.ProcessEnv,
   changes?: Changes,
 ): Promise<{ started: Promise<Daemon>; http: string; ws: string }> {
@@ -43,8 +43,8 @@ async function opening(
   return { started, http: file?.http ?? '', ws: file?.address ?? '' };
 }
 
-async function running(changes?: Changes): Promise<{ daemon: Daemon; engine: EngineDouble; env: NodeJS.ProcessEnv }> {
-  const engine = new EngineDouble();
+async function running(changes?: Changes): Promise<{ daemon: Daemon; engine: FakeEngineHandle; env: NodeJS.ProcessEnv }> {
+  const engine = new FakeEngineHandle();
   const env = freshEnv();
   const { started } = await opening(engine, env, changes);
   engine.becomeReady();
@@ -86,7 +86,7 @@ const httpStatus = async (url: string) => {
 };
 
 test('while the model loads the probes say 503 and work is refused with a time to retry; then both work', async () => {
-  const engine = new EngineDouble();
+  const engine = new FakeEngineHandle();
   const { started, http, ws } = await opening(engine, freshEnv());
   assert.deepEqual(await httpStatus(`${http}/health`), [503, { status: 'starting' }]);
   assert.deepEqual(await httpStatus(`${http}/ready`), [503, { status: 'starting' }]);
@@ -121,7 +121,7 @@ test('the daemon publishes itself, is the only one, and leaves nothing behind', 
     unixSocket: null,
     tokenFile: null,
   });
-  await assert.rejects(startDaemon(options(new EngineDouble(), env)), (e) => e instanceof StartError && e.exitCode === 69);
+  await assert.rejects(startDaemon(options(new FakeEngineHandle(), env)), (e) => e instanceof StartError && e.exitCode === 69);
   assert.equal((await fetch(`${daemon.addresses.http}/health`)).status, 200, 'the first one is not harmed');
   await daemon.stop('test');
   assert.equal(await daemon.stopped, 0);
@@ -175,7 +175,7 @@ test('daemon.drain stops the daemon and is answered', async () => {
 
 test('the watchdog is fed while the engine works or restarts, and not while it hangs', async () => {
   const { env, said } = systemdStandIn();
-  const engine = new EngineDouble();
+  const engine = new FakeEngineHandle();
   const { started } = await opening(engine, { ...freshEnv(), ...env });
   engine.becomeReady();
   const daemon = await started;
@@ -211,7 +211,7 @@ for (const [what, fatal, code] of [
 
 test('a start that fails, or is stopped half-way, leaves lock and port free', async () => {
   const env = freshEnv();
-  const broken = new EngineDouble();
+  const broken = new FakeEngineHandle();
   const first = await opening(broken, env);
   broken.failToStart('The weights are not there.');
   await assert.rejects(first.started, (e) => e instanceof StartError && e.exitCode === 70 && /weights are not there/.test(e.message));
@@ -219,7 +219,7 @@ test('a start that fails, or is stopped half-way, leaves lock and port free', as
   await assert.rejects(fetch(`${first.http}/health`));
   assert.equal(broken.stops, 1);
 
-  const engine = new EngineDouble();
+  const engine = new FakeEngineHandle();
   const second = await opening(engine, env);
   const one = await client(second);
   one.ask(1, 'daemon.drain');
@@ -249,7 +249,7 @@ test('in mode token the daemon makes the token, and only who shows it gets in', 
 test('a Unix socket serves the same', async () => {
   const env = freshEnv();
   const path = join(env.XDG_RUNTIME_DIR, 'u.sock');
-  const engine = new EngineDouble();
+  const engine = new FakeEngineHandle();
   const { started } = await opening(engine, env, { server: { unix_socket: path } });
   engine.becomeReady();
   const daemon = await started;

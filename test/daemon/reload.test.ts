@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Log } from '../../actors/runtime/log.js';
-import { gateRules } from '../../daemon/gate.js';
+import { gateRules } from '../../daemon/front/gate.js';
 import { type Live, reload } from '../../daemon/reload.js';
 import { testConfig } from '../helpers/test-config.js';
 

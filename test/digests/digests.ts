@@ -14,12 +14,12 @@ import { silentLog } from '../../actors/runtime/log.js';
 import { loadConfig } from '../../config/load.js';
 import { resolveModelFolder } from '../../config/model-folder.js';
 import { startDaemon } from '../../daemon/daemon.js';
-import { startEngine } from '../../daemon/engine.js';
+import { startEngine } from '../../daemon/life/engine.js';
 import { type EngineOptions, loadAddon, packageRoot } from '../../native/index.js';
-import { privateEnv } from '../helpers/daemon.js';
-import { generate, openPack, packs, type Run, readGolden, type Way } from '../helpers/golden.js';
-import { mixedRequest, pooled } from '../helpers/mixed-requests.js';
-import { RpcSocket } from '../helpers/rpc-socket.js';
+import { privateEnv } from '../helpers/daemon/daemon.js';
+import { generate, openPack, packs, type Run, readGolden, type Way } from '../helpers/native/golden.js';
+import { mixedRequest, pooled } from '../helpers/wire/mixed-requests.js';
+import { RpcSocket } from '../helpers/wire/rpc-socket.js';
 
 const TOKENS = 32;
 const STREAMS = 200;

@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { connect } from '../../rpc/client/node.js';
-import { startTestDaemon, type TestDaemon } from '../helpers/daemon.js';
-import { addUp } from '../helpers/rpc-socket.js';
+import { startTestDaemon, type TestDaemon } from '../helpers/daemon/daemon.js';
+import { addUp } from '../helpers/wire/rpc-socket.js';
 
 let at: TestDaemon;
 before(async () => {

@@ -1,7 +1,7 @@
 /** The counting oracle through a daemon on the CPU: requests at once, each in its own range, none disturbed. See test/gpu/oracle.test.ts. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { countInParallel, countingSettings, ranges } from '../helpers/counting.js';
+import { countInParallel, countingSettings, ranges } from '../helpers/daemon/counting.js';
 
 const requests = 40;
 

@@ -1,9 +1,9 @@
 /** Cancelling in every state, closing a socket, credit, and readers that stall: one response each, and no KV block stays behind. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { startTestDaemon, type TestDaemon } from '../helpers/daemon.js';
+import { startTestDaemon, type TestDaemon } from '../helpers/daemon/daemon.js';
 import { eventually } from '../helpers/eventually.js';
-import { addUp, type Reply, type RpcSocket } from '../helpers/rpc-socket.js';
+import { addUp, type Reply, type RpcSocket } from '../helpers/wire/rpc-socket.js';
 
 let at: TestDaemon;
 before(async () => {

@@ -7,13 +7,13 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { daemonFilePath } from '../../config/paths.js';
-import { privateEnv } from '../helpers/daemon.js';
+import { privateEnv } from '../helpers/daemon/daemon.js';
+import { type FakeNativeEngineSettings, fakeNativeEngineModule } from '../helpers/engine/fake-native-engine.js';
 import { eventually, inTime } from '../helpers/eventually.js';
-import { type FakeEngineSettings, fakeEngineModule } from '../helpers/fake-native-engine.js';
-import { RpcSocket } from '../helpers/rpc-socket.js';
 import { tempFolder } from '../helpers/temp-folder.js';
+import { RpcSocket } from '../helpers/wire/rpc-socket.js';
 
-const host = fileURLToPath(new URL('./hang/host.js', import.meta.url));
+const host = fileURLToPath(new URL('./daemon-host.js', import.meta.url));
 
 interface Running {
   readonly child: ChildProcess;
@@ -24,8 +24,8 @@ interface Running {
   log(): string;
 }
 
-async function serve(settings: FakeEngineSettings, sets: readonly string[] = []): Promise<Running> {
-  const executorModule = fakeEngineModule({ vocab: 4096, stepMs: 2, ...settings });
+async function serve(settings: FakeNativeEngineSettings, sets: readonly string[] = []): Promise<Running> {
+  const executorModule = fakeNativeEngineModule({ vocab: 4096, stepMs: 2, ...settings });
   const env = { ...privateEnv(), INFERD_TEST_ENGINE: executorModule };
   const child = spawn(process.execPath, [host, 'server.port=0', 'scheduler.hang_timeout_s=1', ...sets], { env });
   let out = '';

@@ -4,7 +4,7 @@ import { cpSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { packageRoot } from '../../native/index.js';
-import { startTestDaemon } from '../helpers/daemon.js';
+import { startTestDaemon } from '../helpers/daemon/daemon.js';
 import { tempFolder } from '../helpers/temp-folder.js';
 
 const MESSAGE_BYTES = 67_108_864;

@@ -15,9 +15,9 @@ import { packMessage } from '../../actors/messages/codec.js';
 import { samplingParams } from '../../actors/messages/sampling.js';
 import { packageRoot } from '../../native/index.js';
 import { eventually, inTime } from '../helpers/eventually.js';
-import { rawConnect, rawRequest, readReply, upgradeLines } from '../helpers/raw-http.js';
-import type { Reply, RpcSocket } from '../helpers/rpc-socket.js';
 import { tempFolder } from '../helpers/temp-folder.js';
+import { rawConnect, rawRequest, readReply, upgradeLines } from '../helpers/wire/raw-http.js';
+import type { Reply, RpcSocket } from '../helpers/wire/rpc-socket.js';
 import { AttackedDaemon, type Open } from './hostile/target.js';
 
 const MAX_CONNECTIONS = 12;

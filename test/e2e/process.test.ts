@@ -7,11 +7,11 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { daemonFilePath, readDaemonFile } from '../../config/paths.js';
-import { privateEnv } from '../helpers/daemon.js';
+import { privateEnv } from '../helpers/daemon/daemon.js';
+import { checkTrace, readTrace, spans } from '../helpers/daemon/profile.js';
 import { eventually } from '../helpers/eventually.js';
-import { checkTrace, readTrace, spans } from '../helpers/profile.js';
-import { RpcSocket } from '../helpers/rpc-socket.js';
 import { tempFolder } from '../helpers/temp-folder.js';
+import { RpcSocket } from '../helpers/wire/rpc-socket.js';
 
 const cli = fileURLToPath(new URL('../../daemon/cli/main.js', import.meta.url));
 

@@ -3,12 +3,12 @@ import assert from 'node:assert/strict';
 import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { startTestDaemon, type TestDaemon } from '../helpers/daemon.js';
+import { startTestDaemon, type TestDaemon } from '../helpers/daemon/daemon.js';
+import { checkTrace, readTrace, spans, stepsOf, type TraceFile } from '../helpers/daemon/profile.js';
 import { eventually } from '../helpers/eventually.js';
-import { checkTrace, readTrace, spans, stepsOf, type TraceFile } from '../helpers/profile.js';
-import { rawRequest } from '../helpers/raw-http.js';
-import type { RpcSocket } from '../helpers/rpc-socket.js';
 import { tempFolder } from '../helpers/temp-folder.js';
+import { rawRequest } from '../helpers/wire/raw-http.js';
+import type { RpcSocket } from '../helpers/wire/rpc-socket.js';
 
 interface Stopped {
   readonly status: string;

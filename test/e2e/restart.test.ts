@@ -1,9 +1,9 @@
 /** Actors are killed while eight requests run: each ends with the text it would have had, or with -32012 and "retriable". */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { startTestDaemon, type TestDaemon } from '../helpers/daemon.js';
-import { addUp, type RpcSocket } from '../helpers/rpc-socket.js';
-import { story } from '../helpers/story.js';
+import { startTestDaemon, type TestDaemon } from '../helpers/daemon/daemon.js';
+import { addUp, type RpcSocket } from '../helpers/wire/rpc-socket.js';
+import { story } from './story.js';
 
 let at: TestDaemon;
 before(async () => {

@@ -1,9 +1,9 @@
 /** A stream says byte for byte what the whole answer says, and a seed gives the same tokens whatever else runs. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { startTestDaemon, type TestDaemon } from '../helpers/daemon.js';
-import { mixedRequest, pooled } from '../helpers/mixed-requests.js';
-import { type Answer, addUp, type RpcSocket } from '../helpers/rpc-socket.js';
+import { startTestDaemon, type TestDaemon } from '../helpers/daemon/daemon.js';
+import { mixedRequest, pooled } from '../helpers/wire/mixed-requests.js';
+import { type Answer, addUp, type RpcSocket } from '../helpers/wire/rpc-socket.js';
 
 let at: TestDaemon;
 before(async () => {

@@ -1,10 +1,10 @@
 /** Requests whose KV is on the host: their tokens are those they have alone, and a cancel or a crash leaves no block behind. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { startTestDaemon, type TestDaemon } from '../helpers/daemon.js';
+import { startTestDaemon, type TestDaemon } from '../helpers/daemon/daemon.js';
 import { eventually } from '../helpers/eventually.js';
-import { addUp, type RpcSocket } from '../helpers/rpc-socket.js';
-import { story } from '../helpers/story.js';
+import { addUp, type RpcSocket } from '../helpers/wire/rpc-socket.js';
+import { story } from './story.js';
 
 let at: TestDaemon;
 before(async () => {

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { after, before, test } from 'node:test';
 import { WebSocket } from 'ws';
-import { startTestDaemon, type TestDaemon } from '../helpers/daemon.js';
+import { startTestDaemon, type TestDaemon } from '../helpers/daemon/daemon.js';
 import { liveVectorFiles, loadVectors, playVector, type VectorPeer } from '../rpc/vectors.js';
 
 /** A frame that does not come within this fails its case; far above what any case needs. */

@@ -8,8 +8,8 @@
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { packageRoot } from '../../native/index.js';
-import { deviceEnv } from '../helpers/device-env.js';
-import { fixture } from '../helpers/native-engine.js';
+import { deviceEnv } from '../helpers/daemon/device-env.js';
+import { fixture } from '../helpers/native/native-engine.js';
 
 /** Milliseconds that must hold, by batch x length. */
 const gates = {

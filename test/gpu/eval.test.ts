@@ -7,11 +7,11 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { answerText } from '../../daemon/cli/eval-set.js';
+import { answerText } from '../../daemon/cli/eval/eval-set.js';
 import { packageRoot } from '../../native/index.js';
 import { connect } from '../../rpc/client/node.js';
 import type { ChatCompletionParams } from '../../rpc/client/types.js';
-import { startTestDaemon } from '../helpers/daemon.js';
+import { startTestDaemon } from '../helpers/daemon/daemon.js';
 
 interface Case {
   readonly task: string;

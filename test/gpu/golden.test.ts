@@ -7,8 +7,8 @@ import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { errors, generate, openPack, packs, readGolden, type Way } from '../helpers/golden.js';
-import { fixture, openEngine } from '../helpers/native-engine.js';
+import { errors, generate, openPack, packs, readGolden, type Way } from '../helpers/native/golden.js';
+import { fixture, openEngine } from '../helpers/native/native-engine.js';
 import { tempFolder } from '../helpers/temp-folder.js';
 
 /** About twice the largest that an H200 showed. */

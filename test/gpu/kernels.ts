@@ -4,9 +4,9 @@
  *
  *   node dist/test/gpu/kernels.js 1x128 128x128 ...
  */
-import { admissionPlan, type BatchShape, blocksOf, decodePlan, prefillPlans } from '../../daemon/cli/bench-plan.js';
+import { admissionPlan, type BatchShape, blocksOf, decodePlan, prefillPlans } from '../../daemon/cli/bench/plans.js';
 import { loadAddon, type NativeEngine, TRACE_KIND } from '../../native/index.js';
-import { answer, engineOptions, fixture } from '../helpers/native-engine.js';
+import { answer, engineOptions, fixture } from '../helpers/native/native-engine.js';
 
 const chunkTokens = 16384;
 const warmSteps = 6;

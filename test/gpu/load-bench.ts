@@ -8,7 +8,7 @@ import { closeSync, mkdtempSync, openSync, readFileSync, readSync, rmSync, statS
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { loadAddon } from '../../native/index.js';
-import { engineOptions, fixture } from '../helpers/native-engine.js';
+import { engineOptions, fixture } from '../helpers/native/native-engine.js';
 
 const layers = Number(process.argv[2] ?? 8);
 const folder = mkdtempSync(join(tmpdir(), 'inferd-load-'));

@@ -8,9 +8,9 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { kvBlocks } from '../../actors/executor/capacity.js';
-import { admissionPlan, decodePlan, prefillPlans } from '../../daemon/cli/bench-plan.js';
+import { admissionPlan, decodePlan, prefillPlans } from '../../daemon/cli/bench/plans.js';
 import { type EngineOptions, loadAddon } from '../../native/index.js';
-import { answer, engineOptions, fixture, nativeError } from '../helpers/native-engine.js';
+import { answer, engineOptions, fixture, nativeError } from '../helpers/native/native-engine.js';
 import { tempFolder } from '../helpers/temp-folder.js';
 
 const mib = 2 ** 20;

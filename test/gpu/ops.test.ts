@@ -5,7 +5,7 @@
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { floats, ints, PagedCache, type PagedShape, runOp, type Setup, type StepRow } from '../helpers/op-table.js';
+import { floats, ints, PagedCache, type PagedShape, runOp, type Setup, type StepRow } from '../helpers/native/op-table.js';
 import {
   attendVectors,
   capped,
@@ -19,9 +19,9 @@ import {
   rmsNorm,
   rotateHead,
   roundAll,
-} from '../helpers/reference-ops.js';
-import { plainParams } from '../helpers/reference-sampler.js';
-import { type SampleCase, sampleAll } from '../helpers/sample-op.js';
+} from '../helpers/native/reference-ops.js';
+import { plainParams } from '../helpers/native/reference-sampler.js';
+import { type SampleCase, sampleAll } from '../helpers/native/sample-op.js';
 
 type Type = 'f16' | 'bf16';
 /** Squared relative error of a result stored in 16 bits. */

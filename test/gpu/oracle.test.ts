@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { countInParallel, countingSettings } from '../helpers/counting.js';
+import { countInParallel, countingSettings } from '../helpers/daemon/counting.js';
 
 const requests = 128;
 

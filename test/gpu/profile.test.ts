@@ -7,9 +7,9 @@ import { copyFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import type { ProfileStopped } from '../../rpc/schemas/profile.js';
-import { startTestDaemon, type TestDaemon } from '../helpers/daemon.js';
-import { demoModel, fixture } from '../helpers/native-engine.js';
-import { checkTrace, readTrace, spans, stepsOf } from '../helpers/profile.js';
+import { startTestDaemon, type TestDaemon } from '../helpers/daemon/daemon.js';
+import { checkTrace, readTrace, spans, stepsOf } from '../helpers/daemon/profile.js';
+import { demoModel, fixture } from '../helpers/native/native-engine.js';
 import { tempFolder } from '../helpers/temp-folder.js';
 
 /** Events place a step on the host's clock to about the interval at which they are polled. */

@@ -11,14 +11,14 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface, type Interface } from 'node:readline';
 import { parseArgs } from 'node:util';
-import { median } from '../../daemon/cli/bench-limits.js';
+import { median } from '../../daemon/cli/bench/limits.js';
 import { packageRoot } from '../../native/index.js';
 import type { ProfileStopped } from '../../rpc/schemas/profile.js';
-import { deviceEnv } from '../helpers/device-env.js';
-import { dummyModel } from '../helpers/dummy-model.js';
-import { fixture } from '../helpers/native-engine.js';
-import { type Answer, RpcSocket } from '../helpers/rpc-socket.js';
+import { deviceEnv } from '../helpers/daemon/device-env.js';
+import { dummyModel } from '../helpers/native/dummy-model.js';
+import { fixture } from '../helpers/native/native-engine.js';
 import { tempFolder } from '../helpers/temp-folder.js';
+import { type Answer, RpcSocket } from '../helpers/wire/rpc-socket.js';
 import type { Round, StreamReport } from './serve-client.js';
 
 const { values } = parseArgs({

@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { PLAN } from '../../actors/messages/step.js';
 import { type EngineOptions, loadAddon, type NativeEngine, type OpCall } from '../../native/index.js';
-import { demoModel, engineOptions, nativeError, openEngine } from '../helpers/native-engine.js';
-import { buildPlan, type PlanSpec } from '../helpers/plan.js';
+import { demoModel, engineOptions, nativeError, openEngine } from '../helpers/native/native-engine.js';
+import { buildPlan, type PlanSpec } from '../helpers/native/plan.js';
 
 const addon = loadAddon();
 type Inputs = OpCall['inputs'];

@@ -1,7 +1,7 @@
 /** Rotation, cache writes and paged attention on every kernel set against float64, and their invariance to batching and chunking. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { floats, isas, PagedCache, type PagedShape, runOp, type StepRow } from '../helpers/op-table.js';
+import { floats, isas, PagedCache, type PagedShape, runOp, type StepRow } from '../helpers/native/op-table.js';
 import {
   attendOne,
   floatTypes,
@@ -11,7 +11,7 @@ import {
   randomSource,
   rotateHead,
   roundTo,
-} from '../helpers/reference-ops.js';
+} from '../helpers/native/reference-ops.js';
 
 const F32_BOUND = 1e-11;
 const STORED_BOUND = { f32: F32_BOUND, f16: 2 ** -22, bf16: 2 ** -16 } as const;

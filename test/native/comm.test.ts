@@ -1,8 +1,8 @@
 /** Collectives between ranks that are threads: the same bits everywhere, and one end for all when a rank does not come. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { floats, ints, runOp } from '../helpers/op-table.js';
-import { randomFloats, randomInt, randomSource } from '../helpers/reference-ops.js';
+import { floats, ints, runOp } from '../helpers/native/op-table.js';
+import { randomFloats, randomInt, randomSource } from '../helpers/native/reference-ops.js';
 
 const setup = { isa: 'reference' };
 

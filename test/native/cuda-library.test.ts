@@ -10,11 +10,11 @@ import { join } from 'node:path';
 import { before, describe, test } from 'node:test';
 import { loadConfig } from '../../config/load.js';
 import { resolveModelFolder } from '../../config/model-folder.js';
-import { topologyOf } from '../../daemon/topology.js';
+import { topologyOf } from '../../daemon/life/topology.js';
 import { addonFile, type EngineOptions, type NativeModelInfo, packageRoot } from '../../native/index.js';
-import { engineOptions } from '../helpers/native-engine.js';
+import { engineOptions } from '../helpers/native/native-engine.js';
+import { tinyConfig, withModelFolder } from '../helpers/native/tiny-model.js';
 import { tempFolder } from '../helpers/temp-folder.js';
-import { tinyConfig, withModelFolder } from '../helpers/tiny-model.js';
 
 const native = join(packageRoot(), 'native');
 

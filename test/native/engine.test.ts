@@ -14,9 +14,9 @@ import {
   type NativeError,
   TRACE_KIND,
 } from '../../native/index.js';
-import { answer, blockSets, engineOptions, fixture, nativeError, openEngine, runStep } from '../helpers/native-engine.js';
-import { buildPlan, type PlanSpec } from '../helpers/plan.js';
-import { tinyConfig, withModelFolder } from '../helpers/tiny-model.js';
+import { answer, blockSets, engineOptions, fixture, nativeError, openEngine, runStep } from '../helpers/native/native-engine.js';
+import { buildPlan, type PlanSpec } from '../helpers/native/plan.js';
+import { tinyConfig, withModelFolder } from '../helpers/native/tiny-model.js';
 
 const pack = fixture('golden', 'llama3.1-gqa');
 const vocab = 320;
@@ -187,7 +187,7 @@ test('threads that are terminated inside calls, also calls that fail, do not tak
 test('memory that runs out in a thread of the sampler fails the step, and the process goes on', {
   skip: process.platform !== 'linux',
 }, () => {
-  const helpers = new URL('../helpers/', import.meta.url).href;
+  const helpers = new URL('../helpers/native/', import.meta.url).href;
   // What sampling needs of a vocabulary of 2 million is 8 MB a piece, so that a piece and a half more are not enough for one thread.
   const config = { ...tinyConfig, vocab_size: 2 ** 21, hidden_size: 8, intermediate_size: 8, num_hidden_layers: 1 };
   const script = `

@@ -5,7 +5,7 @@
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { errors, generate, openPack, packs, type Run, readGolden, type Way } from '../helpers/golden.js';
+import { errors, generate, openPack, packs, type Run, readGolden, type Way } from '../helpers/native/golden.js';
 
 const maxLogitErrorF32 = 2e-3;
 /**

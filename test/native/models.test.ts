@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { ROW_FLAG } from '../../actors/messages/step.js';
 import { type EngineOptions, loadAddon, type NativeError } from '../../native/index.js';
-import { blockSets, engineOptions, fixture, nativeError, openEngine, runStep } from '../helpers/native-engine.js';
-import { tinyConfig, tinyTensors, withModel, withModelFolder } from '../helpers/tiny-model.js';
+import { blockSets, engineOptions, fixture, nativeError, openEngine, runStep } from '../helpers/native/native-engine.js';
+import { tinyConfig, tinyTensors, withModel, withModelFolder } from '../helpers/native/tiny-model.js';
 
 type Config = Record<string, unknown>;
 const dummy = { loadDummy: true, weightDtype: 'f32' } as const;

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { loadAddon } from '../../native/index.js';
-import { floats, isas, runOp } from '../helpers/op-table.js';
+import { floats, isas, runOp } from '../helpers/native/op-table.js';
 import {
   capped,
   type FloatType,
@@ -17,7 +17,7 @@ import {
   rmsNorm,
   roundAll,
   roundTo,
-} from '../helpers/reference-ops.js';
+} from '../helpers/native/reference-ops.js';
 
 /** Squared relative error of float32 arithmetic over a few thousand terms, with a wide margin below what a wrong term would cause. */
 const F32_BOUND = 1e-11;

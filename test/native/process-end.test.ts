@@ -4,7 +4,7 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { addonFile, loadAddon } from '../../native/index.js';
-import { nativeError } from '../helpers/native-engine.js';
+import { nativeError } from '../helpers/native/native-engine.js';
 import { tempFolder } from '../helpers/temp-folder.js';
 
 /** Runs `script` in a process that has a worker inside a native call which does not return, and the addon as `addon`. */

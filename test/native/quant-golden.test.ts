@@ -8,11 +8,11 @@ import { copyFileSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { loadAddon } from '../../native/index.js';
-import { errors, type Golden, generate, openPack, packs, readGolden } from '../helpers/golden.js';
-import { fixture, openEngine } from '../helpers/native-engine.js';
-import { floats, roundsActivations, runOp } from '../helpers/op-table.js';
-import { readSafetensors, writeSafetensors } from '../helpers/safetensors.js';
-import { withModelFolder } from '../helpers/tiny-model.js';
+import { errors, type Golden, generate, openPack, packs, readGolden } from '../helpers/native/golden.js';
+import { fixture, openEngine } from '../helpers/native/native-engine.js';
+import { floats, roundsActivations, runOp } from '../helpers/native/op-table.js';
+import { readSafetensors, writeSafetensors } from '../helpers/native/safetensors.js';
+import { withModelFolder } from '../helpers/native/tiny-model.js';
 
 type Format = 'int8' | 'int4';
 

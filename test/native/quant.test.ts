@@ -1,8 +1,8 @@
 /** Weights quantized to int8 and int4: the quantizer, the products on every kernel set against float64, and their batch invariance. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { floats, isas, roundsActivations, runOp } from '../helpers/op-table.js';
-import { floatTypes, linear, normalizedError, randomFloats, randomInt, randomSource, roundAll } from '../helpers/reference-ops.js';
+import { floats, isas, roundsActivations, runOp } from '../helpers/native/op-table.js';
+import { floatTypes, linear, normalizedError, randomFloats, randomInt, randomSource, roundAll } from '../helpers/native/reference-ops.js';
 
 /** Squared relative error of float32 arithmetic over a few thousand terms. */
 const F32_BOUND = 1e-11;

@@ -6,9 +6,9 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { type EngineOptions, loadAddon, type NativeError } from '../../native/index.js';
-import { engineOptions, nativeError, openEngine, runStep } from '../helpers/native-engine.js';
-import { safetensorsBytes, writeSafetensors } from '../helpers/safetensors.js';
-import { type Tensors, tinyConfig, tinyTensors, withModel, withModelFolder } from '../helpers/tiny-model.js';
+import { engineOptions, nativeError, openEngine, runStep } from '../helpers/native/native-engine.js';
+import { safetensorsBytes, writeSafetensors } from '../helpers/native/safetensors.js';
+import { type Tensors, tinyConfig, tinyTensors, withModel, withModelFolder } from '../helpers/native/tiny-model.js';
 
 const addon = loadAddon();
 const open = (folder: string, options: Partial<EngineOptions> = {}): void => {

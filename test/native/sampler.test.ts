@@ -4,8 +4,8 @@ import { describe, it } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import type { SamplingParamName } from '../../actors/messages/sampling.js';
 import { loadAddon } from '../../native/index.js';
-import { floats, ints, isas, runOp } from '../helpers/op-table.js';
-import { randomFloats, randomInt, randomSource } from '../helpers/reference-ops.js';
+import { floats, ints, isas, runOp } from '../helpers/native/op-table.js';
+import { randomFloats, randomInt, randomSource } from '../helpers/native/reference-ops.js';
 import {
   acceptableDraws,
   distribution,
@@ -16,8 +16,8 @@ import {
   ranking,
   type SamplerParams,
   uniformDraw,
-} from '../helpers/reference-sampler.js';
-import { type SampleCase, sampleAll } from '../helpers/sample-op.js';
+} from '../helpers/native/reference-sampler.js';
+import { type SampleCase, sampleAll } from '../helpers/native/sample-op.js';
 
 /** Distance of a border of the cumulative distribution that float32 exponentials and sums may move. */
 const SLACK = 2e-5;

@@ -4,8 +4,8 @@ import { spawnSync } from 'node:child_process';
 import { it } from 'node:test';
 import { Worker } from 'node:worker_threads';
 import { addonFile, loadAddon } from '../../native/index.js';
-import { floats, ints, isas, runOp } from '../helpers/op-table.js';
-import { randomFloats, randomSource } from '../helpers/reference-ops.js';
+import { floats, ints, isas, runOp } from '../helpers/native/op-table.js';
+import { randomFloats, randomSource } from '../helpers/native/reference-ops.js';
 
 const isa = isas[0]!;
 

@@ -4,11 +4,11 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { loadAddon, type NativeError } from '../../native/index.js';
-import { engineOptions, nativeError } from '../helpers/native-engine.js';
-import { floats, isas, runOp } from '../helpers/op-table.js';
-import { randomFloats, randomSource } from '../helpers/reference-ops.js';
-import { writeSafetensors } from '../helpers/safetensors.js';
-import { type Tensors, tinyConfig, withModelFolder } from '../helpers/tiny-model.js';
+import { engineOptions, nativeError } from '../helpers/native/native-engine.js';
+import { floats, isas, runOp } from '../helpers/native/op-table.js';
+import { randomFloats, randomSource } from '../helpers/native/reference-ops.js';
+import { writeSafetensors } from '../helpers/native/safetensors.js';
+import { type Tensors, tinyConfig, withModelFolder } from '../helpers/native/tiny-model.js';
 
 const setup = { isa: 'reference' };
 

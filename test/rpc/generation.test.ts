@@ -1,7 +1,7 @@
 /** What reaches the engine, and what comes back: parameters, prompts, choices, log-probabilities, tool calls. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { FakeRequest } from '../helpers/fake-engine.js';
+import type { FakeRequest } from '../helpers/engine/fake-engine-client.js';
 import { at, call, chat, connectPeer, setup } from './harness.js';
 
 const create = 'chat.completions.create';

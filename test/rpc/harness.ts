@@ -11,9 +11,9 @@ import { fixedModels, type Served } from '../../rpc/models.js';
 import { createRpcServer, type RpcDeps, type RpcServer } from '../../rpc/server.js';
 import type { Slices } from '../../rpc/slices.js';
 import type { Wire } from '../../rpc/wire.js';
-import { FakeEngine } from '../helpers/fake-engine.js';
+import { FakeEngineClient } from '../helpers/engine/fake-engine-client.js';
 import { type ConfigChanges, testConfig } from '../helpers/test-config.js';
-import { sendWhole } from '../helpers/wire.js';
+import { sendWhole } from '../helpers/wire/wire.js';
 
 const testModel: ModelFolder = {
   path: '/nowhere',
@@ -62,7 +62,7 @@ export class MemoryWire implements Wire {
 }
 
 export interface Setup {
-  readonly engine: FakeEngine;
+  readonly engine: FakeEngineClient;
   readonly server: RpcServer;
   readonly deps: RpcDeps;
   readonly drains: { count: number };
@@ -75,19 +75,19 @@ export interface SetupOptions {
   readonly log?: RpcDeps['log'];
   readonly profiler?: RpcDeps['profiler'];
   /** Models besides the default one. */
-  readonly others?: readonly { readonly name: string; readonly engine: FakeEngine }[];
+  readonly others?: readonly { readonly name: string; readonly engine: FakeEngineClient }[];
   readonly ids?: RequestIds;
 }
 
 const refuse = () => Promise.reject(new InferdError('request_failed', 'No profile is being recorded'));
 const noProfiler: RpcDeps['profiler'] = { start: refuse, stop: refuse };
 
-function servedBy(engine: FakeEngine, model: ModelFolder, config: Config): Served {
+function servedBy(engine: FakeEngineClient, model: ModelFolder, config: Config): Served {
   return { engine, model, limits: config.validation };
 }
 
 export function setup(options: SetupOptions = {}): Setup {
-  const engine = new FakeEngine({ auto: options.auto ?? true, ids: options.ids ?? new RequestIds() });
+  const engine = new FakeEngineClient({ auto: options.auto ?? true, ids: options.ids ?? new RequestIds() });
   const drains = { count: 0 };
   const config = testConfig(options.config);
   const others = (options.others ?? []).map((one) => servedBy(one.engine, { ...testModel, name: one.name }, config));

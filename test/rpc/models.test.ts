@@ -2,14 +2,14 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { RequestIds } from '../../actors/client-ids.js';
-import { FakeEngine } from '../helpers/fake-engine.js';
+import { FakeEngineClient } from '../helpers/engine/fake-engine-client.js';
 import { at, call, chat, connectPeer, settle, setup } from './harness.js';
 
 const create = 'chat.completions.create';
 
 function twoModels(auto = true) {
   const ids = new RequestIds();
-  const second = new FakeEngine({ auto, ids });
+  const second = new FakeEngineClient({ auto, ids });
   return { ...setup({ auto, ids, others: [{ name: 'second', engine: second }] }), second };
 }
 

@@ -9,7 +9,7 @@ import { type AnswerHead, type Chunk, chunkOf } from '../../rpc/client/chunk.js'
 import type { Response } from '../../rpc/message.js';
 import type { RpcServer } from '../../rpc/server.js';
 import type { CallSink, SinkEvent, SinkMaker } from '../../rpc/sink.js';
-import { words } from '../helpers/fake-engine.js';
+import { words } from '../helpers/engine/fake-engine-client.js';
 import { at, chat, settle, setup } from './harness.js';
 
 /** Takes `limit` lines before its reader takes them. */

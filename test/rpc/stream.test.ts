@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { words } from '../helpers/fake-engine.js';
+import { words } from '../helpers/engine/fake-engine-client.js';
 import { at, call, chat, connectPeer, notify, type Peer, settle, setup } from './harness.js';
 
 const create = 'chat.completions.create';

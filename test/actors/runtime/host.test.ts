@@ -13,9 +13,9 @@ import { createLink, EventLink } from '../../../actors/runtime/mailbox.js';
 import { runTokenizer } from '../../../actors/tokenizer/host.js';
 import { loadConfig } from '../../../config/load.js';
 import { resolveModelFolder } from '../../../config/model-folder.js';
-import { topologyOf } from '../../../daemon/topology.js';
+import { topologyOf } from '../../../daemon/life/topology.js';
+import { generation } from '../../helpers/engine/generation.js';
 import { eventually } from '../../helpers/eventually.js';
-import { generation } from '../../helpers/generation.js';
 
 type ToFront = Encoded | Deltas | Failed | CallReply;
 type ToScheduler = Admit | Abort | Stopped;

@@ -7,7 +7,7 @@ import fc from 'fast-check';
 import { createDoorbell, listen, park } from '../../../actors/runtime/doorbell.js';
 import { createLink, EventLink, ParkedLink } from '../../../actors/runtime/mailbox.js';
 import { eventually, inTime } from '../../helpers/eventually.js';
-import type { LinkThreadData } from '../../helpers/link-thread.js';
+import type { LinkThreadData } from './link-thread.js';
 
 interface Note {
   readonly n: number;
@@ -149,7 +149,7 @@ test('batches of any size arrive whole and in order, also when the peer is furth
   interface Sized extends Note {
     readonly body: Uint8Array;
   }
-  // How many batches are sent before the peer handles some, and how large each is: around the room of a slot, and far beyond.
+  // How many batches are sent before the peer handles some, and how large each is: around the room of a box, and far beyond.
   const size = fc.oneof(fc.integer({ min: 0, max: 300 }), fc.integer({ min: 8100, max: 8300 }), fc.integer({ min: 10_000, max: 50_000 }));
   fc.assert(
     fc.property(fc.array(fc.array(size, { maxLength: 40 }), { maxLength: 6 }), (rounds) => {
@@ -185,7 +185,7 @@ test('an event link wakes up for each batch of another thread, and a closed one 
       const [bell, peerBell] = [d.createDoorbell(), d.createDoorbell()];
       const none = { memory: new SharedArrayBuffer(4096), readers: 1, maxEntryBytes: 1024 };
       const workerData = { link, bell: link.bell, peerBell, toEcho: none, fromEcho: none };
-      new Worker(new URL(process.argv[1] + 'test/helpers/echo-thread.js'), { workerData, transferList: [link.port] });
+      new Worker(new URL(process.argv[1] + 'test/actors/runtime/echo-thread.js'), { workerData, transferList: [link.port] });
       let left = 500;
       const echo = new m.EventLink(own, () => {
         if (--left > 0) return echo.post({ k: 'again', body: new Uint8Array(left % 3 === 0 ? 20000 : 20) });
@@ -222,7 +222,7 @@ test('bursts of any shape come back from another thread once and in order, and n
       const [own, link] = createLink(null, null);
       const messages = all.reduce((sum, { sizes }) => sum + sizes.length, 0);
       const workerData: LinkThreadData = { link, parked, messages };
-      const thread = new Worker(new URL('../../helpers/link-thread.js', import.meta.url), { workerData, transferList: [link.port] });
+      const thread = new Worker(new URL('./link-thread.js', import.meta.url), { workerData, transferList: [link.port] });
       const ended = new Promise((resolve) => thread.once('exit', resolve));
       let [sent, back] = [0, 0];
       const echo = new EventLink<Sized, Sized>(own, ({ n, body }) => {

@@ -5,7 +5,7 @@ import { Worker } from 'node:worker_threads';
 import fc from 'fast-check';
 import { createDoorbell, listen, park } from '../../../actors/runtime/doorbell.js';
 import { createRing, RingReader, RingWriter } from '../../../actors/runtime/ring.js';
-import { checksum, type RingThreadData } from '../../helpers/ring-thread.js';
+import { checksum, type RingThreadData } from './ring-thread.js';
 
 const MAX_ENTRY = 2000;
 
@@ -118,7 +118,7 @@ test('two real threads read the same entries in the same order', async () => {
   const entries = 3000;
   const workers = bells.map((bell, reader) => {
     const workerData: RingThreadData = { ring: memory, reader, bell, writerBell, entries };
-    return new Worker(new URL('../../helpers/ring-thread.js', import.meta.url), { workerData });
+    return new Worker(new URL('./ring-thread.js', import.meta.url), { workerData });
   });
   const answers = workers.map((worker) => once(worker, 'message') as Promise<[number]>);
   let hash = 0;

@@ -12,7 +12,7 @@ import { createDoorbell } from '../../../actors/runtime/doorbell.js';
 import { createLink, ParkedLink } from '../../../actors/runtime/mailbox.js';
 import { createRing, RingReader } from '../../../actors/runtime/ring.js';
 import { runScheduler } from '../../../actors/scheduler/actor.js';
-import { bytes, defaultOptions, samplingRow } from '../../helpers/scheduler-rig.js';
+import { bytes, defaultOptions, samplingRow } from './rig.js';
 
 /** Says stop in a certain turn. */
 class TurnControl extends Control {

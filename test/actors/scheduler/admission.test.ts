@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { blocksNeeded } from '../../../actors/scheduler/admission.js';
 import type { SchedulerOptions } from '../../../actors/scheduler/scheduler.js';
-import { type Ask, Rig } from '../../helpers/scheduler-rig.js';
+import { type Ask, Rig } from './rig.js';
 
 const tokens = (count: number): number[] => Array.from({ length: count }, (_, i) => i % 40);
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { FINISH } from '../../../actors/messages/requests.js';
 import { planWordsLimit } from '../../../actors/scheduler/scheduler.js';
-import { type Ask, EOS, expected, Rig } from '../../helpers/scheduler-rig.js';
+import { type Ask, EOS, expected, Rig } from './rig.js';
 
 const tokens = (count: number, first = 0): number[] => Array.from({ length: count }, (_, i) => (first + i) % 40);
 const long = (prompt: number[], maxTokens = 20): Ask => ({ prompt, maxTokens, ignoreEos: true });
@@ -250,7 +250,7 @@ test('a plan stops admitting once it carries very much history', () => {
     maxSlots: 64,
     enablePrefixCaching: false,
   });
-  // Only plans are looked at: running these rows through the hash of the fake executor would take minutes.
+  // Only plans are looked at: running these rows through the hash of the plan interpreter would take minutes.
   for (let i = 0; i < 8; i++) rig.admit(long(tokens(60_000, i), 2));
   const plan = rig.scheduler.schedule(rig.now);
   assert.ok(plan && plan.byteLength < 2 ** 21 && plan.byteLength <= planWordsLimit(rig.options, 0) * 4);

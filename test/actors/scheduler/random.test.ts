@@ -1,11 +1,11 @@
-/** Random histories of the whole scheduler against the fake executor; the oracle is each request answered alone. */
+/** Random histories of the whole scheduler against the plan interpreter; the oracle is each request answered alone. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import type { RequestId } from '../../../actors/messages/ids.js';
 import { FINISH } from '../../../actors/messages/requests.js';
 import type { SchedulerOptions } from '../../../actors/scheduler/scheduler.js';
-import { type Ask, expected, Rig } from '../../helpers/scheduler-rig.js';
+import { type Ask, expected, Rig } from './rig.js';
 
 /** Prompts share beginnings: a stem, cut, then a few own tokens. */
 const prompts = fc

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { FINISH } from '../../../actors/messages/requests.js';
-import { type Ask, expected, Rig } from '../../helpers/scheduler-rig.js';
+import { type Ask, expected, Rig } from './rig.js';
 
 const tokens = (count: number, first = 0): number[] => Array.from({ length: count }, (_, i) => (first + i) % 40);
 const long = (prompt: number[], maxTokens = 20): Ask => ({ prompt, maxTokens, ignoreEos: true });

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { RecentValues } from '../../../actors/scheduler/stats.js';
-import { Rig } from '../../helpers/scheduler-rig.js';
+import { Rig } from './rig.js';
 
 test('percentiles are those of the last values, sorted', () => {
   fc.assert(

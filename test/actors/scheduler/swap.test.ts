@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { prefersSwap, swapCostTokens } from '../../../actors/scheduler/preemption.js';
 import type { SchedulerOptions } from '../../../actors/scheduler/scheduler.js';
-import type { PlanSummary } from '../../helpers/fake-executor.js';
-import { type Ask, Rig } from '../../helpers/scheduler-rig.js';
+import type { PlanSummary } from '../../helpers/engine/plan-interpreter.js';
+import { type Ask, Rig } from './rig.js';
 
 const tokens = (count: number, first = 0): number[] => Array.from({ length: count }, (_, i) => (first + i) % 40);
 const long = (prompt: number[], maxTokens = 20): Ask => ({ prompt, maxTokens, ignoreEos: true });

@@ -12,7 +12,7 @@ import { type Delta, FINISH } from '../../../actors/messages/requests.js';
 import { SAMPLING_ROW } from '../../../actors/messages/step.js';
 import { nowMs } from '../../../actors/runtime/clock.js';
 import { TOKENIZER_COUNTER } from '../../../actors/runtime/counters.js';
-import { readRecords, recordsOf } from '../../helpers/logprobs.js';
+import { readRecords, recordsOf } from '../../helpers/engine/logprobs.js';
 import { demoModel, demoPath, Harness, id, int32, logprob, oracle, oracleIds, sampling, withRecords } from './harness.js';
 
 const EOT = 4092;

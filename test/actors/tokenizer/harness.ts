@@ -24,11 +24,11 @@ import type {
 import { type SamplingParamName, samplingParams } from '../../../actors/messages/sampling.js';
 import { createCounters, TOKENIZER_COUNTER } from '../../../actors/runtime/counters.js';
 import { createTokenizerActor, type TokenizerHandlers, type TokenizerStart } from '../../../actors/tokenizer/actor.js';
-import { Workload } from '../../../actors/tokenizer/workload.js';
+import { Workload } from '../../../actors/tokenizer/work/workload.js';
 import type { ModelFolder } from '../../../config/model-folder.js';
 import { packageRoot } from '../../../native/index.js';
-import { generation } from '../../helpers/generation.js';
-import { recordOf, recordsOf, type TokenLogprob } from '../../helpers/logprobs.js';
+import { generation } from '../../helpers/engine/generation.js';
+import { recordOf, recordsOf, type TokenLogprob } from '../../helpers/engine/logprobs.js';
 
 export const root = packageRoot();
 export const demoPath = join(root, 'config/demo-model');

@@ -15,9 +15,9 @@ import { nowMs } from '../../../actors/runtime/clock.js';
 import { loadConfig } from '../../../config/load.js';
 import { resolveModelFolder } from '../../../config/model-folder.js';
 import { startDaemon } from '../../../daemon/daemon.js';
-import { type EngineHandle, startEngine } from '../../../daemon/engine.js';
+import { type EngineHandle, startEngine } from '../../../daemon/life/engine.js';
 import { createLog } from '../../../daemon/log.js';
-import { privateEnv } from '../../helpers/daemon.js';
+import { privateEnv } from '../../helpers/daemon/daemon.js';
 import { clockUs, STEP_LOG, StepLog, type StepTimes } from './step-log.js';
 
 export type HostCommand = { readonly stepUs: number } | { readonly steps: number } | { readonly stamps: true };

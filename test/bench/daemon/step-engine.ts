@@ -1,7 +1,7 @@
 /**
  * A native engine that costs nothing: it reads of a plan only which slots sample, answers each with a token of ordinary text, and takes
  * exactly the time that the step log says. Loaded by an executor thread in place of the addon. What it does not look at (blocks, history,
- * sampling) is looked at by FakeExecutor, which is far too slow for this.
+ * sampling) is looked at by PlanInterpreter, which is far too slow for this.
  *
  * Its device is ideal: a step begins when it is submitted or when the one before is over, whichever is later, however late the executor's
  * thread wakes up.
@@ -9,8 +9,8 @@
 import { getEnvironmentData } from 'node:worker_threads';
 import { LAYOUT_VERSION, PLAN, RESULT, RESULT_SAMPLE } from '../../../actors/messages/step.js';
 import type { EngineOptions, LoadProgress, NativeEngine, NativeModelInfo } from '../../../native/index.js';
-import { fakeModelInfo } from '../../helpers/fake-model-info.js';
-import { planWords, sampledSlots } from '../../helpers/plan-reader.js';
+import { fakeNativeModelInfo } from '../../helpers/engine/fake-native-model-info.js';
+import { planWords, sampledSlots } from '../../helpers/engine/plan-reader.js';
 import { clockUs, STEP_LOG, StepLog } from './step-log.js';
 
 /** The demo model's, and those of its tokens that are whole words or parts of words. */
@@ -47,7 +47,7 @@ class StepEngine implements NativeEngine {
   }
 
   info(): NativeModelInfo {
-    return fakeModelInfo({ vocabSize: VOCAB_SIZE, maxPositions: this.#options.maxModelLen });
+    return fakeNativeModelInfo({ vocabSize: VOCAB_SIZE, maxPositions: this.#options.maxModelLen });
   }
 
   allocateKv(): void {}

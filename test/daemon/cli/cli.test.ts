@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { defaultToml, jsonSchema } from '../../../config/document.js';
+import { defaultToml, jsonSchema } from '../../../config/option-docs.js';
 
 const main = fileURLToPath(new URL('../../../daemon/cli/main.js', import.meta.url));
 const home = mkdtempSync(join(tmpdir(), 'inferd-cli-'));

@@ -4,7 +4,7 @@ import { SPAN } from '../../../actors/messages/profile.js';
 import { chromeTrace } from '../../../daemon/profile/chrome-trace.js';
 import { stepFacts } from '../../../daemon/profile/recording.js';
 import type { DeviceTrace } from '../../../native/index.js';
-import { checkTrace, deviceOf, plansOf, recordingOf, spans, type TraceFile } from '../../helpers/profile.js';
+import { checkTrace, deviceOf, plansOf, recordingOf, spans, type TraceFile } from '../../helpers/daemon/profile.js';
 
 const origin = 1000;
 function traceOf(device: DeviceTrace | null, scheduler = plansOf([]), executor = recordingOf([])): TraceFile {

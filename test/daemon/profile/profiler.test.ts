@@ -8,7 +8,7 @@ import { InferdError } from '../../../actors/messages/errors.js';
 import { SPAN } from '../../../actors/messages/profile.js';
 import { silentLog } from '../../../actors/runtime/log.js';
 import { checkProfileFolder, EngineProfiler, type ProfilerOptions, type Recorder } from '../../../daemon/profile/profiler.js';
-import { checkTrace, plansOf, readTrace, recordingOf } from '../../helpers/profile.js';
+import { checkTrace, plansOf, readTrace, recordingOf } from '../../helpers/daemon/profile.js';
 import { tempFolder } from '../../helpers/temp-folder.js';
 
 /** Actors that write down what they are asked, and fail when told to. */

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { stepFacts } from '../../../daemon/profile/recording.js';
 import { summaryOf } from '../../../daemon/profile/summary.js';
 import type { DeviceTrace } from '../../../native/index.js';
-import { type DeviceSpec, deviceOf, plansOf, recordingOf } from '../../helpers/profile.js';
+import { type DeviceSpec, deviceOf, plansOf, recordingOf } from '../../helpers/daemon/profile.js';
 
 type Plan = readonly [step: number, rows: number, tokens: number, afterIdle?: number];
 

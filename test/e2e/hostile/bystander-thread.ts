@@ -1,6 +1,6 @@
 /** The thread of bystander.ts. */
 import { parentPort, workerData } from 'node:worker_threads';
-import { addUp, RpcSocket } from '../../helpers/rpc-socket.js';
+import { addUp, RpcSocket } from '../../helpers/wire/rpc-socket.js';
 import type { Answered } from './bystander.js';
 
 let over = false;

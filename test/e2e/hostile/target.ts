@@ -9,13 +9,13 @@ import { constants, setPriority } from 'node:os';
 import type { TestContext } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { privateEnv } from '../../helpers/daemon.js';
+import { privateEnv } from '../../helpers/daemon/daemon.js';
 import { eventually, inTime } from '../../helpers/eventually.js';
-import type { LoopFigures } from '../../helpers/loop-probe.js';
-import { RpcSocket } from '../../helpers/rpc-socket.js';
+import { RpcSocket } from '../../helpers/wire/rpc-socket.js';
+import type { LoopFigures } from '../loop-probe.js';
 import { Bystander, servedIn } from './bystander.js';
 
-const host = fileURLToPath(new URL('../soak/daemon-host.js', import.meta.url));
+const host = fileURLToPath(new URL('../daemon-host.js', import.meta.url));
 const CALM_MS = 1000;
 /**
  * As a benchmark (`INFERD_HOSTILE_ANSWERS=200 npm test -- e2e/hostile`) each case first waits for so many answers of the bystander in

@@ -5,7 +5,7 @@
 import { request as httpRequest } from 'node:http';
 import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Reply } from '../../helpers/rpc-socket.js';
+import type { Reply } from '../../helpers/wire/rpc-socket.js';
 import { Connection, type Outcome } from './connection.js';
 import { countingTask } from './counting.js';
 import type { Figures } from './figures.js';

@@ -5,7 +5,7 @@
 import { once } from 'node:events';
 import { WebSocket } from 'ws';
 import { packMessage, unpackMessage } from '../../../actors/messages/codec.js';
-import type { Choice, Reply } from '../../helpers/rpc-socket.js';
+import type { Choice, Reply } from '../../helpers/wire/rpc-socket.js';
 import type { Figures } from './figures.js';
 import type { Life } from './target.js';
 

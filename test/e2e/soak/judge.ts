@@ -1,5 +1,5 @@
 /** Decides whether the end of one request was one that the protocol allows, given what its client did to it. */
-import type { Answer, Reply } from '../../helpers/rpc-socket.js';
+import type { Answer, Reply } from '../../helpers/wire/rpc-socket.js';
 import type { Outcome } from './connection.js';
 import type { Figures } from './figures.js';
 import { stoodStill } from './pulse.js';

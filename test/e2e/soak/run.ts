@@ -3,7 +3,7 @@
  * each fault everybody is held back until all requests have ended: then no KV block may be in use and memory is looked at.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Answer } from '../../helpers/rpc-socket.js';
+import type { Answer } from '../../helpers/wire/rpc-socket.js';
 import { Client } from './client.js';
 import { Connection } from './connection.js';
 import { Figures } from './figures.js';
@@ -22,7 +22,7 @@ export interface SoakOptions {
   readonly onProgress?: (line: string) => void;
 }
 
-/** More restarts than this in a minute end a daemon with 70 (daemon/topology.ts). */
+/** More restarts than this in a minute end a daemon with 70 (daemon/life/topology.ts). */
 const RESTARTS_PER_MINUTE = 3;
 const EXIT_GAVE_UP = 70;
 /**

@@ -1,7 +1,7 @@
 /**
  * A daemon under fire: its lives one after the other on the same port, its log as it is written, and the faults it can be given.
  *
- *   threads   a daemon whose actor threads are killed and whose steps are made to fail from inside its process (daemon-host.ts)
+ *   threads   a daemon whose actor threads are killed and whose steps are made to fail from inside its process (../daemon-host.ts)
  *   signals   the real command, which gets SIGTERM and SIGKILL
  */
 import { type ChildProcess, fork, spawn } from 'node:child_process';
@@ -12,13 +12,13 @@ import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { daemonFilePath } from '../../../config/paths.js';
-import { privateEnv } from '../../helpers/daemon.js';
+import { privateEnv } from '../../helpers/daemon/daemon.js';
 import { secretText } from './counting.js';
 import type { Figures } from './figures.js';
 
 export type Mode = 'threads' | 'signals';
 
-const host = fileURLToPath(new URL('./daemon-host.js', import.meta.url));
+const host = fileURLToPath(new URL('../daemon-host.js', import.meta.url));
 const cli = fileURLToPath(new URL('../../../daemon/cli/main.js', import.meta.url));
 const START_TIMEOUT_MS = 60_000;
 
@@ -36,6 +36,13 @@ const settings = [
   'server.drain_timeout_s=3',
   'log.level=debug',
 ];
+
+/** The module of an engine whose step fails when `faultFile` appears. */
+function faultyEngine(faultFile: string): string {
+  const module = new URL('./faulty-engine.js', import.meta.url);
+  module.searchParams.set('fault', faultFile);
+  return module.href;
+}
 
 /** From one start of the daemon to its end. */
 export class Life {
@@ -96,7 +103,7 @@ export class Target {
   /** Starts the next life; resolves when it serves. */
   async start(): Promise<Life> {
     const sets = [...settings, `server.port=${this.#port}`];
-    const env = { ...this.#env, INFERD_SOAK_FAULT: this.#faultFile };
+    const env = { ...this.#env, INFERD_TEST_ENGINE: faultyEngine(this.#faultFile) };
     const options = sets.flatMap((set) => ['--set', set]);
     const child =
       this.mode === 'threads'

@@ -6,7 +6,7 @@ import { describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { ConnectError, connect } from '../../../rpc/client/browser.js';
 import { RpcConnection } from '../../../rpc/connection.js';
-import { wireTo } from '../../helpers/wire.js';
+import { wireTo } from '../../helpers/wire/wire.js';
 import { setup } from '../harness.js';
 
 /** What a page's WebSocket shows of itself, with a daemon behind it. */

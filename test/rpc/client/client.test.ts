@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { type ChatCompletionChunk, ConnectionClosedError, ProtocolError, RpcError } from '../../../rpc/client/client.js';
-import { words } from '../../helpers/fake-engine.js';
+import { words } from '../../helpers/engine/fake-engine-client.js';
 import { settle, setup } from '../harness.js';
 import { linkedClient } from './link.js';
 

@@ -3,7 +3,7 @@ import { InferdClient } from '../../../rpc/client/client.js';
 import type { Transport, TransportEvents } from '../../../rpc/client/transport.js';
 import { RpcConnection } from '../../../rpc/connection.js';
 import type { RpcServer } from '../../../rpc/server.js';
-import { wireTo } from '../../helpers/wire.js';
+import { wireTo } from '../../helpers/wire/wire.js';
 
 export class Link {
   /** Frames the client sent, parsed. */

@@ -10,7 +10,7 @@ import { WebSocketServer } from 'ws';
 import { type DaemonFile, daemonFilePath } from '../../../config/paths.js';
 import { ConnectError, ConnectionClosedError, connect } from '../../../rpc/client/node.js';
 import { RpcConnection } from '../../../rpc/connection.js';
-import { wireTo } from '../../helpers/wire.js';
+import { wireTo } from '../../helpers/wire/wire.js';
 import { setup } from '../harness.js';
 
 const home = mkdtempSync(join(tmpdir(), 'inferd-client-'));

@@ -5,7 +5,7 @@ import fc from 'fast-check';
 import { type LogprobSource, RecordStore, RecordView } from '../../../rpc/generation/logprob-records.js';
 import { PromptEntries } from '../../../rpc/generation/prompt-logprobs.js';
 import { WordBlocks } from '../../../rpc/generation/word-blocks.js';
-import { recordsOf, type TokenLogprob } from '../../helpers/logprobs.js';
+import { recordsOf, type TokenLogprob } from '../../helpers/engine/logprobs.js';
 
 const textOf = (id: number) => ({ token: `<${id}>`, bytes: [id & 0xff] });
 const logprob = fc.float({ noNaN: true, max: 0 });

@@ -1,0 +1,155 @@
+/**
+ * What the tokenizer remembers of one request: its ids (for a second admission after the engine restarted) and, for each of its
+ * sequences, how far its text was decoded, searched for stop strings and sent. Used by actor.ts only, one thread.
+ *
+ *   token --Detokenizer--> text --StopMatcher--> text to show --> #text ---takeDelta---> Delta
+ *                                                              tokens, logprobs --^
+ *
+ * A delta carries all tokens since the last one, also those whose text is hidden or held back, so tokens add up exactly.
+ */
+import type { RequestId } from '../../messages/ids.js';
+import { LogprobColumn } from '../../messages/logprobs.js';
+import { type Delta, FINISH, type FinishReason, type GenerationParams, type Submit } from '../../messages/requests.js';
+import type { TokenTable } from '../model/byte-decoder.js';
+import { Detokenizer } from './detokenizer.js';
+import { StopMatcher, type StopStrings } from './stop-strings.js';
+import type { NamesToTell } from './token-names.js';
+
+/** Everything its sequences share. */
+export interface SequenceContext {
+  readonly params: GenerationParams;
+  readonly stops: StopStrings;
+  readonly table: TokenTable;
+  readonly names: NamesToTell;
+}
+
+/** One token of one step, as the scheduler reported it. */
+export interface StepToken {
+  readonly token: number;
+  /** FINISH code. */
+  readonly finish: number;
+  /** 0 without a record. */
+  readonly logprob: number;
+  /** Its record (logprobs.ts), a view that is copied; null when it came without one. */
+  readonly record: Int32Array | null;
+  /** Sum of the sequence's logprobs up to this token, where the request is ranked by it. */
+  readonly cumulative: number | undefined;
+}
+
+export class SequenceState {
+  readonly index: number;
+  /** Every token of the answer, the ending one included. */
+  readonly generated: number[] = [];
+  finished = false;
+  /** Already among the sequences of this step; `takeDelta` clears it. */
+  listed = false;
+  /** Sum of logprobs of `generated`: the scheduler's when it ranks the sequences, else of the logprobs that came. */
+  cumulative = 0;
+  readonly #context: SequenceContext;
+  readonly #detokenizer: Detokenizer;
+  readonly #matcher: StopMatcher | null;
+  #text = '';
+  #tokens: number[] = [];
+  readonly #logprobs = new LogprobColumn();
+  #finish: FinishReason | null = null;
+  #stopReason: string | number | null = null;
+
+  constructor(index: number, context: SequenceContext) {
+    this.index = index;
+    this.#context = context;
+    this.#detokenizer = new Detokenizer(context.table, context.params.skipSpecialTokens);
+    this.#matcher = context.stops.list.length === 0 ? null : new StopMatcher(context.stops, context.params.includeStop);
+  }
+
+  /** Takes the next token. @returns true when a stop string ended the sequence although the scheduler goes on with it. */
+  push(step: StepToken): boolean {
+    const { params } = this.#context;
+    const { token, finish } = step;
+    this.generated.push(token);
+    this.#tokens.push(token);
+    this.cumulative = ranksSequences(params) ? (step.cumulative ?? 0) : this.cumulative + step.logprob;
+    if (step.record !== null && params.topLogprobs >= 0) {
+      this.#logprobs.add(step.record);
+      this.#context.names.see(step.record);
+    }
+    const hidden = finish === FINISH.eos ? params.skipSpecialTokens : finish === FINISH.stopToken && !params.includeStop;
+    const stopped = this.#show(hidden ? '' : this.#detokenizer.push(token));
+    if (stopped !== null) this.#end('stop', stopped);
+    else if (finish !== FINISH.none) {
+      this.#text += this.#matcher === null ? '' : this.#matcher.flush();
+      this.#text += this.#detokenizer.flush();
+      this.#end(finish === FINISH.length ? 'length' : 'stop', finish === FINISH.stopToken ? token : null);
+    }
+    return stopped !== null && finish === FINISH.none;
+  }
+
+  /** Adds text to what is shown. @returns the stop string that it completed. */
+  #show(text: string): string | null {
+    if (text === '') return null;
+    if (this.#matcher === null) {
+      this.#text += text;
+      return null;
+    }
+    // Text of the first min_tokens tokens completes no stop string, as in vLLM.
+    this.#text += this.#matcher.push(text, this.generated.length > this.#context.params.sampling.min_tokens);
+    return this.#matcher.matched;
+  }
+
+  #end(reason: FinishReason, stopReason: string | number | null): void {
+    this.finished = true;
+    this.#finish = reason;
+    this.#stopReason = stopReason;
+  }
+
+  /** What is new for the front, or null when there is nothing to show and the sequence goes on. Call once a step. */
+  takeDelta(id: RequestId): Delta | null {
+    this.listed = false;
+    const finish = this.#finish;
+    if (this.#text === '' && finish === null) return null;
+    const { params } = this.#context;
+    const delta: { -readonly [K in keyof Delta]: Delta[K] } = { id, index: this.index, text: this.#text, tokens: this.#tokens };
+    if (params.topLogprobs >= 0) delta.logprobs = this.#logprobs.take();
+    if (finish !== null) {
+      delta.finish = finish;
+      if (this.#stopReason !== null) delta.stopReason = this.#stopReason;
+      if (ranksSequences(params) || params.topLogprobs >= 0) delta.cumulative = this.cumulative;
+    }
+    this.#text = '';
+    this.#tokens = [];
+    return delta;
+  }
+}
+
+/** More sequences are made than the caller gets; the scheduler then sums up logprobs by itself. */
+export function ranksSequences(params: GenerationParams): boolean {
+  return params.bestOf > params.n;
+}
+
+export class RequestState {
+  readonly id: RequestId;
+  readonly params: GenerationParams;
+  readonly arrivalMs: number;
+  readonly turn: number;
+  readonly sequences: readonly SequenceState[];
+  /** Set when the request is admitted; null while its prompt is being encoded. */
+  admitted: { readonly promptIds: Int32Array; readonly maxTokens: number } | null = null;
+  /** Schedulers that were told of it. */
+  admissions = 0;
+  /** The front was told about the first step. */
+  started = false;
+  /** Prompt logprobs of positions below this one were sent. */
+  promptPosition = 0;
+
+  constructor({ id, params, arrivalMs, turn }: Submit, shared: Omit<SequenceContext, 'params'>) {
+    this.id = id;
+    this.params = params;
+    this.arrivalMs = arrivalMs;
+    this.turn = turn;
+    const context: SequenceContext = { params, ...shared };
+    this.sequences = Array.from({ length: params.bestOf }, (_, index) => new SequenceState(index, context));
+  }
+
+  get over(): boolean {
+    return this.sequences.every((s) => s.finished);
+  }
+}

@@ -1,0 +1,51 @@
+/** How many operations and bytes the steps of a benchmark are, from config.json and what the engine says of the model. */
+import { readFileSync } from 'node:fs';
+import type { NativeModelInfo } from '../../../native/index.js';
+import type { BatchShape } from './plans.js';
+
+/** Sizes of config.json that the counts of operations need. */
+export interface Sizes {
+  readonly hidden: number;
+  readonly vocab: number;
+  readonly layers: number;
+  /** Query heads times their size. */
+  readonly queries: number;
+  /** Key and value heads times their size. */
+  readonly keys: number;
+  readonly tied: boolean;
+}
+
+export function readSizes(file: string): Sizes {
+  const config = JSON.parse(readFileSync(file, 'utf8')) as Record<string, unknown>;
+  const count = (name: string): number => Number(config[name] ?? 0);
+  const hidden = count('hidden_size');
+  const heads = count('num_attention_heads');
+  const headDim = count('head_dim') || hidden / heads;
+  return {
+    hidden,
+    vocab: count('vocab_size'),
+    layers: count('num_hidden_layers'),
+    queries: heads * headDim,
+    keys: (count('num_key_value_heads') || heads) * headDim,
+    tied: config['tie_word_embeddings'] === true,
+  };
+}
+
+/** Operations and bytes of the two steps: products and attention; norms and samples are left out. */
+export function workOf(info: NativeModelInfo, sizes: Sizes, shape: BatchShape, warmup: number) {
+  const table = sizes.vocab * sizes.hidden;
+  const layers = info.parameters - table * (sizes.tied ? 1 : 2);
+  const perLayer = 4 * sizes.queries; // of attention, for one query and one key
+  const context = shape.length + (warmup + shape.steps) / 2; // of the middle one of the steps kept
+  const tokens = shape.batch * shape.length;
+  // From its attention on, the last layer works for the tokens that get logits, one a sequence.
+  const pairs = shape.batch * shape.length * ((sizes.layers - 1) * ((shape.length + 1) / 2) + 1);
+  const behind = layers / sizes.layers - sizes.hidden * (sizes.queries + 2 * sizes.keys);
+  return {
+    prefillFlops: 2 * layers * tokens - 2 * behind * (tokens - shape.batch) + 2 * table * shape.batch + perLayer * pairs,
+    decodeFlops: 2 * (layers + table) * shape.batch + perLayer * sizes.layers * context * shape.batch,
+    // The embedding table is looked up by rows; it is kept in 16 bits, or in 32 when the weights are.
+    weightBytes: info.weightBytes - table * (info.dtype === 'f32' ? 4 : 2),
+    cacheBytes: (shape.batch * context * info.blockBytes) / shape.blockSize,
+  };
+}

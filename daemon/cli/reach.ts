@@ -1,0 +1,197 @@
+/**
+ * A client to talk to, wherever the engine is: the running daemon when there is one, else a daemon started in this process on a free
+ * loopback port with a token of its own, unpublished, and stopped at the end. Both are reached through the same client, so that the
+ * commands have one path. Called by run, chat and eval; `connectRunning` also by ps, status and stop.
+ */
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { resolveModelFolder } from '../../config/model-folder.js';
+import { type DaemonFile, readDaemonFile } from '../../config/paths.js';
+import type { Config } from '../../config/schema.js';
+import { connect, type InferdClient } from '../../rpc/client/node.js';
+import type { Daemon } from '../daemon.js';
+import { instanceLives } from '../life/single-instance.js';
+import { effectiveConfig, printWarnings } from './effective.js';
+import { explain, retryAfterMs } from './failure.js';
+import { progressBar } from './progress.js';
+import { CliError, EXIT, type Io, type VerbInput } from './verb.js';
+
+/** How long a command waits for a daemon that is still loading its model. */
+const loadingMs = 10 * 60_000;
+/** How long stopping the engine of this process may take before it is left to the end of the process. */
+const stopMs = 5000;
+/** How long a daemon that refused us may take to show that it lives. */
+const probeMs = 2000;
+/** How the daemon's log calls us. */
+const clientName = 'inferd-cli';
+
+export interface ReachedDaemon {
+  readonly client: InferdClient;
+  readonly where: 'daemon' | 'in process';
+  readonly address: string;
+  /** True once the connection is over, whoever ended it. */
+  lost(): boolean;
+  /** Closes the client and, in process, stops the engine. Safe to call twice. */
+  close(): Promise<void>;
+}
+
+export interface Running {
+  readonly client: InferdClient;
+  readonly file: DaemonFile;
+}
+
+/** Connects to the daemon that published itself, or returns null when none is alive. @throws CliError when it lives but refuses us. */
+export async function connectRunning(io: Io): Promise<Running | null> {
+  const file = readDaemonFile(io.env);
+  if (file === null) return null;
+  let token: string | undefined;
+  if (file.tokenFile !== null) {
+    try {
+      token = readFileSync(file.tokenFile, 'utf8').trim();
+    } catch (error) {
+      const code = (error as NodeJS.ErrnoException).code ?? 'unknown reason';
+      throw new CliError(
+        `The token file ${file.tokenFile} of the running daemon cannot be read (${code}); restart the daemon`,
+        EXIT.unavailable,
+        error,
+      );
+    }
+  }
+  try {
+    return { client: await connect({ url: file.address, name: clientName, ...(token === undefined ? {} : { token }) }), file };
+  } catch (error) {
+    if (await answers(file)) throw explain(error);
+    // Nobody listens there any more: the file is a leftover.
+    return null;
+  }
+}
+
+/** Does anything speak HTTP where the daemon said it would? Then it lives, and its refusal is the news. */
+async function answers(file: DaemonFile): Promise<boolean> {
+  try {
+    await fetch(`${file.http}/version`, { signal: AbortSignal.timeout(probeMs), redirect: 'error' });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** The same, for commands that are of no use without a daemon. */
+export async function requireRunning(io: Io): Promise<Running> {
+  const running = await connectRunning(io);
+  if (running !== null) return running;
+  const stopping = await findStopping(io);
+  throw new CliError(
+    stopping === null
+      ? 'No inferd daemon is running; start one with "inferd serve"'
+      : `The daemon (pid ${stopping.pid}) is stopping and takes no connections; "inferd stop" waits for its end`,
+    EXIT.unavailable,
+  );
+}
+
+/** The daemon that finishes its last requests and no longer takes connections, or null. */
+export async function findStopping(io: Io): Promise<DaemonFile | null> {
+  const file = readDaemonFile(io.env);
+  return file !== null && (await instanceLives(io.env)) ? file : null;
+}
+
+/** Finds the daemon to talk to. With --config or --set, or when no daemon runs, the engine is started in process. */
+export async function reachDaemon(input: VerbInput): Promise<ReachedDaemon> {
+  const own = input.text('config') !== undefined || input.list('set').length > 0;
+  const running = own ? null : await connectRunning(input.io);
+  return running === null ? startInProcess(input) : withDaemon(running);
+}
+
+/** The same one while its connection holds, else one with the daemon that runs by now. @throws CliError when none does */
+export async function renewed(reached: ReachedDaemon, io: Io): Promise<ReachedDaemon> {
+  return reached.where === 'daemon' && reached.lost() ? withDaemon(await requireRunning(io)) : reached;
+}
+
+function withDaemon({ client, file }: Running): ReachedDaemon {
+  return { client, where: 'daemon', address: file.address, lost: watchEnd(client), close: () => client.close() };
+}
+
+function watchEnd(client: InferdClient): () => boolean {
+  let over = false;
+  void client.closed.then(() => {
+    over = true;
+  });
+  return () => over;
+}
+
+/** Repeats `call` while the daemon says that the model is still loading. */
+export async function whenLoaded<T>(call: () => Promise<T>): Promise<T> {
+  const until = Date.now() + loadingMs;
+  for (;;) {
+    try {
+      return await call();
+    } catch (error) {
+      const after = retryAfterMs(error);
+      if (after === null || Date.now() + after > until) throw error;
+      await sleep(after);
+    }
+  }
+}
+
+async function startInProcess(input: VerbInput): Promise<ReachedDaemon> {
+  const { io } = input;
+  const model = input.text('model');
+  const loaded = effectiveConfig(input, model === undefined ? [] : [`inference.model_name=${JSON.stringify(model)}`]);
+  const found = resolveModelFolder(loaded.config, io.env);
+  printWarnings(input, loaded);
+  const folder = mkdtempSync(join(tmpdir(), 'inferd-'));
+  const bar = progressBar(io);
+  let daemon: Daemon | null = null;
+  const removeFolder = (): void => rmSync(folder, { recursive: true, force: true });
+  // Also when a Ctrl-C ends the process in the middle of loading.
+  process.once('exit', removeFolder);
+  const end = async (): Promise<void> => {
+    bar.end();
+    process.off('exit', removeFolder);
+    removeFolder();
+    if (daemon !== null) await Promise.race([daemon.stop('the command is done'), sleep(stopMs, undefined, { ref: false })]);
+    daemon = null;
+  };
+  try {
+    // Loaded only here, so that commands which need no engine start fast.
+    const [{ startDaemon }, { createLog }] = await Promise.all([import('../daemon.js'), import('../log.js')]);
+    const config = privateConfig(loaded.config, join(folder, 'token'), input.flag('verbose'));
+    daemon = await startDaemon({
+      config,
+      model: found,
+      log: createLog(config.log),
+      publish: false,
+      env: io.env,
+      onProgress: (progress) => bar.update(progress),
+    });
+    bar.end();
+    const address = daemon.addresses.ws;
+    const client = await connect({ url: address, name: clientName, ...(daemon.token === null ? {} : { token: daemon.token }) });
+    const close = async (): Promise<void> => {
+      await client.close();
+      await end();
+    };
+    return { client, where: 'in process', address, lost: watchEnd(client), close };
+  } catch (error) {
+    await end();
+    throw error;
+  }
+}
+
+/** The user's configuration behind a free loopback port, with a token that only this process knows, and a quiet log. */
+function privateConfig(config: Config, tokenFile: string, verbose: boolean): Config {
+  return {
+    ...config,
+    server: {
+      ...config.server,
+      host: '127.0.0.1',
+      port: 0,
+      unix_socket: null,
+      drain_timeout_s: Math.min(config.server.drain_timeout_s, 1),
+    },
+    auth: { ...config.auth, mode: 'token', token_file: tokenFile },
+    log: verbose ? { ...config.log, level: 'debug' } : { ...config.log, level: 'fatal' },
+  };
+}

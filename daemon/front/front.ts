@@ -1,0 +1,93 @@
+/**
+ * Joins engine, JSON-RPC, WebSocket and HTTP into the front of the daemon. Main thread; made once, at start-up, by daemon.ts.
+ */
+
+import type { Server } from 'node:http';
+import type { EngineClient } from '../../actors/client-types.js';
+import type { Log } from '../../actors/runtime/log.js';
+import type { ModelFolder } from '../../config/model-folder.js';
+import type { Config } from '../../config/schema.js';
+import { RpcConnection } from '../../rpc/connection.js';
+import { fixedModels } from '../../rpc/models.js';
+import type { Profiler } from '../../rpc/schemas/profile.js';
+import { createRpcServer } from '../../rpc/server.js';
+import type { Auth } from './auth.js';
+import type { GateRules } from './gate.js';
+import { createHttpServer, defaultHttpTimeouts, type HttpTimeouts } from './http.js';
+import { createRoutes } from './http-routes.js';
+import { createSockets, type Sockets } from './websocket.js';
+
+export interface FrontDeps {
+  readonly config: Config;
+  readonly model: ModelFolder;
+  readonly engine: EngineClient;
+  readonly profiler: Profiler;
+  readonly auth: Auth;
+  readonly log: Log;
+  readonly version: string;
+  /** Milliseconds since the epoch. */
+  readonly startedAt: number;
+  readonly timeouts?: HttpTimeouts | undefined;
+  /** The gate's rules now. */
+  rules(): GateRules;
+  /** False once the daemon stops. */
+  accepting(): boolean;
+  /** A client asked the daemon to drain and stop. */
+  onDrain(): void;
+}
+
+export interface Front {
+  readonly sockets: Sockets;
+  /** An HTTP server with all handlers, for one listener. */
+  createServer(): Server;
+  /** From now on new calls are refused; every WebSocket client is told. */
+  announceShutdown(): void;
+}
+
+/** Connections beyond server.max_connections, so that health probes answer when all WebSockets are taken. */
+const SPARE_CONNECTIONS = 64;
+
+export function createFront(deps: FrontDeps): Front {
+  const { config, engine, log, version } = deps;
+  const rpc = createRpcServer({
+    models: fixedModels({ engine, model: deps.model, limits: config.validation }),
+    profiler: deps.profiler,
+    config,
+    version,
+    log,
+    startedAt: deps.startedAt,
+    onDrain: deps.onDrain,
+  });
+  const sockets = createSockets({
+    config: config.server,
+    log,
+    openHandler: (wire, options) => new RpcConnection(rpc, wire, options),
+  });
+  const routes = createRoutes({
+    engine,
+    rpc,
+    version,
+    maxBodyBytes: config.server.max_message_bytes,
+    webUi: config.server.web_ui,
+    accepting: deps.accepting,
+  });
+  return {
+    sockets,
+    createServer: () =>
+      createHttpServer({
+        routes,
+        auth: deps.auth,
+        rules: deps.rules,
+        log,
+        maxConnections: config.server.max_connections + SPARE_CONNECTIONS,
+        maxRequests: config.server.max_requests_per_connection,
+        timeouts: deps.timeouts ?? defaultHttpTimeouts,
+        accepting: deps.accepting,
+        upgrade: sockets.upgrade,
+      }),
+    announceShutdown() {
+      rpc.shutdown();
+      sockets.announceShutdown();
+    },
+  };
+}

@@ -1,0 +1,93 @@
+/**
+ * The gate: Host, Origin and Sec-Fetch-Site of every request and upgrade, on every listener, before anything else looks at it.
+ *
+ * It keeps web pages out. A page on another site can make a browser connect to a loopback port (cross-site WebSocket hijacking), and a
+ * name under its control can be made to resolve to 127.0.0.1 (DNS rebinding). Native clients send no Origin and are let through here;
+ * who they are is the business of auth.ts. Pure: headers in, verdict out.
+ *
+ * Invariant: the answer depends on nothing but the rules and the headers; in particular the bind address plays no part.
+ */
+
+import type { IncomingHttpHeaders } from 'node:http';
+import { isIPv4 } from 'node:net';
+import type { Config } from '../../config/schema.js';
+
+/** What the configuration allows besides loopback; replaced as a whole by a reload. */
+export interface GateRules {
+  /** Lower-cased names without port. */
+  readonly hosts: ReadonlySet<string>;
+  /** Exact serialised origins, lower-cased. */
+  readonly origins: ReadonlySet<string>;
+}
+
+export type Verdict =
+  | {
+      readonly ok: true;
+      /** The listed foreign origin to name in Access-Control-Allow-Origin; `null` for native clients and our own pages. */
+      readonly corsOrigin: string | null;
+      /** The request comes from a web page, ours or a listed one. */
+      readonly browser: boolean;
+    }
+  | { readonly ok: false; readonly status: 400 | 403; readonly message: string };
+
+export interface GateRequest {
+  readonly headers: IncomingHttpHeaders;
+  /** Name, value, name, value ... as received: shows repeated headers. */
+  readonly rawHeaders: readonly string[];
+}
+
+export function gateRules(auth: Pick<Config['auth'], 'allowed_hosts' | 'allowed_origins'>): GateRules {
+  return {
+    hosts: new Set(auth.allowed_hosts.map((h) => hostName(h) ?? h.toLowerCase())),
+    origins: new Set(auth.allowed_origins.map((o) => o.toLowerCase().replace(/\/$/, ''))),
+  };
+}
+
+/** Checks one request. `unix`: it came over the Unix socket, where Host means nothing. */
+export function checkGate(request: GateRequest, rules: GateRules, unix: boolean): Verdict {
+  const { headers } = request;
+  if (count(request.rawHeaders, 'host') > 1 || count(request.rawHeaders, 'origin') > 1) {
+    return refuse(400, 'A request must not repeat its Host or Origin header.');
+  }
+  const host = headers.host;
+  if (!unix) {
+    if (host === undefined || host === '') return refuse(400, 'A request must have a Host header.');
+    const name = hostName(host);
+    if (name === null || !(isLoopbackName(name) || rules.hosts.has(name))) {
+      return refuse(403, 'This Host is not allowed; use a loopback address or list the name in auth.allowed_hosts.');
+    }
+  }
+  const origin = headers.origin?.toLowerCase();
+  if (origin === undefined) {
+    if (headers['sec-fetch-site'] === 'cross-site') return refuse(403, 'Requests of other web sites are not allowed.');
+    return { ok: true, corsOrigin: null, browser: headers['sec-fetch-site'] !== undefined };
+  }
+  if (rules.origins.has(origin)) return { ok: true, corsOrigin: origin, browser: true };
+  // A page that this daemon served: its origin is the Host it was fetched from, and that Host has just passed.
+  const own = !unix && host !== undefined && origin === `http://${host.toLowerCase()}`;
+  if (own && headers['sec-fetch-site'] !== 'cross-site') return { ok: true, corsOrigin: null, browser: true };
+  return refuse(403, 'This Origin is not allowed; list it in auth.allowed_origins.');
+}
+
+/** Host header -> lower-cased name without port and trailing dot; `null` when it is not a well-formed Host. Brackets stay. */
+export function hostName(host: string): string | null {
+  const m = /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+?)\.?(?::(\d{1,5}))?$/.exec(host.toLowerCase());
+  if (m?.[1] === undefined) return null;
+  if (m[2] !== undefined && Number(m[2]) > 65_535) return null;
+  return m[1];
+}
+
+/** `localhost`, 127.0.0.0/8 in canonical dotted form, or `[::1]`. */
+function isLoopbackName(name: string): boolean {
+  return name === 'localhost' || name === '[::1]' || (isIPv4(name) && name.startsWith('127.'));
+}
+
+function refuse(status: 400 | 403, message: string): Verdict {
+  return { ok: false, status, message };
+}
+
+function count(rawHeaders: readonly string[], name: string): number {
+  let n = 0;
+  for (let i = 0; i < rawHeaders.length; i += 2) if (rawHeaders[i]?.toLowerCase() === name) n++;
+  return n;
+}

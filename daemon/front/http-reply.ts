@@ -1,0 +1,156 @@
+/**
+ * Answers of the HTTP listener: JSON and text replies, error bodies in OpenAI's shape, refusals of upgrades, and reading a bounded body.
+ * Used by http.ts and websocket.ts on the main thread.
+ */
+
+import { type IncomingMessage, type OutgoingHttpHeaders, type ServerResponse, STATUS_CODES } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { httpErrorBody, httpTable, type RefusalStatus } from '../../actors/messages/errors.js';
+import type { Slices } from '../../rpc/slices.js';
+import { SlicePump } from './slice-pump.js';
+
+/** A reader that takes none of an answer for this long is cut off. */
+const REPLY_IDLE_MS = 60_000;
+/** After refusing a body we go on reading this long, so that the answer is not lost in a reset connection. */
+const LINGER_MS = 1000;
+
+/** A refusal before anything was done. */
+export interface HttpError {
+  readonly status: RefusalStatus;
+  /** One plain sentence. */
+  readonly message: string;
+  readonly headers?: OutgoingHttpHeaders;
+}
+
+/** A whole answer. */
+export interface HttpReply {
+  readonly status: number;
+  /** JSON when not said. In UTF-8. */
+  readonly type?: string;
+  /** `null`: the answer has none. */
+  readonly body: string | null;
+  readonly headers?: OutgoingHttpHeaders | undefined;
+}
+
+export class BodyError extends Error {
+  readonly status: 413;
+  constructor(message: string) {
+    super(message);
+    this.status = 413;
+  }
+}
+
+const errorBody = (status: RefusalStatus, message: string): string => httpErrorBody(message, httpTable[status]);
+
+export function sendError(response: ServerResponse, error: HttpError): void {
+  send(response, { status: error.status, body: errorBody(error.status, error.message), headers: error.headers });
+}
+
+export function sendJson(response: ServerResponse, status: number, value: unknown, headers?: OutgoingHttpHeaders): void {
+  send(response, { status, body: JSON.stringify(value), headers });
+}
+
+/** Sends a whole answer. Does nothing when the client is gone or was answered. */
+export function send(response: ServerResponse, reply: HttpReply): void {
+  if (response.headersSent || response.destroyed) return;
+  writeHead(response, reply);
+  response.end(reply.body ?? undefined);
+}
+
+/**
+ * Sends a large answer in chunks, as the client takes them, and closes the slices. Resolves when the last has left or the client is gone.
+ * @throws (rejects) what a slice threw; the connection then ends, or the client would take what it has for the whole.
+ */
+export function sendSlices(response: ServerResponse, status: number, slices: Slices): Promise<void> {
+  if (response.headersSent || response.destroyed) {
+    slices.close();
+    return Promise.resolve();
+  }
+  writeHead(response, { status, body: null, headers: { 'content-type': contentType() } });
+  return new Promise((resolve, reject) => {
+    const pump = new SlicePump(slices, {
+      write(slice, last) {
+        const room = response.write(slice);
+        if (last) response.end();
+        return room;
+      },
+      done(error) {
+        if (error === null) resolve();
+        else {
+          reject(error);
+          setImmediate(() => response.destroy());
+        }
+      },
+    });
+    response.on('drain', () => pump.go());
+    response.once('close', () => pump.stop());
+  });
+}
+
+/** Answers while the client may still be sending: completes the answer, reads on for a moment and closes. */
+export function sendErrorAndClose(request: IncomingMessage, response: ServerResponse, error: HttpError): void {
+  if (response.headersSent || response.destroyed) return;
+  const body = errorBody(error.status, error.message);
+  writeHead(response, { status: error.status, body, headers: { ...error.headers, connection: 'close' } });
+  response.write(body);
+  const finish = () => {
+    clearTimeout(timer);
+    response.end();
+  };
+  const timer = setTimeout(finish, LINGER_MS);
+  request.once('end', finish).once('close', finish).resume();
+}
+
+function contentType(type = 'application/json'): string {
+  return `${type}; charset=utf-8`;
+}
+
+function writeHead(response: ServerResponse, { status, type, body, headers }: HttpReply): void {
+  response.setTimeout(REPLY_IDLE_MS, () => response.destroy());
+  response.writeHead(status, {
+    ...(body === null ? {} : { 'content-type': contentType(type), 'content-length': Buffer.byteLength(body) }),
+    'cache-control': 'no-store',
+    'x-content-type-options': 'nosniff',
+    ...headers,
+  });
+}
+
+/** Refuses an upgrade, or answers a connection that has no ServerResponse, and closes it. */
+export function refuseSocket(socket: Duplex, error: HttpError): void {
+  if (!socket.writable || socket.destroyed) {
+    socket.destroy();
+    return;
+  }
+  const body = errorBody(error.status, error.message);
+  const extra = Object.entries(error.headers ?? {}).map(([name, value]) => `${name}: ${value}\r\n`);
+  socket.once('error', () => socket.destroy());
+  socket.end(
+    `HTTP/1.1 ${error.status} ${STATUS_CODES[error.status] ?? ''}\r\ncontent-type: application/json; charset=utf-8\r\n` +
+      `content-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n${extra.join('')}\r\n${body}`,
+    () => socket.destroy(),
+  );
+}
+
+/**
+ * Reads a body of at most `limit` bytes.
+ * @throws BodyError as soon as it is known to be longer; any other error when the client goes away.
+ */
+export function readBody(request: IncomingMessage, response: ServerResponse, limit: number): Promise<Uint8Array> {
+  const tooLong = () => new BodyError(`The body is larger than ${limit} bytes (server.max_message_bytes).`);
+  if (Number(request.headers['content-length'] ?? 0) > limit) return Promise.reject(tooLong());
+  if (request.headers.expect !== undefined) response.writeContinue();
+  return new Promise((resolve, reject) => {
+    const parts: Buffer[] = [];
+    let size = 0;
+    request.on('data', (part: Buffer) => {
+      size += part.length;
+      if (size > limit) {
+        parts.length = 0;
+        reject(tooLong());
+      } else parts.push(part);
+    });
+    request.once('end', () => resolve(Buffer.concat(parts)));
+    request.once('error', reject);
+    request.once('close', () => reject(new Error('the client closed the connection')));
+  });
+}

@@ -1,0 +1,206 @@
+/**
+ * The HTTP side of a listener: every request passes gate -> CORS -> route -> token, in this order, then its handler; upgrades pass the
+ * same checks before websocket.ts sees them. Runs on the main thread; one server per listener, made by `createHttpServer`.
+ *
+ * Invariants: every request gets exactly one answer; a request is never read further than the limits allow; nothing is answered with
+ * content before the gate has passed it.
+ */
+
+import {
+  createServer,
+  type IncomingMessage,
+  type OutgoingHttpHeaders,
+  type Server,
+  type ServerOptions,
+  type ServerResponse,
+} from 'node:http';
+import type { Duplex } from 'node:stream';
+import { errorFields, type Log } from '../../actors/runtime/log.js';
+import type { Auth } from './auth.js';
+import { checkGate, type GateRules } from './gate.js';
+import { Pipelines } from './http-pipeline.js';
+import { type HttpError, refuseSocket, send, sendError, sendErrorAndClose } from './http-reply.js';
+import type { Peer, Route, RouteTable } from './http-routes.js';
+import { LastAnswers, serveWithoutUpgrade, takesOffer, type UpgradeChoice, wantsWebSocket } from './other-upgrade.js';
+
+/** Bounds on clients that send slowly or not at all, ms. */
+export interface HttpTimeouts {
+  /** All headers of a request must have arrived. */
+  readonly headersMs: number;
+  /** The whole request must have arrived. */
+  readonly requestMs: number;
+  /** An idle kept-alive connection is closed. */
+  readonly idleMs: number;
+  /** How often the three are looked at. */
+  readonly checkMs: number;
+}
+
+export const defaultHttpTimeouts: HttpTimeouts = { headersMs: 10_000, requestMs: 60_000, idleMs: 15_000, checkMs: 1000 };
+
+export interface HttpDeps {
+  readonly routes: RouteTable;
+  readonly auth: Auth;
+  /** The rules now; a reload changes them. */
+  rules(): GateRules;
+  readonly log: Log;
+  /** Connections of one listener, WebSockets included. */
+  readonly maxConnections: number;
+  /** Unanswered requests of one connection. */
+  readonly maxRequests: number;
+  readonly timeouts: HttpTimeouts;
+  /** False once the daemon stops: connections are then closed after their answer. */
+  accepting(): boolean;
+  /** Takes over an upgrade that passed gate, route and token. */
+  upgrade(request: IncomingMessage, socket: Duplex, head: Buffer, peer: Peer): void;
+}
+
+/** Paths that answer upgrades. */
+const SOCKET_PATHS: ReadonlySet<string> = new Set(['/', '/rpc']);
+const noToken: HttpError = {
+  status: 401,
+  message: 'A valid token is required; send it in the header "authorization: Bearer TOKEN".',
+  headers: { 'www-authenticate': 'Bearer realm="inferd"' },
+};
+const PREFLIGHT_SECONDS = '600';
+
+/** Makes one server with all handlers; the caller listens with it and closes it. */
+export function createHttpServer(deps: HttpDeps): Server {
+  const { timeouts } = deps;
+  const options: ServerOptions & UpgradeChoice = {
+    headersTimeout: timeouts.headersMs,
+    requestTimeout: timeouts.requestMs,
+    keepAliveTimeout: timeouts.idleMs,
+    connectionsCheckingInterval: timeouts.checkMs,
+    // The gate answers a missing Host itself, in our words.
+    requireHostHeader: false,
+    shouldUpgradeCallback: takesOffer,
+  };
+  const server = createServer(options);
+  server.maxConnections = deps.maxConnections;
+  // Node would leave out the headers behind the 2000th, and the gate has to see each; their bytes are bounded.
+  server.maxHeadersCount = 0;
+  let unix = false;
+  server.on('listening', () => {
+    unix = typeof server.address() === 'string';
+  });
+  const answers = new LastAnswers();
+  const pipelines = new Pipelines(deps.maxRequests);
+  const onRequest = (request: IncomingMessage, response: ServerResponse) => {
+    // Such a Node forgets what came behind it (other-upgrade.ts), so the client is to send that again.
+    if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false;
+    answers.began(response, request);
+    if (!pipelines.add(request, response)) {
+      sendErrorAndClose(request, response, { status: 429, message: tooManyRequests(deps.maxRequests) });
+      return;
+    }
+    answer(deps, request, response, unix).catch((error: unknown) => {
+      // The client went away while we read or wrote; or a bug, which the log must show.
+      if (request.destroyed || response.destroyed) deps.log.debug(errorFields(error), 'an HTTP request ended early');
+      else deps.log.error(errorFields(error), 'an HTTP request failed');
+      sendErrorAndClose(request, response, { status: 500, message: 'Internal error.' });
+    });
+  };
+  server.on('request', onRequest);
+  server.on('checkContinue', onRequest);
+  server.on('upgrade', (request, socket, head) => {
+    answers.whenLeft(socket, () => {
+      if (wantsWebSocket(request)) admitUpgrade(deps, request, socket, head, unix);
+      else serveWithoutUpgrade(server, request, socket, head);
+    });
+  });
+  server.on('clientError', (error: NodeJS.ErrnoException, socket) => refuseSocket(socket, clientFault(error.code)));
+  return server;
+}
+
+function tooManyRequests(limit: number): string {
+  return `More than ${limit} requests of this connection are not answered yet (server.max_requests_per_connection).`;
+}
+
+async function answer(deps: HttpDeps, request: IncomingMessage, response: ServerResponse, unix: boolean): Promise<void> {
+  const close: OutgoingHttpHeaders = deps.accepting() ? {} : { connection: 'close' };
+  const verdict = checkGate(request, deps.rules(), unix);
+  if (!verdict.ok) {
+    sendErrorAndClose(request, response, verdict);
+    return;
+  }
+  const cors: OutgoingHttpHeaders = verdict.corsOrigin === null ? {} : { 'access-control-allow-origin': verdict.corsOrigin };
+  const headers: OutgoingHttpHeaders = { ...close, ...cors, vary: 'origin' };
+  for (const [name, value] of Object.entries(headers)) if (value !== undefined) response.setHeader(name, value);
+
+  const path = pathOf(request);
+  const route = path === null ? undefined : deps.routes.get(path);
+  const refuse = (error: HttpError) => sendErrorAndClose(request, response, error);
+  if (route === undefined) {
+    refuse(nothingAt(path));
+    return;
+  }
+  const method = request.method ?? '';
+  if (method === 'OPTIONS') {
+    answerOptions(request, response, route, verdict.corsOrigin);
+    return;
+  }
+  const handler = method === 'HEAD' ? route.GET : method === 'GET' || method === 'POST' ? route[method] : undefined;
+  if (handler === undefined) {
+    refuse({ status: 405, message: `This path does not answer ${method}.`, headers: { allow: allowed(route) } });
+    return;
+  }
+  if (!route.open && !deps.auth.authorize(request.headers)) {
+    refuse(noToken);
+    return;
+  }
+  await handler(request, response, verdict);
+}
+
+function admitUpgrade(deps: HttpDeps, request: IncomingMessage, socket: Duplex, head: Buffer, unix: boolean): void {
+  const verdict = checkGate(request, deps.rules(), unix);
+  const path = pathOf(request);
+  if (!verdict.ok) refuseSocket(socket, verdict);
+  else if (path === null || !SOCKET_PATHS.has(path)) refuseSocket(socket, { status: 404, message: 'There is no WebSocket at this path.' });
+  else if (!deps.auth.authorize(request.headers)) refuseSocket(socket, noToken);
+  else if (!deps.accepting()) refuseSocket(socket, { status: 503, message: 'The daemon is shutting down.' });
+  else deps.upgrade(request, socket, head, verdict);
+}
+
+function nothingAt(path: string | null): HttpError {
+  const message = path?.startsWith('/v1/')
+    ? 'The HTTP API of OpenAI is not supported yet; POST /rpc takes the same bodies as JSON-RPC, see /openrpc.json.'
+    : 'There is nothing at this path; /openrpc.json describes what this daemon can do.';
+  return { status: 404, message };
+}
+
+/** A CORS preflight is granted to listed origins only, and never for reaching from the public internet into a private network. */
+function answerOptions(request: IncomingMessage, response: ServerResponse, route: Route, corsOrigin: string | null): void {
+  const preflight = request.headers['access-control-request-method'] !== undefined;
+  const intoPrivate =
+    request.headers['access-control-request-private-network'] !== undefined ||
+    request.headers['access-control-request-local-network'] !== undefined;
+  if (intoPrivate) {
+    response.removeHeader('access-control-allow-origin');
+    sendError(response, { status: 403, message: 'Private-network access is not allowed.' });
+  } else if (!preflight || corsOrigin === null) {
+    send(response, { status: 204, body: null, headers: { allow: allowed(route) } });
+  } else {
+    const headers = {
+      'access-control-allow-methods': allowed(route),
+      'access-control-allow-headers': 'authorization, content-type',
+      'access-control-max-age': PREFLIGHT_SECONDS,
+    };
+    send(response, { status: 204, body: null, headers });
+  }
+}
+
+function allowed(route: Route): string {
+  return [...(route.GET ? ['GET', 'HEAD'] : []), ...(route.POST ? ['POST'] : []), 'OPTIONS'].join(', ');
+}
+
+/** Path without query; `null` for anything but origin form ("/..."): an absolute form would name a second host. */
+function pathOf(request: IncomingMessage): string | null {
+  const url = request.url ?? '';
+  return url.startsWith('/') ? (url.split('?', 1)[0] ?? url) : null;
+}
+
+function clientFault(code: string | undefined): HttpError {
+  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return { status: 408, message: 'The request took too long to arrive.' };
+  if (code === 'HPE_HEADER_OVERFLOW') return { status: 431, message: 'The headers are too large.' };
+  return { status: 400, message: 'This is not a valid HTTP request.' };
+}

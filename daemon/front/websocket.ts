@@ -1,0 +1,324 @@
+/**
+ * WebSocket connections: handshake, limits, heartbeat, send buffers and closing. The only user of `ws` in the daemon.
+ *
+ *   upgrade (passed by http.ts) -> subprotocol -> RpcConnection -> frames both ways -> close
+ *
+ * Runs on the main thread. Each connection owns one RpcConnection and tells it when its send buffer has drained and when the socket is
+ * gone. Close codes: 1001 the daemon stops, 1003 wrong kind of frame, 1007 bad UTF-8, 1009 too large, 1011 a bug of ours.
+ * Invariants: nothing is sent after close; a peer that neither reads nor answers pings, or never comes to the end of a message, is
+ * dropped in bounded time.
+ */
+
+import type { IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type RawData, type ServerOptions, type WebSocket, WebSocketServer } from 'ws';
+import { errorFields, type Log } from '../../actors/runtime/log.js';
+import type { Config } from '../../config/schema.js';
+import type { Slices } from '../../rpc/slices.js';
+import type { Wire } from '../../rpc/wire.js';
+import { refuseSocket } from './http-reply.js';
+import type { Peer } from './http-routes.js';
+import { type FramePart, messageFrame } from './message-frame.js';
+import { SlicePump } from './slice-pump.js';
+
+export type Encoding = 'json' | 'msgpack';
+
+/** The face of an RpcConnection that a socket drives. */
+export interface MessageHandler {
+  /** Calls that are not answered yet. */
+  readonly pending: number;
+  /** The bytes of one message, text as UTF-8. */
+  receive(data: Uint8Array): void;
+  writable(): void;
+  close(): void;
+  shutdown(): void;
+}
+
+export interface SocketsDeps {
+  readonly config: Config['server'];
+  readonly log: Log;
+  /** A message must have arrived whole this long after its first byte, give or take a heartbeat; 60 s when not set. */
+  readonly messageMs?: number;
+  openHandler(wire: Wire, options: { encoding: Encoding; admin: boolean }): MessageHandler;
+}
+
+export interface Sockets {
+  upgrade(request: IncomingMessage, socket: Duplex, head: Buffer, peer: Peer): void;
+  /** Open connections. */
+  count(): number;
+  /** Tells every client that the daemon is about to stop. */
+  announceShutdown(): void;
+  /** Lets answers that are due leave, closes every connection with 1001, and resolves when all are gone, at the latest after `withinMs`. */
+  closeAll(withinMs: number): Promise<void>;
+}
+
+const subprotocols: ReadonlyMap<string, Encoding> = new Map([
+  ['jsonrpc', 'json'],
+  ['jsonrpc.msgpack', 'msgpack'],
+]);
+
+const MESSAGE_TIMEOUT_MS = 60_000;
+/** Pieces of one message, and reads it may take: far above what any client needs, and each costs more memory than its bytes. */
+const MAX_FRAGMENTS = 4096;
+const MAX_READS = 16_384;
+/** A masked control frame, besides its payload. */
+const CONTROL_FRAME_BYTES = 6;
+/** Below this many buffered bytes the handler is told that it may send again. */
+const LOW_WATER_BYTES = 256 * 1024;
+/** A peer gets this long to answer our close frame. */
+const CLOSE_TIMEOUT_MS = 2000;
+const ANSWER_POLL_MS = 5;
+
+export function createSockets(deps: SocketsDeps): Sockets {
+  const options: ServerOptions & { closeTimeout: number; maxFragments: number; maxBufferedChunks: number } = {
+    noServer: true,
+    maxPayload: deps.config.max_message_bytes,
+    maxFragments: MAX_FRAGMENTS,
+    maxBufferedChunks: MAX_READS,
+    // Compression is memory and a decompression bomb for text that stays on this machine.
+    perMessageDeflate: false,
+    clientTracking: false,
+    // One message a turn: a packet may hold hundreds, and other clients come between them.
+    allowSynchronousEvents: false,
+    closeTimeout: CLOSE_TIMEOUT_MS,
+    handleProtocols: (offered) => [...offered].find((p) => subprotocols.has(p)) ?? false,
+  };
+  const server = new WebSocketServer(options);
+  const open = new Set<Connection>();
+  const stalledMs = (deps.config.slow_client_timeout_s + 2 * deps.config.ping_interval_s) * 1000;
+  const heartbeat = setInterval(() => {
+    const now = performance.now();
+    for (const connection of open) connection.beat(now, stalledMs);
+  }, deps.config.ping_interval_s * 1000);
+  heartbeat.unref();
+
+  return {
+    upgrade(request, socket, head, peer) {
+      if (open.size >= deps.config.max_connections) {
+        refuseSocket(socket, { status: 503, message: 'Too many connections are open (server.max_connections).' });
+        return;
+      }
+      const offered = request.headers['sec-websocket-protocol']?.split(',').map((p) => p.trim()) ?? [];
+      if (offered.length > 0 && !offered.some((p) => subprotocols.has(p))) {
+        refuseSocket(socket, { status: 400, message: 'Offer the subprotocol jsonrpc or jsonrpc.msgpack, or none.' });
+        return;
+      }
+      server.handleUpgrade(request, socket, head, (websocket) => {
+        const connection = new Connection(websocket, request.socket, deps, { admin: !peer.browser, unread: head.length });
+        open.add(connection);
+        websocket.once('close', () => open.delete(connection));
+      });
+    },
+    count: () => open.size,
+    announceShutdown() {
+      for (const connection of open) connection.announceShutdown();
+    },
+    async closeAll(withinMs) {
+      clearInterval(heartbeat);
+      const until = performance.now() + withinMs;
+      const late = setTimeout(() => {
+        for (const connection of open) connection.terminate();
+      }, withinMs);
+      await Promise.all([...open].map((connection) => connection.closeGently(until)));
+      clearTimeout(late);
+    },
+  };
+}
+
+class Connection implements Wire {
+  readonly #ws: WebSocket;
+  readonly #socket: Socket;
+  readonly #messageMs: number;
+  readonly #log: Log;
+  readonly #encoding: Encoding;
+  readonly #handler: MessageHandler;
+  #corked = false;
+  /** So much waited to be sent that the handler may have held something back; it waits for `writable`. */
+  #pressed = false;
+  /** The message that is being sent in fragments. */
+  #pump: SlicePump | null = null;
+  /** A ping left and nothing came back since. */
+  #pinged = false;
+  #lastProgress = performance.now();
+  /** Bytes received that belong to whole messages. */
+  #taken: number;
+  /** A heartbeat saw the beginning of a message whose end has not come since. */
+  #partialSince: number | null = null;
+  #closed = false;
+
+  /** `unread`: bytes that came with the upgrade. */
+  constructor(ws: WebSocket, socket: Socket, deps: SocketsDeps, options: { admin: boolean; unread: number }) {
+    this.#ws = ws;
+    this.#socket = socket;
+    this.#messageMs = deps.messageMs ?? MESSAGE_TIMEOUT_MS;
+    this.#taken = socket.bytesRead - options.unread;
+    this.#log = deps.log;
+    this.#encoding = subprotocols.get(ws.protocol) ?? 'json';
+    this.#handler = deps.openHandler(this, { encoding: this.#encoding, admin: options.admin });
+    ws.on('message', (data, isBinary) => this.#onMessage(data, isBinary));
+    ws.on('pong', (data) => {
+      this.#pinged = false;
+      this.#taken += CONTROL_FRAME_BYTES + data.length;
+    });
+    ws.on('ping', (data) => {
+      this.#taken += CONTROL_FRAME_BYTES + data.length;
+    });
+    ws.on('error', (error) => this.#log.debug({ error: error.message }, 'a WebSocket peer broke the protocol'));
+    ws.once('close', () => {
+      this.#closed = true;
+      this.#handler.close();
+      this.#pump?.stop();
+    });
+  }
+
+  send(data: string | Uint8Array): void {
+    this.#write(data);
+  }
+
+  /** As fragments of one message (RFC 6455, 5.4). Pings and a close frame may come between them. */
+  sendSlices(slices: Slices, done: () => void): void {
+    let first = true;
+    this.#pump = new SlicePump(slices, {
+      write: (slice, last) => {
+        this.#write(slice, { first, last });
+        first = false;
+        if (!this.#isOpen()) this.#pump?.stop(); // it is closing: nobody will read the rest
+        return this.#ws.bufferedAmount <= LOW_WATER_BYTES;
+      },
+      done: (error) => {
+        this.#pump = null;
+        if (error !== null) this.#fail(error, 'an answer could not be written');
+        done();
+      },
+    });
+    if (!this.#isOpen()) this.#pump.stop();
+  }
+
+  #isOpen(): boolean {
+    return !this.#closed && this.#ws.readyState === this.#ws.OPEN;
+  }
+
+  #write(data: string | Uint8Array, part?: FramePart): void {
+    if (!this.#isOpen()) return;
+    let frame: Buffer;
+    try {
+      frame = messageFrame(data, part);
+    } catch (error) {
+      this.#fail(error, 'there is no memory for a message'); // of hundreds of megabytes
+      return;
+    }
+    if (!this.#corked) {
+      // All frames of this turn leave in one write.
+      this.#corked = true;
+      this.#socket.cork();
+      process.nextTick(this.#uncork);
+    }
+    // Not by ws.send, which writes a frame as two buffers: at one token a frame that costs a tenth of the daemon's processor time.
+    this.#socket.write(frame, this.#onSent);
+  }
+
+  bufferedBytes(): number {
+    return this.#ws.bufferedAmount;
+  }
+
+  /** Backpressure on input, asked for by the handler of a client that calls and takes no answers. */
+  setReading(on: boolean): void {
+    this.#partialSince = null;
+    if (on) this.#ws.resume();
+    else this.#ws.pause();
+  }
+
+  announceShutdown(): void {
+    this.#handler.shutdown();
+  }
+
+  /** One beat of the heart: drop a dead peer, else ping it. A ping still in our buffer is not held against a slow reader. */
+  beat(now: number, stalledMs: number): void {
+    if (this.#ws.isPaused) this.#pinged = false; // its pong is not read
+    if (this.#ws.isPaused || this.#socket.bytesRead <= this.#taken) this.#partialSince = null;
+    else {
+      this.#partialSince ??= now;
+      if (now - this.#partialSince > this.#messageMs) {
+        this.#drop('never came to the end of a message');
+        return;
+      }
+    }
+    const buffered = this.#ws.bufferedAmount;
+    if (buffered > 0) {
+      this.#pinged = false;
+      if (now - this.#lastProgress > stalledMs) this.#drop('took nothing for too long');
+      return;
+    }
+    this.#lastProgress = now;
+    if (this.#pinged) this.#drop('did not answer a ping');
+    else if (this.#ws.readyState === this.#ws.OPEN) {
+      this.#pinged = true;
+      this.#ws.ping();
+    }
+  }
+
+  /** Closes when every call is answered, or at `until` (performance.now()). Resolves when the socket is gone. */
+  async closeGently(until: number): Promise<void> {
+    // An ended request is answered a few turns after its end.
+    while (this.#handler.pending > 0 && !this.#closed && performance.now() < until) await sleep(ANSWER_POLL_MS);
+    if (this.#closed) return;
+    const closed = new Promise<void>((resolve) => this.#ws.once('close', () => resolve()));
+    this.#ws.resume();
+    // The close frame queues behind all data, so nothing that was sent is lost.
+    this.#ws.close(1001, 'The daemon is shutting down');
+    await closed;
+  }
+
+  terminate(): void {
+    this.#ws.terminate();
+  }
+
+  #onMessage(data: RawData, isBinary: boolean): void {
+    if (!this.#isOpen()) return;
+    this.#pinged = false;
+    this.#taken = this.#socket.bytesRead;
+    this.#partialSince = null;
+    if (isBinary !== (this.#encoding === 'msgpack')) {
+      const wanted = isBinary ? 'This subprotocol takes text frames' : 'This subprotocol takes binary frames';
+      this.#ws.close(1003, wanted);
+      return;
+    }
+    const bytes = data as Buffer; // binaryType is "nodebuffer", so never a list or an ArrayBuffer
+    try {
+      this.#handler.receive(bytes);
+    } catch (error) {
+      // The handler answers bad input itself: an exception here is a bug and must not take the daemon down.
+      this.#fail(error, 'a WebSocket message failed');
+    }
+  }
+
+  /** Costs the peer its connection. */
+  #fail(error: unknown, what: string): void {
+    this.#log.error(errorFields(error), what);
+    this.#ws.close(1011, 'Internal error');
+  }
+
+  readonly #uncork = (): void => {
+    this.#corked = false;
+    // What the handler saw in this turn counts, though the kernel may take all of it now.
+    if (this.#ws.bufferedAmount > LOW_WATER_BYTES) this.#pressed = true;
+    this.#socket.uncork();
+  };
+
+  /** A frame was handed to the kernel, or will never be. */
+  readonly #onSent = (error?: Error | null): void => {
+    if (error || this.#closed) return;
+    this.#lastProgress = performance.now();
+    if (this.#pump !== null && this.#ws.bufferedAmount <= LOW_WATER_BYTES) this.#pump.go();
+    if (!this.#pressed || this.#ws.bufferedAmount > LOW_WATER_BYTES) return;
+    this.#pressed = false;
+    this.#handler.writable();
+  };
+
+  #drop(why: string): void {
+    this.#log.info({ buffered: this.#ws.bufferedAmount }, `a WebSocket peer was dropped: it ${why}`);
+    this.#ws.terminate();
+  }
+}

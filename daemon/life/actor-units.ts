@@ -1,0 +1,189 @@
+/**
+ * The units of the topology brought to life: threads, doorbells, rings and links. Each `start` makes everything anew, so nothing of an
+ * earlier life can be mistaken for the present one. Main thread; started and stopped by the supervisor, joined by the engine.
+ */
+import type { Capacity, LinkEnd } from '../../actors/messages/control.js';
+import { type Counters, createCounters, SCHEDULER_COUNTER, TOKENIZER_COUNTER } from '../../actors/runtime/counters.js';
+import { createDoorbell, type Doorbell } from '../../actors/runtime/doorbell.js';
+import { invariant } from '../../actors/runtime/invariant.js';
+import { createLink } from '../../actors/runtime/mailbox.js';
+import { createRing } from '../../actors/runtime/ring.js';
+import { swapCostTokens } from '../../actors/scheduler/preemption.js';
+import { Child, type ChildOptions, type ChildStart, type Ending } from './child-actor.js';
+import type { Life, Unit } from './supervisor.js';
+import type { Topology } from './topology.js';
+
+/** What the front needs of a tokenizer that is ready. */
+export interface TokenizerPort {
+  readonly child: Child;
+  readonly front: LinkEnd;
+  readonly counters: Counters;
+}
+
+export class TokenizerUnit implements Unit {
+  readonly name: string;
+  readonly index: number;
+  /** It shares nothing with its successor but the processor. */
+  readonly stuck = null;
+  /** Of the present life. */
+  port: TokenizerPort | null = null;
+  readonly #options: ChildOptions;
+  readonly #topology: Topology;
+
+  constructor(index: number, topology: Topology, options: ChildOptions) {
+    this.name = `tokenizer ${index}`;
+    this.index = index;
+    this.#topology = topology;
+    this.#options = options;
+  }
+
+  start(): Life {
+    const tokenizer = this.#topology.tokenizers[this.index];
+    invariant(tokenizer !== undefined, `topology: no tokenizer ${this.index}`);
+    const [front, theirs] = createLink(null, null);
+    const counters = createCounters(TOKENIZER_COUNTER.cells);
+    return new Children(this.#options, async (spawn) => {
+      const actor = { kind: 'tokenizer', start: { tokenizer, front: theirs, counters } } as const;
+      const child = await spawn({ actor, index: this.index, transfer: [theirs.port], bell: null });
+      this.port = { child: child.child, front, counters };
+    });
+  }
+}
+
+/** What the front and the tokenizers need of an engine group that is ready. */
+export interface EngineGroupPort {
+  readonly scheduler: Child;
+  readonly schedulerBell: Doorbell;
+  readonly executors: readonly Child[];
+  readonly front: LinkEnd;
+  readonly counters: Counters;
+  readonly capacity: Capacity;
+}
+
+export class EngineGroup implements Unit {
+  readonly name = 'engine';
+  readonly stuck: Ending;
+  port: EngineGroupPort | null = null;
+  readonly #options: ChildOptions;
+  readonly #topology: Topology;
+  /** Counts lives. */
+  #epoch = 0;
+
+  constructor(topology: Topology, options: ChildOptions) {
+    this.#topology = topology;
+    this.#options = options;
+    // Its memory, and its device, are not free for a successor.
+    const message = 'A step of the engine does not end and what it works with cannot be freed, so the process has to end';
+    const fatal = topology.executors.some(({ backend }) => backend === 'cuda');
+    this.stuck = { failure: { kind: 'engine_failure', message, data: { retriable: false } }, fatal };
+  }
+
+  start(): Life {
+    const { executors, plans: planSpec, results: resultSpec, scheduler: options, kv, executorModule, closeLimitMs } = this.#topology;
+    const epoch = ++this.#epoch;
+    const schedulerBell = createDoorbell();
+    const executorBells = executors.map(() => createDoorbell());
+    const plans = createRing({ ...planSpec, readers: executors.length });
+    const results = createRing({ ...resultSpec, readers: 1 });
+    const counters = createCounters(SCHEDULER_COUNTER.cells);
+    return new Children(this.#options, async (spawn) => {
+      const started = await Promise.all(
+        executors.map((rankOptions, rank) => {
+          const bell = executorBells[rank];
+          invariant(bell !== undefined, 'one doorbell per executor');
+          const start = { options: rankOptions, kv, engineModule: executorModule, bell, schedulerBell, plans, results, closeLimitMs };
+          return spawn({ actor: { kind: 'executor', start }, index: rank, transfer: [], bell });
+        }),
+      );
+      const capacity = smallest(started.map((s) => s.capacity));
+      const [front, theirs] = createLink(null, schedulerBell);
+      const start = {
+        options: {
+          ...options,
+          numBlocks: capacity.numBlocks,
+          numSwapBlocks: capacity.numSwapBlocks,
+          swapCostTokens: swapCostTokens(capacity.blockBytes, capacity.parameters, executors[0]?.backend ?? 'cpu'),
+          epoch,
+        },
+        bell: schedulerBell,
+        front: theirs,
+        plans,
+        results,
+        executorBells,
+        counters,
+      };
+      const { child } = await spawn({ actor: { kind: 'scheduler', start }, index: 0, transfer: [theirs.port], bell: schedulerBell });
+      this.port = { scheduler: child, schedulerBell, executors: started.map((s) => s.child), front, counters, capacity };
+    });
+  }
+}
+
+/** All ranks must hold every block. */
+function smallest(capacities: readonly (Capacity | null)[]): Capacity {
+  const all = capacities.filter((c) => c !== null).sort((a, b) => a.numBlocks - b.numBlocks);
+  const [first] = all;
+  invariant(first !== undefined && all.length === capacities.length, 'an executor reported no capacity');
+  return { ...first, numSwapBlocks: Math.min(...all.map((c) => c.numSwapBlocks)) };
+}
+
+interface Spawned {
+  readonly child: Child;
+  readonly capacity: Capacity | null;
+}
+
+class EndedEarly extends Error {
+  readonly ending: Ending;
+  constructor(ending: Ending) {
+    super(ending.failure.message ?? ending.failure.kind);
+    this.ending = ending;
+  }
+}
+
+/** A life made of children that are started by `bringUp`, one after the other or side by side. */
+class Children implements Life {
+  readonly ready: Promise<Ending | null>;
+  readonly ended: Promise<Ending>;
+  readonly #options: ChildOptions;
+  readonly #children: Child[] = [];
+  #stopping = false;
+  #firstEnd: (ending: Ending) => void = () => {};
+
+  constructor(options: ChildOptions, bringUp: (spawn: (start: ChildStart) => Promise<Spawned>) => Promise<void>) {
+    this.#options = options;
+    this.ended = new Promise((resolve) => {
+      this.#firstEnd = resolve;
+    });
+    this.ready = bringUp((start) => this.#spawn(start)).then(
+      () => null,
+      (error: unknown) => (error instanceof EndedEarly ? error.ending : broken(error)),
+    );
+  }
+
+  async stop(limitMs: number): Promise<boolean> {
+    this.#stopping = true;
+    const gone = await Promise.all(this.#children.map((child) => child.stop(limitMs)));
+    return gone.every(Boolean);
+  }
+
+  kill(ending: Ending): void {
+    this.#stopping = true;
+    this.#firstEnd(ending);
+    for (const child of this.#children) child.giveUp();
+  }
+
+  async #spawn(start: ChildStart): Promise<Spawned> {
+    if (this.#stopping) throw new EndedEarly({ failure: { kind: 'shutting_down' }, fatal: false });
+    const child = new Child(this.#options, start);
+    this.#children.push(child);
+    void child.ended.then(this.#firstEnd);
+    const early = child.ended.then((ending) => {
+      throw new EndedEarly(ending);
+    });
+    return { child, capacity: await Promise.race([child.ready, early]) };
+  }
+}
+
+/** A bug here, not in an actor. */
+function broken(error: unknown): Ending {
+  return { failure: { kind: 'internal', message: error instanceof Error ? error.message : String(error) }, fatal: true };
+}

@@ -1,0 +1,317 @@
+/**
+ * The engine as one thing: topology, pools, supervisor and client joined together. Main thread; started by the daemon, by `inferd run`
+ * without a daemon, and by tests.
+ *
+ * It introduces actors to each other whenever one (re)appears: tokenizer <-> scheduler over a fresh link, both <-> client. After a
+ * restart of the engine group the tokenizers admit their requests again; after the death of a tokenizer its requests end, retriable, and
+ * so do all requests after a hang of the group.
+ * Invariants: `ready` settles once; `failed` resolves only when the engine gave up; after `stop` no port or timer is left, and no thread
+ * but one that does not return from a native call.
+ */
+import { ActorClient } from '../../actors/client.js';
+import { RequestIds } from '../../actors/client-ids.js';
+import type { EngineClient, EngineState, ServedModel, StartProgress } from '../../actors/client-types.js';
+import { type Failure, InferdError } from '../../actors/messages/errors.js';
+import { SCHEDULER_COUNTER, stepLimitMs, TOKENIZER_COUNTER } from '../../actors/runtime/counters.js';
+import type { ActorKind } from '../../actors/runtime/entry.js';
+import { invariant, unreachable } from '../../actors/runtime/invariant.js';
+import type { Log } from '../../actors/runtime/log.js';
+import { createLink } from '../../actors/runtime/mailbox.js';
+import type { ModelFolder } from '../../config/model-folder.js';
+import type { Config } from '../../config/schema.js';
+import type { Recorder } from '../profile/profiler.js';
+import { EngineGroup, type EngineGroupPort, TokenizerUnit } from './actor-units.js';
+import type { Ending } from './child-actor.js';
+import { type Pulse, watchForHangs } from './hang-watch.js';
+import { createPools, type Pools } from './pools.js';
+import { Supervisor, type Unit } from './supervisor.js';
+import { type Topology, type TopologyExtras, topologyOf } from './topology.js';
+
+export interface EngineHooks {
+  readonly log: Log;
+  onProgress?(progress: StartProgress): void;
+  onState?(state: EngineState): void;
+  /** Numbers of requests; to be shared by the engines of one daemon. */
+  readonly ids?: RequestIds;
+}
+
+export interface EngineHandle {
+  readonly client: EngineClient;
+  /** Resolves when requests are served. @throws InferdError with the reason when that cannot be. */
+  readonly ready: Promise<void>;
+  /** Refuses new requests and resolves when the running ones have ended; those that have not by the deadline end with shutting_down. */
+  drain(deadlineMs: number): Promise<void>;
+  /** Ends what is left and stops all actors. Idempotent. */
+  stop(): Promise<void>;
+  /** Scheduler and executors of the running engine, for the profiler; empty while there is none. */
+  recorders(): readonly Recorder[];
+  /** For tests: terminates a thread as a crash would. */
+  killActor(kind: ActorKind, index: number): void;
+  /** Resolves with the reason when the engine gave up after it was ready: the process should then exit. */
+  readonly failed: Promise<Ending>;
+}
+
+/** Starts the engine; returns at once. `extras` are for tests. */
+export function startEngine(config: Config, model: ModelFolder, hooks: EngineHooks, extras: TopologyExtras = {}): EngineHandle {
+  const engine = new Engine(config, model, hooks);
+  engine.start(extras);
+  return engine;
+}
+
+/**
+ * What tokenizers may hold of texts to encode, bytes, and how many messages of the largest size at least. The front holds each as well,
+ * and characters beyond U+00FF take twice as much, so it comes to four times as much at the most.
+ */
+const MIN_HELD_SIZE = 64 * 2 ** 20;
+const HELD_MESSAGES = 4;
+
+class Engine implements EngineHandle {
+  readonly client: ActorClient;
+  readonly ready: Promise<void>;
+  readonly failed: Promise<Ending>;
+  readonly #config: Config;
+  readonly #model: ModelFolder;
+  readonly #hooks: EngineHooks;
+  readonly #hangTimeoutMs: number;
+  #pools: Pools | null = null;
+  #supervisor: Supervisor | null = null;
+  #group: EngineGroup | null = null;
+  #tokenizers: TokenizerUnit[] = [];
+  #endWatch: () => void = () => {};
+  #stopping: Promise<void> | null = null;
+  #onReady: () => void = () => {};
+  #onNotReady: (error: InferdError) => void = () => {};
+  #onFailed: (ending: Ending) => void = () => {};
+
+  constructor(config: Config, model: ModelFolder, hooks: EngineHooks) {
+    this.#config = config;
+    this.#model = model;
+    this.#hooks = hooks;
+    const { max_queue, max_num_sequences, hang_timeout_s } = config.scheduler;
+    this.#hangTimeoutMs = hang_timeout_s * 1000;
+    this.client = new ActorClient({
+      ids: hooks.ids ?? new RequestIds(),
+      maxUnfinished: max_queue + max_num_sequences,
+      maxHeldSize: Math.max(MIN_HELD_SIZE, HELD_MESSAGES * config.server.max_message_bytes),
+      hangTimeoutMs: this.#hangTimeoutMs,
+      log: hooks.log,
+    });
+    this.ready = new Promise((resolve, reject) => {
+      this.#onReady = resolve;
+      this.#onNotReady = reject;
+    });
+    this.ready.catch(() => {}); // a caller that stops early need not wait for it
+    this.failed = new Promise((resolve) => {
+      this.#onFailed = resolve;
+    });
+  }
+
+  start(extras: TopologyExtras): void {
+    let topology: Topology;
+    try {
+      topology = topologyOf(this.#config, this.#model, extras);
+    } catch (error) {
+      const failure: Failure = error instanceof InferdError ? error.failure : { kind: 'internal', message: String(error) };
+      void this.#neverReady(failure);
+      return;
+    }
+    const { log } = this.#hooks;
+    const pools = createPools(log);
+    const onProgress = (progress: StartProgress) => this.#hooks.onProgress?.(progress);
+    const options = { pools, log, onProgress };
+    this.#pools = pools;
+    this.#tokenizers = topology.tokenizers.map((_, index) => new TokenizerUnit(index, topology, options));
+    this.#group = new EngineGroup(topology, options);
+    this.#supervisor = new Supervisor({
+      units: [...this.#tokenizers, this.#group],
+      restarts: topology.restarts,
+      stopLimitMs: this.#hangTimeoutMs,
+      log,
+      hooks: {
+        onUp: (unit) => this.#onUp(unit),
+        onDown: (unit) => this.#onDown(unit),
+        onFailed: (ending) => this.#giveUp(ending),
+      },
+    });
+    this.#endWatch = watchForHangs(this.#pulses(), this.#hangTimeoutMs);
+    void this.#bringUp(this.#supervisor);
+  }
+
+  async drain(deadlineMs: number): Promise<void> {
+    this.#setState('draining');
+    let timer: NodeJS.Timeout | undefined;
+    const deadline = new Promise<void>((resolve) => {
+      timer = setTimeout(resolve, deadlineMs);
+    });
+    await Promise.race([this.client.idle(), deadline]);
+    clearTimeout(timer);
+    this.client.failAll({ kind: 'shutting_down' });
+  }
+
+  stop(): Promise<void> {
+    this.#stopping ??= this.#stop();
+    return this.#stopping;
+  }
+
+  recorders(): readonly Recorder[] {
+    const port = this.#group?.port ?? null;
+    if (port === null) return [];
+    const ask = (child: EngineGroupPort['scheduler']): Recorder['ask'] => child.ask.bind(child);
+    return [
+      { kind: 'scheduler', rank: 0, ask: ask(port.scheduler) },
+      ...port.executors.map((child, rank): Recorder => ({ kind: 'executor', rank, ask: ask(child) })),
+    ];
+  }
+
+  killActor(kind: ActorKind, index: number): void {
+    const child = this.#child(kind, index);
+    invariant(child !== undefined, `there is no ${kind} ${index} now`);
+    child.kill();
+  }
+
+  async #bringUp(supervisor: Supervisor): Promise<void> {
+    const ending = await supervisor.start();
+    if (this.#stopping !== null) return;
+    if (ending !== null) return this.#neverReady(ending.failure);
+    this.#setState('ready');
+    this.#onReady();
+  }
+
+  /** The first start went wrong. What was started is stopped by the time `ready` rejects. */
+  async #neverReady({ kind, message, data }: Failure): Promise<void> {
+    this.#setState('failed');
+    await this.#release();
+    this.#onNotReady(new InferdError(kind, message, data));
+  }
+
+  #giveUp(ending: Ending): void {
+    this.#setState('failed');
+    this.client.close({ kind: 'engine_failure', data: { retriable: false } });
+    this.#onFailed(ending);
+  }
+
+  async #stop(): Promise<void> {
+    this.#setState('stopped');
+    this.client.close({ kind: 'shutting_down' });
+    this.#onNotReady(new InferdError('shutting_down'));
+    await this.#supervisor?.stop();
+    await this.#release();
+  }
+
+  async #release(): Promise<void> {
+    this.#endWatch();
+    await this.#pools?.close();
+  }
+
+  // --- introductions ---
+
+  #onUp(unit: Unit): void {
+    if (unit instanceof TokenizerUnit) this.#tokenizerUp(unit);
+    else this.#groupUp();
+  }
+
+  #onDown(unit: Unit): void {
+    if (unit instanceof TokenizerUnit) {
+      unit.port = null;
+      this.client.detachTokenizer(unit.index);
+      this.#group?.port?.scheduler.send({ k: 'detach', owner: unit.index });
+      return;
+    }
+    if (this.#group !== null) this.#group.port = null;
+    this.client.detachScheduler();
+    for (const { port } of this.#tokenizers) port?.child.send({ k: 'disconnect' });
+    this.#setState('restarting');
+  }
+
+  #tokenizerUp(unit: TokenizerUnit): void {
+    const { port } = unit;
+    invariant(port !== null, 'a ready tokenizer has a port');
+    this.#connect(unit);
+    this.client.attachTokenizer(unit.index, port.front, port.counters);
+    this.#hooks.onProgress?.({ phase: 'tokenizer', done: this.#tokenizers.filter((t) => t.port).length, total: this.#tokenizers.length });
+  }
+
+  #groupUp(): void {
+    const port = this.#group?.port ?? null;
+    invariant(port !== null, 'a ready engine group has a port');
+    this.client.setModel(servedModel(this.#config, this.#model, port.capacity));
+    this.client.attachScheduler(port.front, port.counters);
+    for (const unit of this.#tokenizers) this.#connect(unit);
+    if (this.client.state() === 'restarting') this.#setState('ready');
+  }
+
+  /** Links a tokenizer and the scheduler, when both are there. */
+  #connect(unit: TokenizerUnit): void {
+    const group = this.#group?.port;
+    if (!group || unit.port === null) return;
+    const [tokenizerEnd, schedulerEnd] = createLink(null, group.schedulerBell);
+    group.scheduler.send({ k: 'attach', owner: unit.index, link: schedulerEnd }, [schedulerEnd.port]);
+    unit.port.child.send({ k: 'connect', link: tokenizerEnd }, [tokenizerEnd.port]);
+  }
+
+  // --- the rest ---
+
+  #child(kind: ActorKind, index: number) {
+    switch (kind) {
+      case 'tokenizer':
+        return this.#tokenizers[index]?.port?.child;
+      case 'scheduler':
+        return index === 0 ? this.#group?.port?.scheduler : undefined;
+      case 'executor':
+        return this.#group?.port?.executors[index];
+      default:
+        return unreachable(kind);
+    }
+  }
+
+  #pulses(): Pulse[] {
+    const pulse = (unit: EngineGroup | TokenizerUnit, cell: number, reason: string): Pulse => ({
+      mark: () => unit.port?.counters[cell] ?? 0,
+      limitMs: () => this.#hangTimeoutMs,
+      onHang: () => this.#endHanging(unit, reason),
+    });
+    const ofTokenizers = this.#tokenizers.flatMap((unit) => [
+      pulse(unit, TOKENIZER_COUNTER.heartbeatMs, 'its event loop stands still'),
+      pulse(unit, TOKENIZER_COUNTER.busySinceMs, 'one message takes too long'),
+    ]);
+    const group = this.#group;
+    if (group === null) return ofTokenizers;
+    const step = pulse(group, SCHEDULER_COUNTER.inFlightSinceMs, 'a step does not end');
+    const limitMs = (): number => stepLimitMs(group.port?.counters ?? null, this.#hangTimeoutMs);
+    return [...ofTokenizers, { ...step, limitMs }, pulse(group, SCHEDULER_COUNTER.heartbeatMs, 'its scheduler stands still')];
+  }
+
+  /** A request may be what makes it hang, so none of those in it is tried again: each ends now, while the threads may take their time. */
+  #endHanging(unit: Unit, reason: string): void {
+    this.#hooks.log.error({ unit: unit.name, reason, limitMs: this.#hangTimeoutMs }, 'an actor hangs and is ended');
+    const message = `The ${unit.name} made no progress for too long and was ended; send the request again`;
+    const failure: Failure = { kind: 'engine_failure', message, data: { retriable: true } };
+    if (unit === this.#group) this.client.failRequests(failure);
+    this.#supervisor?.kill(unit, { failure, fatal: false });
+  }
+
+  /** Draining goes on through a restart; nothing comes after failed but stopped, nothing after stopped. */
+  #setState(next: EngineState): void {
+    const now = this.client.state();
+    if (now === next || now === 'stopped' || (now === 'failed' && next !== 'stopped')) return;
+    if (now === 'draining' && (next === 'ready' || next === 'restarting')) return;
+    this.client.setState(next);
+    this.#hooks.onState?.(next);
+  }
+}
+
+function servedModel(config: Config, model: ModelFolder, capacity: NonNullable<EngineGroup['port']>['capacity']): ServedModel {
+  return {
+    name: model.name,
+    architecture: capacity.architecture,
+    dtype: capacity.dtype,
+    kvDtype: capacity.kvDtype,
+    vocabSize: capacity.vocabSize,
+    maxModelLen: model.maxModelLen,
+    weightBytes: capacity.weightBytes,
+    parameters: capacity.parameters,
+    backend: capacity.backend,
+    blockSize: config.cache.block_size,
+    totalBlocks: capacity.numBlocks,
+  };
+}

@@ -1,0 +1,173 @@
+/**
+ * Which actors there are and what each starts with: plain data made from the configuration and the model folder. actor-units.ts brings it
+ * to life; main thread.
+ *
+ *   tokenizers  one_for_one   each stands alone; its death ends its own requests only
+ *   engine      one_for_all   executors 0..R-1, then the scheduler: they share KV blocks and the order of steps
+ *
+ * These units start side by side and stop in reverse order; the actors of the engine start in the order written.
+ */
+
+import type { KvSettings } from '../../actors/executor/startup.js';
+import { InferdError } from '../../actors/messages/errors.js';
+import { RESULT, RESULT_PROMPT, RESULT_SAMPLE, RESULT_TOP } from '../../actors/messages/step.js';
+import type { SchedulerOptions } from '../../actors/scheduler/options.js';
+import { planWordsLimit } from '../../actors/scheduler/plan-writer.js';
+import type { TokenizerStart } from '../../actors/tokenizer/actor.js';
+import type { ModelFolder } from '../../config/model-folder.js';
+import type { Config } from '../../config/schema.js';
+import { type EngineOptions, loadAddon } from '../../native/index.js';
+
+export interface RingSpec {
+  readonly capacityBytes: number;
+  readonly maxEntryBytes: number;
+}
+
+export interface Topology {
+  /** More restarts than this within `windowMs` end the engine. */
+  readonly restarts: { readonly max: number; readonly windowMs: number };
+  readonly tokenizers: readonly TokenizerStart[];
+  /** One per rank. */
+  readonly executors: readonly EngineOptions[];
+  readonly kv: KvSettings;
+  /** What is known before the executors have reported their capacity. */
+  readonly scheduler: Omit<SchedulerOptions, 'numBlocks' | 'numSwapBlocks' | 'swapCostTokens' | 'epoch'>;
+  readonly plans: RingSpec;
+  readonly results: RingSpec;
+  /** URL of a module with `createEngine` in place of the addon; null = the addon. */
+  readonly executorModule: string | null;
+  /** Of executors: how long the steps in flight may take at their end. */
+  readonly closeLimitMs: number;
+}
+
+export interface TopologyExtras {
+  readonly executorModule?: string;
+}
+
+/** @throws InferdError for settings that this build cannot serve. */
+export function topologyOf(config: Config, model: ModelFolder, extras: TopologyExtras = {}): Topology {
+  const executors = engineOptions(config, model, extras.executorModule === undefined);
+  const tokenizers = Array.from({ length: config.inference.num_tokenizer_workers }, (_, index) => tokenizerStart(config, model, index));
+  return {
+    restarts: { max: 3, windowMs: 60_000 },
+    tokenizers,
+    executors,
+    kv: {
+      utilization: config.cache.gpu_memory_utilization,
+      numBlocksOverride: config.cache.num_gpu_blocks_override,
+      preemptionMode: config.scheduler.preemption_mode,
+      swapBytes: config.cache.swap_space_bytes,
+      swapFraction: config.cache.swap_space_fraction,
+    },
+    scheduler: schedulerOptions(config, model),
+    ...rings(config, model),
+    executorModule: extras.executorModule ?? null,
+    closeLimitMs: config.scheduler.hang_timeout_s * 1000,
+  };
+}
+
+/**
+ * A template is code that came with the model: above what the longest prompts need (100 tools of 300 parameters: up to 500 ms in a fresh
+ * thread), far below what harms. Processor time.
+ */
+const TEMPLATE_MS = 1000;
+const TEMPLATE_BYTES = 2 ** 20;
+
+function tokenizerStart(config: Config, model: ModelFolder, index: number): TokenizerStart {
+  const { maxModelLen, maxInputLength, maxTotalTokens } = model;
+  const template = {
+    maxTemplateMs: TEMPLATE_MS,
+    maxTemplateBytes: TEMPLATE_BYTES,
+    maxTemplateOutputBytes: 2 * config.server.max_message_bytes + TEMPLATE_BYTES,
+  };
+  return { model, index, limits: { maxModelLen, maxInputLength, maxTotalTokens, ...template } };
+}
+
+/** `probe`: "auto" may ask the addon for a GPU; a module in its place has none. */
+function engineOptions(config: Config, model: ModelFolder, probe: boolean): EngineOptions[] {
+  const { inference, cache, scheduler } = config;
+  const backend = inference.device === 'auto' ? (probe ? bestBackend(config) : 'cpu') : inference.device;
+  const devices = backend === 'cuda' ? inference.device_ids : [0];
+  return devices.map((deviceId, rank) => ({
+    modelPath: model.path,
+    backend,
+    deviceId,
+    threads: inference.threads,
+    weightDtype: inference.dtype,
+    quantization: inference.quantization,
+    kvDtype: kvDtype(config, model, backend),
+    blockSize: cache.block_size,
+    maxSlots: scheduler.max_num_sequences,
+    maxBatchTokens: scheduler.max_num_batched_tokens,
+    maxModelLen: model.maxModelLen,
+    slidingWindow: cache.sliding_window ?? 0,
+    loadDummy: inference.load_dummy,
+    rank,
+    worldSize: devices.length,
+    isa: 'auto',
+    graphSizes: inference.enforce_eager ? [] : inference.cuda_graph_sizes,
+  }));
+}
+
+/** CUDA when its backend was built, loads and finds a GPU, and nothing is asked for that only the CPU backend has. */
+export function bestBackend({ inference, cache }: Config): 'cpu' | 'cuda' {
+  const cpuOnly = inference.quantization !== 'none' || inference.dtype === 'f32' || cache.cache_dtype === 'f32';
+  return !cpuOnly && loadAddon().systemInfo().cuda.problem === '' ? 'cuda' : 'cpu';
+}
+
+/** Below this, exact float32 keys and values cost little and make answers independent of the batch to the last bit. */
+const SMALL_MODEL_PARAMETERS = 64e6;
+
+function kvDtype(config: Config, model: ModelFolder, backend: 'cpu' | 'cuda'): EngineOptions['kvDtype'] {
+  const asked = config.cache.cache_dtype;
+  if (backend === 'cpu' && (asked === 'fp8' || asked === 'int8')) {
+    throw new InferdError('unsupported', `cache.cache_dtype = "${asked}" is not supported on the CPU; use auto, bf16, f16 or f32.`);
+  }
+  if (asked !== 'auto' || backend === 'cuda') return asked;
+  const checkpoint = model.config['torch_dtype'] ?? model.config['dtype'];
+  const parameters = model.sizeBytes / (checkpoint === 'float32' ? 4 : 2);
+  return parameters > 0 && parameters < SMALL_MODEL_PARAMETERS ? 'f32' : 'bf16';
+}
+
+function schedulerOptions(config: Config, model: ModelFolder): Topology['scheduler'] {
+  const { cache, scheduler } = config;
+  return {
+    blockSize: cache.block_size,
+    maxSlots: scheduler.max_num_sequences,
+    maxBatchTokens: scheduler.max_num_batched_tokens,
+    maxModelLen: model.maxModelLen,
+    enableChunkedPrefill: scheduler.enable_chunked_prefill,
+    enablePrefixCaching: cache.enable_prefix_caching,
+    delayFactor: scheduler.delay_factor,
+    policy: scheduler.policy,
+    preemptionMode: scheduler.preemption_mode,
+    maxQueue: scheduler.max_queue,
+    queueTimeoutMs: scheduler.queue_timeout_s * 1000,
+    eosTokenIds: model.eosTokenIds,
+    maxStepsInFlight: 2,
+  };
+}
+
+/** Logit bias, masked ids and the like of one new slot, words; generous, because it bounds a buffer that grows only when needed. */
+const SLOT_LIST_WORDS = 16_384;
+const TOP_ENTRIES = 20;
+
+/**
+ * Rings hold a few ordinary steps; a step with very long new prompts crosses in fragments. The entry limits are the largest bodies that
+ * the step layout allows under this configuration.
+ */
+function rings(config: Config, model: ModelFolder): { plans: RingSpec; results: RingSpec } {
+  const slots = config.scheduler.max_num_sequences;
+  const batch = config.scheduler.max_num_batched_tokens;
+  const planWords = planWordsLimit({ ...schedulerOptions(config, model), numBlocks: Number.MAX_SAFE_INTEGER }, SLOT_LIST_WORDS);
+  const top = TOP_ENTRIES * RESULT_TOP.words;
+  const resultWords = RESULT.headerWords + slots * (RESULT_SAMPLE.words + top) + batch * (RESULT_PROMPT.words + top);
+  const usualPlanBytes = 4 * (batch + slots * 128);
+  const usualResultBytes = 4 * slots * (RESULT_SAMPLE.words + top);
+  return {
+    plans: { capacityBytes: clampRing(4 * usualPlanBytes), maxEntryBytes: planWords * 4 },
+    results: { capacityBytes: clampRing(4 * usualResultBytes), maxEntryBytes: resultWords * 4 },
+  };
+}
+
+const clampRing = (bytes: number): number => Math.min(Math.max(bytes, 2 ** 18), 2 ** 23);

@@ -1,0 +1,80 @@
+/** A real daemon with the embedded model inside the test process: its own folders, a free port, a quiet log. */
+
+import { join } from 'node:path';
+import { silentLog } from '../../../actors/runtime/log.js';
+import { loadConfig } from '../../../config/load.js';
+import { resolveModelFolder } from '../../../config/model-folder.js';
+import { type Daemon, startDaemon } from '../../../daemon/daemon.js';
+import { tempFolder } from '../temp-folder.js';
+import { type Answer, RpcSocket } from '../wire/rpc-socket.js';
+
+export interface TestDaemon {
+  readonly daemon: Daemon;
+  readonly ws: string;
+  readonly http: string;
+  readonly env: NodeJS.ProcessEnv;
+  /** A new connection. */
+  open(protocols?: string | string[]): Promise<RpcSocket>;
+  stats(): Promise<Answer>;
+  /** Resolves with the statistics when no request holds a KV block any more, of the device or the host. @throws when that takes too long. */
+  untilFreed(): Promise<Answer>;
+  /** Looks at the statistics while `work` runs; resolves with the most KV blocks that were on the host at a time. */
+  mostSwapped(work: Promise<unknown>): Promise<number>;
+  close(): Promise<void>;
+}
+
+/** Folders for one daemon, and nothing of the user's environment that could change it. */
+export function privateEnv(): NodeJS.ProcessEnv & { readonly HOME: string } {
+  const home = tempFolder();
+  const path = process.env['PATH'];
+  return { HOME: home, XDG_RUNTIME_DIR: join(home, 'run'), ...(path === undefined ? {} : { PATH: path }) };
+}
+
+/** `sets`: "section.key=value", as for --set. On the CPU unless they say otherwise. */
+export async function startTestDaemon(sets: readonly string[] = []): Promise<TestDaemon> {
+  const env = privateEnv();
+  const { config } = loadConfig({ sets: ['server.port=0', 'inference.device=cpu', 'inference.threads=2', ...sets], env });
+  const daemon = await startDaemon({ config, model: resolveModelFolder(config, env), log: silentLog, publish: true, signals: false, env });
+  const { ws, http } = daemon.addresses;
+  const control = await RpcSocket.open(ws);
+  const stats = () => control.call('stats.get');
+  return {
+    daemon,
+    ws,
+    http,
+    env,
+    stats,
+    open: (protocols = []) => RpcSocket.open(ws, protocols),
+    async untilFreed() {
+      for (let i = 0; i < 400; i++) {
+        const now = await stats();
+        const { kv, requests: r } = now;
+        if (kv?.used_blocks === 0 && kv.swap_used === 0 && r?.running === 0 && r.waiting === 0 && r.swapped === 0) return now;
+        await new Promise((resolve) => setTimeout(resolve, 10));
+      }
+      throw new Error(`blocks are still held: ${JSON.stringify(await stats())}`);
+    },
+    async mostSwapped(work) {
+      let most = 0;
+      let done = false;
+      const watch = async (): Promise<void> => {
+        while (!done) {
+          most = Math.max(most, (await stats()).kv?.swap_used ?? 0);
+          await new Promise((resolve) => setTimeout(resolve, 1)); // a swap on a GPU is over soon
+        }
+      };
+      const watching = watch();
+      try {
+        await work;
+      } finally {
+        done = true;
+        await watching;
+      }
+      return most;
+    },
+    async close() {
+      await control.close();
+      await daemon.stop('the test is over');
+    },
+  };
+}

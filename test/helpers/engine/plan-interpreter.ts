@@ -1,0 +1,355 @@
+/**
+ * Runs StepPlan bodies in plain TypeScript, without a model: as strictly as the native engine may, and stricter.
+ *
+ * The "KV" of a position is a hash of its token, its position and everything before it, read THROUGH THE BLOCK TABLE. The sampled
+ * token is a hash of all KV values up to the row's end, read the same way, plus the sampling row. So a wrong block, a missing copy,
+ * a stale prefix or a row that was skipped changes the answer. `referenceAnswer` computes the same function from the tokens alone.
+ *
+ * A plan runs at once on `submit`; its result waits until `takeResult`, which is how two steps get in flight. Swaps run as late as
+ * they may: what is swapped in holds nothing while the rows run, and what is swapped out is read after them, unless the plan's block
+ * sets name it.
+ */
+import assert from 'node:assert/strict';
+import { LAYOUT_VERSION, RESULT, RESULT_PROMPT, RESULT_SAMPLE, RESULT_TOP, ROW_FLAG, SAMPLING_ROW } from '../../../actors/messages/step.js';
+import { type PlanBody, type PlanRow, type PlanSample, readPlan } from './plan-reader.js';
+
+export interface PlanInterpreterOptions {
+  readonly numBlocks: number;
+  readonly numSwapBlocks: number;
+  readonly blockSize: number;
+  readonly maxSlots: number;
+  readonly maxBatchTokens: number;
+  readonly vocabSize: number;
+  readonly epoch: number;
+  /** 1 when not said. */
+  readonly firstStep?: number;
+}
+
+interface SlotState {
+  readonly history: number[];
+  readonly promptLen: number;
+  readonly table: number[];
+  readonly row: Int32Array;
+  readonly bias: ArrayLike<number>;
+  readonly masked: ArrayLike<number>;
+}
+
+/** What decides the tokens of one sequence besides its prompt. */
+export interface SampleParams {
+  readonly promptLen: number;
+  readonly row: Int32Array;
+  readonly bias: ArrayLike<number>;
+  readonly masked: ArrayLike<number>;
+  readonly vocabSize: number;
+}
+
+/** Counts of what a plan held, for tests that look at plans. */
+export interface PlanSummary {
+  readonly step: number;
+  readonly freed: readonly number[];
+  readonly newSlots: readonly { readonly slot: number; readonly forkOf: number; readonly tokens: readonly number[] }[];
+  readonly swapOuts: readonly (readonly [number, number])[];
+  readonly copies: readonly (readonly [number, number])[];
+  readonly swapIns: readonly (readonly [number, number])[];
+  readonly rows: readonly { readonly slot: number; readonly start: number; readonly count: number }[];
+  readonly samples: readonly number[];
+  readonly numTokens: number;
+}
+
+export class PlanInterpreter {
+  /** What the last submitted plan held. */
+  last: PlanSummary | null = null;
+  private readonly options: PlanInterpreterOptions;
+  private readonly slots = new Map<number, SlotState>();
+  /** KV value of each position of each block. */
+  private readonly kv: Int32Array;
+  /** The same of the host. */
+  private readonly host: Int32Array;
+  private readonly results: Uint8Array[] = [];
+  private nextStep: number;
+
+  constructor(options: PlanInterpreterOptions) {
+    this.options = options;
+    this.nextStep = options.firstStep ?? 1;
+    this.kv = new Int32Array(options.numBlocks * options.blockSize);
+    this.host = new Int32Array(options.numSwapBlocks * options.blockSize);
+  }
+
+  /** Results not taken yet. */
+  get pending(): number {
+    return this.results.length;
+  }
+
+  /** The result of the oldest step not taken, or null. */
+  takeResult(): Uint8Array | null {
+    return this.results.shift() ?? null;
+  }
+
+  /** Checks and runs a plan. The bytes are not kept. */
+  submit(bytes: Uint8Array): void {
+    const plan = readPlan(bytes);
+    const { step, swapOuts, swapIns, rows } = plan;
+    assert.equal(step, this.nextStep, 'steps count up by one');
+    this.nextStep = new Int32Array([this.nextStep + 1])[0] ?? 0;
+    assert.equal(plan.epoch, this.options.epoch);
+    this.applyFreed(plan);
+    this.applyNewSlots(plan);
+    const given = this.applyBlockSets(plan);
+    const { numBlocks, numSwapBlocks } = this.options;
+    checkSwaps(swapOuts, numBlocks, numSwapBlocks);
+    const urgent = swapOuts.filter(([source]) => given.has(source));
+    this.move(this.kv, this.host, urgent);
+    this.applyCopies(plan);
+    checkSwaps(swapIns, numSwapBlocks, numBlocks);
+    assert.ok(swapOuts.length === 0 || swapIns.length === 0, 'a plan does not swap both ways');
+    for (const [, block] of swapIns) this.kv.fill(-1, block * this.options.blockSize, (block + 1) * this.options.blockSize);
+    this.checkRows(plan);
+    assert.ok(rows.length + plan.newSlots.length + swapOuts.length > 0, 'a plan does something');
+    this.checkTables(rows);
+    const beside = new Set(swapOuts.filter((pair) => !urgent.includes(pair)).map(([source]) => source));
+    for (const block of this.written(rows)) assert.ok(!beside.has(block), `block ${block} is written while it is swapped out`);
+    this.last = { ...plan, samples: plan.samples.map((s) => s.slot) };
+    this.run(step, rows, plan.samples);
+    this.move(
+      this.kv,
+      this.host,
+      swapOuts.filter((pair) => !urgent.includes(pair)),
+    );
+    this.move(this.host, this.kv, swapIns);
+  }
+
+  private applyFreed({ freed }: PlanBody): void {
+    for (const slot of freed) assert.ok(this.slots.delete(slot), `slot ${slot} is freed but empty`);
+  }
+
+  private applyNewSlots({ newSlots }: PlanBody): void {
+    for (const { slot, forkOf, promptLen, tokens, samplingRow: row, lists } of newSlots) {
+      assert.ok(slot >= 0 && slot < this.options.maxSlots, 'slots stay in range');
+      assert.ok(!this.slots.has(slot), `slot ${slot} is taken twice`);
+      if (forkOf >= 0) assert.equal(tokens.length, 0, 'a fork brings no tokens');
+      const history = forkOf >= 0 ? [...this.slot(forkOf).history] : [...tokens];
+      this.slots.set(slot, { ...lists, history, promptLen, table: [], row });
+    }
+  }
+
+  /** Returns the blocks that tables got. */
+  private applyBlockSets({ blockSets }: PlanBody): Set<number> {
+    const given = new Set<number>();
+    for (const { slot, index, block } of blockSets) {
+      const { table } = this.slot(slot);
+      assert.ok(index >= 0 && index <= table.length, 'block tables have no holes');
+      assert.ok(block >= 0 && block < this.options.numBlocks, 'blocks stay in range');
+      table[index] = block;
+      given.add(block);
+    }
+    return given;
+  }
+
+  private move(from: Int32Array, to: Int32Array, pairs: readonly (readonly [number, number])[]): void {
+    const size = this.options.blockSize;
+    for (const [source, destination] of pairs) to.set(from.subarray(source * size, (source + 1) * size), destination * size);
+  }
+
+  private applyCopies({ copies }: PlanBody): void {
+    const size = this.options.blockSize;
+    const sources = new Set(copies.map(([src]) => src));
+    assert.equal(new Set(copies.map(([, dst]) => dst)).size, copies.length, 'no block is copied to twice');
+    for (const [, dst] of copies) assert.ok(!sources.has(dst), 'copies of a step do not depend on each other');
+    for (const [src, dst] of copies) this.kv.copyWithin(dst * size, src * size, (src + 1) * size);
+  }
+
+  private checkRows({ rows, numTokens }: PlanBody): void {
+    for (const row of rows) {
+      const { history, table } = this.slot(row.slot);
+      assert.equal(row.flags & ROW_FLAG.fromDevice, 0, 'the host knows where rows start');
+      assert.ok(row.count > 0 && row.start >= 0, 'a row has tokens');
+      assert.ok(row.start + row.count <= history.length, 'a row reads only tokens that exist by then');
+      assert.ok(table.length * this.options.blockSize >= row.start + row.count, 'the block table covers the row');
+    }
+    assert.equal(new Set(rows.map((r) => r.slot)).size, rows.length, 'a slot has one row in a step');
+    const total = rows.reduce((sum, { count }) => sum + count, 0);
+    assert.equal(numTokens, total);
+    assert.ok(total <= this.options.maxBatchTokens, 'the token budget is kept');
+  }
+
+  private written(rows: readonly PlanRow[]): number[] {
+    const size = this.options.blockSize;
+    return rows.flatMap(({ slot, start, count }) => {
+      return this.slot(slot).table.slice(Math.floor(start / size), Math.ceil((start + count) / size));
+    });
+  }
+
+  /** No two slots may write one block, and nobody may write a block that another slot's table has. */
+  private checkTables(rows: readonly PlanRow[]): void {
+    const users = new Map<number, Set<number>>();
+    for (const [slot, { table }] of this.slots) {
+      assert.equal(new Set(table).size, table.length, 'a table names a block once');
+      for (const block of table) users.set(block, (users.get(block) ?? new Set()).add(slot));
+    }
+    const size = this.options.blockSize;
+    for (const { slot, start, count } of rows) {
+      const { table, promptLen } = this.slot(slot);
+      for (let index = Math.floor(start / size); index * size < start + count; index++) {
+        const others = [...(users.get(at(table, index)) ?? [])].filter((s) => s !== slot);
+        // Siblings forked in this very plan share the block that the leader's last prompt row fills.
+        const sharers = others.filter((s) => !(start + count === promptLen && this.slot(s).history.length === promptLen));
+        assert.deepEqual(sharers, [], `slot ${slot} writes a block of other slots`);
+      }
+    }
+  }
+
+  private run(step: number, rows: readonly PlanRow[], samples: readonly PlanSample[]): void {
+    const { blockSize, vocabSize } = this.options;
+    const prompts: { slot: number; position: number; token: number }[] = [];
+    for (const row of rows) {
+      const { history, table, promptLen, row: sampling } = this.slot(row.slot);
+      for (let p = row.start; p < row.start + row.count; p++) {
+        const value = kvValue(at(history, p), p, p === 0 ? 0 : this.attend(table, p));
+        this.kv[at(table, Math.floor(p / blockSize)) * blockSize + (p % blockSize)] = value;
+        if ((row.flags & ROW_FLAG.promptLogprobs) !== 0 && p + 1 < promptLen) {
+          assert.ok(at(sampling, SAMPLING_ROW.promptLogprobs) >= 0, 'prompt logprobs were asked for');
+          prompts.push({ slot: row.slot, position: p + 1, token: at(history, p + 1) });
+        }
+      }
+    }
+    const tokens: { slot: number; token: number; logprob: number; top: number }[] = [];
+    for (const sample of samples) {
+      const row = rows[sample.row];
+      assert.ok(row, 'a sample names a row');
+      assert.equal(sample.count, 1, 'nobody drafts, so a sample is one token');
+      const slot = this.slot(sample.slot);
+      const end = row.start + row.count;
+      assert.equal(slot.history.length, end, 'a sample follows the last token of its slot');
+      // A sibling reads the leader's last row; through its own table that must be the same.
+      const state = this.attend(slot.table, end);
+      const token = sampleToken(state, end, { ...slot, vocabSize });
+      const top = at(slot.row, SAMPLING_ROW.topLogprobs);
+      tokens.push({ slot: sample.slot, token, logprob: top >= 0 ? logprobOf(state, token) : Number.NaN, top: Math.max(0, top) });
+      slot.history.push(token);
+    }
+    assert.equal(new Set(tokens.map((t) => t.slot)).size, tokens.length, 'a slot samples once in a step');
+    this.results.push(encodeResult(step, this.options.epoch, tokens, prompts));
+  }
+
+  /** Hash of the KV values of positions 0 .. end-1, through the table. */
+  private attend(table: readonly number[], end: number): number {
+    const { blockSize } = this.options;
+    let h = 17;
+    for (let p = 0; p < end; p++) h = mix(h, this.kv[at(table, Math.floor(p / blockSize)) * blockSize + (p % blockSize)] ?? 0);
+    return h;
+  }
+
+  private slot(slot: number): SlotState {
+    const state = this.slots.get(slot);
+    assert.ok(state, `slot ${slot} is empty`);
+    return state;
+  }
+}
+
+/** (source, destination) pairs within these numbers of blocks; no destination twice. */
+function checkSwaps(pairs: readonly (readonly [number, number])[], sources: number, destinations: number): void {
+  for (const [source, destination] of pairs) {
+    assert.ok(source >= 0 && source < sources && destination >= 0 && destination < destinations, 'swapped blocks stay in range');
+  }
+  assert.equal(new Set(pairs.map(([, destination]) => destination)).size, pairs.length, 'no block is swapped to twice');
+}
+
+/** Builds the body of a StepResult. `top` entries are made up from the token. */
+export function encodeResult(
+  step: number,
+  epoch: number,
+  samples: readonly { slot: number; token: number; logprob: number; top: number }[],
+  prompts: readonly { slot: number; position: number; token: number }[] = [],
+): Uint8Array {
+  const numTops = samples.reduce((sum, s) => sum + s.top, 0);
+  const length =
+    RESULT.headerWords + samples.length * RESULT_SAMPLE.words + prompts.length * RESULT_PROMPT.words + numTops * RESULT_TOP.words;
+  const words = new Int32Array(length);
+  const floats = new Float32Array(words.buffer);
+  words[RESULT.layoutVersion] = LAYOUT_VERSION;
+  words[RESULT.step] = step;
+  words[RESULT.epoch] = epoch;
+  words[RESULT.numSamples] = samples.length;
+  words[RESULT.numPromptLogprobs] = prompts.length;
+  words[RESULT.numTops] = numTops;
+  words[RESULT.execUs] = 1000;
+  words[RESULT.words] = length;
+  let base: number = RESULT.headerWords;
+  let topAt = length - numTops * RESULT_TOP.words;
+  let top = 0;
+  for (const s of samples) {
+    words[base + RESULT_SAMPLE.slot] = s.slot;
+    words[base + RESULT_SAMPLE.token] = s.token;
+    floats[base + RESULT_SAMPLE.logprob] = s.logprob;
+    words[base + RESULT_SAMPLE.rank] = 1;
+    words[base + RESULT_SAMPLE.topOffset] = top;
+    words[base + RESULT_SAMPLE.topCount] = s.top;
+    for (let i = 0; i < s.top; i++) {
+      words[topAt + RESULT_TOP.id] = s.token + i;
+      floats[topAt + RESULT_TOP.logprob] = s.logprob - i;
+      topAt += RESULT_TOP.words;
+    }
+    top += s.top;
+    base += RESULT_SAMPLE.words;
+  }
+  for (const p of prompts) {
+    words[base + RESULT_PROMPT.slot] = p.slot;
+    words[base + RESULT_PROMPT.position] = p.position;
+    words[base + RESULT_PROMPT.token] = p.token;
+    floats[base + RESULT_PROMPT.logprob] = -0.5;
+    words[base + RESULT_PROMPT.rank] = 1;
+    base += RESULT_PROMPT.words;
+  }
+  return new Uint8Array(words.buffer);
+}
+
+/** The first `count` tokens of sequence `row[sequenceIndex]`, and their logprobs, from the prompt alone: no blocks, slots or steps. */
+export function referenceAnswer(
+  prompt: readonly number[],
+  count: number,
+  params: Omit<SampleParams, 'promptLen'>,
+): { tokens: number[]; logprobs: number[] } {
+  const history = [...prompt];
+  const logprobs: number[] = [];
+  let state = 17;
+  const advance = (p: number): void => {
+    state = mix(state, kvValue(at(history, p), p, p === 0 ? 0 : state));
+  };
+  for (let p = 0; p < prompt.length; p++) advance(p);
+  for (let i = 0; i < count; i++) {
+    const token = sampleToken(state, history.length, { ...params, promptLen: prompt.length });
+    logprobs.push(logprobOf(state, token));
+    history.push(token);
+    advance(history.length - 1);
+  }
+  return { tokens: history.slice(prompt.length), logprobs };
+}
+
+function kvValue(token: number, position: number, before: number): number {
+  return mix(mix(mix(91, token), position), before);
+}
+
+function sampleToken(state: number, length: number, params: SampleParams): number {
+  const { row, bias, masked, promptLen, vocabSize } = params;
+  let h = mix(mix(state, at(row, SAMPLING_ROW.seedLo)), mix(at(row, SAMPLING_ROW.seedHi), at(row, SAMPLING_ROW.sequenceIndex)));
+  for (const word of Array.from(bias)) h = mix(h, word);
+  let token = (mix(h, length - promptLen) >>> 0) % vocabSize;
+  if (length - promptLen < at(row, SAMPLING_ROW.minTokens)) while (Array.from(masked).includes(token)) token = (token + 1) % vocabSize;
+  return token;
+}
+
+/** A multiple of 1/64, so that sums are exact. */
+function logprobOf(state: number, token: number): number {
+  return -((mix(state, token) >>> 0) % 512) / 64;
+}
+
+function mix(h: number, word: number): number {
+  const x = Math.imul(h ^ Math.imul(word + 0x9e3779b9, 0x85ebca6b), 0xc2b2ae35);
+  return (x ^ (x >>> 15)) | 0;
+}
+
+function at(words: ArrayLike<number>, index: number): number {
+  const word = words[index];
+  assert.ok(word !== undefined, 'an index is in range');
+  return word;
+}

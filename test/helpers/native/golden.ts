@@ -1,0 +1,159 @@
+/**
+ * Golden packs: tiny checkpoints of each architecture with the logits and greedy tokens that transformers computed for them in
+ * float32, and ways of putting a prompt through a native engine.
+ */
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { ROW_FLAG } from '../../../actors/messages/step.js';
+import type { EngineOptions, NativeEngine } from '../../../native/index.js';
+import { answer, blockSets, fixture, openEngine, runStep } from './native-engine.js';
+import { buildPlan, type StepAnswer } from './plan.js';
+import { readSafetensors } from './safetensors.js';
+
+/** A line each. */
+// biome-ignore format: one line a pack
+export const packs = [
+  'llama2-mha',
+  'llama3.1-gqa',
+  'llama3.2-tied',
+  'mistral-sliding',
+  'qwen2-bias',
+  'qwen3-qknorm',
+  'phi3-fused',
+  'gemma2',
+  'gemma3',
+  'olmo2',
+  'granite',
+  'smollm3',
+];
+
+export interface Golden {
+  readonly ids: number[];
+  readonly logits: Float32Array;
+  readonly greedyIds: number[];
+  readonly greedyLogprobs: number[];
+}
+
+export function readGolden(pack: string): Golden {
+  const tensors = readSafetensors(fixture('golden', pack, 'golden.safetensors'));
+  const get = (name: string): Float32Array | Int32Array => tensors.get(name)?.data ?? new Float32Array();
+  return {
+    ids: [...get('input_ids')],
+    logits: get('logits') as Float32Array,
+    greedyIds: [...get('greedy_ids')],
+    greedyLogprobs: [...get('greedy_logprobs')],
+  };
+}
+
+export function openPack(pack: string, options: Partial<EngineOptions> = {}): NativeEngine {
+  const numBlocks = Math.ceil(512 / (options.blockSize ?? 16));
+  return openEngine(join(fixture('golden'), pack), options, numBlocks, numBlocks);
+}
+
+export interface Run {
+  /** Raw logits of the prompt positions that were computed, by position. */
+  readonly logits: Map<number, Float32Array>;
+  readonly tokens: number[];
+  readonly logprobs: number[];
+}
+
+export interface Way {
+  readonly slot?: number;
+  readonly firstBlock?: number;
+  readonly chunk?: number;
+  /** Blocks of another slot that already hold the first tokens. */
+  readonly cachedBlocks?: number;
+  /** Submit step N + 1 before the answer of step N is read. */
+  readonly runAhead?: boolean;
+  /** After so many tokens the sequence is swapped to the host, another one takes half of its blocks, and it comes back. */
+  readonly swapAt?: number;
+}
+
+interface Swapped {
+  readonly slot: number;
+  /** Its block table. */
+  readonly blocks: readonly number[];
+  readonly history: readonly number[];
+  readonly promptLen: number;
+}
+
+/** Both ways in two steps that are in flight together; the blocks come back in another order. */
+function swapThereAndBack(engine: NativeEngine, { slot, blocks, history, promptLen }: Swapped, blockSize: number): void {
+  const host = blocks.map((_, i) => (i + 3) % blocks.length);
+  const taken = blocks.slice(0, Math.ceil(blocks.length / 2));
+  const other = { slot: 7, tokens: history.map((id) => (id * 7 + 1) % 100).slice(0, taken.length * blockSize) };
+  const table = (of: number, list: readonly number[]) => list.map((block, index) => ({ slot: of, index, block }));
+  const back = [...blocks].reverse();
+  engine.submit(
+    buildPlan({
+      freed: [slot],
+      newSlots: [other],
+      blockSets: table(other.slot, taken),
+      swapOuts: blocks.map((src, i) => ({ src, dst: host[i] ?? -1 })),
+      rows: [{ slot: other.slot, start: 0, count: other.tokens.length }],
+    }),
+  );
+  engine.submit(
+    buildPlan({
+      freed: [other.slot],
+      newSlots: [{ slot, tokens: history, promptLen, sampling: { topLogprobs: 0 } }],
+      blockSets: table(slot, back),
+      swapIns: back.map((dst, i) => ({ src: host[i] ?? -1, dst })),
+    }),
+  );
+  for (let i = 0; i < 2; i++) assert.equal(answer(engine).errorCode, 0);
+}
+
+function collect(run: Run, a: StepAnswer): void {
+  assert.equal(a.errorCode, 0);
+  for (const row of a.logits) run.logits.set(row.position, row.values);
+  for (const s of a.samples) {
+    run.tokens.push(s.token);
+    run.logprobs.push(s.logprob);
+  }
+}
+
+/** Prefills the prompt in one of the ways, then decodes greedily. */
+export function generate(engine: NativeEngine, ids: readonly number[], count: number, blockSize: number, way: Way = {}): Run {
+  const { slot = 0, firstBlock = 0, chunk = ids.length, cachedBlocks = 0, runAhead = false, swapAt = -1 } = way;
+  const run: Run = { logits: new Map(), tokens: [], logprobs: [] };
+  const sets = [
+    ...blockSets(slot, 0, cachedBlocks),
+    ...blockSets(slot, firstBlock, Math.ceil((ids.length + count) / blockSize) - cachedBlocks, cachedBlocks),
+  ];
+  runStep(engine, { newSlots: [{ slot, tokens: ids, sampling: { topLogprobs: 0 } }], blockSets: sets });
+  let at = cachedBlocks * blockSize;
+  for (; ids.length - at > chunk; at += chunk) {
+    collect(run, runStep(engine, { rows: [{ slot, start: at, count: chunk, flags: ROW_FLAG.rawLogits }] }));
+  }
+  const samples = [{ row: 0, slot }];
+  engine.submit(buildPlan({ rows: [{ slot, start: at, count: ids.length - at, flags: ROW_FLAG.rawLogits }], samples }));
+  for (let i = 1; i < count; i++) {
+    if (!runAhead) collect(run, answer(engine));
+    if (i === swapAt) {
+      const blocks = sets.map(({ block }) => block);
+      swapThereAndBack(engine, { slot, blocks, history: [...ids, ...run.tokens], promptLen: ids.length }, blockSize);
+    }
+    engine.submit(buildPlan({ step: i, rows: [{ slot, start: ids.length + i - 1, count: 1 }], samples }));
+    if (runAhead) collect(run, answer(engine));
+  }
+  collect(run, answer(engine));
+  return run;
+}
+
+/** The largest error, and the root mean square of all errors as a share of that of the golden logits. */
+export function errors(run: Run, golden: Golden): { max: number; relativeRms: number } {
+  let max = 0;
+  let squares = 0;
+  let total = 0;
+  for (const [position, values] of run.logits) {
+    const base = position * values.length;
+    for (const [i, value] of values.entries()) {
+      const wanted = golden.logits[base + i] ?? Number.NaN;
+      max = Math.max(max, Math.abs(value - wanted));
+      squares += (value - wanted) ** 2;
+      total += wanted ** 2;
+    }
+  }
+  return { max, relativeRms: Math.sqrt(squares / total) };
+}
