@@ -106,7 +106,7 @@ describe('what was added followed its list', () => {
 
   test('each kernel for products has a test program', () => {
     const programs = read('test/gpu/programs.mjs');
-    for (const [, name = ''] of read('native/cuda/gemm_kernels.cpp').matchAll(/^ {4}\{"(\w+)", /gm)) {
+    for (const [, name = ''] of read('native/cuda/gemm/gemm_kernels.cpp').matchAll(/^ {4}\{"(\w+)", /gm)) {
       assert.ok(programs.includes(`${name}_gemm`), name);
     }
   });

@@ -9,8 +9,8 @@
 
 #include "core/error.h"
 #include "cuda/cuda_backend.h"
-#include "cuda/gemm.h"
-#include "cuda/weights.h"
+#include "cuda/gemm/gemm.h"
+#include "cuda/rows/weights.h"
 #include "cuda_interface.h"
 
 namespace inferd {

@@ -13,19 +13,19 @@
 #include <vector>
 
 #include "core/backend.h"
-#include "cuda/attention_decode.h"
-#include "cuda/attention_prefill.h"
+#include "cuda/attention/attention_decode.h"
+#include "cuda/attention/attention_prefill.h"
 #include "cuda/backend.h"
-#include "cuda/block_swapper.h"
-#include "cuda/event_clock.h"
-#include "cuda/gemm.h"
-#include "cuda/graphs.h"
-#include "cuda/half_type.h"
-#include "cuda/launch.h"
-#include "cuda/memory.h"
-#include "cuda/slots.h"
-#include "cuda/staging.h"
-#include "cuda/weights.h"
+#include "cuda/device/half_type.h"
+#include "cuda/device/launch.h"
+#include "cuda/gemm/gemm.h"
+#include "cuda/rows/weights.h"
+#include "cuda/runtime/block_swapper.h"
+#include "cuda/runtime/event_clock.h"
+#include "cuda/runtime/graphs.h"
+#include "cuda/runtime/memory.h"
+#include "cuda/runtime/staging.h"
+#include "cuda/sampler/slots.h"
 
 namespace inferd::cuda {
 

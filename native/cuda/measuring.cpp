@@ -1,7 +1,7 @@
 // What benchmarks ask of the CUDA backend: reading alone, and the choice of a product that an
 // engine makes at start.
 #include "cuda/cuda_backend.h"
-#include "cuda/read_all.h"
+#include "cuda/rows/read_all.h"
 
 namespace inferd::cuda {
 namespace {

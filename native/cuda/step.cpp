@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "cuda/cuda_backend.h"
-#include "cuda/cupti.h"
+#include "cuda/runtime/cupti.h"
 
 namespace inferd::cuda {
 namespace {

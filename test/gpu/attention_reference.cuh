@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "attention_tile.cuh"
-#include "half_type.h"
+#include "cuda/attention/attention_tile.cuh"
+#include "cuda/device/half_type.h"
 
 namespace attention_test {
 

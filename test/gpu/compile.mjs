@@ -32,7 +32,8 @@ function codeFlags(mode) {
 function headers() {
   const folders = ['cuda', 'core', 'cpu'].map((name) => join(native, name));
   return [here, ...folders].flatMap((folder) =>
-    readdirSync(folder)
+    readdirSync(folder, { recursive: true })
+      .map(String)
       .filter((file) => /\.(h|cuh)$/.test(file))
       .sort()
       .map((file) => `${file}\n${readFileSync(join(folder, file), 'utf8')}`),
@@ -46,7 +47,7 @@ function settings(mode) {
   const code = codeFlags(mode);
   if (code === null) return { problem: 'nvidia-smi names no GPU to compile for; name one in INFERD_CUDA_ARCHS, such as 90a' };
   const include = cublasInclude();
-  const includes = [join(native, 'cuda'), native, here, ...(include === '' ? [] : [include])].map((folder) => `-I${folder}`);
+  const includes = [native, here, ...(include === '' ? [] : [include])].map((folder) => `-I${folder}`);
   const warnings = ['-Xcompiler=-Wall,-Wextra,-Werror', '-Werror', 'all-warnings'];
   const launcher = (process.env['CMAKE_CUDA_COMPILER_LAUNCHER'] ?? '').split(' ').filter((word) => word !== '');
   return {

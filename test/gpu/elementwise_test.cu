@@ -8,11 +8,11 @@
 #include <numeric>
 #include <random>
 
-#include "activation.h"
-#include "embedding.h"
+#include "cuda/attention/rope_kv.h"
+#include "cuda/rows/activation.h"
+#include "cuda/rows/embedding.h"
+#include "cuda/rows/norm.h"
 #include "gpu_test.cuh"
-#include "norm.h"
-#include "rope_kv.h"
 
 using namespace gpu_test;
 using namespace inferd;

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <vector>
 
-#include "gemm_args.h"
+#include "cuda/gemm/gemm_args.h"
 #include "gpu_test.cuh"
 
 namespace gpu_test {

@@ -4,13 +4,13 @@
 //   compute-sanitizer; small: times without cuBLASLt; norm: times with a norm ahead alone
 #include <cstring>
 
-#include "activation.h"
-#include "gemm_lt.h"
+#include "cuda/attention/rope_kv.h"
+#include "cuda/gemm/gemm_lt.h"
+#include "cuda/gemm/small_gemm.h"
+#include "cuda/rows/activation.h"
+#include "cuda/rows/norm.h"
 #include "gemm_reference.cuh"
 #include "gpu_test.cuh"
-#include "norm.h"
-#include "rope_kv.h"
-#include "small_gemm.h"
 
 using namespace gpu_test;
 using namespace inferd;

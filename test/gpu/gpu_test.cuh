@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "half_type.h"
+#include "cuda/device/half_type.h"
 
 namespace gpu_test {
 

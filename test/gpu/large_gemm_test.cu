@@ -4,13 +4,13 @@
 //   rows, for compute-sanitizer
 #include <cstring>
 
-#include "activation.h"
-#include "gemm_kernels.h"
-#include "gemm_lt.h"
+#include "cuda/device/launch.cuh"
+#include "cuda/gemm/gemm_kernels.h"
+#include "cuda/gemm/gemm_lt.h"
+#include "cuda/gemm/large_gemm.h"
+#include "cuda/rows/activation.h"
 #include "gemm_reference.cuh"
 #include "gpu_test.cuh"
-#include "large_gemm.h"
-#include "launch.cuh"
 
 using namespace gpu_test;
 using namespace inferd;

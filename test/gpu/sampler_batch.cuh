@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
+#include "cuda/sampler/sampler.h"
 #include "gpu_test.cuh"
-#include "sampler.h"
 #include "sampler_reference.h"
 
 namespace gpu_test {

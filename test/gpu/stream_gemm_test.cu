@@ -6,13 +6,13 @@
 #include <cstring>
 #include <memory>
 
-#include "activation.h"
-#include "gemm_kernels.h"
-#include "gemm_lt.h"
+#include "cuda/gemm/gemm_kernels.h"
+#include "cuda/gemm/gemm_lt.h"
+#include "cuda/gemm/stream_gemm.h"
+#include "cuda/rows/activation.h"
+#include "cuda/rows/norm.h"
 #include "gemm_reference.cuh"
 #include "gpu_test.cuh"
-#include "norm.h"
-#include "stream_gemm.h"
 
 using namespace gpu_test;
 using namespace inferd;

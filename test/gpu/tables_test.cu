@@ -8,9 +8,9 @@
 #include <numeric>
 #include <random>
 
-#include "block_copy.h"
+#include "cuda/runtime/block_copy.h"
+#include "cuda/sampler/slots.h"
 #include "gpu_test.cuh"
-#include "slots.h"
 
 using namespace gpu_test;
 using namespace inferd;

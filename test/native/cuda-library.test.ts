@@ -74,7 +74,7 @@ describe('the interface of the CUDA backend', () => {
     mkdirSync(out);
     const first = interfaceHeader(folder, out);
     assert.match(first, /kCudaInterface\[\] = "[0-9a-f]{16}"/);
-    for (const file of ['cuda/norm.h', 'core/trace.cpp']) appendFileSync(join(folder, file), '// more\n');
+    for (const file of ['cuda/rows/norm.h', 'core/trace.cpp']) appendFileSync(join(folder, file), '// more\n');
     assert.equal(interfaceHeader(folder, out), first);
     const seen = new Set([first]);
     for (const file of ['core/backend.h', 'core/tensor.h', 'core/error.h', 'cuda/backend.h']) {
