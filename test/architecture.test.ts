@@ -153,7 +153,10 @@ const cuda = ['cuda/device', 'cuda/runtime', 'cuda/rows', 'cuda/gemm', 'cuda/att
 /** The rooms of the C++ code, and those whose headers each may include beside its own: only rooms above it, so that there is no circle. */
 const rooms: readonly (readonly [string, readonly string[]])[] = [
   ['core', []],
-  ['cpu', ['core']],
+  ['cpu/isa', ['core']],
+  ['cpu/runtime', ['core']],
+  ['cpu/sampler', ['core', 'cpu/isa']],
+  ['cpu', ['core', 'cpu/isa', 'cpu/runtime', 'cpu/sampler']],
   ['cuda/device', []],
   ['cuda/runtime', ['core', 'cuda/device']],
   ['cuda/rows', ['core', 'cuda/device', 'cuda/runtime']],
@@ -163,7 +166,7 @@ const rooms: readonly (readonly [string, readonly string[]])[] = [
   ['cuda', ['core', ...cuda]],
   ['models', ['core']],
   ['engine', ['core', 'models']],
-  ['addon', ['core', 'cpu', 'engine']],
+  ['addon', ['core', 'cpu', 'cpu/isa', 'cpu/runtime', 'engine']],
 ];
 const exceptions: readonly (readonly [RegExp, string])[] = [
   [/^native\/engine\/backends\.cpp$/, 'cpu'],

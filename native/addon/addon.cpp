@@ -10,7 +10,7 @@
 #include "addon/process_end.h"
 #include "addon/testing.h"
 #include "core/host_memory.h"
-#include "cpu/features.h"
+#include "cpu/isa/features.h"
 #include "engine/cuda_library.h"
 
 namespace inferd {

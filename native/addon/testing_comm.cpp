@@ -15,7 +15,7 @@
 
 #include "addon/testing_ops.h"
 #include "core/error.h"
-#include "cpu/comm.h"
+#include "cpu/runtime/comm.h"
 
 namespace inferd {
 namespace {

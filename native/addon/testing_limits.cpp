@@ -11,9 +11,9 @@
 #include "addon/testing_ops.h"
 #include "core/error.h"
 #include "cpu/backend.h"
-#include "cpu/features.h"
-#include "cpu/kernels.h"
-#include "cpu/threads.h"
+#include "cpu/isa/features.h"
+#include "cpu/isa/kernels.h"
+#include "cpu/runtime/threads.h"
 
 namespace inferd {
 namespace {

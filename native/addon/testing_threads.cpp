@@ -9,7 +9,7 @@
 #include <new>
 
 #include "addon/testing_ops.h"
-#include "cpu/threads.h"
+#include "cpu/runtime/threads.h"
 
 namespace inferd {
 namespace {

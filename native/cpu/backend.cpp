@@ -9,7 +9,7 @@
 #include "core/host_memory.h"
 #include "core/quant.h"
 #include "cpu/cpu_backend.h"
-#include "cpu/features.h"
+#include "cpu/isa/features.h"
 
 namespace inferd {
 namespace {

@@ -13,11 +13,11 @@
 
 #include "core/backend.h"
 #include "cpu/backend.h"
-#include "cpu/kernels.h"
-#include "cpu/memory.h"
-#include "cpu/sampler.h"
-#include "cpu/stream.h"
-#include "cpu/threads.h"
+#include "cpu/isa/kernels.h"
+#include "cpu/runtime/memory.h"
+#include "cpu/runtime/stream.h"
+#include "cpu/runtime/threads.h"
+#include "cpu/sampler/sampler.h"
 #include "cpu/weights.h"
 
 namespace inferd::cpu {

@@ -1,9 +1,5 @@
 // Decode attention on a GPU: correctness against float64 over ragged shapes, then timing.
-//   nvcc -std=c++20 -O3 -Inative/cuda -gencode arch=compute_90a,code=sm_90a
-//        test/gpu/attention_decode_test.cu native/cuda/attention/attention_decode.cu
-//        native/cuda/attention/attention_decode_plan.cu native/cuda/attention/rope_kv.cu -o
-//        decode_test
-//   ./decode_test [check|quick|bench] [part of a name in the table]
+//   attention_decode_test [check|quick|bench] [part of a name in the table]
 // Fails (exit 1) when an error exceeds its tolerance, a repeat differs in a bit, padding is
 // written, a ticket stays taken, a captured launch does not follow changed lengths, or an early
 // start reads what is written while it waits.

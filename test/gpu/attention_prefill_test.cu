@@ -1,9 +1,5 @@
 // Prefill attention on a GPU: both kernels against float64 over ragged shapes, then timing.
-//   nvcc -std=c++20 -O3 -Inative/cuda -gencode arch=compute_90a,code=sm_90a
-//        test/gpu/attention_prefill_test.cu native/cuda/attention/attention_prefill.cu
-//        native/cuda/attention/attention_prefill_sm90.cu native/cuda/device/tensor_map.cu -o
-//        prefill_test
-//   ./prefill_test [check|quick|mma|bench|bench8]
+//   attention_prefill_test [check|quick|mma|bench|bench8]
 // Fails (exit 1) when an error exceeds its tolerance, a repeat differs in a bit, or a token that is
 // in no row is written. The cache holds NaN wherever no token of the sequence is.
 #include <cstring>

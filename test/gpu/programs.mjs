@@ -38,6 +38,10 @@ export const programs = [
   // These two have an empty gemm_kernels() of their own, so that cuBLASLt is alone beside their kernel.
   program('large_gemm_test', products('large_gemm_sm90.cu'), { cublas: true, generic: null }),
   program('stream_gemm_test', products('stream_gemm.cpp stream_gemm_sm90.cu'), { cublas: true, generic: null }),
-  program('sampler_test', { 'cuda/sampler': 'sampler.cu sampler_greedy.cu', cpu: 'sampler.cpp sampling_math.cpp kernels_reference.cpp' }),
+  program('sampler_test', {
+    'cuda/sampler': 'sampler.cu sampler_greedy.cu',
+    'cpu/sampler': 'sampler.cpp sampling_math.cpp',
+    'cpu/isa': 'kernels_reference.cpp',
+  }),
   program('tables_test', { 'cuda/sampler': 'slots.cu', 'cuda/runtime': 'block_copy.cu' }),
 ];

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/sampling_row.h"
-#include "cpu/rng.h"
+#include "cpu/sampler/rng.h"
 
 namespace gpu_test {
 

@@ -9,7 +9,7 @@
 #include <random>
 #include <thread>
 
-#include "cpu/sampler.h"
+#include "cpu/sampler/sampler.h"
 #include "sampler_batch.cuh"
 
 using namespace gpu_test;

@@ -1,5 +1,5 @@
 // Sampling of next tokens from logits, and scoring of given tokens. Raw device pointers; the
-// semantics are those of the CPU sampler (native/cpu/sampler.h), see sampler.cu.
+// semantics are those of the CPU sampler (native/cpu/sampler/sampler.h), see sampler.cu.
 #pragma once
 #include <cstddef>
 #include <cstdint>

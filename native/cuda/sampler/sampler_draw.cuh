@@ -6,8 +6,8 @@
 
 namespace inferd::cuda::sampler {
 
-// Philox4x32-10 (Salmon et al. 2011), as in native/cpu/rng.h: uniform in [0, 1) with 53 bits, a
-// pure function of the seed, the output position and the sequence index.
+// Philox4x32-10 (Salmon et al. 2011), as in native/cpu/sampler/rng.h: uniform in [0, 1) with 53
+// bits, a pure function of the seed, the output position and the sequence index.
 __device__ inline double uniform_draw(uint32_t seed_lo, uint32_t seed_hi, uint32_t position,
                                       uint32_t sequence) {
   uint32_t c0 = position, c1 = sequence, c2 = 0, c3 = 0;

@@ -14,9 +14,9 @@
 // one thread): decode at 4096 keys does 42, prefill of 512 tokens 60 of 117 GFLOP/s; a key costs
 // more in widening to scratch and in summing across vectors than in its products.
 #pragma once
-#include "cpu/kernels.h"
-#include "cpu/rows_kernel.h"
-#include "cpu/scan_kernel.h"
+#include "cpu/isa/kernels.h"
+#include "cpu/isa/rows_kernel.h"
+#include "cpu/isa/scan_kernel.h"
 
 namespace inferd::cpu {
 namespace {

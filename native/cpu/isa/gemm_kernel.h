@@ -22,7 +22,7 @@
 // time): 1 to 4 rows stream 31 to 23 GB/s where a plain read loop gets 32; 24 to 512 rows reach 106
 // to 101 of 117 GFLOP/s (AVX2: 98 of 116).
 #pragma once
-#include "cpu/kernels.h"
+#include "cpu/isa/kernels.h"
 
 namespace inferd::cpu {
 namespace {

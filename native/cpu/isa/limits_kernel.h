@@ -2,7 +2,7 @@
 // products. Benchmarks run them beside the real work, on the same threads, so that a figure can be
 // given as a share of what was possible at that moment. Over the vector face `Simd`.
 #pragma once
-#include "cpu/kernels.h"
+#include "cpu/isa/kernels.h"
 
 namespace inferd::cpu {
 namespace {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/sampling_row.h"
-#include "cpu/kernels.h"
-#include "cpu/sampling_math.h"
+#include "cpu/isa/kernels.h"
+#include "cpu/sampler/sampling_math.h"
 
 namespace inferd::cpu {
 

@@ -1,7 +1,7 @@
 // The table of a vector instruction set: the bodies of the headers that were included before this
 // one. Included last, by the kernels_<isa>.cpp that are written over `Simd`.
 #pragma once
-#include "cpu/kernels.h"
+#include "cpu/isa/kernels.h"
 
 namespace inferd::cpu {
 namespace {

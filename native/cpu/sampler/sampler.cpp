@@ -1,12 +1,12 @@
 // See sampler.h.
-#include "cpu/sampler.h"
+#include "cpu/sampler/sampler.h"
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
 
-#include "cpu/rng.h"
+#include "cpu/sampler/rng.h"
 
 namespace inferd::cpu {
 namespace {

@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "core/half.h"
-#include "cpu/kernels.h"
+#include "cpu/isa/kernels.h"
 
 namespace inferd::cpu {
 namespace {

@@ -1,5 +1,5 @@
 // See stream.h.
-#include "cpu/stream.h"
+#include "cpu/runtime/stream.h"
 
 #include <chrono>
 #include <utility>

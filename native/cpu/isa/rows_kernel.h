@@ -4,8 +4,8 @@
 // Sums use four vectors of partial sums in a fixed order, so that a row's bits depend on its length
 // only.
 #pragma once
-#include "cpu/kernels.h"
-#include "cpu/simd_math.h"
+#include "cpu/isa/kernels.h"
+#include "cpu/isa/simd_math.h"
 
 namespace inferd::cpu {
 namespace {

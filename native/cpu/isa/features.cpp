@@ -1,6 +1,6 @@
 // See features.h. Linux reads /proc and /sys; macOS asks sysctl; elsewhere the standard library's
 // thread count is taken.
-#include "cpu/features.h"
+#include "cpu/isa/features.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <set>
 #include <thread>
 
-#include "cpu/kernels.h"
+#include "cpu/isa/kernels.h"
 #if defined(__linux__)
 #include <sched.h>
 #if defined(__aarch64__)

@@ -7,7 +7,7 @@
 // A rank may still copy shares when another has begun the next op: that one only publishes, and
 // writes to its share behind the next barrier, where all have copied. Ranks sleep on a condition
 // variable and never spin: there may be more of them than processors.
-#include "cpu/comm.h"
+#include "cpu/runtime/comm.h"
 
 #include <algorithm>
 #include <condition_variable>

@@ -5,8 +5,8 @@
 // Both multiply signed bytes: codes of int8 lose their offset as they are loaded, those of int4 are
 // small enough as they are.
 #pragma once
-#include "cpu/gemm_kernel.h"
-#include "cpu/kernels.h"
+#include "cpu/isa/gemm_kernel.h"
+#include "cpu/isa/kernels.h"
 
 namespace inferd::cpu {
 namespace {

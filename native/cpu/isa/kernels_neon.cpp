@@ -1,19 +1,19 @@
 // The kernel table of the neon instruction set: the shared kernel bodies compiled over simd_neon.h
 // with this file's own flags. Nothing here has external linkage but neon_kernels(), so no code for
 // this instruction set can leak into other files.
-#include "cpu/kernels.h"
+#include "cpu/isa/kernels.h"
 
 #if defined(__aarch64__)
 // The bodies are written over the `Simd` of the first header.
 // clang-format off
-#include "cpu/simd_neon.h"
-#include "cpu/attention_kernel.h"
-#include "cpu/gemm_kernel.h"
-#include "cpu/limits_kernel.h"
-#include "cpu/dequant_kernel.h"
-#include "cpu/rows_kernel.h"
-#include "cpu/scan_kernel.h"
-#include "cpu/kernel_table.h"
+#include "cpu/isa/simd_neon.h"
+#include "cpu/isa/attention_kernel.h"
+#include "cpu/isa/gemm_kernel.h"
+#include "cpu/isa/limits_kernel.h"
+#include "cpu/isa/dequant_kernel.h"
+#include "cpu/isa/rows_kernel.h"
+#include "cpu/isa/scan_kernel.h"
+#include "cpu/isa/kernel_table.h"
 // clang-format on
 
 namespace inferd::cpu {

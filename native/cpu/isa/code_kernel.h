@@ -21,7 +21,7 @@
 //   quantize()             a block of a row as 8-bit codes
 //   Chain ..               a loop of nothing but dot products, for limits_kernel.h
 #pragma once
-#include "cpu/kernels.h"
+#include "cpu/isa/kernels.h"
 
 namespace inferd::cpu {
 namespace {

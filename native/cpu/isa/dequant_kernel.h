@@ -6,8 +6,8 @@
 // go over a block that was widened once, as in gemm_kernel.h. Both multiply the same floats in the
 // same order, so a row's bits are the same either way.
 #pragma once
-#include "cpu/gemm_kernel.h"
-#include "cpu/kernels.h"
+#include "cpu/isa/gemm_kernel.h"
+#include "cpu/isa/kernels.h"
 
 namespace inferd::cpu {
 namespace {

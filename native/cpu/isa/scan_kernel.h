@@ -4,8 +4,8 @@
 // NaN never wins: vector max returns its second operand where the first is NaN, and ordered
 // compares are false on NaN.
 #pragma once
-#include "cpu/kernels.h"
-#include "cpu/rows_kernel.h"
+#include "cpu/isa/kernels.h"
+#include "cpu/isa/rows_kernel.h"
 
 namespace inferd::cpu {
 namespace {

@@ -1,5 +1,5 @@
 // See threads.h.
-#include "cpu/threads.h"
+#include "cpu/runtime/threads.h"
 
 #include <algorithm>
 #include <chrono>

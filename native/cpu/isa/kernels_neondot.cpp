@@ -1,20 +1,20 @@
 // The kernel table of NEON with byte dot products (dotprod): the shared kernel bodies compiled over
 // simd_neon.h with this file's own flags. Nothing here has external linkage but
 // neondot_kernels(), so no code for this instruction set can leak into other files.
-#include "cpu/kernels.h"
+#include "cpu/isa/kernels.h"
 
 #if defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD)
 // The bodies are written over the `Simd` of the first header.
 // clang-format off
-#include "cpu/simd_neon.h"
-#include "cpu/attention_kernel.h"
-#include "cpu/gemm_kernel.h"
-#include "cpu/limits_kernel.h"
-#include "cpu/dot_neon.h"
-#include "cpu/code_kernel.h"
-#include "cpu/rows_kernel.h"
-#include "cpu/scan_kernel.h"
-#include "cpu/kernel_table.h"
+#include "cpu/isa/simd_neon.h"
+#include "cpu/isa/attention_kernel.h"
+#include "cpu/isa/gemm_kernel.h"
+#include "cpu/isa/limits_kernel.h"
+#include "cpu/isa/dot_neon.h"
+#include "cpu/isa/code_kernel.h"
+#include "cpu/isa/rows_kernel.h"
+#include "cpu/isa/scan_kernel.h"
+#include "cpu/isa/kernel_table.h"
 // clang-format on
 
 namespace inferd::cpu {

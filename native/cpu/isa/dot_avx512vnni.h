@@ -4,8 +4,8 @@
 // vpdpbusd multiplies unsigned by signed bytes: weights are the unsigned side. What their codes are
 // off by is taken back through the sum of the row's codes, which the sums start from.
 #pragma once
-#include "cpu/gemm_kernel.h"
-#include "cpu/kernels.h"
+#include "cpu/isa/gemm_kernel.h"
+#include "cpu/isa/kernels.h"
 
 namespace inferd::cpu {
 namespace {

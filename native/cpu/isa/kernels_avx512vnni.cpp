@@ -1,21 +1,21 @@
 // The kernel table of AVX-512 with byte dot products (VNNI): the shared kernel bodies compiled over
 // simd_avx512.h with this file's own flags. Nothing here has external linkage but
 // avx512vnni_kernels(), so no code for this instruction set can leak into other files.
-#include "cpu/kernels.h"
+#include "cpu/isa/kernels.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && \
     defined(__AVX512DQ__) && defined(__AVX512VNNI__)
 // The bodies are written over the `Simd` of the first header.
 // clang-format off
-#include "cpu/simd_avx512.h"
-#include "cpu/attention_kernel.h"
-#include "cpu/gemm_kernel.h"
-#include "cpu/limits_kernel.h"
-#include "cpu/dot_avx512vnni.h"
-#include "cpu/code_kernel.h"
-#include "cpu/rows_kernel.h"
-#include "cpu/scan_kernel.h"
-#include "cpu/kernel_table.h"
+#include "cpu/isa/simd_avx512.h"
+#include "cpu/isa/attention_kernel.h"
+#include "cpu/isa/gemm_kernel.h"
+#include "cpu/isa/limits_kernel.h"
+#include "cpu/isa/dot_avx512vnni.h"
+#include "cpu/isa/code_kernel.h"
+#include "cpu/isa/rows_kernel.h"
+#include "cpu/isa/scan_kernel.h"
+#include "cpu/isa/kernel_table.h"
 // clang-format on
 
 namespace inferd::cpu {

@@ -1,5 +1,5 @@
 // See memory.h.
-#include "cpu/memory.h"
+#include "cpu/runtime/memory.h"
 
 #include <sys/mman.h>
 

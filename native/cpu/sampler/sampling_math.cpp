@@ -1,5 +1,5 @@
 // See sampling_math.h.
-#include "cpu/sampling_math.h"
+#include "cpu/sampler/sampling_math.h"
 
 #include <algorithm>
 #include <cmath>
