@@ -152,21 +152,23 @@ const cuda = ['cuda/device', 'cuda/runtime', 'cuda/rows', 'cuda/gemm', 'cuda/att
 
 /** The rooms of the C++ code, and those whose headers each may include beside its own: only rooms above it, so that there is no circle. */
 const rooms: readonly (readonly [string, readonly string[]])[] = [
-  ['core', []],
+  ['core/plan', []],
+  ['core', ['core/plan']],
+  ['core/checkpoint', ['core']],
   ['cpu/isa', ['core']],
   ['cpu/runtime', ['core']],
-  ['cpu/sampler', ['core', 'cpu/isa']],
-  ['cpu', ['core', 'cpu/isa', 'cpu/runtime', 'cpu/sampler']],
+  ['cpu/sampler', ['core', 'core/plan', 'cpu/isa']],
+  ['cpu', ['core', 'core/plan', 'cpu/isa', 'cpu/runtime', 'cpu/sampler']],
   ['cuda/device', []],
-  ['cuda/runtime', ['core', 'cuda/device']],
+  ['cuda/runtime', ['core', 'core/plan', 'cuda/device']],
   ['cuda/rows', ['core', 'cuda/device', 'cuda/runtime']],
   ['cuda/gemm', ['core', 'cuda/device', 'cuda/runtime', 'cuda/rows']],
   ['cuda/attention', ['core', 'cuda/device']],
-  ['cuda/sampler', ['core', 'cuda/device']],
-  ['cuda', ['core', ...cuda]],
-  ['models', ['core']],
-  ['engine', ['core', 'models']],
-  ['addon', ['core', 'cpu', 'cpu/isa', 'cpu/runtime', 'engine']],
+  ['cuda/sampler', ['core', 'core/plan', 'cuda/device']],
+  ['cuda', ['core', 'core/plan', ...cuda]],
+  ['models', ['core', 'core/checkpoint']],
+  ['engine', ['core', 'core/plan', 'core/checkpoint', 'models']],
+  ['addon', ['core', 'core/plan', 'cpu', 'cpu/isa', 'cpu/runtime', 'engine']],
 ];
 const exceptions: readonly (readonly [RegExp, string])[] = [
   [/^native\/engine\/backends\.cpp$/, 'cpu'],

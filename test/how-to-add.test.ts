@@ -73,7 +73,7 @@ describe('what was added followed its list', () => {
   });
 
   test('each sampling parameter has its line in the record and a case in the tests', () => {
-    const record = read('native/core/sampling_row.h');
+    const record = read('native/core/plan/sampling_row.h');
     const tests = ['test/native/sampler.test.ts', 'test/helpers/reference-sampler.ts', 'test/helpers/sample-op.ts'].map(read).join();
     for (const name of Object.keys(samplingParams)) {
       assert.ok(record.includes(` ${name},`), `${name} in sampling_row.h`);

@@ -1,8 +1,8 @@
 // See backends.h.
 #include "engine/backends.h"
 
+#include "core/checkpoint/json.h"
 #include "core/error.h"
-#include "core/json.h"
 #include "cpu/backend.h"
 #include "engine/cuda_library.h"
 

@@ -12,9 +12,9 @@
 #include <variant>
 #include <vector>
 
+#include "core/checkpoint/json.h"
+#include "core/checkpoint/name_map.h"
 #include "core/gate.h"
-#include "core/json.h"
-#include "core/name_map.h"
 #include "core/tensor.h"
 
 namespace inferd {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/backend.h"
-#include "core/checkpoint.h"
+#include "core/checkpoint/checkpoint.h"
 #include "core/device_buffer.h"
 #include "models/config.h"
 #include "models/quantization.h"

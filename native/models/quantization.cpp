@@ -1,8 +1,8 @@
 // See quantization.h.
 #include "models/quantization.h"
 
+#include "core/checkpoint/json.h"
 #include "core/error.h"
-#include "core/json.h"
 #include "models/tensor_names.h"
 
 namespace inferd {

@@ -1,4 +1,4 @@
-// Canonical names (core/name_map.h) that more than one file speaks of.
+// Canonical names (core/checkpoint/name_map.h) that more than one file speaks of.
 #pragma once
 
 namespace inferd {

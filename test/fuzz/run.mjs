@@ -20,14 +20,15 @@ const architectures = readdirSync(join(native, 'models'))
 
 /** Native sources under test, and the most bytes of an input. */
 const targets = {
-  json: { sources: ['core/json.cpp'], maxBytes: 4096 },
+  json: { sources: ['core/checkpoint/json.cpp'], maxBytes: 4096 },
   safetensors: {
-    sources: ['core/checkpoint.cpp', 'core/json.cpp', 'core/mapped_file.cpp', 'core/safetensors.cpp'],
+    sources: ['checkpoint', 'json', 'mapped_file', 'safetensors'].map((name) => `core/checkpoint/${name}.cpp`),
     maxBytes: 4096,
   },
   config: {
     sources: [
-      ...['core/json.cpp', 'core/mapped_file.cpp', 'models/config.cpp', 'models/registry.cpp', 'models/rope.cpp'],
+      ...['core/checkpoint/json.cpp', 'core/checkpoint/mapped_file.cpp'],
+      ...['models/config.cpp', 'models/registry.cpp', 'models/rope.cpp'],
       ...architectures,
     ],
     maxBytes: 4096,

@@ -10,7 +10,7 @@
 #include <map>
 #include <vector>
 
-#include "core/sampling_row.h"
+#include "core/plan/sampling_row.h"
 #include "cpu/sampler/rng.h"
 
 namespace gpu_test {

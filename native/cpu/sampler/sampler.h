@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/sampling_row.h"
+#include "core/plan/sampling_row.h"
 #include "cpu/isa/kernels.h"
 #include "cpu/sampler/sampling_math.h"
 

@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-#include "core/step_plan.h"
+#include "core/plan/step_plan.h"
 #include "cuda/device/launch.h"
 
 namespace inferd::cuda {

@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/step_plan.h"
+#include "core/plan/step_plan.h"
 #include "core/swap_pool.h"
 #include "cuda/runtime/memory.h"
 

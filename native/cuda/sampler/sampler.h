@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/step_plan.h"
+#include "core/plan/step_plan.h"
 #include "cuda/device/launch.h"
 #include "cuda/sampler/slots.h"
 

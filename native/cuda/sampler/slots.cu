@@ -1,7 +1,7 @@
 // 1. Applies a step plan to the slot tables, and gathers ids, positions, rows and slots of a step's
 //    tokens.
-// 2. Plan words as in core/step_plan.h: header | freed | new slots | block sets | ...; tables as in
-//    slots.h, all int32 but the sampling records.
+// 2. Plan words as in core/plan/step_plan.h: header | freed | new slots | block sets | ...; tables
+//    as in slots.h, all int32 but the sampling records.
 // 3. apply: block 0 sets block table entries, the others take a new slot each, in turn; when a new
 //    slot forks another, block 1 takes them all in the order of the plan. gather: one thread a
 //    token, which finds its row by bisection.

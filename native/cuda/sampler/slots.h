@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/step_plan.h"
+#include "core/plan/step_plan.h"
 #include "cuda/device/launch.h"
 
 namespace inferd::cuda {

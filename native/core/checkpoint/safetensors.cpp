@@ -1,6 +1,6 @@
 // See safetensors.h. Everything here treats the file as hostile: arithmetic is checked before it is
 // believed.
-#include "core/safetensors.h"
+#include "core/checkpoint/safetensors.h"
 
 #include <algorithm>
 #include <bit>

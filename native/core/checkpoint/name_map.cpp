@@ -1,5 +1,5 @@
 // See name_map.h.
-#include "core/name_map.h"
+#include "core/checkpoint/name_map.h"
 
 #include <algorithm>
 #include <optional>

@@ -12,9 +12,9 @@
 #include <memory>
 #include <string>
 
-#include "core/checkpoint.h"
-#include "core/json.h"
-#include "core/mapped_file.h"
+#include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/json.h"
+#include "core/checkpoint/mapped_file.h"
 
 namespace inferd {
 

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <type_traits>
 
-#include "core/sampling_row.h"
-#include "core/slot_lists.h"
+#include "core/plan/sampling_row.h"
+#include "core/plan/slot_lists.h"
 
 namespace inferd {
 

@@ -1,6 +1,6 @@
 // See mapped_file.h. A file that is cut short while it is mapped raises SIGBUS; nothing guards
 // against that.
-#include "core/mapped_file.h"
+#include "core/checkpoint/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

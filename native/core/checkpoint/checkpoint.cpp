@@ -1,10 +1,10 @@
 // See checkpoint.h.
-#include "core/checkpoint.h"
+#include "core/checkpoint/checkpoint.h"
 
 #include <utility>
 
+#include "core/checkpoint/safetensors.h"
 #include "core/error.h"
-#include "core/safetensors.h"
 
 namespace inferd {
 namespace {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "core/step_plan.h"
+#include "core/plan/step_plan.h"
 
 namespace inferd {
 

@@ -1,5 +1,5 @@
 // See json.h.
-#include "core/json.h"
+#include "core/checkpoint/json.h"
 
 #include <algorithm>
 #include <charconv>
