@@ -166,8 +166,11 @@ const rooms: readonly (readonly [string, readonly string[]])[] = [
   ['cuda/attention', ['core', 'cuda/device']],
   ['cuda/sampler', ['core', 'core/plan', 'cuda/device']],
   ['cuda', ['core', 'core/plan', ...cuda]],
-  ['models', ['core', 'core/checkpoint']],
-  ['engine', ['core', 'core/plan', 'core/checkpoint', 'models']],
+  ['models/config', ['core', 'core/checkpoint']],
+  ['models/blocks', ['core', 'core/checkpoint', 'models/config']],
+  ['models/families', ['core', 'models/config']],
+  ['models', ['core', 'core/checkpoint', 'models/config', 'models/blocks']],
+  ['engine', ['core', 'core/plan', 'core/checkpoint', 'models', 'models/config', 'models/blocks']],
   ['addon', ['core', 'core/plan', 'cpu', 'cpu/isa', 'cpu/runtime', 'engine']],
 ];
 const exceptions: readonly (readonly [RegExp, string])[] = [

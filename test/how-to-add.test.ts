@@ -58,7 +58,8 @@ describe('what was added followed its list', () => {
       packs.map((pack) => (JSON.parse(read(`test/fixtures/golden/${pack}/config.json`)) as { architectures: string[] }).architectures[0]),
     );
     for (const [, architecture = '', name] of models) {
-      assert.ok(existsSync(join(root, `native/models/${name}.cpp`)), `native/models/${name}.cpp`);
+      const file = `native/models/families/${name}.cpp`;
+      assert.ok(existsSync(join(root, file)), file);
       assert.ok(architectures.has(architecture), `a golden pack of ${architecture}`);
     }
   });

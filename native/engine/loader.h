@@ -14,7 +14,7 @@
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/name_map.h"
 #include "engine/options.h"
-#include "models/layers.h"
+#include "models/blocks/layers.h"
 
 namespace inferd {
 

@@ -11,8 +11,8 @@
 
 #include "core/arena.h"
 #include "core/backend.h"
-#include "models/config.h"
-#include "models/layers.h"
+#include "models/blocks/layers.h"
+#include "models/config/config.h"
 
 namespace inferd {
 

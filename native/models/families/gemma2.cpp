@@ -2,7 +2,7 @@
 // that multiply by one plus their weight, scaled embeddings, a tanh-GELU gate.
 #include <cmath>
 
-#include "models/config.h"
+#include "models/config/config.h"
 
 namespace inferd {
 

@@ -1,5 +1,5 @@
 // OLMo 2: norms behind the blocks only, and norms over all heads of q and of k together.
-#include "models/config.h"
+#include "models/config/config.h"
 
 namespace inferd {
 

@@ -1,6 +1,6 @@
 // Phi-3 and Phi-3.5 (dense): q, k, v stored as one tensor, gate and up as another; partial
 // rotation; longrope in the long variants.
-#include "models/config.h"
+#include "models/config/config.h"
 
 namespace inferd {
 

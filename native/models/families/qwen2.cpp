@@ -1,6 +1,6 @@
 // Qwen 2 and 2.5: bias on q, k and v only; a sliding window in some layers when the config switches
 // it on.
-#include "models/config.h"
+#include "models/config/config.h"
 
 namespace inferd {
 

@@ -1,5 +1,5 @@
 // See attention_block.h.
-#include "models/attention_block.h"
+#include "models/blocks/attention_block.h"
 
 #include <utility>
 

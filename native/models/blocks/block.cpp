@@ -1,8 +1,8 @@
 // See block.h.
-#include "models/block.h"
+#include "models/blocks/block.h"
 
-#include "models/attention_block.h"
-#include "models/mlp_block.h"
+#include "models/blocks/attention_block.h"
+#include "models/blocks/mlp_block.h"
 
 namespace inferd {
 

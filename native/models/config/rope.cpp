@@ -1,5 +1,5 @@
 // See rope.h. Frequencies are computed in double and rounded once.
-#include "models/rope.h"
+#include "models/config/rope.h"
 
 #include <cmath>
 #include <numbers>

@@ -2,7 +2,7 @@
 //
 //   hidden += after(down(gate(g) * u)), [g | u] = gate_up(before(hidden))
 #pragma once
-#include "models/block.h"
+#include "models/blocks/block.h"
 
 namespace inferd {
 

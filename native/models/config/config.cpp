@@ -1,11 +1,11 @@
 // See config.h. Every number has a range, so that sizes computed from them cannot overflow 64 bits.
-#include "models/config.h"
+#include "models/config/config.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
-#include "models/rope.h"
+#include "models/config/rope.h"
 
 namespace inferd {
 namespace {

@@ -2,7 +2,7 @@
 //
 //   q, k, v = qkv(before(hidden)); rope; hidden += after(output(attention(q, k, v)))
 #pragma once
-#include "models/block.h"
+#include "models/blocks/block.h"
 
 namespace inferd {
 

@@ -1,5 +1,5 @@
 // See mlp_block.h.
-#include "models/mlp_block.h"
+#include "models/blocks/mlp_block.h"
 
 namespace inferd {
 

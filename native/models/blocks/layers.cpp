@@ -1,5 +1,5 @@
 // See layers.h. Store functions run at load time, on the engine's thread.
-#include "models/layers.h"
+#include "models/blocks/layers.h"
 
 #include <algorithm>
 

@@ -13,8 +13,8 @@
 #include "core/backend.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/device_buffer.h"
-#include "models/config.h"
-#include "models/quantization.h"
+#include "models/config/config.h"
+#include "models/config/quantization.h"
 
 namespace inferd {
 

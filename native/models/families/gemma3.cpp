@@ -2,8 +2,8 @@
 // ropes: a local one in the layers with a window, of which there are five to one full layer.
 #include <cmath>
 
-#include "models/config.h"
-#include "models/rope.h"
+#include "models/config/config.h"
+#include "models/config/rope.h"
 
 namespace inferd {
 namespace {

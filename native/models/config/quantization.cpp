@@ -1,9 +1,9 @@
 // See quantization.h.
-#include "models/quantization.h"
+#include "models/config/quantization.h"
 
 #include "core/checkpoint/json.h"
 #include "core/error.h"
-#include "models/tensor_names.h"
+#include "models/config/tensor_names.h"
 
 namespace inferd {
 namespace {

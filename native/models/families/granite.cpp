@@ -1,6 +1,6 @@
 // Granite 3 (dense): Llama's shape with multipliers for embeddings, scores, what blocks add, and
 // logits.
-#include "models/config.h"
+#include "models/config/config.h"
 
 namespace inferd {
 

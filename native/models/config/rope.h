@@ -6,7 +6,7 @@
 #pragma once
 #include <vector>
 
-#include "models/config.h"
+#include "models/config/config.h"
 
 namespace inferd {
 

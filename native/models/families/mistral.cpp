@@ -1,7 +1,7 @@
 // Mistral: Llama's shape with a sliding attention window in every layer. `sliding_window: null` is
 // full attention; a config without the key means 4096, the default of the configuration class that
 // such files were written with.
-#include "models/config.h"
+#include "models/config/config.h"
 
 namespace inferd {
 

@@ -1,6 +1,6 @@
 // SmolLM3: Llama's shape, where every few layers do without rope.
 #include "core/error.h"
-#include "models/config.h"
+#include "models/config/config.h"
 
 namespace inferd {
 namespace {

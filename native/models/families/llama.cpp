@@ -1,6 +1,6 @@
 // Llama 2, 3, 3.1, 3.2 and models of the same architecture: optional biases, optional tied
 // embeddings, full attention.
-#include "models/config.h"
+#include "models/config/config.h"
 
 namespace inferd {
 

@@ -1,6 +1,6 @@
 // Qwen 3 (dense): RMS norm of each head of q and k before rope; head_dim is independent of the
 // hidden size.
-#include "models/config.h"
+#include "models/config/config.h"
 
 namespace inferd {
 
