@@ -1,9 +1,7 @@
 // Gemma 3, text only: as Gemma 2 without soft caps, with norms of each head of q and k, and two
 // ropes: a local one in the layers with a window, of which there are five to one full layer.
-#include <cmath>
-
-#include "models/config/config.h"
 #include "models/config/rope.h"
+#include "models/families/gemma.h"
 
 namespace inferd {
 namespace {
@@ -32,27 +30,15 @@ std::vector<RopeConfig> read_ropes(const ConfigReader& r, const CommonConfig& c)
 }  // namespace
 
 ModelConfig configure_gemma3(const ConfigReader& r) {
-  CommonConfig c = read_common(r, true);
+  CommonConfig c = read_gemma(r);
   c.model.ropes = read_ropes(r, c);
-  c.model.norm_offset = 1;
-  c.model.embedding_scale = std::sqrt(static_cast<float>(c.model.hidden_size));
   c.model.logit_softcap = static_cast<float>(r.number("final_logit_softcapping", 0.1, 1e6, 0.0));
   c.attention.softcap = static_cast<float>(r.number("attn_logit_softcapping", 0.1, 1e6, 0.0));
-  const double query_scalar = r.number("query_pre_attn_scalar", 1e-3, 1e6, 256.0);
-  c.attention.scale = static_cast<float>(1 / std::sqrt(query_scalar));
   c.attention.qk_norm = QkNorm::kEachHead;
+  c.attention.rope = kGlobal;
   const int64_t period = r.integer("sliding_window_pattern", 1, 1024,
                                    r.integer("_sliding_window_pattern", 1, 1024, 6));
-  const std::vector<int32_t> windows = uniform_windows(r, c.num_layers, 4096);
-  const std::vector<bool> sliding = sliding_layers(r, c.num_layers, period);
-  const LayerNorms norms = {.after_attention = "post_attention_layernorm",
-                            .before_mlp = "pre_feedforward_layernorm",
-                            .after_mlp = "post_feedforward_layernorm"};
-  return with_layers(c, norms, [&](int32_t i, AttentionConfig& a) {
-    const auto at = static_cast<size_t>(i);
-    a.window = sliding[at] ? windows[at] : 0;
-    a.rope = sliding[at] ? kLocal : kGlobal;
-  });
+  return with_gemma_layers(r, c, period, [](AttentionConfig& a) { a.rope = kLocal; });
 }
 
 }  // namespace inferd
