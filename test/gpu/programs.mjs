@@ -1,5 +1,5 @@
 /**
- * The GPU test programs: one line each, the test's own file (test/gpu/NAME.cu) left out. A program is called with the word of its check:
+ * The GPU test programs: one line each, the test's own file (programs/NAME.cu) left out. A program is called with the word of its check:
  *
  *   check     correctness of everything; exit 1 on a failure
  *   quick     fewer and smaller cases of the same, for compute-sanitizer

@@ -4,7 +4,7 @@
  * `programs:gemm`, `sanitize:racecheck,attention`, `ops:attention` (a pattern of test names), `bench:1x128` (arguments).
  *
  *   build      the addon and the CUDA backend; always when another part needs them
- *   programs   every *_test.cu: kernels alone against float64 and exact host code
+ *   programs   every programs/*_test.cu: kernels alone against float64 and exact host code
  *   generic    the same on code compiled for compute capability 8.0 alone
  *   ops        the op table against float64 references
  *   golden     the golden packs, both 16-bit types, with graphs and without

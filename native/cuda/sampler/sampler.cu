@@ -15,7 +15,7 @@
 //    than 28.4 nats below the best (4e-13 of its probability).
 // 6. Any vocabulary, from sm_80. NaN counts as -inf; with nothing above -inf id 0 is taken.
 // 7. Bytes 4 * rows * vocab; a row has 3 to 8 cluster barriers, which bound few rows. See
-//    test/gpu/sampler_test.cu for times.
+//    test/gpu/programs/sampler_test.cu for times.
 // 8. Order of steps: vLLM V1. Radix selection: Alabi et al. 2012; typical sampling: Meister et al.
 //    2022; Philox: Salmon et al. 2011.
 // 9. Sorting the vocabulary: several times the memory traffic. Rejection sampling on the top-p set

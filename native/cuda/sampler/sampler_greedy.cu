@@ -7,7 +7,7 @@
 // 5. Compares only. NaN counts as -inf; with nothing above -inf the token is 0.
 // 6. Any vocabulary, from sm_80 (one block a row before compute capability 9.0).
 // 7. Bytes 4 * rows * vocab, bound by memory for many rows, by launch and one cluster barrier for
-//    few. See test/gpu/sampler_test.cu for times.
+//    few. See test/gpu/programs/sampler_test.cu for times.
 // 8. No method.
 // 9. The sampling kernel with temperature 0: the same answer, but it copies the row to shared
 //    memory and holds fewer blocks a multiprocessor.
