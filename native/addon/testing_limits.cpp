@@ -10,7 +10,6 @@
 
 #include "addon/testing_ops.h"
 #include "core/error.h"
-#include "cpu/backend.h"
 #include "cpu/isa/features.h"
 #include "cpu/isa/kernels.h"
 #include "cpu/runtime/threads.h"

@@ -3,7 +3,7 @@
 
 #include "core/checkpoint/json.h"
 #include "core/error.h"
-#include "cpu/backend.h"
+#include "cpu/make_backend.h"
 #include "engine/cuda_library.h"
 
 namespace inferd {

@@ -8,6 +8,7 @@
 #include <set>
 #include <thread>
 
+#include "core/error.h"
 #include "cpu/isa/kernels.h"
 #if defined(__linux__)
 #include <sched.h>
@@ -114,6 +115,20 @@ int linux_cores() {
 }
 #endif
 
+// `isa` is one of usable_isas(). The build holds only the tables of its own architecture.
+const cpu::Kernels* kernels_named([[maybe_unused]] const std::string& isa) {
+#if defined(__x86_64__)
+  if (isa == "avx2") return cpu::avx2_kernels();
+  if (isa == "avx512") return cpu::avx512_kernels();
+  if (isa == "avx512vnni") return cpu::avx512vnni_kernels();
+#elif defined(__aarch64__)
+  if (isa == "neon") return cpu::neon_kernels();
+  if (isa == "neondot") return cpu::neondot_kernels();
+  if (isa == "neoni8mm") return cpu::neoni8mm_kernels();
+#endif
+  return cpu::reference_kernels();
+}
+
 }  // namespace
 
 const CpuFeatures& cpu_features() {
@@ -143,6 +158,19 @@ std::vector<std::string> usable_isas() {
 }
 
 std::string best_isa() { return usable_isas().front(); }
+
+const cpu::Kernels& cpu::choose_kernels(const std::string& wanted) {
+  const std::vector<std::string> usable = usable_isas();
+  const std::string isa = wanted == "auto" || wanted.empty() ? best_isa() : wanted;
+  if (std::find(usable.begin(), usable.end(), isa) == usable.end()) {
+    std::string list = "auto";
+    for (const std::string& name : usable) list += ", " + name;
+    throw Error(ErrorCode::kUnsupported,
+                format("the kernel set \"%s\" cannot run here; this machine has: %s", isa.c_str(),
+                       list.c_str()));
+  }
+  return *kernels_named(isa);
+}
 
 int physical_cores() {
   int cores = 0;

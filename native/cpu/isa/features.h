@@ -21,6 +21,13 @@ std::vector<std::string> usable_isas();
 // The first of usable_isas(): what isa = "auto" takes.
 std::string best_isa();
 
+namespace cpu {
+struct Kernels;
+// The kernel set of this name, or of best_isa() for "auto". @throws Error(kUnsupported) when this
+// build or this CPU has none.
+const Kernels& choose_kernels(const std::string& isa);
+}  // namespace cpu
+
 // Cores this process may run on, without hyper-threads, and not more than a control group's CPU
 // quota. At least 1.
 int physical_cores();

@@ -1,7 +1,7 @@
 // The table of inner kernels of one instruction set, and the plain structs they take.
 //
 // Every kernel runs on the calling thread, allocates nothing and never throws. kernels_<isa>.cpp
-// each build one table; backend.cpp picks one at start-up. This header is included by files that
+// each build one table; features.cpp picks one at start-up. This header is included by files that
 // are compiled with -mavx512f and the like, so it holds no inline function: a function shared
 // between differently compiled files could smuggle their instructions into code for older machines.
 //

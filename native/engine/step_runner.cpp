@@ -1,5 +1,5 @@
-// See step.h.
-#include "engine/step.h"
+// See step_runner.h.
+#include "engine/step_runner.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // Creation, memory and steps of the CPU backend; the ops are in *_ops.cpp.
-#include "cpu/backend.h"
+#include "cpu/cpu_backend.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,53 +8,6 @@
 #include "core/error.h"
 #include "core/host_memory.h"
 #include "core/quant.h"
-#include "cpu/cpu_backend.h"
-#include "cpu/isa/features.h"
-
-namespace inferd {
-namespace {
-
-constexpr int kMaxThreads = 1024;
-
-// `isa` is one of usable_isas(). The build holds only the tables of its own architecture.
-const cpu::Kernels* kernels_named([[maybe_unused]] const std::string& isa) {
-#if defined(__x86_64__)
-  if (isa == "avx2") return cpu::avx2_kernels();
-  if (isa == "avx512") return cpu::avx512_kernels();
-  if (isa == "avx512vnni") return cpu::avx512vnni_kernels();
-#elif defined(__aarch64__)
-  if (isa == "neon") return cpu::neon_kernels();
-  if (isa == "neondot") return cpu::neondot_kernels();
-  if (isa == "neoni8mm") return cpu::neoni8mm_kernels();
-#endif
-  return cpu::reference_kernels();
-}
-
-}  // namespace
-
-const cpu::Kernels& cpu::choose_kernels(const std::string& wanted) {
-  const std::vector<std::string> usable = usable_isas();
-  const std::string isa = wanted == "auto" || wanted.empty() ? best_isa() : wanted;
-  if (std::find(usable.begin(), usable.end(), isa) == usable.end()) {
-    std::string list = "auto";
-    for (const std::string& name : usable) list += ", " + name;
-    throw Error(ErrorCode::kUnsupported,
-                format("the kernel set \"%s\" cannot run here; this machine has: %s", isa.c_str(),
-                       list.c_str()));
-  }
-  return *kernels_named(isa);
-}
-
-std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
-  if (options.threads < 0 || options.threads > kMaxThreads) {
-    throw Error(ErrorCode::kUsage, format("%d CPU threads are not possible; the range is 0 to %d",
-                                          options.threads, kMaxThreads));
-  }
-  const int threads = options.threads > 0 ? options.threads : physical_cores();
-  return std::make_unique<cpu::CpuBackend>(cpu::choose_kernels(options.isa), threads);
-}
-
-}  // namespace inferd
 
 namespace inferd::cpu {
 

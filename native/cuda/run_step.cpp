@@ -1,4 +1,4 @@
-// Steps of the CUDA backend: events, waiting, graphs, copies, and the plan on the device.
+// Steps of the CUDA backend: events, waiting, recordings, graphs and copies.
 #include <time.h>
 
 #include <chrono>

@@ -1,5 +1,4 @@
-// The CPU backend: what the engine and the tests make. See core/backend.h for the interface it
-// implements.
+// Makes the CPU backend; core/backend.h is all that its user sees of it.
 #pragma once
 #include <memory>
 #include <string>
@@ -16,12 +15,5 @@ struct CpuOptions {
 // @throws Error(kUnsupported) when this build or this CPU has no such kernel set, Error(kUsage) for
 // impossible thread counts.
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options);
-
-namespace cpu {
-struct Kernels;
-// The kernel set that make_cpu_backend would take for `isa`. @throws Error(kUnsupported) as it
-// does.
-const Kernels& choose_kernels(const std::string& isa);
-}  // namespace cpu
 
 }  // namespace inferd
