@@ -171,7 +171,8 @@ const rooms: readonly (readonly [string, readonly string[]])[] = [
   ['models/families', ['core', 'models/config']],
   ['models', ['core', 'core/checkpoint', 'models/config', 'models/blocks']],
   ['engine', ['core', 'core/plan', 'core/checkpoint', 'models', 'models/config', 'models/blocks']],
-  ['addon', ['core', 'core/plan', 'cpu', 'cpu/isa', 'cpu/runtime', 'engine']],
+  ['addon/op_table', ['core', 'cpu/isa', 'cpu/runtime', 'engine']],
+  ['addon', ['core', 'core/plan', 'cpu/isa', 'engine', 'addon/op_table']],
 ];
 const exceptions: readonly (readonly [RegExp, string])[] = [
   [/^native\/engine\/backends\.cpp$/, 'cpu'],

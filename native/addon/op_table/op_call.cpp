@@ -1,5 +1,5 @@
-// See testing_call.h.
-#include "addon/testing_call.h"
+// See op_call.h.
+#include "addon/op_table/op_call.h"
 
 #include <algorithm>
 #include <chrono>

@@ -9,13 +9,14 @@
 //   `times` small reductions, of which rank `lost` does not come to op `at_op`, and how: "leaves"
 //   for good, "throws" and aborts the group, "sleeps" for three limits. ended: 1 of a rank that was
 //   told so.
+#include "cpu/runtime/comm.h"
+
 #include <algorithm>
 #include <atomic>
 #include <thread>
 
-#include "addon/testing_ops.h"
+#include "addon/op_table/op_rows.h"
 #include "core/error.h"
-#include "cpu/runtime/comm.h"
 
 namespace inferd {
 namespace {

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "addon/testing_ops.h"
+#include "addon/op_table/op_rows.h"
 #include "core/error.h"
 #include "core/half.h"
 #include "engine/loader.h"

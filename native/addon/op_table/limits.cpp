@@ -8,7 +8,7 @@
 //   instruction)
 #include <cstring>
 
-#include "addon/testing_ops.h"
+#include "addon/op_table/op_rows.h"
 #include "core/error.h"
 #include "cpu/isa/features.h"
 #include "cpu/isa/kernels.h"

@@ -44,10 +44,9 @@
 //
 // Here kv_dtype may also be "int8": k and v are then whole blocks as they lie in memory, scales
 // included, given as float32 words.
-#include "addon/testing_ops.h"
-
 #include <algorithm>
 
+#include "addon/op_table/op_rows.h"
 #include "core/device_buffer.h"
 #include "core/error.h"
 #include "core/quant.h"

@@ -1,10 +1,10 @@
-// See testing.h. For the rows of the table see testing_ops.h.
-#include "addon/testing.h"
+// See op_table.h. For the rows of the table see op_rows.h.
+#include "addon/op_table/op_table.h"
 
 #include <array>
 
-#include "addon/testing_call.h"
-#include "addon/testing_ops.h"
+#include "addon/op_table/op_call.h"
+#include "addon/op_table/op_rows.h"
 #include "core/error.h"
 
 namespace inferd {

@@ -1,5 +1,9 @@
 // The op table: runs single ops of any backend on given inputs, for conformance tests and for
-// timing. Exported as opNames and runOp of native/index.ts; not used by the daemon.
+// timing. Exported as opNames and runOp of native/index.ts.
+//
+// It ships in the addon that users have, because `inferd bench ops` times ops and limits of their
+// machine through it, and so that tests check the very library that serves. A daemon never calls
+// it.
 #pragma once
 #include <napi.h>
 

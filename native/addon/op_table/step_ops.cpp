@@ -23,7 +23,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "addon/testing_ops.h"
+#include "addon/op_table/op_rows.h"
 #include "core/error.h"
 #include "engine/plan.h"
 

@@ -4,12 +4,13 @@
 // loop_fails: count bad times -> caught[1] done[1]
 //   `times` loops of `count` chunks, of which chunk `bad` finds no memory, each followed by a good
 //   one: how many threw std::bad_alloc, and how many chunks the good ones ran.
+#include "cpu/runtime/threads.h"
+
 #include <algorithm>
 #include <atomic>
 #include <new>
 
-#include "addon/testing_ops.h"
-#include "cpu/runtime/threads.h"
+#include "addon/op_table/op_rows.h"
 
 namespace inferd {
 namespace {

@@ -3,7 +3,7 @@
 #pragma once
 #include <span>
 
-#include "addon/testing_call.h"
+#include "addon/op_table/op_call.h"
 
 namespace inferd {
 
@@ -12,8 +12,7 @@ struct OpTest {
   Napi::Object (*run)(OpTestCall& call);
 };
 
-// testing_ops.cpp, testing_step_ops.cpp, testing_limits.cpp, testing_threads.cpp,
-// testing_comm.cpp, testing_weights.cpp
+// dense_ops.cpp, step_ops.cpp, limits.cpp, threads.cpp, comm.cpp, weights.cpp
 std::span<const OpTest> dense_op_tests();
 std::span<const OpTest> step_op_tests();
 std::span<const OpTest> limit_tests();
