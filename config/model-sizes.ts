@@ -1,6 +1,6 @@
 /**
  * The sizes that config.json gives, checked before anything is made in these sizes: a thread would fill its memory first and be told the
- * error later. The bounds are those of native/models/config.cpp, which has the last word. Pure.
+ * error later. The bounds are those of native/models/config/config.cpp, which has the last word. Pure.
  */
 import { ConfigError } from './error.js';
 

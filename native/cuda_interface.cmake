@@ -1,8 +1,8 @@
 # Writes INTERFACE_OUTPUT, a C++ header with a hash of all that crosses between the engine and the CUDA backend: the headers
-# core/*.h and cuda/backend.h of INTERFACE_FOLDER. Both libraries compile it in, and the engine compares
+# core/*.h, core/plan/*.h and cuda/library.h of INTERFACE_FOLDER. Both libraries compile it in, and the engine compares
 # (engine/cuda_library.cpp). CMakeLists.txt includes this file; `cmake -DINTERFACE_FOLDER=... -DINTERFACE_OUTPUT=... -P` runs it alone.
-file(GLOB INTERFACE_HEADERS "${INTERFACE_FOLDER}/core/*.h")
-list(APPEND INTERFACE_HEADERS "${INTERFACE_FOLDER}/cuda/backend.h")
+file(GLOB INTERFACE_HEADERS "${INTERFACE_FOLDER}/core/*.h" "${INTERFACE_FOLDER}/core/plan/*.h")
+list(APPEND INTERFACE_HEADERS "${INTERFACE_FOLDER}/cuda/library.h")
 list(SORT INTERFACE_HEADERS)
 set(hashes "")
 foreach(header ${INTERFACE_HEADERS})

@@ -181,7 +181,7 @@ export interface OpCall {
   readonly backend: 'cpu' | 'cuda';
   readonly isa: string;
   readonly threads: number;
-  /** Integer and float attributes: sizes, dtype codes, eps ... as documented per op in native/addon/testing_*.cpp. */
+  /** Integer and float attributes: sizes, dtype codes, eps ... as documented per op in native/addon/op_table/*.cpp. */
   readonly attrs: Readonly<Record<string, number | string>>;
   readonly inputs: Readonly<Record<string, Float32Array | Int32Array>>;
   /** Repeat the op this often and add a `timings_us` output. */

@@ -98,9 +98,8 @@ test('every import goes in the allowed direction', () => {
   assert.deepEqual(breaches, []);
 });
 
-test('no file imports itself by way of others, not even for types', () => {
-  const next = new Map<string, string[]>();
-  for (const { from, to } of all.filter((i) => i.own)) next.set(from, [...(next.get(from) ?? []), to]);
+/** Each circle among files and what they name, as a sentence. */
+function circlesOf(next: ReadonlyMap<string, readonly string[]>): string[] {
   const circles: string[] = [];
   const finished = new Set<string>();
   const walk = (file: string, path: readonly string[]): void => {
@@ -109,7 +108,13 @@ test('no file imports itself by way of others, not even for types', () => {
     finished.add(file);
   };
   for (const file of next.keys()) walk(file, []);
-  assert.deepEqual(circles, []);
+  return circles;
+}
+
+test('no file imports itself by way of others, not even for types', () => {
+  const next = new Map<string, string[]>();
+  for (const { from, to } of all.filter((i) => i.own)) next.set(from, [...(next.get(from) ?? []), to]);
+  assert.deepEqual(circlesOf(next), []);
 });
 
 test('only the worker entry names all actor kinds; the kinds never import each other', () => {
@@ -166,33 +171,80 @@ test('declared dependencies are used and used packages are declared', () => {
   );
 });
 
-/** C++ parts and the folders whose headers they may include. */
-const native: Readonly<Record<string, readonly string[]>> = {
-  core: ['core'],
-  cpu: ['core', 'cpu'],
-  cuda: ['core', 'cuda'],
-  models: ['core', 'models'],
-  engine: ['core', 'models', 'engine'],
-  addon: ['core', 'cpu', 'engine', 'addon'],
-};
+const cuda = ['cuda/device', 'cuda/runtime', 'cuda/rows', 'cuda/gemm', 'cuda/attention', 'cuda/sampler'];
+
+/** The rooms of the C++ code, and those whose headers each may include beside its own: only rooms above it, so that there is no circle. */
+const rooms: readonly (readonly [string, readonly string[]])[] = [
+  ['core/plan', []],
+  ['core', ['core/plan']],
+  ['core/checkpoint', ['core']],
+  ['cpu/isa', ['core']],
+  ['cpu/runtime', ['core']],
+  ['cpu/sampler', ['core', 'core/plan', 'cpu/isa']],
+  ['cpu', ['core', 'core/plan', 'cpu/isa', 'cpu/runtime', 'cpu/sampler']],
+  ['cuda/device', []],
+  ['cuda/runtime', ['core', 'core/plan', 'cuda/device']],
+  ['cuda/rows', ['core', 'cuda/device', 'cuda/runtime']],
+  ['cuda/gemm', ['core', 'cuda/device', 'cuda/runtime', 'cuda/rows']],
+  ['cuda/attention', ['core', 'cuda/device']],
+  ['cuda/sampler', ['core', 'core/plan', 'cuda/device']],
+  ['cuda', ['core', 'core/plan', ...cuda]],
+  ['models/config', ['core', 'core/checkpoint']],
+  ['models/blocks', ['core', 'core/checkpoint', 'models/config']],
+  ['models/families', ['core', 'models/config']],
+  ['models', ['core', 'core/checkpoint', 'models/config', 'models/blocks']],
+  ['engine', ['core', 'core/plan', 'core/checkpoint', 'models', 'models/config', 'models/blocks']],
+  ['addon/op_table', ['core', 'cpu/isa', 'cpu/runtime', 'engine']],
+  ['addon', ['core', 'core/plan', 'cpu/isa', 'engine', 'addon/op_table']],
+];
+const exceptions: readonly (readonly [RegExp, string])[] = [
+  [/^native\/engine\/backends\.cpp$/, 'cpu'],
+  [/^native\/engine\/cuda_library\.h$/, 'cuda'],
+];
+/** Written by the build (native/cuda_interface.cmake). */
+const GENERATED = 'cuda_interface.h';
+
+const cppFiles = ['.h', '.cpp', '.cu', '.cuh'].flatMap((ending) => files('native', ending));
+const roomOf = (file: string): string => dirname(file).replace(/^native\//, '');
+
+/** The own headers that a C++ file includes, as they are named: by their path in native/. */
+function includesOf(file: string): string[] {
+  return [...readFileSync(join(root, file), 'utf8').matchAll(/^\s*#\s*include\s+"([^"]+)"/gm)].map((m) => m[1] ?? '');
+}
 
 test('C++ includes go in the allowed direction and napi stays in the addon', () => {
   const breaches: string[] = [];
-  for (const file of [...files('native', '.h'), ...files('native', '.cpp'), ...files('native', '.cu'), ...files('native', '.cuh')]) {
-    const part = file.split('/')[1] ?? '';
-    const rules = native[part];
-    if (rules === undefined) {
-      breaches.push(`${file} is in no known part`);
+  for (const file of cppFiles) {
+    const room = roomOf(file);
+    const rule = rooms.find(([name]) => name === room);
+    if (rule === undefined) {
+      breaches.push(`${file} is in no known room`);
       continue;
     }
-    for (const m of readFileSync(join(root, file), 'utf8').matchAll(/^#include\s+(?:"([^"]+)"|<(napi\.h|node_api\.h)>)/gm)) {
-      const target = m[1];
-      if (m[2] !== undefined && part !== 'addon') breaches.push(`${file} includes ${m[2]}`);
-      if (target === undefined || !target.includes('/')) continue;
-      const folder = target.split('/')[0] ?? '';
-      const viaBackends = /^native\/engine\/(backends|cuda_library)\.(cpp|h)$/.test(file) && ['cpu', 'cuda'].includes(folder);
-      if (!rules.includes(folder) && !viaBackends) breaches.push(`${file} includes ${target}`);
+    for (const target of includesOf(file).filter((name) => name !== GENERATED)) {
+      const other = dirname(target);
+      const allowedHere = [room, ...rule[1]].includes(other) || exceptions.some(([from, to]) => from.test(file) && to === other);
+      if (!allowedHere) breaches.push(`${file} includes ${target}`);
     }
+    const napi = /^\s*#\s*include\s+<(napi\.h|node_api\.h)>/m.exec(readFileSync(join(root, file), 'utf8'));
+    if (napi !== null && !room.startsWith('addon')) breaches.push(`${file} includes ${napi[1]}`);
   }
   assert.deepEqual(breaches, []);
+});
+
+test('a room of the C++ code includes only rooms above it in the list, and each of them has files', () => {
+  const names = rooms.map(([name]) => name);
+  const breaches = rooms.flatMap(([name, others], i) =>
+    others.filter((other) => !names.slice(0, i).includes(other)).map((o) => `${name}: ${o}`),
+  );
+  assert.deepEqual(breaches, []);
+  assert.deepEqual(
+    names.filter((name) => !cppFiles.some((file) => roomOf(file) === name)),
+    [],
+  );
+});
+
+test('no C++ file includes itself by way of others', () => {
+  const next = new Map(cppFiles.map((file) => [file, includesOf(file).map((name) => `native/${name}`)]));
+  assert.deepEqual(circlesOf(next), []);
 });

@@ -58,7 +58,8 @@ describe('what was added followed its list', () => {
       packs.map((pack) => (JSON.parse(read(`test/fixtures/golden/${pack}/config.json`)) as { architectures: string[] }).architectures[0]),
     );
     for (const [, architecture = '', name] of models) {
-      assert.ok(existsSync(join(root, `native/models/${name}.cpp`)), `native/models/${name}.cpp`);
+      const file = `native/models/families/${name}.cpp`;
+      assert.ok(existsSync(join(root, file)), file);
       assert.ok(architectures.has(architecture), `a golden pack of ${architecture}`);
     }
   });
@@ -73,7 +74,7 @@ describe('what was added followed its list', () => {
   });
 
   test('each sampling parameter has its line in the record and a case in the tests', () => {
-    const record = read('native/core/sampling_row.h');
+    const record = read('native/core/plan/sampling_row.h');
     const tests = ['test/native/sampler.test.ts', 'test/helpers/native/reference-sampler.ts', 'test/helpers/native/sample-op.ts']
       .map(read)
       .join();
@@ -108,7 +109,7 @@ describe('what was added followed its list', () => {
 
   test('each kernel for products has a test program', () => {
     const programs = read('test/gpu/programs.mjs');
-    for (const [, name = ''] of read('native/cuda/gemm_kernels.cpp').matchAll(/^ {4}\{"(\w+)", /gm)) {
+    for (const [, name = ''] of read('native/cuda/gemm/gemm_kernels.cpp').matchAll(/^ {4}\{"(\w+)", /gm)) {
       assert.ok(programs.includes(`${name}_gemm`), name);
     }
   });

@@ -19,7 +19,9 @@ if (files.length === 0) {
 }
 if (words.length === 0) {
   // Tests that need a CUDA device are never skipped silently. A file's calls of test() and it() count, loops as one.
-  const gpu = readdirSync(join(here, 'gpu')).filter((file) => /_test\.cu$|\.test\.ts$/.test(file));
+  const gpu = readdirSync(join(here, 'gpu'), { recursive: true })
+    .map(String)
+    .filter((file) => /_test\.cu$|\.test\.ts$/.test(file));
   const counted = gpu.reduce(
     (sum, file) => sum + (readFileSync(join(here, 'gpu', file), 'utf8').match(/^\s*(test|it)\(/gm)?.length ?? 1),
     0,

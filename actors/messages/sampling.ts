@@ -1,6 +1,6 @@
 /**
  * One descriptor per sampling parameter that the executor needs: range, default, place in the sampling row.
- * RPC schemas, documentation and packing derive from it; adding a parameter is one line here, one in native/core/sampling_row.h
+ * RPC schemas, documentation and packing derive from it; adding a parameter is one line here, one in native/core/plan/sampling_row.h
  * and the maths in each backend's sampler. Formulas and order are those of vLLM V1 (rpc/README.md, "Sampling").
  */
 import { SAMPLING_ROW } from './step.js';

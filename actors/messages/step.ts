@@ -1,5 +1,5 @@
 /**
- * Layout of StepPlan and StepResult bodies: columns of 32-bit words. Mirror of native/core/step_plan.h; a test compares both.
+ * Layout of StepPlan and StepResult bodies: columns of 32-bit words. Mirror of native/core/plan/step_plan.h; a test compares both.
  *
  * A plan carries only what changed (the idea of vLLM's SchedulerOutput): executors keep token history, block tables and sampling
  * state of every slot. Plans run strictly in the order of submission, so a block or slot freed by plan N may be used again by
@@ -16,7 +16,7 @@ export const LAYOUT_VERSION = 4;
 
 /**
  * The lists that a new slot may bring beside its tokens, in their order, and the words of an entry; the first is a token id. A new kind
- * is a line here and one in native/core/slot_lists.h, whoever gives it (Request) and whoever reads it (the samplers).
+ * is a line here and one in native/core/plan/slot_lists.h, whoever gives it (Request) and whoever reads it (the samplers).
  */
 export const SLOT_LISTS = {
   /** (id, f32 bits): added to the logit. */
@@ -29,7 +29,7 @@ export type SlotList = keyof typeof SLOT_LISTS;
 /** The words of each list's entries. */
 export type SlotLists = Readonly<Record<SlotList, ArrayLike<number>>>;
 
-/** Sampling record of a slot; mirror of native/core/sampling_row.h. */
+/** Sampling record of a slot; mirror of native/core/plan/sampling_row.h. */
 export const SAMPLING_ROW = {
   seedLo: 0,
   seedHi: 1,
@@ -102,8 +102,8 @@ export const SAMPLE = { row: 0, slot: 1, count: 2, words: 3 } as const;
 
 /**
  * The sections of a plan in their order, and the words of an entry. Entries of newSlots go on behind these words (see NEW_SLOT), the
- * others end with them. A new section is a line here and one in native/core/step_plan.h, a method of PlanBuilder (plan-builder.ts) that
- * writes an entry, and what an executor does with it.
+ * others end with them. A new section is a line here and one in native/core/plan/step_plan.h, a method of PlanBuilder (plan-builder.ts)
+ * that writes an entry, and what an executor does with it.
  */
 export const PLAN_SECTIONS = {
   /** Slots whose sequences have ended. */

@@ -7,10 +7,10 @@
 #include "addon/convert.h"
 #include "addon/engine_wrap.h"
 #include "addon/layout.h"
+#include "addon/op_table/op_table.h"
 #include "addon/process_end.h"
-#include "addon/testing.h"
 #include "core/host_memory.h"
-#include "cpu/features.h"
+#include "cpu/isa/features.h"
 #include "engine/cuda_library.h"
 
 namespace inferd {

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "core/step_plan.h"
+#include "core/plan/step_plan.h"
 
 namespace inferd {
 namespace {
@@ -36,8 +36,8 @@ std::string camel_case(const std::string& name) {
   return out;
 }
 
-// The offsets of the sampling record, and what core/sampling_row.h says about its fields under the
-// names that requests have.
+// The offsets of the sampling record, and what core/plan/sampling_row.h says about its fields under
+// the names that requests have.
 void set_sampling(Napi::Env env, const Napi::Object& out) {
   Napi::Object row = table(env, {{"words", sizeof(SamplingRow) / 4}});
   Napi::Object min = table(env, {}), max = table(env, {}), off = table(env, {});

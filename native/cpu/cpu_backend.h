@@ -1,6 +1,6 @@
 // The class behind make_cpu_backend. Ops run on the stream thread (inside a step) and spread over
-// the pool. backend.cpp: creation, memory, steps; plan_ops.cpp: slots, copies, tokens of a step;
-// dense_ops.cpp: embedding, norms, linear, ...; attention_ops.cpp: rotation, cache writes,
+// the pool. cpu_backend.cpp: creation, memory, steps; plan_ops.cpp: slots, copies, tokens of a
+// step; dense_ops.cpp: embedding, norms, linear, ...; attention_ops.cpp: rotation, cache writes,
 // attention; sample_ops.cpp: sampling and scoring.
 //
 // Start-up calls (allocate, weights) and steps come from the one thread that owns the engine. Ops
@@ -12,12 +12,11 @@
 #include <vector>
 
 #include "core/backend.h"
-#include "cpu/backend.h"
-#include "cpu/kernels.h"
-#include "cpu/memory.h"
-#include "cpu/sampler.h"
-#include "cpu/stream.h"
-#include "cpu/threads.h"
+#include "cpu/isa/kernels.h"
+#include "cpu/runtime/memory.h"
+#include "cpu/runtime/stream.h"
+#include "cpu/runtime/threads.h"
+#include "cpu/sampler/sampler.h"
 #include "cpu/weights.h"
 
 namespace inferd::cpu {

@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "core/backend.h"
-#include "cpu/kernels.h"
-#include "cpu/memory.h"
-#include "cpu/threads.h"
+#include "cpu/isa/kernels.h"
+#include "cpu/runtime/memory.h"
+#include "cpu/runtime/threads.h"
 
 namespace inferd::cpu {
 

@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "cuda/attention/rope_kv.h"
 #include "cuda/cuda_backend.h"
-#include "cuda/rope_kv.h"
 
 namespace inferd::cuda {
 

@@ -1,7 +1,7 @@
 // The class behind inferd_cuda_make_backend: turns Tensors into pointers and ops into launches on
-// one stream. backend.cpp: creation, memory; step.cpp: steps and plans; ops.cpp: ops on rows;
-// attention_ops.cpp: cache writes and attention; sample_ops.cpp: sampling and scoring; tuning.cpp:
-// the choice of products; measuring.cpp: what benchmarks ask for.
+// one stream. cuda_backend.cpp: creation, memory; run_step.cpp: steps, graphs, copies; ops.cpp:
+// plans, ops on rows; attention_ops.cpp: cache writes and attention; sample_ops.cpp: sampling and
+// scoring; tuning.cpp: the choice of products; bench_ops.cpp: what benchmarks ask for.
 //
 // Thread: the one that made it, which is the engine's; ops are called inside run_step, which calls
 // the step at once. Nothing in a step allocates or waits, once reserve_steps has been called; the
@@ -13,21 +13,24 @@
 #include <vector>
 
 #include "core/backend.h"
-#include "cuda/attention_decode.h"
-#include "cuda/attention_prefill.h"
-#include "cuda/backend.h"
-#include "cuda/block_swapper.h"
-#include "cuda/event_clock.h"
-#include "cuda/gemm.h"
-#include "cuda/graphs.h"
-#include "cuda/half_type.h"
-#include "cuda/launch.h"
-#include "cuda/memory.h"
-#include "cuda/slots.h"
-#include "cuda/staging.h"
-#include "cuda/weights.h"
+#include "cuda/attention/attention_decode.h"
+#include "cuda/attention/attention_prefill.h"
+#include "cuda/device/half_type.h"
+#include "cuda/device/launch.h"
+#include "cuda/gemm/gemm.h"
+#include "cuda/library.h"
+#include "cuda/rows/weights.h"
+#include "cuda/runtime/block_swapper.h"
+#include "cuda/runtime/event_clock.h"
+#include "cuda/runtime/graphs.h"
+#include "cuda/runtime/memory.h"
+#include "cuda/runtime/staging.h"
+#include "cuda/sampler/slots.h"
 
 namespace inferd::cuda {
+
+// Of compute capability: of the devices that the kernels are compiled for.
+constexpr int32_t kOldestMajor = 8;
 
 DeviceSlots device_slots(const SlotTables& t);
 // Whether the kernels of a product compute this epilogue themselves.

@@ -2,14 +2,14 @@
 #include <cstring>
 
 #include "core/error.h"
-#include "cuda/activation.h"
-#include "cuda/block_copy.h"
 #include "cuda/cuda_backend.h"
-#include "cuda/embedding.h"
-#include "cuda/gemm.h"
-#include "cuda/norm.h"
-#include "cuda/slots.h"
-#include "cuda/weights.h"
+#include "cuda/gemm/gemm.h"
+#include "cuda/rows/activation.h"
+#include "cuda/rows/embedding.h"
+#include "cuda/rows/norm.h"
+#include "cuda/rows/weights.h"
+#include "cuda/runtime/block_copy.h"
+#include "cuda/sampler/slots.h"
 
 namespace inferd::cuda {
 namespace {

@@ -1,6 +1,6 @@
 // Sampling and scoring of a step. Inside run_step, on its thread.
 #include "cuda/cuda_backend.h"
-#include "cuda/sampler.h"
+#include "cuda/sampler/sampler.h"
 
 namespace inferd::cuda {
 namespace {

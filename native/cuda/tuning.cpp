@@ -8,8 +8,8 @@
 
 #include "core/error.h"
 #include "cuda/cuda_backend.h"
-#include "cuda/gemm_lt.h"
-#include "cuda/weights.h"
+#include "cuda/gemm/gemm_lt.h"
+#include "cuda/rows/weights.h"
 
 namespace inferd::cuda {
 namespace {

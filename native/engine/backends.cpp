@@ -1,9 +1,9 @@
 // See backends.h.
 #include "engine/backends.h"
 
+#include "core/checkpoint/json.h"
 #include "core/error.h"
-#include "core/json.h"
-#include "cpu/backend.h"
+#include "cpu/make_backend.h"
 #include "engine/cuda_library.h"
 
 namespace inferd {

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <string>
 
+#include "core/checkpoint/mapped_file.h"
 #include "core/error.h"
-#include "core/mapped_file.h"
 #include "cuda_interface.h"
 
 namespace inferd {

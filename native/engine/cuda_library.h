@@ -3,7 +3,7 @@
 #pragma once
 #include <memory>
 
-#include "cuda/backend.h"
+#include "cuda/library.h"
 
 namespace inferd {
 

@@ -10,9 +10,9 @@
 #include "core/error.h"
 #include "core/host_memory.h"
 #include "engine/backends.h"
-#include "models/quantization.h"
+#include "models/config/quantization.h"
+#include "models/config/tensor_names.h"
 #include "models/registry.h"
-#include "models/tensor_names.h"
 
 namespace inferd {
 namespace {

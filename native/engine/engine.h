@@ -21,7 +21,7 @@
 #include "engine/plan.h"
 #include "engine/result.h"
 #include "engine/slots.h"
-#include "engine/step.h"
+#include "engine/step_runner.h"
 #include "models/model.h"
 
 namespace inferd {

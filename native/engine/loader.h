@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "core/checkpoint.h"
-#include "core/name_map.h"
+#include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/name_map.h"
 #include "engine/options.h"
-#include "models/layers.h"
+#include "models/blocks/layers.h"
 
 namespace inferd {
 

@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "core/step_plan.h"
+#include "core/plan/step_plan.h"
 
 namespace inferd {
 
@@ -69,7 +69,7 @@ struct ParsedPlan {
   bool plain_greedy = true;  // no sample draws, edits its logits or wants log-probabilities
 };
 
-// The ranges of core/sampling_row.h. Throws Error(kBadPlan).
+// The ranges of core/plan/sampling_row.h. Throws Error(kBadPlan).
 void check_sampling(const SamplingRow& row);
 
 class PlanChecker {

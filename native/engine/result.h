@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/step.h"
+#include "engine/step_runner.h"
 
 namespace inferd {
 

@@ -1,5 +1,5 @@
 // The device tables of all slots, allocated once: token history, block table, sampling row, and
-// the lists of core/slot_lists.h.
+// the lists of core/plan/slot_lists.h.
 //
 //   bytes = max_slots * (4 max_len + 4 max_blocks + 4 (words of all lists) + 120)
 #pragma once

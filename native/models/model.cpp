@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "models/rope.h"
-#include "models/tensor_names.h"
+#include "models/config/rope.h"
+#include "models/config/tensor_names.h"
 
 namespace inferd {
 

@@ -13,9 +13,9 @@
 
 #include "core/arena.h"
 #include "core/backend.h"
-#include "models/block.h"
-#include "models/config.h"
-#include "models/layers.h"
+#include "models/blocks/block.h"
+#include "models/blocks/layers.h"
+#include "models/config/config.h"
 
 namespace inferd {
 

@@ -1,8 +1,8 @@
 // See registry.h.
 #include "models/registry.h"
 
+#include "core/checkpoint/mapped_file.h"
 #include "core/error.h"
-#include "core/mapped_file.h"
 
 namespace inferd {
 

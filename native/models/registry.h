@@ -3,7 +3,7 @@
 #pragma once
 #include <string>
 
-#include "models/config.h"
+#include "models/config/config.h"
 
 namespace inferd {
 

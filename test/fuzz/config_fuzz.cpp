@@ -7,8 +7,8 @@
 #include <cmath>
 #include <string>
 
+#include "models/config/rope.h"
 #include "models/registry.h"
-#include "models/rope.h"
 #include "target.h"
 
 namespace inferd {

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/json.h"
+#include "core/checkpoint/json.h"
 #include "target.h"
 
 namespace inferd {

@@ -14,20 +14,22 @@ const native = join(root, 'native');
 const out = join(native, 'build', 'fuzz');
 
 /** The files of the architectures: those that read a config of their own. */
-const architectures = readdirSync(join(native, 'models'))
-  .filter((file) => file.endsWith('.cpp') && /^ModelConfig configure_/m.test(readFileSync(join(native, 'models', file), 'utf8')))
-  .map((file) => `models/${file}`);
+const families = 'models/families';
+const architectures = readdirSync(join(native, families))
+  .filter((file) => file.endsWith('.cpp') && /^ModelConfig configure_/m.test(readFileSync(join(native, families, file), 'utf8')))
+  .map((file) => `${families}/${file}`);
 
 /** Native sources under test, and the most bytes of an input. */
 const targets = {
-  json: { sources: ['core/json.cpp'], maxBytes: 4096 },
+  json: { sources: ['core/checkpoint/json.cpp'], maxBytes: 4096 },
   safetensors: {
-    sources: ['core/checkpoint.cpp', 'core/json.cpp', 'core/mapped_file.cpp', 'core/safetensors.cpp'],
+    sources: ['checkpoint', 'json', 'mapped_file', 'safetensors'].map((name) => `core/checkpoint/${name}.cpp`),
     maxBytes: 4096,
   },
   config: {
     sources: [
-      ...['core/json.cpp', 'core/mapped_file.cpp', 'models/config.cpp', 'models/registry.cpp', 'models/rope.cpp'],
+      ...['core/checkpoint/json.cpp', 'core/checkpoint/mapped_file.cpp'],
+      ...['models/config/config.cpp', 'models/registry.cpp', 'models/config/rope.cpp'],
       ...architectures,
     ],
     maxBytes: 4096,

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <string>
 
-#include "core/safetensors.h"
+#include "core/checkpoint/safetensors.h"
 #include "target.h"
 
 namespace inferd {

@@ -16,6 +16,7 @@ import { inParallel, run } from './pool.mjs';
 const here = dirname(fileURLToPath(import.meta.url));
 const root = join(here, '..', '..');
 const native = join(root, 'native');
+const programsFolder = join(here, 'programs');
 const compileLimitS = 900;
 
 /** Flags that choose the device code. INFERD_MOST_MAJOR tells host code what its kernels were compiled for. */
@@ -31,8 +32,9 @@ function codeFlags(mode) {
 /** All headers as one text: which object needs which is not worth knowing. */
 function headers() {
   const folders = ['cuda', 'core', 'cpu'].map((name) => join(native, name));
-  return [here, ...folders].flatMap((folder) =>
-    readdirSync(folder)
+  return [programsFolder, ...folders].flatMap((folder) =>
+    readdirSync(folder, { recursive: true })
+      .map(String)
       .filter((file) => /\.(h|cuh)$/.test(file))
       .sort()
       .map((file) => `${file}\n${readFileSync(join(folder, file), 'utf8')}`),
@@ -46,7 +48,7 @@ function settings(mode) {
   const code = codeFlags(mode);
   if (code === null) return { problem: 'nvidia-smi names no GPU to compile for; name one in INFERD_CUDA_ARCHS, such as 90a' };
   const include = cublasInclude();
-  const includes = [join(native, 'cuda'), native, here, ...(include === '' ? [] : [include])].map((folder) => `-I${folder}`);
+  const includes = [native, ...(include === '' ? [] : [include])].map((folder) => `-I${folder}`);
   const warnings = ['-Xcompiler=-Wall,-Wextra,-Werror', '-Werror', 'all-warnings'];
   const launcher = (process.env['CMAKE_CUDA_COMPILER_LAUNCHER'] ?? '').split(' ').filter((word) => word !== '');
   return {
@@ -111,5 +113,5 @@ export async function compilePrograms(wanted, mode, log = () => {}) {
 
 /** The files that a program is made from. */
 export function sourcesOf(program) {
-  return [join(here, `${program.name}.cu`), ...program.sources.map((source) => join(native, source))];
+  return [join(programsFolder, `${program.name}.cu`), ...program.sources.map((source) => join(native, source))];
 }

@@ -1,5 +1,5 @@
 /**
- * The GPU test programs: one line each, the test's own file (test/gpu/NAME.cu) left out. A program is called with the word of its check:
+ * The GPU test programs: one line each, the test's own file (programs/NAME.cu) left out. A program is called with the word of its check:
  *
  *   check     correctness of everything; exit 1 on a failure
  *   quick     fewer and smaller cases of the same, for compute-sanitizer
@@ -10,27 +10,38 @@
 
 /** @typedef {{ name: string, sources: string[], cublas: boolean, check: string, quick: string, generic: string | null }} Program */
 
-/** `sources`: files of native/, the folder cuda/ understood. @returns {Program} */
+/** `sources`: files by their folder of native/. @returns {Program} */
 function program(name, sources, settings = {}) {
-  const files = sources.split(' ').map((file) => (file.includes('/') ? file : `cuda/${file}`));
+  const files = Object.entries(sources).flatMap(([room, names]) => names.split(' ').map((file) => `${room}/${file}`));
   return { name, sources: files, cublas: false, check: 'check', quick: 'quick', generic: 'check', ...settings };
 }
 
-/** cuBLASLt and every kernel of gemm_kernels.cpp. */
-const products =
-  'gemm_lt.cpp gemm_kernels.cpp small_gemm.cu stream_gemm.cpp stream_gemm_sm90.cu large_gemm_sm90.cu tensor_map.cu activation.cu norm.cu';
-/** cuBLASLt alone: the program has an empty gemm_kernels() of its own. */
-const cublas = 'gemm_lt.cpp tensor_map.cu activation.cu norm.cu';
-const cpuSampler = 'cpu/sampler.cpp cpu/sampling_math.cpp cpu/kernels_reference.cpp';
+/** What products are made of: cuBLASLt, and `kernels` of ours beside it. */
+const products = (kernels) => ({
+  'cuda/gemm': `gemm_lt.cpp ${kernels}`,
+  'cuda/device': 'tensor_map.cu',
+  'cuda/rows': 'activation.cu norm.cu',
+});
+/** All of gemm_kernels.cpp. */
+const allKernels = 'gemm_kernels.cpp small_gemm.cu stream_gemm.cpp stream_gemm_sm90.cu large_gemm_sm90.cu';
 
 /** @type {readonly Program[]} */
 export const programs = [
-  program('attention_decode_test', 'attention_decode.cu attention_decode_plan.cu rope_kv.cu'),
-  program('attention_prefill_test', 'attention_prefill.cu attention_prefill_sm90.cu tensor_map.cu', { generic: 'mma' }),
-  program('elementwise_test', 'norm.cu activation.cu rope_kv.cu embedding.cu'),
-  program('gemm_test', `${products} rope_kv.cu`, { cublas: true }),
-  program('large_gemm_test', `${cublas} large_gemm_sm90.cu`, { cublas: true, generic: null }),
-  program('sampler_test', `sampler.cu sampler_greedy.cu ${cpuSampler}`),
-  program('stream_gemm_test', `${cublas} stream_gemm.cpp stream_gemm_sm90.cu`, { cublas: true, generic: null }),
-  program('tables_test', 'slots.cu block_copy.cu'),
+  program('attention_decode_test', { 'cuda/attention': 'attention_decode.cu attention_decode_plan.cu rope_kv.cu' }),
+  program(
+    'attention_prefill_test',
+    { 'cuda/attention': 'attention_prefill.cu attention_prefill_sm90.cu', 'cuda/device': 'tensor_map.cu' },
+    { generic: 'mma' },
+  ),
+  program('elementwise_test', { 'cuda/rows': 'norm.cu activation.cu embedding.cu', 'cuda/attention': 'rope_kv.cu' }),
+  program('gemm_test', { ...products(allKernels), 'cuda/attention': 'rope_kv.cu' }, { cublas: true }),
+  // These two have an empty gemm_kernels() of their own, so that cuBLASLt is alone beside their kernel.
+  program('large_gemm_test', products('large_gemm_sm90.cu'), { cublas: true, generic: null }),
+  program('stream_gemm_test', products('stream_gemm.cpp stream_gemm_sm90.cu'), { cublas: true, generic: null }),
+  program('sampler_test', {
+    'cuda/sampler': 'sampler.cu sampler_greedy.cu',
+    'cpu/sampler': 'sampler.cpp sampling_math.cpp',
+    'cpu/isa': 'kernels_reference.cpp',
+  }),
+  program('tables_test', { 'cuda/sampler': 'slots.cu', 'cuda/runtime': 'block_copy.cu' }),
 ];

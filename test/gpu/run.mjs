@@ -4,7 +4,7 @@
  * `programs:gemm`, `sanitize:racecheck,attention`, `ops:attention` (a pattern of test names), `bench:1x128` (arguments).
  *
  *   build      the addon and the CUDA backend; always when another part needs them
- *   programs   every *_test.cu: kernels alone against float64 and exact host code
+ *   programs   every programs/*_test.cu: kernels alone against float64 and exact host code
  *   generic    the same on code compiled for compute capability 8.0 alone
  *   ops        the op table against float64 references
  *   golden     the golden packs, both 16-bit types, with graphs and without
@@ -44,6 +44,18 @@ function built(mode) {
 function say(line) {
   process.stdout.write(`${line}\n`);
 }
+
+/** The test files of a folder here, as paths without their ending. */
+function testsIn(folder) {
+  const files = readdirSync(join(root, 'test', 'gpu', folder)).filter((file) => file.endsWith('.test.ts'));
+  return files.map((file) => join(folder, file.slice(0, -'.test.ts'.length)));
+}
+
+const compiledTest = (file) => join(root, 'dist', 'test', 'gpu', `${file}.test.js`);
+
+/** The op table, a file a subject, each of which compute-sanitizer sees as a program. */
+const opTable = testsIn('ops');
+const sanitized = (file) => file.replace('ops/', 'op_table_');
 
 const chosen = (name, words) => words.every((word) => name.includes(word));
 
@@ -87,8 +99,7 @@ async function sanitize(words) {
     command: file === undefined ? null : [file, program.quick],
     problem,
   }));
-  const opTable = join(root, 'dist', 'test', 'gpu', 'ops.test.js');
-  targets.push({ name: 'op_table', command: [process.execPath, opTable], problem: '' });
+  for (const file of opTable) targets.push({ name: sanitized(file), command: [process.execPath, compiledTest(file)], problem: '' });
   const jobs = targets
     .flatMap((target) => tools.map((tool) => ({ ...target, tool })))
     .filter((job) => chosen(`${job.name} ${job.tool}`, words));
@@ -109,10 +120,10 @@ async function sanitize(words) {
   return { state: clean + skipped < rows.length ? 'failed' : clean === 0 ? 'not run' : skipped > 0 ? 'in part' : 'passed', note };
 }
 
-/** A file of node:test. */
-async function tests(file, words) {
+/** Files of node:test, one after the other. */
+async function tests(files, words) {
   const pattern = words.map((word) => `--test-name-pattern=${word}`);
-  const args = ['--test', '--test-reporter=spec', ...pattern, join(root, 'dist', 'test', 'gpu', `${file}.test.js`)];
+  const args = ['--test', '--test-reporter=spec', '--test-concurrency=1', ...pattern, ...files.map(compiledTest)];
   const done = await run(process.execPath, args, { limitS: partLimitS, show: true });
   const counts = testCounts(done.output);
   const note =
@@ -135,19 +146,17 @@ async function build() {
   return { state: done.status === 0 ? 'passed' : 'failed', note: '' };
 }
 
-const ordered = ['ops', 'golden', 'eval', 'oracle'];
-const otherTests = readdirSync(join(root, 'test', 'gpu'))
-  .flatMap((file) => (file.endsWith('.test.ts') ? [file.slice(0, -'.test.ts'.length)] : []))
-  .filter((name) => !ordered.includes(name));
+const ordered = ['golden', 'eval', 'oracle'];
+const otherTests = testsIn('.').filter((name) => !ordered.includes(name));
 const always = () => true;
-const opTableWanted = (words) => tools.some((tool) => chosen(`op_table ${tool}`, words));
+const opTableWanted = (words) => opTable.some((file) => tools.some((tool) => chosen(`${sanitized(file)} ${tool}`, words)));
 /** `native`: whether it needs the addon; `compiles`: programs to compile from the start, beside the parts before, none of which takes times. */
 const parts = [
   { name: 'build', native: always, work: build },
   { name: 'programs', compiles: 'native', work: (words) => checks('native', words) },
   { name: 'generic', compiles: 'generic', work: (words) => checks('generic', words) },
-  ...ordered.map((file) => ({ name: file, native: always, work: (words) => tests(file, words) })),
-  ...otherTests.map((file) => ({ name: file, native: always, work: (words) => tests(file, words) })),
+  { name: 'ops', native: always, work: (words) => tests(opTable, words) },
+  ...[...ordered, ...otherTests].map((file) => ({ name: file, native: always, work: (words) => tests([file], words) })),
   { name: 'bench', native: always, work: (words) => bench('bench', words) },
   { name: 'serve', native: always, work: (words) => bench('serve-bench', words) },
   { name: 'sanitize', native: opTableWanted, work: sanitize },

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "cuda/backend.h"
+#include "cuda/library.h"
 #include "cuda_interface.h"
 
 namespace inferd {

@@ -1,0 +1,118 @@
+// Table rows of the collectives between ranks, each rank a thread: attributes | inputs -> outputs.
+//
+// comm_all_reduce: ranks rows cols times | x[ranks * rows, cols] -> out[ranks * rows, cols]
+//   Rank r has rows [r * rows, (r + 1) * rows) of x; all ops but the first work on the sums before.
+//
+// comm_all_gather: ranks rows cols | x[ranks * rows, cols] -> out[ranks * rows, ranks * cols]
+//
+// comm_parts: ranks times lost at_op limit_ms how -> ended[ranks] waited_ms[ranks]
+//   `times` small reductions, of which rank `lost` does not come to op `at_op`, and how: "leaves"
+//   for good, "throws" and aborts the group, "sleeps" for three limits. ended: 1 of a rank that was
+//   told so.
+#include "cpu/runtime/comm.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "addon/op_table/op_rows.h"
+#include "core/error.h"
+
+namespace inferd {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int32_t kMostRanks = 64;
+constexpr std::chrono::milliseconds kPatience{60'000};
+
+int32_t ranks_of(const OpTestCall& c) {
+  const int32_t ranks = c.size("ranks");
+  if (ranks < 1 || ranks > kMostRanks) throw Error(ErrorCode::kUsage, "runOp: too many ranks");
+  return ranks;
+}
+
+// Runs body(comm) on a thread for each rank of a new group.
+template <typename Body>
+void on_ranks(int32_t ranks, std::chrono::milliseconds limit, const Body& body) {
+  static std::atomic<uint64_t> groups{0};
+  const uint64_t id = ++groups;
+  std::vector<std::thread> threads;
+  for (int32_t r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      const auto comm = cpu::join_group(id, r, ranks, limit);
+      body(*comm);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+}
+
+Tensor rows_of(const Tensor& all, int32_t rank, int32_t rows) {
+  return Tensor::matrix(all.as<float>() + rank * rows * all.cols(), all.dtype, rows, all.cols());
+}
+
+Napi::Object run_all_reduce(OpTestCall& c) {
+  const int32_t ranks = ranks_of(c), rows = c.size("rows"), times = c.size("times");
+  const Tensor x = c.matrix("x", DType::kF32, int64_t{ranks} * rows, c.size("cols"));
+  c.output("out", x);
+  return c.run([&] {
+    on_ranks(ranks, kPatience, [&](Comm& comm) {
+      for (int32_t i = 0; i < times; ++i) comm.all_reduce(rows_of(x, comm.rank(), rows));
+    });
+  });
+}
+
+Napi::Object run_all_gather(OpTestCall& c) {
+  const int32_t ranks = ranks_of(c), rows = c.size("rows"), cols = c.size("cols");
+  const Tensor x = c.matrix("x", DType::kF32, int64_t{ranks} * rows, cols);
+  const Tensor out = c.new_activations(ranks * rows, int64_t{ranks} * cols);
+  c.output("out", out);
+  return c.run([&] {
+    on_ranks(ranks, kPatience, [&](Comm& comm) {
+      comm.all_gather(rows_of(out, comm.rank(), rows), rows_of(x, comm.rank(), rows));
+    });
+  });
+}
+
+Napi::Object run_parts(OpTestCall& c) {
+  const int32_t ranks = ranks_of(c), times = c.size("times"), lost = c.size("lost");
+  const int32_t at_op = c.size("at_op");
+  const std::chrono::milliseconds limit(c.size("limit_ms"));
+  const std::string how = c.text("how");
+  auto* ended = c.new_array<int32_t>(ranks);
+  auto* waited = c.new_array<int32_t>(ranks);
+  c.output_ints("ended", ended, ranks);
+  c.output_ints("waited_ms", waited, ranks);
+  return c.run([&] {
+    on_ranks(ranks, limit, [&](Comm& comm) {
+      float value = 1;
+      auto begun = Clock::now();
+      try {
+        for (int32_t i = 0; i < times; ++i) {
+          if (comm.rank() == lost && i == at_op) {
+            if (how == "leaves") return;
+            if (how == "throws") comm.abort("a rank threw");
+            if (how == "sleeps") std::this_thread::sleep_for(3 * limit);
+          }
+          begun = Clock::now();
+          comm.all_reduce(Tensor::matrix(&value, DType::kF32, 1, 1));
+        }
+      } catch (const Error&) {
+        const auto passed =
+            std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begun);
+        ended[comm.rank()] = 1;
+        waited[comm.rank()] = static_cast<int32_t>(passed.count());
+      }
+    });
+  });
+}
+
+constexpr OpTest kTests[] = {{"comm_all_reduce", run_all_reduce},
+                             {"comm_all_gather", run_all_gather},
+                             {"comm_parts", run_parts}};
+
+}  // namespace
+
+std::span<const OpTest> comm_tests() { return kTests; }
+
+}  // namespace inferd

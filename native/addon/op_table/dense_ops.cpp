@@ -1,0 +1,309 @@
+// Table rows of the ops on activations: attributes | inputs -> outputs.
+// Shapes are [rows, cols]; types in attributes are "f32", "f16" or "bf16".
+//
+// embed: rows vocab cols dtype scale? | table[vocab, cols] ids[rows] -> out[rows, cols]
+//
+// rms_norm: rows cols eps | x weight[cols] -> out
+//
+// rms_norm_columns: rows cols first count eps | x[rows, cols] weight[count] -> x
+//   Of columns [first, first + count), in place.
+//
+// add_rms_norm: rows cols eps | inout x weight[cols] -> out inout
+//
+// add: rows cols scale? | inout x -> inout
+//
+// linear: rows cols outs dtype source_dtype? parts? out_f32? | x weight[outs, cols] bias?[outs]
+//   -> out
+//   The weight is given as source_dtype and filled in `parts` calls of about equal size. dtype may
+//   also be "int8" or "int4", or "fp8", which is refused (source_dtype is then f32 when absent).
+//   out_f32: the result is float32, as logits are.
+//
+// linear_add: as linear | inout[rows, outs] too -> inout
+//
+// linear_gated: as linear, gate?, with weight[2 outs, cols] bias?[2 outs] -> out[rows, outs]
+//   gate: "silu", as when absent, or "gelu_tanh".
+//
+// norm_linear, norm_linear_gated: as linear and linear_gated, eps | norm[cols] too
+//   The norm's weight is folded into the linear's where the backend does that, as models do.
+//
+// quantize: rows cols dtype | weight[rows, cols] -> out[rows, cols]
+//   What a weight kept as "int8" or "int4" stands for, after the quantizer of core/quant.h.
+//
+// gated_mul: rows cols gate? | gate_up[rows, 2 cols] -> out[rows, cols]
+//
+// cap_logits: rows cols scale cap | logits -> logits
+//
+// gather_rows: rows cols count | x ids[count] -> out[count, cols]
+//
+// copy_blocks: num_blocks kv_heads block_size head_dim kv_dtype count | k v pairs[2 count] -> k v
+//
+// swap_blocks: num_blocks kv_heads block_size head_dim kv_dtype count swap_blocks urgent
+//              | k v outs[2 count] ins[2 count] -> k v
+//   Swaps out to a host pool of swap_blocks blocks, the first `urgent` pairs before the rest, and
+//   then in.
+//
+// Here kv_dtype may also be "int8": k and v are then whole blocks as they lie in memory, scales
+// included, given as float32 words.
+#include <algorithm>
+
+#include "addon/op_table/op_rows.h"
+#include "core/device_buffer.h"
+#include "core/error.h"
+#include "core/quant.h"
+
+namespace inferd {
+namespace {
+
+Napi::Object run_embed(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols");
+  const int32_t vocab = c.size("vocab");
+  const Tensor table = c.matrix("table", c.dtype("dtype"), vocab, cols);
+  const int32_t* ids = c.indices("ids", rows, vocab);
+  const Tensor out = c.new_activations(rows, cols);
+  c.output("out", out);
+  const float scale = c.number_or("scale", 1);
+  return c.run([&] { c.backend().embed(out, table, ids, scale); });
+}
+
+Napi::Object run_rms_norm(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols");
+  const Tensor x = c.activations("x", rows, cols), out = c.new_activations(rows, cols);
+  const float* weight = c.floats("weight", cols);
+  const float eps = c.number("eps");
+  c.output("out", out);
+  return c.run([&] { c.backend().rms_norm(out, x, weight, eps); });
+}
+
+Napi::Object run_rms_norm_columns(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols");
+  const int32_t first = c.size("first"), count = c.size("count");
+  if (int64_t{first} + count > cols) throw Error(ErrorCode::kUsage, "runOp: columns out of range");
+  const Tensor x = c.activations("x", rows, cols), part = columns(x, first, count);
+  const float* weight = c.floats("weight", count);
+  const float eps = c.number("eps");
+  c.output("x", x);
+  return c.run([&] { c.backend().rms_norm(part, part, weight, eps); });
+}
+
+Napi::Object run_add_rms_norm(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols");
+  const Tensor inout = c.activations("inout", rows, cols), x = c.activations("x", rows, cols);
+  const Tensor out = c.new_activations(rows, cols);
+  const float* weight = c.floats("weight", cols);
+  const float eps = c.number("eps");
+  c.output("out", out);
+  c.output("inout", inout);
+  return c.run([&] { c.backend().add_rms_norm(out, inout, x, weight, eps); });
+}
+
+Napi::Object run_add(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols");
+  const Tensor inout = c.activations("inout", rows, cols), x = c.activations("x", rows, cols);
+  const float scale = c.number_or("scale", 1);
+  c.output("inout", inout);
+  return c.run([&] { c.backend().add(inout, x, scale); });
+}
+
+// Fills a weight from host rows that lie at an odd address, as they may in a checkpoint.
+PackedWeightPtr fill(OpTestCall& c, const WeightSpec& spec) {
+  PackedWeightPtr weight = c.backend().make_weight(spec);
+  const int64_t outs = spec.rows, cols = spec.cols;
+  if (c.noise() && !c.has("weight") && c.fill_noise(*weight)) return weight;
+  const DType stored = c.has_attr("source_dtype") ? c.dtype("source_dtype")
+                       : spec.format.scaled       ? DType::kF32
+                                                  : c.dtype("dtype");
+  const Tensor device = c.matrix("weight", stored, outs, cols);
+  const int64_t row_bytes = cols * dtype_bytes(stored);
+  std::vector<std::byte> host(static_cast<size_t>(outs * row_bytes) + 1);
+  c.backend().download(host.data() + 1, device.data, static_cast<size_t>(outs * row_bytes));
+  const int32_t parts = c.size_or("parts", 1);
+  int64_t row = 0;
+  for (int64_t p = 1; p <= parts; ++p) {
+    const int64_t end = outs * p / parts;
+    c.backend().fill_weight(
+        *weight, WeightRole::kCodes, row,
+        Tensor::matrix(host.data() + 1 + row * row_bytes, stored, end - row, cols));
+    row = end;
+  }
+  return weight;
+}
+
+Gate gate_of(OpTestCall& c) {
+  if (!c.has_attr("gate")) return Gate::kSilu;
+  const std::string name = c.text("gate");
+  if (name == "silu") return Gate::kSilu;
+  if (name == "gelu_tanh") return Gate::kGeluTanh;
+  throw Error(ErrorCode::kUsage, "runOp: there is no gate " + name);
+}
+
+// A linear op with its epilogue, and a norm ahead of it when `normed`, which leaves x as it is.
+Napi::Object run_product(OpTestCall& c, Epilogue epilogue, bool normed) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols"), outs = c.size("outs");
+  const int64_t products = (epilogue == Epilogue::kGated ? 2 : 1) * int64_t{outs};
+  const bool adds = epilogue == Epilogue::kAdd;
+  const PackedWeightPtr weight = fill(c, {.rows = products,
+                                          .cols = cols,
+                                          .format = c.weight_format("dtype"),
+                                          .epilogue = epilogue,
+                                          .gate = gate_of(c)});
+  LinearArgs args;
+  args.x = c.activations("x", rows, cols);
+  if (adds) {
+    args.out = c.activations("inout", rows, outs);
+  } else if (c.size_or("out_f32", 0) != 0) {
+    args.out = Tensor::matrix(c.new_array<float>(int64_t{rows} * outs), DType::kF32, rows, outs);
+  } else {
+    args.out = c.new_activations(rows, outs);
+  }
+  if (epilogue != Epilogue::kStore) args.scratch = c.new_activations(rows, products);
+  args.weight = weight.get();
+  args.bias = c.has("bias") ? c.floats("bias", products) : nullptr;
+  args.epilogue = epilogue;
+  args.gate = weight->gate;
+  c.output(adds ? "inout" : "out", args.out);
+  NormArgs norm{};
+  if (normed) {
+    const float* factors = c.floats("norm", cols);
+    const bool folded = c.backend().scale_columns(*weight, factors);
+    norm = {.scratch = c.new_activations(rows, cols),
+            .weight = folded ? nullptr : factors,
+            .eps = c.number("eps")};
+    args.norm = &norm;
+  } else if (c.timed()) {
+    c.backend().tune_linear(args);  // timings are those of the choice that an engine would make
+  }
+  return c.run([&] { c.backend().linear(args); });
+}
+
+template <Epilogue kEpilogue, bool kNormed>
+Napi::Object run_linear(OpTestCall& c) {
+  return run_product(c, kEpilogue, kNormed);
+}
+
+Napi::Object run_quantize(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols");
+  const bool int4 = c.weight_format("dtype") == kFormatInt4;
+  const Tensor out = c.matrix("weight", DType::kF32, rows, cols);
+  if (!c.backend().info().host_memory) throw Error(ErrorCode::kUsage, "quantize runs on the host");
+  c.output("out", out);
+  return c.run([&] {
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t k = 0; k < cols; k += kQuantBlock) {
+        float* at = out.as<float>() + r * cols + k;
+        const int64_t n = std::min(kQuantBlock, cols - k);
+        float values[kQuantBlock];
+        for (int64_t i = 0; i < kQuantBlock; ++i) values[i] = at[i < n ? i : 0];
+        QuantBlock q{};
+        int4 ? quantize_int4(values, q) : quantize_int8(values, q);
+        for (int64_t i = 0; i < n; ++i) {
+          at[i] = bf16_to_f32(q.scale) * static_cast<float>(q.codes[i] - (int4 ? 0 : 128)) +
+                  bf16_to_f32(q.min);
+        }
+      }
+    }
+  });
+}
+
+Napi::Object run_gated_mul(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols");
+  const Tensor gate_up = c.activations("gate_up", rows, 2 * int64_t{cols}),
+               out = c.new_activations(rows, cols);
+  c.output("out", out);
+  const Gate gate = gate_of(c);
+  return c.run([&] { c.backend().gated_mul(out, gate_up, gate); });
+}
+
+Napi::Object run_cap_logits(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols");
+  const Tensor logits = c.matrix("logits", DType::kF32, rows, cols);
+  const float scale = c.number("scale"), cap = c.number("cap");
+  c.output("logits", logits);
+  return c.run([&] { c.backend().cap_logits(logits, scale, cap); });
+}
+
+Napi::Object run_gather_rows(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols"), count = c.size("count");
+  const Tensor x = c.activations("x", rows, cols), out = c.new_activations(count, cols);
+  const int32_t* ids = c.indices("ids", count, rows);
+  c.output("out", out);
+  return c.run([&] { c.backend().gather_rows(out, x, ids, count); });
+}
+
+// The inputs k and v, which are outputs too.
+KvLayer cache(OpTestCall& c) {
+  const int32_t blocks = c.size("num_blocks"), heads = c.size("kv_heads");
+  const int32_t block_size = c.size("block_size"), head_dim = c.size("head_dim");
+  const DType dtype = c.text("kv_dtype") == "int8" ? DType::kI8 : c.dtype("kv_dtype");
+  KvLayer kv{nullptr, nullptr, dtype, blocks, block_size, heads, head_dim};
+  const DType given = dtype == DType::kI8 ? DType::kF32 : dtype;
+  const int64_t width = kv.block_bytes() / dtype_bytes(given);
+  const Tensor k = c.matrix("k", given, blocks, width), v = c.matrix("v", given, blocks, width);
+  c.output("k", k);
+  c.output("v", v);
+  kv.k = k.data;
+  kv.v = v.data;
+  return kv;
+}
+
+// Both words of a pair are int32.
+const BlockCopy* block_pairs(OpTestCall& c, const char* name, int32_t count, int64_t limit) {
+  return reinterpret_cast<const BlockCopy*>(c.host_indices(name, 2 * int64_t{count}, limit));
+}
+
+Napi::Object run_copy_blocks(OpTestCall& c) {
+  const int32_t count = c.size("count");
+  const KvLayer kv = cache(c);
+  const BlockCopy* pairs = block_pairs(c, "pairs", count, kv.num_blocks);
+  const BlockArray arrays[] = {{kv.k, kv.block_bytes()}, {kv.v, kv.block_bytes()}};
+  return c.run([&] { c.backend().copy_blocks(arrays, pairs, count); });
+}
+
+Napi::Object run_swap_blocks(OpTestCall& c) {
+  const int32_t count = c.size("count"), urgent = c.size("urgent");
+  const KvLayer kv = cache(c);
+  const int64_t bytes = kv.block_bytes();
+  SwapPool pool{.arrays = {{kv.k, bytes}, {kv.v, bytes}}, .num_blocks = c.size("swap_blocks")};
+  const HostBuffer host(c.backend(), pool.num_blocks * pool.block_bytes());
+  const HostBuffer pairs(c.backend(), 2 * int64_t{count} * int64_t{sizeof(BlockCopy)});
+  pool.host = host.as<void>();
+  BlockCopy *outs = pairs.as<BlockCopy>(), *ins = outs + count;
+  const int64_t most = std::max(kv.num_blocks, pool.num_blocks);
+  std::copy_n(block_pairs(c, "outs", count, most), count, outs);
+  std::copy_n(block_pairs(c, "ins", count, most), count, ins);
+  bool good = urgent <= count;
+  for (int32_t i = 0; i < count; ++i) {
+    good = good && std::max(outs[i].src, ins[i].dst) < kv.num_blocks &&
+           std::max(outs[i].dst, ins[i].src) < pool.num_blocks;
+  }
+  if (!good) throw Error(ErrorCode::kUsage, "runOp: pairs or urgent are out of range");
+  c.backend().reserve_swap(pool);
+  return c.run([&] {
+    c.backend().swap_out(pool, outs, count, urgent);
+    c.backend().swap_in(pool, ins, count);
+  });
+}
+
+constexpr OpTest kTests[] = {
+    {"embed", run_embed},
+    {"rms_norm", run_rms_norm},
+    {"rms_norm_columns", run_rms_norm_columns},
+    {"add_rms_norm", run_add_rms_norm},
+    {"add", run_add},
+    {"linear", run_linear<Epilogue::kStore, false>},
+    {"linear_add", run_linear<Epilogue::kAdd, false>},
+    {"linear_gated", run_linear<Epilogue::kGated, false>},
+    {"norm_linear", run_linear<Epilogue::kStore, true>},
+    {"norm_linear_gated", run_linear<Epilogue::kGated, true>},
+    {"quantize", run_quantize},
+    {"gated_mul", run_gated_mul},
+    {"cap_logits", run_cap_logits},
+    {"gather_rows", run_gather_rows},
+    {"copy_blocks", run_copy_blocks},
+    {"swap_blocks", run_swap_blocks},
+};
+
+}  // namespace
+
+std::span<const OpTest> dense_op_tests() { return kTests; }
+
+}  // namespace inferd

@@ -1,0 +1,238 @@
+// Quantized weight panels times quantized activations by byte dot products, over the vector face
+// `Simd` and the dot product face `Dot` (dot_avx512vnni.h, dot_neon.h).
+//
+//   out = sum over blocks of  scale_w * scale_x * (codes_w . codes_x)  [+ min_w * scale_x * sum_x]
+//
+// The minimum of int4 meets the sum of the row's codes in f32. Dot products of a block are exact
+// integers and blocks are added in order, so a row's bits do not depend on the tile it is in.
+//
+// Rows are quantized once per product (quantize_tile). One tile of rows streams the panels one
+// after the other: four side by side cost int4 half its speed on an EPYC (Zen 4), 14 instead of 27
+// GB/s a core. More rows pass over a run of blocks of one panel that stays in the first-level
+// cache. Each tile takes int4 codes apart again, in units that the products leave free: spreading
+// them to bytes once for all tiles was no faster with 512 rows and slower with fewer.
+//
+// Dot says:
+//   kGroup, kRows          quant_group and code_rows of the table (kernels.h)
+//   Codes, kCodeBytes      a vector of codes, and how many bytes of a panel it takes; load8,
+//                          load_low4 and load_high4 bring one
+//   Sums<R>                the dot products of one block: start() with the sums of the rows' codes,
+//                          add() a group of inputs, at(r, i) gives vector i of row r as floats
+//   quantize()             a block of a row as 8-bit codes
+//   Chain ..               a loop of nothing but dot products, for limits_kernel.h
+#pragma once
+#include "cpu/isa/kernels.h"
+
+namespace inferd::cpu {
+namespace {
+
+constexpr int kCodeRows = Dot::kRows;
+constexpr int kGroups = kScaleBlock / Dot::kGroup;
+constexpr int kRunBlocks = 16;  // blocks of one panel that many rows pass over
+
+// Blocks of a panel; see kernels.h.
+struct Int8Codes {
+  static constexpr bool kHasMin = false;
+  static constexpr int kOffset = 128;  // of codes above weights
+  static constexpr int kScalesAt = kScaleBlock * kPanel;
+  static constexpr int kBytes = kScalesAt + 2 * kPanel;
+  // The vectors of one group of inputs.
+  static Dot::Codes load(const char* block, int group, int v) {
+    return Dot::load8(block + group * Dot::kGroup * kPanel + v * Dot::kCodeBytes);
+  }
+};
+struct Int4Codes {
+  static constexpr bool kHasMin = true;
+  static constexpr int kOffset = 0;
+  static constexpr int kScalesAt = kScaleBlock / 2 * kPanel;
+  static constexpr int kBytes = kScalesAt + 4 * kPanel;
+  static Dot::Codes load(const char* block, int group, int v) {
+    constexpr int kHalf = kGroups / 2;
+    const char* bytes = block + group % kHalf * Dot::kGroup * kPanel + v * Dot::kCodeBytes;
+    return group < kHalf ? Dot::load_low4(bytes) : Dot::load_high4(bytes);
+  }
+};
+
+struct CodeTile {
+  const char* rows;  // first block of the run, R rows
+  const char* w;     // first block of the run
+  int64_t blocks;
+  TileBlock out;  // where the sums go
+};
+
+inline V bf16_scales(const char* p) {
+  return Simd::load_bf16(reinterpret_cast<const uint16_t*>(p));
+}
+
+template <class Codes, int R, bool kStream>
+void code_tile(const CodeTile& t) {
+  V acc[R][kVectors];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) {
+      const float* out = t.out.out + r * t.out.out_stride + i * kWidth;
+      const int64_t left = t.out.valid - i * kWidth;
+      acc[r][i] = t.out.first || left <= 0 ? Simd::zero()
+                  : left >= kWidth         ? Simd::load(out)
+                                           : Simd::load_n(out, static_cast<int>(left));
+    }
+  }
+  const char* x = t.rows;
+  const char* w = t.w;
+  for (int64_t b = 0; b < t.blocks; ++b) {
+    const auto* scales = reinterpret_cast<const float*>(x);
+    const auto* sums = reinterpret_cast<const int32_t*>(x + 4 * R);
+    const char* codes = x + 8 * R;
+    Dot::Sums<R> dot;
+    dot.template start<Codes>(sums);
+#pragma GCC unroll 8
+    for (int group = 0; group < kGroups; ++group)
+      dot.template add<Codes>(w, group, codes + group * R * Dot::kGroup);
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) {
+      const char* block = w + Codes::kScalesAt + i * kWidth * 2;
+      const V scale = bf16_scales(block);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const V both = Simd::mul(scale, Simd::set(scales[r]));
+        acc[r][i] = Simd::fma(dot.at(r, i), both, acc[r][i]);
+      }
+      if constexpr (Codes::kHasMin) {
+        const V min = bf16_scales(block + 2 * kPanel);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) {
+          const V sum = Simd::set(scales[r] * static_cast<float>(sums[r]));
+          acc[r][i] = Simd::fma(min, sum, acc[r][i]);
+        }
+      }
+    }
+    if constexpr (kStream) {
+      for (int i = 0; i < Codes::kBytes; i += 64) __builtin_prefetch(w + kAhead + i, 0, 2);
+    }
+    w += Codes::kBytes;
+    x += R * kCodeBlockBytes;
+  }
+  TileBlock out = t.out;
+  out.first = true;
+  store_tile<R, 1>(out, acc);
+}
+
+template <class Codes, bool kStream, int R = kCodeRows>
+inline void code_tile_of(const CodeTile& t, int64_t rows) {
+  if constexpr (R > 1) {
+    if (rows < R) return code_tile_of<Codes, kStream, R - 1>(t, rows);
+  }
+  code_tile<Codes, R, kStream>(t);
+}
+
+// Blocks [first, first + n) of a panel.
+template <class Codes>
+inline CodeTile tile_at(const GemmTask& g, int64_t panel, int64_t first, int64_t n) {
+  const int64_t all = (g.cols + kScaleBlock - 1) / kScaleBlock;
+  const int64_t left = g.outs - panel * kPanel;
+  CodeTile t{};
+  t.blocks = n;
+  t.out.out = g.out + panel * kPanel;
+  t.out.out_stride = g.out_stride;
+  t.out.first = first == 0;
+  t.out.bias = g.bias && first + n == all ? g.bias + panel * kPanel : nullptr;
+  t.out.valid = left < kPanel ? left : kPanel;
+  t.w = g.panels + panel * g.panel_bytes + first * Codes::kBytes;
+  return t;
+}
+
+// One tile of rows: each panel from end to end.
+template <class Codes>
+inline void stream_codes(const GemmTask& g) {
+  const int64_t blocks = (g.cols + kScaleBlock - 1) / kScaleBlock;
+  for (int64_t panel = g.first_panel; panel < g.first_panel + g.num_panels; ++panel) {
+    CodeTile t = tile_at<Codes>(g, panel, 0, blocks);
+    t.rows = reinterpret_cast<const char*>(g.packed);
+    code_tile_of<Codes, true>(t, g.rows);
+  }
+}
+
+// All tiles over a run of blocks of one panel; the first one brings the weights.
+template <class Codes>
+inline void run_of_tiles(const GemmTask& g, int64_t panel, int64_t first) {
+  const int64_t blocks = (g.cols + kScaleBlock - 1) / kScaleBlock;
+  CodeTile t =
+      tile_at<Codes>(g, panel, first, blocks - first < kRunBlocks ? blocks - first : kRunBlocks);
+  float* out = t.out.out;
+  for (int64_t row = 0; row < g.rows; row += kCodeRows) {
+    const int64_t rows = g.rows - row < kCodeRows ? g.rows - row : kCodeRows;
+    t.rows =
+        reinterpret_cast<const char*>(g.packed) + (row * blocks + first * rows) * kCodeBlockBytes;
+    t.out.out = out + row * g.out_stride;
+    if (row == 0) {
+      code_tile_of<Codes, true>(t, rows);
+    } else {
+      code_tile_of<Codes, false>(t, rows);
+    }
+  }
+}
+
+// The order of panels and runs keeps the rows near, as in gemm_kernel.h.
+template <class Codes>
+void code_gemm(const GemmTask& g) {
+  if (g.rows <= kCodeRows) return stream_codes<Codes>(g);
+  const int64_t blocks = (g.cols + kScaleBlock - 1) / kScaleBlock;
+  const int64_t end = g.first_panel + g.num_panels;
+  if (g.rows * blocks * kCodeBlockBytes <= kNearFloats * int64_t{sizeof(float)}) {
+    for (int64_t p = g.first_panel; p < end; ++p)
+      for (int64_t first = 0; first < blocks; first += kRunBlocks) run_of_tiles<Codes>(g, p, first);
+  } else {
+    for (int64_t first = 0; first < blocks; first += kRunBlocks)
+      for (int64_t p = g.first_panel; p < end; ++p) run_of_tiles<Codes>(g, p, first);
+  }
+}
+
+// See limits_kernel.h.
+constexpr int kDotChains = 12;
+constexpr int64_t kDotStepOps = int64_t{2} * kDotChains * Dot::kChainProducts;
+
+int64_t dot_chains(int64_t steps) {
+  Dot::Chain acc[kDotChains];
+  for (int i = 0; i < kDotChains; ++i) acc[i] = Dot::chain(i);
+  for (int64_t s = 0; s < steps; ++s) {
+#pragma GCC unroll 12
+    for (int i = 0; i < kDotChains; ++i) acc[i] = Dot::chain_step(acc[i]);
+  }
+  int64_t sum = 0;
+  for (int i = 0; i < kDotChains; ++i) sum += Dot::chain_sum(acc[i]);
+  return sum;
+}
+
+// `q` as row `row` of the block of R = `rows` rows that begins at `block`.
+inline void store_codes(char* block, const QuantizedBlock& q, int64_t row, int64_t rows) {
+  __builtin_memcpy(block + row * 4, &q.scale, 4);
+  __builtin_memcpy(block + (rows + row) * 4, &q.sum, 4);
+  char* codes = block + 2 * rows * 4 + row * Dot::kGroup;
+  for (int group = 0; group < kGroups; ++group)
+    __builtin_memcpy(codes + group * rows * Dot::kGroup, q.codes + group * Dot::kGroup,
+                     Dot::kGroup);
+}
+
+void quantize_tile(void* tile, const float* x, int64_t x_stride, int64_t rows, int64_t cols) {
+  for (int64_t r = 0; r < rows; ++r) {
+    char* block = static_cast<char*>(tile);
+    for (int64_t k = 0; k < cols; k += kScaleBlock, block += rows * kCodeBlockBytes)
+      store_codes(block, Dot::quantize(x + r * x_stride + k, cols - k), r, rows);
+  }
+}
+
+// `t` with the quantized products of this file.
+constexpr Kernels with_codes(Kernels t) {
+  t.quant_group = Dot::kGroup;
+  t.code_rows = kCodeRows;
+  t.gemm[kInt8Weights] = code_gemm<Int8Codes>;
+  t.gemm[kInt4Weights] = code_gemm<Int4Codes>;
+  t.quantize_tile = quantize_tile;
+  t.dot_chains = dot_chains;
+  t.dot_step_ops = kDotStepOps;
+  return t;
+}
+
+}  // namespace
+}  // namespace inferd::cpu

@@ -1,0 +1,97 @@
+// The byte dot products of AVX-512 VNNI for code_kernel.h. Included by kernels_avx512vnni.cpp only,
+// behind simd_avx512.h.
+//
+// vpdpbusd multiplies unsigned by signed bytes: weights are the unsigned side. What their codes are
+// off by is taken back through the sum of the row's codes, which the sums start from.
+#pragma once
+#include "cpu/isa/gemm_kernel.h"
+#include "cpu/isa/kernels.h"
+
+namespace inferd::cpu {
+namespace {
+
+struct Dot {
+  using Codes = __m512i;
+  static constexpr int kGroup = 4, kCodeBytes = 64;
+  static constexpr int kRows = 6;  // 12 integer and 12 float sums, weights and scales in registers
+
+  static Codes load8(const char* p) { return _mm512_load_si512(p); }
+  static Codes load_low4(const char* p) {
+    return _mm512_and_si512(_mm512_load_si512(p), _mm512_set1_epi8(15));
+  }
+  static Codes load_high4(const char* p) {
+    const __m512i bytes = _mm512_load_si512(p);
+    return _mm512_and_si512(_mm512_srli_epi16(bytes, 4), _mm512_set1_epi8(15));
+  }
+
+  template <int R>
+  struct Sums {
+    __m512i sums[R][kVectors];
+
+    template <class Panel>
+    void start(const int32_t* row_sums) {
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+        for (int i = 0; i < kVectors; ++i)
+          sums[r][i] = Panel::kOffset == 0 ? _mm512_setzero_si512()
+                                           : _mm512_set1_epi32(-Panel::kOffset * row_sums[r]);
+    }
+    template <class Panel>
+    void add(const char* block, int group, const char* rows) {
+      Codes weights[kVectors];
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) weights[i] = Panel::load(block, group, i);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        int32_t four;
+        __builtin_memcpy(&four, rows + r * 4, 4);
+        const __m512i broadcast = _mm512_set1_epi32(four);
+#pragma GCC unroll 8
+        for (int i = 0; i < kVectors; ++i)
+          sums[r][i] = _mm512_dpbusd_epi32(sums[r][i], weights[i], broadcast);
+      }
+    }
+    V at(int r, int i) const { return _mm512_cvtepi32_ps(sums[r][i]); }
+  };
+
+  // Symmetric, 127 steps to the largest magnitude of the block. Magnitudes are compared as bits, so
+  // that a NaN or an infinity makes the scale one and with it all products of the block.
+  static QuantizedBlock quantize(const float* x, int64_t n) {
+    const __mmask32 lanes = n >= kScaleBlock ? ~0u : (1u << n) - 1u;
+    const auto half = [&](int i) {
+      return _mm512_maskz_loadu_ps(static_cast<__mmask16>(lanes >> (16 * i)), x + 16 * i);
+    };
+    const V a = half(0), b = half(1);
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    const __m512i top = _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(a), magnitude),
+                                         _mm512_and_si512(_mm512_castps_si512(b), magnitude));
+    const float largest = __builtin_bit_cast(float, _mm512_reduce_max_epu32(top));
+    const V inverse = Simd::set(largest > 0 ? 127.0f / largest : 0.0f);
+    const __m512i codes_a = _mm512_cvtps_epi32(Simd::mul(a, inverse));
+    const __m512i codes_b = _mm512_cvtps_epi32(Simd::mul(b, inverse));
+    QuantizedBlock q;
+    q.scale = largest * (1.0f / 127.0f);
+    _mm_store_si128(reinterpret_cast<__m128i*>(q.codes), _mm512_cvtsepi32_epi8(codes_a));
+    _mm_store_si128(reinterpret_cast<__m128i*>(q.codes + 16), _mm512_cvtsepi32_epi8(codes_b));
+    const __m256i bytes = _mm256_load_si256(reinterpret_cast<const __m256i*>(q.codes));
+    const __m256i fours = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), bytes);
+    alignas(32) int32_t parts[8];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(parts), fours);
+    q.sum = 0;
+    for (const int32_t part : parts) q.sum += part;
+    return q;
+  }
+
+  // Chains of dot products that depend on themselves alone; see limits_kernel.h.
+  using Chain = __m512i;
+  static constexpr int64_t kChainProducts = 64;
+  static Chain chain(int start) { return _mm512_set1_epi32(start); }
+  static Chain chain_step(Chain c) {
+    return _mm512_dpbusd_epi32(c, _mm512_set1_epi8(3), _mm512_set1_epi8(-1));
+  }
+  static int64_t chain_sum(Chain c) { return _mm512_reduce_add_epi32(c); }
+};
+
+}  // namespace
+}  // namespace inferd::cpu

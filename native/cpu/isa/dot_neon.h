@@ -1,0 +1,147 @@
+// The byte dot products of ARM for code_kernel.h: sdot (dotprod), or the matrix products smmla
+// (i8mm), of twice its rate, where the file is compiled for them. Included by kernels_neondot.cpp
+// and kernels_neoni8mm.cpp only, behind simd_neon.h.
+//
+// Both multiply signed bytes: codes of int8 lose their offset as they are loaded, those of int4 are
+// small enough as they are.
+#pragma once
+#include "cpu/isa/gemm_kernel.h"
+#include "cpu/isa/kernels.h"
+
+namespace inferd::cpu {
+namespace {
+
+struct DotBase {
+  using Codes = int8x16_t;
+  static constexpr int kCodeBytes = 16;
+  static constexpr int kRows = 6;  // 24 integer sums in registers; the float sums wait in memory
+
+  static uint8x16_t bytes(const char* p) { return vld1q_u8(reinterpret_cast<const uint8_t*>(p)); }
+  static Codes load8(const char* p) {
+    return vreinterpretq_s8_u8(veorq_u8(bytes(p), vdupq_n_u8(128)));
+  }
+  static Codes load_low4(const char* p) {
+    return vreinterpretq_s8_u8(vandq_u8(bytes(p), vdupq_n_u8(15)));
+  }
+  static Codes load_high4(const char* p) { return vreinterpretq_s8_u8(vshrq_n_u8(bytes(p), 4)); }
+
+  // Symmetric, 127 steps to the largest magnitude of the block. Magnitudes are compared as bits, so
+  // that a NaN or an infinity makes the scale one and with it all products of the block.
+  static QuantizedBlock quantize(const float* x, int64_t n) {
+    float tail[kScaleBlock] = {};
+    if (n < kScaleBlock) {
+      for (int64_t i = 0; i < n; ++i) tail[i] = x[i];
+      x = tail;
+    }
+    uint32x4_t top = vdupq_n_u32(0);
+    for (int i = 0; i < kScaleBlock; i += 4) {
+      const uint32x4_t bits = vreinterpretq_u32_f32(vld1q_f32(x + i));
+      top = vmaxq_u32(top, vandq_u32(bits, vdupq_n_u32(0x7fffffff)));
+    }
+    const float largest = __builtin_bit_cast(float, vmaxvq_u32(top));
+    const V inverse = Simd::set(largest > 0 ? 127.0f / largest : 0.0f);
+    const auto eight = [&](int i) {
+      const int32x4_t low = vcvtnq_s32_f32(Simd::mul(vld1q_f32(x + i), inverse));
+      const int32x4_t high = vcvtnq_s32_f32(Simd::mul(vld1q_f32(x + i + 4), inverse));
+      return vqmovn_s16(vcombine_s16(vqmovn_s32(low), vqmovn_s32(high)));
+    };
+    QuantizedBlock q;
+    q.scale = largest * (1.0f / 127.0f);
+    q.sum = 0;
+    for (int i = 0; i < kScaleBlock; i += 16) {
+      const int8x16_t codes = vcombine_s8(eight(i), eight(i + 8));
+      vst1q_s8(q.codes + i, codes);
+      q.sum += vaddlvq_s8(codes);
+    }
+    return q;
+  }
+
+  using Chain = int32x4_t;
+  static Chain chain(int start) { return vdupq_n_s32(start); }
+  static int64_t chain_sum(Chain c) { return vaddlvq_s32(c); }
+};
+
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+
+// A product takes two outputs and two rows, eight inputs of each: sums hold pairs of rows in turn.
+struct Dot : DotBase {
+  static constexpr int kGroup = 8;
+
+  template <int R>
+  struct Sums {
+    static constexpr int kPairs = (R + 1) / 2;
+    int32x4_t sums[kPairs][2 * kVectors];
+
+    template <class Panel>
+    void start(const int32_t*) {
+#pragma GCC unroll 8
+      for (int p = 0; p < kPairs; ++p)
+#pragma GCC unroll 8
+        for (int v = 0; v < 2 * kVectors; ++v) sums[p][v] = vdupq_n_s32(0);
+    }
+    template <class Panel>
+    void add(const char* block, int group, const char* rows) {
+      const auto* codes = reinterpret_cast<const int8_t*>(rows);
+      int8x16_t x[kPairs];
+#pragma GCC unroll 8
+      for (int p = 0; p < kPairs; ++p) {
+        x[p] = 2 * p + 1 < R ? vld1q_s8(codes + p * 16)
+                             : vcombine_s8(vld1_s8(codes + p * 16), vdup_n_s8(0));
+      }
+#pragma GCC unroll 8
+      for (int v = 0; v < 2 * kVectors; ++v) {
+        const Codes weights = Panel::load(block, group, v);
+#pragma GCC unroll 8
+        for (int p = 0; p < kPairs; ++p) sums[p][v] = vmmlaq_s32(sums[p][v], weights, x[p]);
+      }
+    }
+    V at(int r, int i) const {
+      const int32x4_t low = sums[r / 2][2 * i], high = sums[r / 2][2 * i + 1];
+      return vcvtq_f32_s32(r % 2 == 0 ? vuzp1q_s32(low, high) : vuzp2q_s32(low, high));
+    }
+  };
+
+  static constexpr int64_t kChainProducts = 32;
+  static Chain chain_step(Chain c) { return vmmlaq_s32(c, vdupq_n_s8(3), vdupq_n_s8(-1)); }
+};
+
+#else
+
+struct Dot : DotBase {
+  static constexpr int kGroup = 4;
+
+  template <int R>
+  struct Sums {
+    int32x4_t sums[R][kVectors];
+
+    template <class Panel>
+    void start(const int32_t*) {
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+        for (int i = 0; i < kVectors; ++i) sums[r][i] = vdupq_n_s32(0);
+    }
+    template <class Panel>
+    void add(const char* block, int group, const char* rows) {
+      Codes weights[kVectors];
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) weights[i] = Panel::load(block, group, i);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const int8x16_t x =
+            vreinterpretq_s8_s32(vld1q_dup_s32(reinterpret_cast<const int32_t*>(rows) + r));
+#pragma GCC unroll 8
+        for (int i = 0; i < kVectors; ++i) sums[r][i] = vdotq_s32(sums[r][i], weights[i], x);
+      }
+    }
+    V at(int r, int i) const { return vcvtq_f32_s32(sums[r][i]); }
+  };
+
+  static constexpr int64_t kChainProducts = 16;
+  static Chain chain_step(Chain c) { return vdotq_s32(c, vdupq_n_s8(3), vdupq_n_s8(-1)); }
+};
+
+#endif
+
+}  // namespace
+}  // namespace inferd::cpu

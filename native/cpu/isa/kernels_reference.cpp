@@ -1,0 +1,254 @@
+// The kernel table in plain C++: what the vector kernels are read against, and what runs where no
+// vector table fits the CPU.
+//
+// Weights stay row-major (a panel of one output feature), sums are taken in double in index order.
+// Same invariants as the others.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "core/half.h"
+#include "cpu/isa/kernels.h"
+
+namespace inferd::cpu {
+namespace {
+
+constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
+
+template <DType kType>
+float element(const void* data, int64_t i) {
+  return load_f32(data, kType, i);
+}
+
+template <DType kType>
+void gemm(const GemmTask& g) {
+  for (int64_t r = 0; r < g.rows; ++r) {
+    const float* x = g.packed + r * g.cols;
+    for (int64_t o = g.first_panel; o < g.first_panel + g.num_panels; ++o) {
+      const char* w = g.panels + o * g.panel_bytes;
+      double sum = 0;
+      for (int64_t k = 0; k < g.cols; ++k)
+        sum += static_cast<double>(x[k]) * static_cast<double>(element<kType>(w, k));
+      g.out[r * g.out_stride + o] =
+          static_cast<float>(sum + (g.bias ? static_cast<double>(g.bias[o]) : 0.0));
+    }
+  }
+}
+
+// Weight k of a block of one output feature (panel of one column).
+template <int kBits>
+double dequantized(const char* block, int64_t k) {
+  constexpr int64_t kBytes = kScaleBlock * kBits / 8;
+  uint16_t scale, min = 0;
+  std::memcpy(&scale, block + kBytes, 2);
+  if (kBits == 4) std::memcpy(&min, block + kBytes + 2, 2);
+  const auto byte = static_cast<uint8_t>(block[k % kBytes]);
+  const int code = kBits == 8 ? byte - 128 : k < kBytes ? byte & 15 : byte >> 4;
+  return static_cast<double>(bf16_to_f32(scale)) * code + static_cast<double>(bf16_to_f32(min));
+}
+
+template <int kBits>
+void quant_gemm(const GemmTask& g) {
+  constexpr int64_t kBlockBytes = kScaleBlock * kBits / 8 + (kBits == 8 ? 2 : 4);
+  for (int64_t r = 0; r < g.rows; ++r) {
+    const float* x = g.packed + r * g.cols;
+    for (int64_t o = g.first_panel; o < g.first_panel + g.num_panels; ++o) {
+      const char* w = g.panels + o * g.panel_bytes;
+      double sum = 0;
+      for (int64_t k = 0; k < g.cols; ++k) {
+        sum += static_cast<double>(x[k]) *
+               dequantized<kBits>(w + k / kScaleBlock * kBlockBytes, k % kScaleBlock);
+      }
+      g.out[r * g.out_stride + o] =
+          static_cast<float>(sum + (g.bias ? static_cast<double>(g.bias[o]) : 0.0));
+    }
+  }
+}
+
+// One query: two passes over its keys, the second with the exact largest score.
+template <DType kType>
+void attend(const AttentionTask& t, int32_t position, const float* q, float* out) {
+  const int32_t oldest = t.window > 0 ? std::max(0, position - t.window + 1) : 0;
+  const auto first_element = [&](int32_t j) {
+    return t.blocks[j / t.block_size] * t.block_stride + int64_t{j % t.block_size} * t.head_dim;
+  };
+  const auto score = [&](int32_t j) {
+    double dot = 0;
+    for (int32_t d = 0; d < t.head_dim; ++d) {
+      dot += static_cast<double>(q[d]) *
+             static_cast<double>(element<kType>(t.k, first_element(j) + d));
+    }
+    const double scaled = dot * static_cast<double>(t.scale), cap = static_cast<double>(t.softcap);
+    return cap > 0 ? cap * std::tanh(scaled / cap) : scaled;
+  };
+  double best = -std::numeric_limits<double>::infinity();
+  for (int32_t j = oldest; j <= position; ++j) best = std::max(best, score(j));
+  double acc[kMaxHeadDim] = {}, sum = 0;
+  for (int32_t j = oldest; j <= position; ++j) {
+    const double p = std::exp(score(j) - best);
+    sum += p;
+    for (int32_t d = 0; d < t.head_dim; ++d)
+      acc[d] += p * static_cast<double>(element<kType>(t.v, first_element(j) + d));
+  }
+  for (int32_t d = 0; d < t.head_dim; ++d) out[d] = static_cast<float>(acc[d] / sum);
+}
+
+template <DType kType>
+void attention(const AttentionTask& t, AttentionScratch&) {
+  for (int32_t i = 0; i < t.tokens; ++i) {
+    for (int32_t h = 0; h < t.heads; ++h) {
+      const int64_t column = int64_t{h} * t.head_dim;
+      attend<kType>(t, t.first_position + i, t.q + i * t.q_stride + column,
+                    t.out + i * t.out_stride + column);
+    }
+  }
+}
+
+template <DType kType>
+void to_f32(float* dst, const void* src, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) dst[i] = element<kType>(src, i);
+}
+
+template <DType kType>
+void from_f32(void* dst, const float* src, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) store_f32(dst, kType, i, src[i]);
+}
+
+void rms_norm(float* out, const float* x, const float* weight, int64_t n, float eps) {
+  double squares = 0;
+  for (int64_t i = 0; i < n; ++i) squares += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  const double scale = 1.0 / std::sqrt(squares / static_cast<double>(n) + static_cast<double>(eps));
+  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(x[i] * scale) * weight[i];
+}
+
+void add(float* inout, const float* x, int64_t n, float scale) {
+  for (int64_t i = 0; i < n; ++i) inout[i] += scale * x[i];
+}
+
+float silu(float x) { return x / (1.0f + std::exp(-x)); }
+float gelu_tanh(float x) {
+  return 0.5f * x * (1.0f + std::tanh(0.7978845608f * (x + 0.044715f * x * x * x)));
+}
+
+template <float (*kGate)(float)>
+void gated_mul(float* out, const float* gate, const float* up, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) out[i] = kGate(gate[i]) * up[i];
+}
+
+void scale_cap(float* x, int64_t n, float scale, float cap) {
+  for (int64_t i = 0; i < n; ++i) {
+    x[i] *= scale;
+    if (cap > 0) x[i] = cap * std::tanh(x[i] / cap);
+  }
+}
+
+void rotate(float* x, const float* cos, const float* sin, int32_t half) {
+  for (int32_t i = 0; i < half; ++i) {
+    const float a = x[i], b = x[i + half];
+    x[i] = a * cos[i] - b * sin[i];
+    x[i + half] = b * cos[i] + a * sin[i];
+  }
+}
+
+float max_value(const float* x, int64_t n) {
+  float top = kMinusInf;
+  for (int64_t i = 0; i < n; ++i) top = x[i] > top ? x[i] : top;
+  return top;
+}
+
+int64_t argmax(const float* x, int64_t n) {
+  int64_t best = 0;
+  float top = kMinusInf;
+  for (int64_t i = 0; i < n; ++i) {
+    if (x[i] > top) {
+      top = x[i];
+      best = i;
+    }
+  }
+  return best;
+}
+
+float clean_copy(float* dst, const float* src, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    dst[i] = std::isnan(src[i]) ? kMinusInf : std::min(src[i], std::numeric_limits<float>::max());
+  return max_value(dst, n);
+}
+
+double exp_sum(float* e, double* sums, const float* z, int64_t n, float max, float temperature) {
+  double total = 0;
+  for (int64_t start = 0; start < n; start += kExpBlock) {
+    double block = 0;
+    for (int64_t i = start; i < std::min(n, start + kExpBlock); ++i) {
+      e[i] = std::exp((z[i] - max) / temperature);
+      block += static_cast<double>(e[i]);
+    }
+    sums[start / kExpBlock] = block;
+    total += block;
+  }
+  return total;
+}
+
+int64_t count_better(const float* x, int64_t n, int64_t id, float value) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; ++i) count += x[i] > value || (x[i] == value && i < id);
+  return count;
+}
+
+float read_all(const float* data, int64_t n) {
+  float sum[16] = {};
+  for (int64_t i = 0; i + 16 <= n; i += 16)
+    for (int64_t j = 0; j < 16; ++j) sum[j] += data[i + j];
+  float all = 0;
+  for (const float s : sum) all += s;
+  return all;
+}
+
+constexpr int kChains = 32;
+
+float fma_chains(int64_t steps) {
+  float acc[kChains] = {};
+  for (int64_t s = 0; s < steps; ++s)
+    for (float& a : acc) a = a * 0.999f + 0.5f;
+  float sum = 0;
+  for (const float a : acc) sum += a;
+  return sum;
+}
+
+constexpr int64_t kFmaStepFlops = 2 * kChains;
+
+constexpr Kernels kTable = {
+    .name = "reference",
+    .panel_cols = 1,
+    .tile_rows = 1,
+    .bf16_pairs = false,
+    .quant_group = 1,
+    .code_rows = 0,
+    .gemm = {gemm<DType::kF32>, gemm<DType::kF16>, gemm<DType::kBF16>, quant_gemm<8>,
+             quant_gemm<4>},
+    .quantize_tile = nullptr,
+    .attention = {attention<DType::kF32>, attention<DType::kF16>, attention<DType::kBF16>},
+    .to_f32 = {to_f32<DType::kF32>, to_f32<DType::kF16>, to_f32<DType::kBF16>},
+    .from_f32 = {from_f32<DType::kF32>, from_f32<DType::kF16>, from_f32<DType::kBF16>},
+    .rms_norm = rms_norm,
+    .add = add,
+    .gated_mul = {gated_mul<silu>, gated_mul<gelu_tanh>},
+    .scale_cap = scale_cap,
+    .rotate = rotate,
+    .max_value = max_value,
+    .argmax = argmax,
+    .clean_copy = clean_copy,
+    .exp_sum = exp_sum,
+    .count_better = count_better,
+    .read_all = read_all,
+    .fma_chains = fma_chains,
+    .fma_step_flops = kFmaStepFlops,
+    .dot_chains = nullptr,
+    .dot_step_ops = 0,
+};
+
+}  // namespace
+
+const Kernels* reference_kernels() { return &kTable; }
+
+}  // namespace inferd::cpu

@@ -1,0 +1,24 @@
+// See make_backend.h.
+#include "cpu/make_backend.h"
+
+#include "core/error.h"
+#include "cpu/cpu_backend.h"
+#include "cpu/isa/features.h"
+
+namespace inferd {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
+  if (options.threads < 0 || options.threads > kMaxThreads) {
+    throw Error(ErrorCode::kUsage, format("%d CPU threads are not possible; the range is 0 to %d",
+                                          options.threads, kMaxThreads));
+  }
+  const int threads = options.threads > 0 ? options.threads : physical_cores();
+  return std::make_unique<cpu::CpuBackend>(cpu::choose_kernels(options.isa), threads);
+}
+
+}  // namespace inferd

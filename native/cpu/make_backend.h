@@ -1,0 +1,19 @@
+// Makes the CPU backend; core/backend.h is all that its user sees of it.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "core/backend.h"
+
+namespace inferd {
+
+struct CpuOptions {
+  int threads = 0;           // compute threads; 0 = physical_cores()
+  std::string isa = "auto";  // kernel set, see usable_isas()
+};
+
+// @throws Error(kUnsupported) when this build or this CPU has no such kernel set, Error(kUsage) for
+// impossible thread counts.
+std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options);
+
+}  // namespace inferd

@@ -1,0 +1,272 @@
+// 1. out[row, head] = softmax(cap(scale * q . K^T)) V over the row's paged keys, one query a row;
+//    merges its own partial results, so that a long row is spread over the device in one launch.
+//    cap(s) = s, or softcap tanh(s / softcap).
+// 2. q [tokens, .. heads * head_dim] and out f16/bf16; caches as in paged_kv.h, of the same type,
+//    e4m3, or int8 with a scale a row; everything else as in attention_decode.h, which see.
+// 3. grid kv_heads x as many blocks as run at a time. A block is a team of kWarps on one share of a
+//    row (a range of 16-key tiles, the warps taking them in turn), or each of its warps has short
+//    rows of its own; both go on to another share where the plan says so.
+//
+//      share of a row   | t0 | t1 | t2 | t3 | t4 | ..    team:  warp = tile % kWarps
+//      mma m16n8k16     rows = the heads of the kv head (8 of 16 rows, or all), columns = keys
+//
+//    The last block of a row and kv head to finish (a ticket) adds the shares up in their order.
+//    What is there before this step's keys is fetched ahead of the wait for the kernel before.
+// 4. Each warp has a ring of its own, up to 6 stages of 16 keys and values, filled by cp.async;
+//    a lone warp's runs on from row to row. 98 KB a block, two blocks an SM on sm_90, one on sm_89.
+//    Up to 175 registers at head_dim <= 128.
+// 5. f32 scores, sums and merge; probabilities rounded to the type of the mma. 8-bit caches are
+//    widened to f16, which is exact; q too, clamped to its range. int8: a key's scale multiplies
+//    its score, a value's over the largest so far the probability. Relative error against float64:
+//    bf16 2.2e-3, f16 2.8e-4. The same bits run to run: no result depends on the order in which
+//    blocks finish.
+// 6. head_dim 64, 96, 128, 256; 1 to 16 heads a kv head; block sizes that are multiples of 16
+//    (others work, slower, by a look-up a row); sm_80 and later. Else cudaErrorInvalidValue.
+// 7. Reads 2 * kv_bytes * kv_heads * head_dim * keys. H200, 32/8 heads of 128, blocks of 16 in
+//    random order, 4.5 TB/s read ceiling, in a chain with early starts; `plain` is a bare read of
+//    as many bytes, launch included. Without early starts 1.3 (1x128) to 3 us more (8x8192: 9).
+//      rows x keys   1x128 1x1024 16x1024 128x128 128x200 256x200 128x1024 8x8192 32x8192 1x65536
+//      bf16 us         3.1    6.2    21.3    16.9    26.1    52.1      126     68     248    69.4
+//      of the ceiling                 70 %    88 %    89 %    89 %     95 %   88 %    96 %    86 %
+//      plain us        2.1    3.1    17.4    17.4    26.1    49.7      123     64     242    63.5
+//      e4m3 us         5.0    8.0    20.3    14.4    20.2    37.5       78     45     150    48.1
+//      int8 us         5.3    8.6    26.7    17.3    25.1    47.5      100     56     193    57.7
+//    1x16384: 22.8 (plain 17.6). With the arithmetic left out bf16 takes 18.4 us at 16x1024
+//    and 21.7 at 1x16384: the last tiles' latency. 8 bits are bound by the latency of the widening,
+//    560 instructions a tile at half the issue rate.
+// 8. Split keys: Flash-Decoding (Dao et al. 2023); heads as rows: FlashInfer; paged cache: Kwon
+//    et al. 2023; the online softmax: Milakov and Gimelshein 2018.
+// 9. Tried, H200: rope, the new keys' way to the cache and a norm's 1/rms in this kernel instead of
+//    rope_kv: a step of Llama-3-8B 5.99 ms instead of 6.05 at 128x128, no difference at 16x1024 and
+//    256x128, for 200 lines. Tried, us in a chain: a block for each share the plan may make instead
+//    of chains: 21.4 plain launches at 128x128 where 19.4 are needed now, blocks with nothing to do
+//    waiting for shared memory. Keys and values without leave-L2-first: 18.2 instead of 16.9 at
+//    128x128, 55 not 52 at 256x200. let_next_start() at the end of the stream: 20.7 instead
+//    of 18.0. Copies issued ahead of the scores: no difference. Three blocks an SM with shorter
+//    rings for e4m3: 44 instead of 48 at 1x65536, 16.3 not 20.3 at 16x1024, but 84 not 78 at
+//    128x1024 and 170 not 150 at 32x8192; four: twice as long. The last block adding up all shares
+//    in one loop over them: 15 us at 1x16384, now 3. Shares found by every block from the lengths:
+//    64 instead of 41 us at 256x128, hence the plan. A team for every row: 26 instead of 21.7 us at
+//    128x128. Unrolled ring start and merge (100 KB of code): 10.3 instead of 8.4 us at 1x1024,
+//    instruction misses. 8 warps a block: 32 us at 128x128. 2 warps: 5.6 at 1x128. e4m3 widened by
+//    integer operations: 124 us at 128x1024.
+#include <math_constants.h>
+
+#include "cuda/attention/attention_decode_merge.cuh"
+#include "cuda/attention/attention_decode_row.cuh"
+#include "cuda/attention/attention_decode_stream.cuh"
+#include "cuda/device/launch.cuh"
+
+namespace inferd::cuda {
+namespace {
+
+template <typename S, int kHeadDim, int kRows>
+__global__ void __launch_bounds__(DecodeConfig<S, kHeadDim>::kThreads)
+    decode_attention_kernel(const __grid_constant__ DecodeArgs p) {
+  using C = DecodeConfig<S, kHeadDim>;
+  using Tile = KvTile<S, kHeadDim>;
+  extern __shared__ __align__(128) uint8_t ring_bytes[];
+  __shared__ float warp_top[C::kWarps][kRows], warp_total[C::kWarps][kRows];
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
+  const int kv_head = blockIdx.x, group = p.group;
+  uint8_t* ring = ring_bytes + warp * C::kWarpBytes;
+  KvStream<S, kHeadDim> stream(p, ring, warp, lane);
+
+  int32_t entry = blockIdx.y * C::kWarps + warp;
+  DecodeShare share = load_share(p.shares + entry);
+  if (share.shares == 0 || share.chained) {
+    wait_for_previous();
+    return;
+  }
+  auto out_of = [&](const DecodeShare& of) {
+    return of.token * p.out_stride + static_cast<int64_t>(kv_head) * group * kHeadDim;
+  };
+  for (;;) {                               // one share of a team, or all of a lone warp's
+    RowSums<S, kHeadDim, kRows> row = {};  // nothing of the last one lives through its merge
+    WarpTiles<C> tiles(share, warp);
+    stream.start(share);
+    int32_t used = 0, stage = 0;
+    // Turns below 0 only fill the ring, and up to `begin` with what this step does not write.
+    const int32_t begin = 1 - C::kStages + max(0, tiles.settled(share, C::kStages - 1));
+    for (int32_t turn = 1 - C::kStages;; ++turn) {
+      bool fresh = turn == begin;
+      if (turn >= 0 && used == tiles.count) {
+        if (share.team) break;
+        row.finish();
+#pragma unroll
+        for (int h = 0; h < kRows / 8; ++h) {
+          const int head = g + h * 8;
+          uint16_t* out = static_cast<uint16_t*>(p.out) + out_of(share) + head * kHeadDim;
+          if (head < group) Tile::store(out, row.o, h, 1.f / row.total[h], t, p.is_bf16);
+        }
+        if (share.next == 0) return;
+        share = load_share(p.shares + share.next);
+        tiles = WarpTiles<C>(share, warp);
+        used = 0;
+        fresh = true;
+      }
+      if (fresh) {
+        wait_for_previous();
+        let_next_start();
+        row.start(p, share.token, g, t);
+      }
+      const uint8_t* at = ring + stage * C::kStageBytes;
+      float s[2][4] = {};
+      if (turn >= 0) {
+        copy_wait<C::kStages - 2>();
+        __syncwarp();  // all lanes' copies of this stage have landed, and none reads the one before
+        Tile::template scores<kRows, kHeadDim <= 128 ? 2 : 1>(s, row.q, at, lane);
+      }
+      stream.copy_next();
+      if (turn < 0) continue;
+      row.add(s, at, at + Tile::kBytes, (tiles.first + used * tiles.step) * kTileTokens,
+              share.first_key, share.end_key, p.scale, lane);
+      stage = stage + 1 == C::kStages ? 0 : stage + 1;
+      ++used;
+    }
+    copy_wait<0>();
+    __syncwarp();
+
+    // Merge of the team's warps. Each leaves its sums in its own ring.
+    row.finish();
+#pragma unroll
+    for (int h = 0; h < kRows / 8; ++h) {
+      const int head = g + h * 8;
+      if (t == 0) {
+        warp_top[warp][head] = row.top[h];
+        warp_total[warp][head] = row.total[h];
+      }
+      float* dst = reinterpret_cast<float*>(ring) + head * C::kPitch;
+#pragma unroll
+      for (int n = 0; n < Tile::kColumns; ++n) {
+        if constexpr (!Tile::kNarrow) {
+          *reinterpret_cast<float2*>(dst + n * 8 + t * 2) = {row.o[n][h * 2], row.o[n][h * 2 + 1]};
+        } else {
+          dst[Tile::out_dim(n, t * 2)] = row.o[n][h * 2];
+          dst[Tile::out_dim(n, t * 2 + 1)] = row.o[n][h * 2 + 1];
+        }
+      }
+    }
+    __syncthreads();
+    constexpr int kQuads = kHeadDim / 4;
+    const int64_t out_at = out_of(share);
+    const int32_t block = entry / C::kWarps;
+    const int64_t slot = (static_cast<int64_t>(block) * gridDim.x + kv_head) * group;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < group * kQuads; i += C::kThreads) {
+      const int head = i / kQuads;
+      float best = -CUDART_INF_F, sum = 0.f;
+#pragma unroll 1
+      for (int w = 0; w < C::kWarps; ++w) best = fmaxf(best, warp_top[w][head]);
+      float4 x = {0.f, 0.f, 0.f, 0.f};
+#pragma unroll 1
+      for (int w = 0; w < C::kWarps; ++w) {
+        const float factor = fast_exp2((warp_top[w][head] - best) * p.scale.log2);
+        const float* src = reinterpret_cast<const float*>(ring_bytes + w * C::kWarpBytes) +
+                           head * C::kPitch + i % kQuads * 4;
+        x = scaled_sum(x, factor, *reinterpret_cast<const float4*>(src));
+        sum += factor * warp_total[w][head];
+      }
+      if (share.shares == 1) {
+        store_out<S>(p, out_at + i * 4, scaled_sum({0.f, 0.f, 0.f, 0.f}, 1.f / sum, x));
+      } else {
+        __stcg(reinterpret_cast<float4*>(p.partial_out) + slot * kQuads + i, x);
+        if (i % kQuads == 0) __stcg(p.partial_sums + slot + head, make_float2(best, sum));
+      }
+    }
+    if (share.shares > 1) {
+      int32_t* ticket = p.tickets + static_cast<int64_t>(share.row) * gridDim.x + kv_head;
+      if (take_ticket(ticket, share.shares)) {
+        merge_shares<S, kHeadDim>(p, share, block, out_at, reinterpret_cast<float*>(ring_bytes));
+      }
+    }
+    if (share.next == 0) return;
+    __syncthreads();  // the rings are free again
+    entry = share.next;
+    share = load_share(p.shares + entry);
+    if (share.shares == 0) return;  // a lone warp without a row
+  }
+}
+
+template <typename S, int kHeadDim, int kRows>
+cudaError_t launch_rows(const DecodeArgs& args, dim3 grid, const Launch& launch) {
+  using C = DecodeConfig<S, kHeadDim>;
+  const size_t merge_bytes =
+      (static_cast<size_t>(args.most_shares) * args.group + 16) * sizeof(float) +
+      (C::kThreads + 1) * 16;
+  const size_t bytes = merge_bytes > C::kRingBytes ? merge_bytes : C::kRingBytes;
+  return launch_kernel(decode_attention_kernel<S, kHeadDim, kRows>, {grid, C::kThreads, bytes},
+                       launch, args);
+}
+
+template <typename S, int kHeadDim>
+cudaError_t choose_rows(const DecodeArgs& args, dim3 grid, const Launch& launch) {
+  return args.group <= 8 ? launch_rows<S, kHeadDim, 8>(args, grid, launch)
+                         : launch_rows<S, kHeadDim, 16>(args, grid, launch);
+}
+
+template <typename S>
+cudaError_t choose_head_dim(int32_t head_dim, const DecodeArgs& args, dim3 grid,
+                            const Launch& launch) {
+  switch (head_dim) {
+    case 64:
+      return choose_rows<S, 64>(args, grid, launch);
+    case 96:
+      return choose_rows<S, 96>(args, grid, launch);
+    case 128:
+      return choose_rows<S, 128>(args, grid, launch);
+    case 256:
+      return choose_rows<S, 256>(args, grid, launch);
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+
+}  // namespace
+
+cudaError_t decode_attention(Half type, const DecodeAttentionParams& params, const Launch& launch) {
+  const PagedKv& kv = params.kv;
+  const DecodeGrid& size = params.grid;
+  if (params.rows < 0 || size.blocks < params.rows || size.ctas <= 0 || kv.kv_heads <= 0 ||
+      kv.block_size <= 0 || params.heads % kv.kv_heads != 0 || params.heads / kv.kv_heads > 16 ||
+      params.heads <= 0 || size.ctas > 65535 || size.blocks > 65535 || params.q_stride % 2 != 0 ||
+      params.out_stride % 4 != 0) {
+    return cudaErrorInvalidValue;
+  }
+  if (params.rows == 0) return cudaSuccess;
+  float2* sums = static_cast<float2*>(params.partials);
+  const int64_t slots = static_cast<int64_t>(size.blocks) * params.heads;
+  const DecodeArgs args = {
+      .q = params.q,
+      .k = kv.k,
+      .v = kv.v,
+      .out = params.out,
+      .q_stride = params.q_stride,
+      .out_stride = params.out_stride,
+      .tables = kv.block_tables,
+      .shares = params.shares,
+      .tickets = params.tickets,
+      .partial_sums = sums,
+      .partial_out = reinterpret_cast<float*>(sums + (slots + 1) / 2 * 2),
+      .block_size = Divisor::of(kv.block_size),
+      .block_bytes = static_cast<uint32_t>(kv.block_bytes),
+      .group = params.heads / kv.kv_heads,
+      .max_blocks = kv.max_blocks,
+      .most_shares = size.blocks - params.rows + 1,  // one more than there are spare blocks
+      .scale = ScoreScale::of(params.scale, params.softcap),
+      .is_bf16 = type == Half::kBF16,
+  };
+  const dim3 grid(kv.kv_heads, size.ctas);
+  switch (kv.type) {
+    case KvType::kFloat8:
+      return choose_head_dim<Float8>(kv.head_dim, args, grid, launch);
+    case KvType::kInt8:
+      return choose_head_dim<Int8>(kv.head_dim, args, grid, launch);
+    case KvType::kActivation:
+      return type == Half::kBF16 ? choose_head_dim<__nv_bfloat16>(kv.head_dim, args, grid, launch)
+                                 : choose_head_dim<__half>(kv.head_dim, args, grid, launch);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace inferd::cuda

@@ -1,0 +1,42 @@
+// The decode kernel's configuration and arguments: see attention_decode.cu. Device code of that
+// file alone.
+#pragma once
+#include "cuda/attention/attention_decode.h"
+#include "cuda/attention/attention_tile.cuh"
+#include "cuda/attention/score_scale.h"
+
+namespace inferd::cuda {
+
+constexpr int kOnChipBytes = 98 * 1024;  // the rings of a block, so that sm_89 holds one, sm_90 two
+
+template <typename S, int kHeadDim>
+struct DecodeConfig {
+  static constexpr int kStageBytes = 2 * KvTile<S, kHeadDim>::kBytes;
+  static constexpr int kWarps = decode_attention_warps(kHeadDim, sizeof(S) == 1);
+  static constexpr int kThreads = kWarps * kWarp;
+  static constexpr int kFit = kOnChipBytes / (kWarps * kStageBytes);
+  static constexpr int kStages = kFit < 6 ? kFit : 6;
+  static constexpr int kWarpBytes = kStages * kStageBytes, kRingBytes = kWarps * kWarpBytes;
+  static constexpr int kPitch = kHeadDim + 8;  // floats of a row of the merge buffer
+  static_assert(kStages >= 2);
+  static_assert(16 * kPitch * 4 <= kWarpBytes);
+};
+
+struct DecodeArgs {
+  const void *q, *k, *v;
+  void* out;
+  int64_t q_stride, out_stride;
+  const int32_t* tables;
+  const DecodeShare* shares;  // [blocks of the plan, kWarps]
+  int32_t* tickets;           // [rows, kv_heads], zero between launches
+  float2* partial_sums;       // [blocks of the plan, kv_heads, group]: maximum and denominator
+  float* partial_out;         // [blocks of the plan, kv_heads, group, head_dim]
+  Divisor block_size;
+  uint32_t block_bytes;
+  int32_t group, max_blocks;
+  int32_t most_shares;  // of a row
+  ScoreScale scale;
+  bool is_bf16;
+};
+
+}  // namespace inferd::cuda

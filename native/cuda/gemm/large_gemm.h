@@ -1,0 +1,17 @@
+// The linear layer for many rows on Hopper: see large_gemm_sm90.cu.
+#pragma once
+#include "cuda/device/launch.h"
+#include "cuda/gemm/gemm_args.h"
+
+namespace inferd::cuda {
+
+// Whether large_gemm() computes `args` on the current device: compute capability 9.0; 16-bit y; n,
+// k and the strides multiples of 8; x, w and y 16-byte aligned; m, n and k positive; no norm_x.
+bool large_gemm_takes(const GemmArgs& args);
+
+// Enqueues on the current device. cudaErrorInvalidValue unless args are as above. Neither allocates
+// nor waits; needs no scratch (args.scratch is not used). With launch.early the first weights are
+// fetched while the kernel ahead still runs.
+cudaError_t large_gemm(const GemmArgs& args, const Launch& launch);
+
+}  // namespace inferd::cuda

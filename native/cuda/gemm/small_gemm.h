@@ -1,0 +1,16 @@
+// The linear layer for few rows: streams the weights once at memory speed; see small_gemm.cu.
+#pragma once
+#include "cuda/device/launch.h"
+#include "cuda/gemm/gemm_args.h"
+
+namespace inferd::cuda {
+
+constexpr int32_t kSmallGemmRows = 16;
+// Up to so many columns of x are read once a block, where a block may have 163 KB of shared memory.
+constexpr int32_t kSmallGemmHeldColumns = 4096;
+
+// cudaErrorInvalidValue unless 1 <= m <= kSmallGemmRows, k and x_stride are multiples of 8 and n is
+// positive. With launch.early the first weights are fetched while the kernel ahead still runs.
+cudaError_t small_gemm(const GemmArgs& args, const Launch& launch);
+
+}  // namespace inferd::cuda

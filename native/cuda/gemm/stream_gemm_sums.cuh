@@ -1,0 +1,284 @@
+// The streaming GEMM's consumers: the products, the exchange of sums within a cluster, and what is
+// done to them on their way to y. See stream_gemm_sm90.cu; device code of that file alone.
+#pragma once
+#include "cuda/gemm/stream_gemm_feed.cuh"
+
+namespace inferd::cuda {
+
+#ifdef INFERD_HOPPER
+
+template <typename T, int kGroups, int kColumns>
+struct StreamConsumer {
+  using S = StreamTile<kGroups, kColumns>;
+  static constexpr int kQuads = (kColumns + 31) / 32;
+  const StreamGemmParams& p;
+  const StreamPlace& at;
+  StreamBarriers& s;
+  uint8_t *x_queue, *w_queue;
+  const int group, thread, t;  // warpgroup; thread of it; lane % 4
+  uint32_t release_at;         // where this thread reports a stage that is done, or 0
+  int32_t token;               // of row g; g + 8 is the other
+  using Products = float[kColumns / 2];
+
+  __device__ StreamConsumer(const StreamGemmParams& params, const StreamPlace& place,
+                            StreamBarriers& shared)
+      : p(params),
+        at(place),
+        s(shared),
+        x_queue(reinterpret_cast<uint8_t*>(&shared + 1)),
+        w_queue(x_queue + params.x_stages * S::kStageX),
+        group(__shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / 128, 0)),
+        thread(threadIdx.x % 128),
+        t(threadIdx.x % 4) {
+    release_at = 0;
+    if (thread < p.across + p.down - 1) {
+      const int32_t other = thread - p.across;  // along m, this block left out
+      const int32_t rank = thread < p.across
+                               ? at.rank_of(p, thread, at.mr, at.kr)
+                               : at.rank_of(p, at.nr, other < at.mr ? other : other + 1, at.kr);
+      release_at = cluster_address(s.empty, rank);
+    }
+    token = at.mr * S::kTokens + group * 64 + thread / kWarp * 16 + thread % kWarp / 4;
+  }
+
+  __device__ void release(int stage) {
+    if (release_at != 0) cluster_barrier_arrive(release_at + stage * 8);
+  }
+
+  // Sums of this block's part of k for one tile.
+  __device__ void multiply(Products& acc, int& stage, uint32_t& parity, int& slot) {
+    int before = 0;
+    for (int32_t chunk = at.chunk_begin; chunk < at.chunk_end; ++chunk) {
+      const MatrixDescriptor<kAtomBytes> a(x_queue + slot * S::kStageX + group * 64 * 128);
+      const MatrixDescriptor<kAtomBytes> b(w_queue + stage * S::kStageW);
+      barrier_wait(&s.full[stage], parity);
+      wgmma_fence();
+#pragma unroll
+      for (int step = 0; step < S::kPanels * 4; ++step) {
+        const uint32_t panel = step / 4, bytes = step % 4 * 32;
+        wgmma_wide<T>(acc, a.at(panel * S::kPanelX + bytes), b.at(panel * S::kPanelW + bytes),
+                      step != 0 || chunk != at.chunk_begin);
+      }
+      wgmma_commit();
+      wgmma_wait<1>();
+      if (chunk != at.chunk_begin) release(before);
+      before = stage;
+      if (++slot == p.x_stages) slot = 0;
+      if (++stage == p.w_stages) {
+        stage = 0;
+        parity ^= 1;
+      }
+    }
+    wgmma_wait<0>();
+    hold_all(acc);
+    release(before);
+  }
+
+  // --- after the products ---
+  // The sums are taken a quad at a time, 32 columns: rows g and g + 8, columns 2t and 2t + 1 of
+  // each of 4 fragments. The loops over quads are not unrolled: each step of a model comes to this
+  // code cold, and straight-line code of all quads is 100 KB.
+  using Quad = float[16];
+
+  // Quad c of the columns from 2 * kFirst on; registers have no index, hence the comparisons.
+  template <int kFirst>
+  static __device__ void pick(const Products& acc, int32_t c, Quad& v) {
+#pragma unroll
+    for (int k = 0; kFirst + k * 16 < kColumns / 2; ++k) {
+      if (c != k) continue;
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        v[i] = kFirst + k * 16 + i < kColumns / 2 ? acc[kFirst + k * 16 + i] : 0.f;
+      }
+    }
+  }
+
+  // The block of part c % splits of k adds up quad c, its (c / splits)-th. Counts instead of
+  // dividing.
+  struct Owner {
+    int32_t part = 0, turn = 0;
+    __device__ void next(int32_t splits) {
+      if (++part == splits) {
+        part = 0;
+        ++turn;
+      }
+    }
+  };
+  // In bytes, of this thread's fragment 0.
+  __device__ uint32_t inbox(int32_t from, int32_t turn) const {
+    const int32_t turns = (kQuads + p.splits - 1) / p.splits;
+    return ((from * turns + turn) * 4 * kGroups * 128 + group * 128 + thread) * 16;
+  }
+  static constexpr uint32_t kInboxStep = kGroups * 128 * 16;
+
+  __device__ void send(const Quad& v, int32_t part, int32_t turn) {
+    const int32_t rank = at.rank_of(p, at.nr, at.mr, part);
+    const uint32_t to = cluster_address(x_queue, rank) + inbox(at.kr, turn);
+    const uint32_t mail = cluster_address(&s.mail, rank);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) cluster_send4(to + i * kInboxStep, &v[i * 4], mail);
+  }
+  // Adds the other parts of k in the order 0, 1, ..
+  __device__ void receive(Quad& v, int32_t turn) {
+    for (int32_t from = 0; from < p.splits; ++from) {
+      if (from == at.kr) continue;
+      const uint8_t* mail = x_queue + inbox(from, turn);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float4 other = *reinterpret_cast<const float4*>(mail + i * kInboxStep);
+        v[i * 4] += other.x;
+        v[i * 4 + 1] += other.y;
+        v[i * 4 + 2] += other.z;
+        v[i * 4 + 3] += other.w;
+      }
+    }
+  }
+
+  // Two neighbours; a column that does not exist is zero.
+  template <typename Y>
+  __device__ float2 load_pair(const Y* from, int32_t column) const {
+    if (column >= p.n) return {0.f, 0.f};
+    if (p.wide_access) {
+      if constexpr (std::is_same_v<Y, float>) {
+        return *reinterpret_cast<const float2*>(from);
+      } else {
+        return unpack2<T>(*reinterpret_cast<const uint32_t*>(from));
+      }
+    }
+    return {to_float(from[0]), column + 1 < p.n ? to_float(from[1]) : 0.f};
+  }
+  template <typename Y>
+  __device__ void add_old(Quad& v, int32_t column) const {
+    const Y* y = static_cast<const Y*>(p.y) + token * p.y_stride;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (token + h * 8 >= p.m) continue;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int32_t at_column = column + i * 8 + t * 2;
+        const float2 old = load_pair(y + h * 8 * p.y_stride + at_column, at_column);
+        v[i * 4 + h * 2] += old.x;
+        v[i * 4 + h * 2 + 1] += old.y;
+      }
+    }
+  }
+  // `offset`: of the bias of these sums.
+  template <typename Y>
+  __device__ void add_bias(Quad& v, int32_t column, int32_t offset) const {
+    const Y* bias = static_cast<const Y*>(p.bias) + offset;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int32_t at_column = column + i / 2 * 8 + t * 2 + i % 2;
+      const float b = at_column < p.n ? to_float(bias[at_column]) : 0.f;
+      v[i / 2 * 4 + i % 2] += b;
+      v[i / 2 * 4 + i % 2 + 2] += b;
+    }
+  }
+  // Bias and the old y, in the block that stores the quad.
+  __device__ void add_given(Quad& v, int32_t column) const {
+    if (p.bias != nullptr) {
+      if (p.f32_out) {
+        add_bias<float>(v, column, 0);
+      } else {
+        add_bias<T>(v, column, 0);
+      }
+    }
+    if (p.add_to_y) {
+      if (p.f32_out) {
+        add_old<float>(v, column);
+      } else {
+        add_old<T>(v, column);
+      }
+    }
+  }
+
+  // `end`: of the columns of this tile.
+  template <typename Y>
+  __device__ void store(const Quad& v, int32_t column, int32_t end) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const bool inside = token + h * 8 < p.m;
+      Y* row = static_cast<Y*>(p.y) + static_cast<int64_t>(token + h * 8) * p.y_stride;
+      if constexpr (std::is_same_v<Y, T>) {
+        if (p.wide_access) {  // 16 bytes a lane
+          uint32_t w[4];
+#pragma unroll
+          for (int i = 0; i < 4; ++i) w[i] = pack2<T>(v[i * 4 + h * 2], v[i * 4 + h * 2 + 1]);
+          transpose_quad(w, t);
+          const int32_t to = column + t * 8;
+          if (inside && to < end) *reinterpret_cast<uint4*>(row + to) = {w[0], w[1], w[2], w[3]};
+          continue;
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int32_t to = column + i * 8 + t * 2;
+        if (!inside || to >= end) continue;
+        const float2 pair = {v[i * 4 + h * 2], v[i * 4 + h * 2 + 1]};
+        if (std::is_same_v<Y, float> && p.wide_access) {
+          *reinterpret_cast<float2*>(row + to) = pair;
+        } else {
+          row[to] = from_float<Y>(pair.x);
+          if (to + 1 < end) row[to + 1] = from_float<Y>(pair.y);
+        }
+      }
+    }
+  }
+
+  __device__ void finish(const Products& acc, int32_t first_column) {
+    if (p.splits > 1) {
+      cluster_arrive();  // this block has emptied its queues
+      cluster_wait();    // and so has every other
+      Owner owner;
+#pragma unroll 1
+      for (int32_t c = 0; c < kQuads; ++c, owner.next(p.splits)) {
+        if (owner.part == at.kr) continue;
+        Quad v = {};
+        pick<0>(acc, c, v);
+        send(v, owner.part, owner.turn);
+      }
+    }
+    const int32_t columns = p.gated ? kColumns / 2 : kColumns;
+    const int32_t end = min(p.n, first_column + columns);
+    Owner owner;
+#pragma unroll 1
+    for (int32_t c = 0; c * 32 < columns; ++c, owner.next(p.splits)) {
+      if (owner.part != at.kr) continue;
+      const int32_t column = first_column + c * 32;
+      Quad v = {};
+      pick<0>(acc, c, v);
+      add_given(v, column);
+      if (p.splits > 1) {
+        barrier_wait_cluster(&s.mail, 0);
+        receive(v, owner.turn);
+      }
+      if (p.gated) {
+        Quad up = {};
+        pick<kColumns / 4>(acc, c, up);
+        if (p.bias != nullptr) add_bias<T>(up, column, p.n);
+#pragma unroll
+        for (int i = 0; i < 16; ++i) v[i] = v[i] / (1.f + __expf(-v[i])) * up[i];
+      }
+      if (p.f32_out) {
+        store<float>(v, column, end);
+      } else {
+        store<T>(v, column, end);
+      }
+    }
+  }
+
+  __device__ void run() {
+    wait_for_previous();
+    int stage = 0, slot = 0;
+    uint32_t parity = 0;
+    for (int32_t set = at.cluster; set < p.tile_sets; set += at.clusters) {
+      Products acc;  // the first product of a tile sets it
+      multiply(acc, stage, parity, slot);
+      finish(acc, (set * p.across + at.nr) * (p.gated ? kColumns / 2 : kColumns));
+    }
+  }
+};
+
+#endif  // INFERD_HOPPER
+
+}  // namespace inferd::cuda

@@ -1,0 +1,25 @@
+// Rows out of tables: token embeddings, and the rows of a step whose logits are wanted. Raw device
+// pointers; see embedding.cu.
+#pragma once
+#include <cstdint>
+
+#include "cuda/device/half_type.h"
+#include "cuda/device/launch.h"
+
+namespace inferd::cuda {
+
+enum class TableType { kF32, kF16, kBF16 };
+
+// out[i] = scale * table[ids[i]] for i < count. table [vocab, hidden], out [count, hidden], packed,
+// 16-byte aligned; hidden a multiple of 8, else cudaErrorInvalidValue. An id outside 0..vocab-1
+// gives zeros: padding, and ids of other ranks' shares of the vocabulary.
+cudaError_t embed(Half type, void* out, TableType table_type, const void* table, int32_t vocab,
+                  int32_t hidden, const int32_t* ids, int64_t count, float scale,
+                  const Launch& launch);
+
+// out[i] = x[rows[i]] for i < count, rows of `row_bytes` bytes, a multiple of 16; a negative row
+// gives zeros.
+cudaError_t gather_rows(void* out, const void* x, int64_t row_bytes, const int32_t* rows,
+                        int64_t count, const Launch& launch);
+
+}  // namespace inferd::cuda

@@ -1,0 +1,323 @@
+// See step_runner.h.
+#include "engine/step_runner.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace inferd {
+namespace {
+
+// Logits are the widest rows of a step, so only this much memory is set aside for them and long
+// lists go through in pieces.
+constexpr int64_t kLogitBytes = 64 << 20;
+constexpr int64_t kDeviceLogitBytes = 512 << 20;  // of a device's own memory
+constexpr int64_t kMinLogitRows = 16;
+// Decode steps of a graph are recorded for contexts up to this and for all longer ones.
+constexpr int32_t kShortContext = 512;
+
+SampleOutputs from(const SampleOutputs& o, int64_t row) {
+  return {o.tokens + row,
+          o.logprobs + row,
+          o.ranks + row,
+          o.top_ids + row * kMaxTopLogprobs,
+          o.top_logprobs + row * kMaxTopLogprobs,
+          o.top_counts + row};
+}
+
+}  // namespace
+
+int32_t StagedStep::tokens_given(size_t index) const {
+  const auto first = static_cast<size_t>(plan.sample_offsets[index]);
+  const auto end = static_cast<size_t>(plan.sample_offsets[index + 1]);
+  size_t at = first + 1;
+  while (at < end && sampled.tokens[at] >= 0) ++at;
+  return static_cast<int32_t>(at - first);
+}
+
+OutputBuffer OutputBuffer::carve(Arena& arena, int64_t rows) {
+  OutputBuffer o;
+  const int64_t start = arena.mark();
+  o.view.tokens = arena.take<int32_t>(rows);
+  o.view.logprobs = arena.take<float>(rows);
+  o.view.ranks = arena.take<int32_t>(rows);
+  o.view.top_counts = arena.take<int32_t>(rows);
+  o.small_bytes = arena.mark() - start;
+  o.view.top_ids = arena.take<int32_t>(rows * kMaxTopLogprobs);
+  o.view.top_logprobs = arena.take<float>(rows * kMaxTopLogprobs);
+  o.bytes = arena.mark() - start;
+  return o;
+}
+
+StepInputs StepInputs::carve(Arena& arena, const PlanLimits& limits) {
+  const int64_t tokens = limits.max_batch_tokens, slots = limits.max_slots;
+  StepInputs i{};
+  i.rows = arena.take<PlanRow>(slots);
+  i.samples = arena.take<TokenSample>(max_sampled(limits));
+  i.row_offsets = arena.take<int32_t>(slots + 1);
+  i.picks = arena.take<int32_t>(max_sampled(limits) + 2 * tokens);
+  i.targets = arena.take<int32_t>(tokens);
+  return i;
+}
+
+StepBuffers StepBuffers::carve(Arena& arena, Model& model, const BackendInfo& backend,
+                               const PlanLimits& limits) {
+  const int64_t tokens = limits.max_batch_tokens, sampled = max_sampled(limits);
+  const int64_t logit_bytes = backend.host_memory ? kLogitBytes : kDeviceLogitBytes;
+  StepBuffers b{};
+  b.max_logit_rows = static_cast<int32_t>(
+      std::min(std::max(tokens, sampled),
+               std::max(kMinLogitRows, logit_bytes / (limits.vocab_size * int64_t{4}))));
+  model.carve(arena, tokens, b.max_logit_rows);
+  b.inputs = StepInputs::carve(arena, limits);
+  b.ids = arena.take<int32_t>(tokens);
+  b.positions = arena.take<int32_t>(tokens);
+  b.token_rows = arena.take<int32_t>(tokens);
+  b.sampled = OutputBuffer::carve(arena, sampled);
+  b.scored = OutputBuffer::carve(arena, tokens);
+  return b;
+}
+
+void StepRunner::prepare(StagedStep& step, const PlanLimits& limits) const {
+  Arena inputs(nullptr);
+  StepInputs::carve(inputs, limits);
+  step.input_memory = HostBuffer(backend_, inputs.peak());
+  inputs = Arena(step.input_memory.as<void>());
+  step.inputs = StepInputs::carve(inputs, limits);
+
+  Arena outputs(nullptr);
+  const auto carve = [&] {
+    step.sampled = OutputBuffer::carve(outputs, max_sampled(limits)).view;
+    step.scored = OutputBuffer::carve(outputs, limits.max_batch_tokens).view;
+  };
+  carve();
+  step.output_memory = HostBuffer(backend_, outputs.peak());
+  outputs = Arena(step.output_memory.as<void>());
+  carve();
+}
+
+void StepRunner::prepare_swaps(StagedStep& step) const {
+  step.swap_memory =
+      HostBuffer(backend_, swap_.num_blocks * static_cast<int64_t>(sizeof(BlockCopy)));
+}
+
+// A block that is swapped out and given to another sequence at once must be read before this step
+// writes to it; the others only before the next step does.
+void StepRunner::stage_swaps(StagedStep& step) {
+  const ParsedPlan& plan = step.plan;
+  step.urgent_swaps = 0;
+  if (plan.swap_outs.empty()) return;
+  given_.clear();
+  for (const BlockSet& b : plan.block_sets) given_.push_back(b.block);
+  std::sort(given_.begin(), given_.end());
+  auto* first = step.swap_memory.as<BlockCopy>();
+  auto* end = std::copy(plan.swap_outs.begin(), plan.swap_outs.end(), first);
+  auto* rest = std::stable_partition(first, end, [this](const BlockCopy& c) {
+    return std::binary_search(given_.begin(), given_.end(), c.src);
+  });
+  step.urgent_swaps = static_cast<int32_t>(rest - first);
+}
+
+int32_t StepRunner::padded_rows(const ParsedPlan& plan) const {
+  const auto rows = static_cast<int32_t>(plan.rows.size());
+  if (!plan.pure_decode || rows == 0) return 0;
+  const auto size = std::lower_bound(graphs_.sizes.begin(), graphs_.sizes.end(), rows);
+  return size == graphs_.sizes.end() || *size > buffers_.max_logit_rows ? 0 : *size;
+}
+
+void StepRunner::stage(StagedStep& step, int32_t graph_rows) {
+  const ParsedPlan& plan = step.plan;
+  stage_swaps(step);
+  StepInputs& in = step.inputs;
+  std::copy(plan.rows.begin(), plan.rows.end(), in.rows);
+  TokenSample* sample = in.samples;
+  for (const PlanSample& s : plan.samples) {
+    for (int32_t i = 0; i < s.count; ++i) *sample++ = {.slot = s.slot, .offset = i};
+  }
+  std::copy(plan.row_offsets.begin(), plan.row_offsets.end(), in.row_offsets);
+  int32_t* pick = std::copy(plan.sample_rows.begin(), plan.sample_rows.end(), in.picks);
+  step.padded_rows = graph_rows;
+  for (auto i = static_cast<int32_t>(plan.rows.size()); i < step.padded_rows; ++i) {
+    in.rows[i] = {.slot = 0, .start = 0, .count = 0, .flags = 0};
+    in.samples[i] = {.slot = -1, .offset = 0};
+    in.row_offsets[i + 1] = in.row_offsets[i];
+    *pick++ = i;
+  }
+  int32_t* target = in.targets;
+  for (const PromptTarget& t : plan.prompts) {
+    *pick++ = t.batch_row;
+    *target++ = t.token;
+  }
+  for (const LogitRow& r : plan.logit_rows) *pick++ = r.batch_row;
+  step.num_picks = static_cast<int32_t>(pick - in.picks);
+  const void* end = plan.prompts.empty() ? pick : target;
+  step.input_bytes = static_cast<const std::byte*>(end) - step.input_memory.as<std::byte>();
+  step.logits.resize(plan.logit_rows.size() * static_cast<size_t>(model_.config().vocab_size));
+}
+
+void StepRunner::run(StagedStep& step) {
+  step.started = std::chrono::steady_clock::now();
+  if (failed_) throw Error(ErrorCode::kDevice, "an earlier step failed");
+  try {
+    execute(step);
+  } catch (...) {
+    failed_ = true;
+    throw;
+  }
+  step.finished = std::chrono::steady_clock::now();
+}
+
+void StepRunner::move_blocks(const StagedStep& step) const {
+  const ParsedPlan& plan = step.plan;
+  const auto count = [](std::span<const BlockCopy> pairs) {
+    return static_cast<int32_t>(pairs.size());
+  };
+  if (!plan.swap_outs.empty()) {
+    backend_.swap_out(swap_, step.swap_memory.as<const BlockCopy>(), count(plan.swap_outs),
+                      step.urgent_swaps);
+  }
+  if (!plan.copies.empty())
+    backend_.copy_blocks(kv_.arrays(), plan.copies.data(), count(plan.copies));
+  if (!plan.swap_ins.empty()) backend_.swap_in(swap_, plan.swap_ins.data(), count(plan.swap_ins));
+}
+
+void StepRunner::execute(StagedStep& step) {
+  const ParsedPlan& plan = step.plan;
+  backend_.apply_slots(slots_.tables(), step.words.as<const int32_t>());
+  move_blocks(step);
+  if (plan.rows.empty()) return;
+  backend_.copy_in(buffers_.inputs.rows, step.inputs.rows, static_cast<size_t>(step.input_bytes));
+  const StepBatch batch = make_batch(step);
+  if (step.padded_rows > 0) {
+    run_decode_graph(step, batch);
+  } else {
+    const States states = forward(batch, step);
+    score_prompts(step, states);
+    copy_logits(step, states);
+    sample(batch, states);
+  }
+  const auto bring_home = [&](const SampleOutputs& host, const OutputBuffer& device, bool tops) {
+    backend_.copy_out(host.tokens, device.view.tokens,
+                      static_cast<size_t>(tops ? device.bytes : device.small_bytes));
+  };
+  if (!plan.samples.empty()) bring_home(step.sampled, buffers_.sampled, plan.max_top > 0);
+  if (!plan.prompts.empty()) bring_home(step.scored, buffers_.scored, true);
+}
+
+void StepRunner::run_decode_graph(const StagedStep& step, const StepBatch& batch) {
+  // The key says all that the body depends on besides the contents of device memory.
+  const uint64_t key = static_cast<uint64_t>(step.padded_rows) << 2 |
+                       (batch.max_context == kShortContext ? 2u : 0u) |
+                       (batch.plain_greedy ? 1u : 0u);
+  backend_.run_graph(key, [&] { sample(batch, forward(batch, step)); });
+}
+
+void StepRunner::record_graphs(StagedStep& step) {
+  // What a daemon meets first comes first: greedy or not, short contexts, then long ones.
+  for (const int32_t context : {kShortContext, kShortContext + 1}) {
+    if (context > kShortContext && graphs_.max_context <= kShortContext) return;
+    for (const int32_t size : graphs_.sizes) {
+      for (const bool greedy : {true, false}) {
+        if (size > buffers_.max_logit_rows) continue;
+        step.plan = {};
+        step.plan.row_offsets = {0};
+        step.plan.pure_decode = true;
+        step.plan.plain_greedy = greedy;
+        step.plan.max_context = context;
+        stage(step, size);
+        backend_.run_step(0, [&] {
+          backend_.copy_in(buffers_.inputs.rows, step.inputs.rows,
+                           static_cast<size_t>(step.input_bytes));
+          run_decode_graph(step, make_batch(step));
+        });
+        while (!backend_.wait_step(0, 1'000'000)) {
+        }
+      }
+    }
+  }
+}
+
+StepBatch StepRunner::make_batch(const StagedStep& step) const {
+  const ParsedPlan& plan = step.plan;
+  const bool graph = step.padded_rows > 0;
+  const auto or_padded = [&](size_t n) {
+    return graph ? step.padded_rows : static_cast<int32_t>(n);
+  };
+  // Steps of a graph share their launches, so the bound of the context is one of two.
+  const int32_t max_context = !graph                              ? plan.max_context
+                              : plan.max_context <= kShortContext ? kShortContext
+                                                                  : graphs_.max_context;
+  return {.num_rows = or_padded(plan.rows.size()),
+          .num_tokens = or_padded(static_cast<size_t>(plan.header.num_tokens)),
+          .num_samples = or_padded(plan.sample_rows.size()),
+          .host_rows = step.inputs.rows,
+          .host_samples = step.inputs.samples,
+          .rows = buffers_.inputs.rows,
+          .samples = buffers_.inputs.samples,
+          .row_offsets = buffers_.inputs.row_offsets,
+          .ids = buffers_.ids,
+          .positions = buffers_.positions,
+          .token_rows = buffers_.token_rows,
+          .max_row_count = plan.max_row_count,
+          .max_context = max_context,
+          .plain_greedy = plan.plain_greedy};
+}
+
+StepRunner::States StepRunner::forward(const StepBatch& batch, const StagedStep& step) const {
+  backend_.gather_tokens(slots_.tables(), batch);
+  // The picks of a pure decode step are its rows. More picks than tokens come of raw logits beside
+  // those of a prompt.
+  const bool in_order = step.plan.pure_decode;
+  const bool by_pick = in_order || step.num_picks <= batch.num_tokens;
+  const Picks picks = {
+      .rows = buffers_.inputs.picks, .host_rows = step.inputs.picks, .count = step.num_picks};
+  return {model_.forward({.kv = kv_.layers(),
+                          .slots = slots_.tables(),
+                          .batch = batch,
+                          .picks = by_pick && !in_order ? &picks : nullptr}),
+          by_pick};
+}
+
+Tensor StepRunner::logits(const States& states, int32_t first, int32_t count) const {
+  if (states.by_pick) return model_.logits(states.rows, first, count);
+  return model_.logits(states.rows, buffers_.inputs.picks + first, count);
+}
+
+void StepRunner::score_prompts(const StagedStep& step, const States& states) const {
+  const std::vector<PromptTarget>& prompts = step.plan.prompts;
+  const auto first_pick = static_cast<int32_t>(step.plan.sample_rows.size());
+  const int32_t total = static_cast<int32_t>(prompts.size());
+  for (int32_t at = 0; at < total; at += buffers_.max_logit_rows) {
+    const int32_t count = std::min(total - at, buffers_.max_logit_rows);
+    // One number for the piece; what a position did not ask for is left out of the result.
+    int32_t top = 0;
+    for (int32_t i = at; i < at + count; ++i)
+      top = std::max(top, prompts[static_cast<size_t>(i)].top);
+    backend_.score(logits(states, first_pick + at, count), buffers_.inputs.targets + at, top,
+                   from(buffers_.scored.view, at));
+  }
+}
+
+void StepRunner::copy_logits(StagedStep& step, const States& states) const {
+  const int32_t total = static_cast<int32_t>(step.plan.logit_rows.size());
+  const int32_t first_pick = step.num_picks - total;
+  const int64_t vocab = model_.config().vocab_size;
+  for (int32_t at = 0; at < total; at += buffers_.max_logit_rows) {
+    const int32_t count = std::min(total - at, buffers_.max_logit_rows);
+    backend_.copy_out(step.logits.data() + at * vocab, logits(states, first_pick + at, count).data,
+                      static_cast<size_t>(count * vocab) * sizeof(float));
+  }
+}
+
+void StepRunner::sample(const StepBatch& batch, const States& states) const {
+  for (int32_t at = 0; at < batch.num_samples; at += buffers_.max_logit_rows) {
+    StepBatch piece = batch;
+    piece.num_samples = std::min(batch.num_samples - at, buffers_.max_logit_rows);
+    piece.host_samples += at;
+    piece.samples += at;
+    backend_.sample(logits(states, at, piece.num_samples), slots_.tables(), piece,
+                    from(buffers_.sampled.view, at));
+  }
+}
+
+}  // namespace inferd

@@ -1,0 +1,52 @@
+// See block.h.
+#include "models/blocks/block.h"
+
+#include "models/blocks/attention_block.h"
+#include "models/blocks/mlp_block.h"
+
+namespace inferd {
+
+void Residual::describe(WeightList& list, const std::string& layer, const ModelConfig& model) {
+  const auto add = [&](DeviceVector& norm, const std::string& name) {
+    if (!name.empty())
+      norm.add(list, TensorSlice::whole(layer + name + ".weight", {model.hidden_size}), true,
+               model.norm_offset);
+  };
+  add(before_, config_.norm_before);
+  add(after_, config_.norm_after);
+}
+
+void Residual::read(Backend& backend, const Stream& s, const Linear& linear, Tensor out,
+                    Tensor scratch) const {
+  const NormArgs norm{
+      .scratch = head_rows(s.normed, s.rows), .weight = before_.data(), .eps = eps_};
+  linear.apply(backend, {.out = out,
+                         .x = head_rows(s.hidden, s.rows),
+                         .weight = nullptr,
+                         .norm = config_.norm_before.empty() ? nullptr : &norm,
+                         .scratch = scratch});
+}
+
+void Residual::write(Backend& backend, const Stream& s, const Linear& linear,
+                     const Tensor& x) const {
+  const Tensor hidden = head_rows(s.hidden, s.rows), delta = head_rows(s.delta, s.rows);
+  if (plain_ && backend.info().ranks == 1) {
+    linear.apply(backend, {.out = hidden, .x = x, .weight = nullptr, .scratch = delta});
+    return;
+  }
+  const bool normed = !config_.norm_after.empty();
+  linear.store(backend, {.out = delta, .x = x, .weight = nullptr});
+  backend.all_reduce(delta);
+  const Tensor added = normed ? head_rows(s.normed, s.rows) : delta;
+  if (normed) backend.rms_norm(added, delta, after_.data(), eps_);
+  backend.add(hidden, added, scale_);
+}
+
+std::unique_ptr<Block> make_block(const ModelConfig& model, const BlockConfig& config,
+                                  const std::vector<RopeTable>& ropes, size_t kv_index) {
+  if (std::holds_alternative<AttentionConfig>(config.block))
+    return std::make_unique<AttentionBlock>(model, config, ropes, kv_index);
+  return std::make_unique<MlpBlock>(model, config);
+}
+
+}  // namespace inferd

@@ -1,0 +1,130 @@
+// See layers.h. Store functions run at load time, on the engine's thread.
+#include "models/blocks/layers.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/half.h"
+
+namespace inferd {
+
+// The store functions below capture `this`: a model holds its blocks at fixed addresses (see
+// Model) until loading is over.
+
+void DeviceVector::add(WeightList& list, const TensorSlice& values, bool dummy_ones, float offset) {
+  const int64_t first = count_;
+  count_ += values.cols;
+  list.parts.push_back(
+      {.slice = values,
+       .kept = kFormatF32,
+       .dummy_ones = dummy_ones,
+       .store = [this, first, offset, &backend = list.backend](int64_t, const Tensor& given) {
+         if (!buffer_)
+           buffer_ = DeviceBuffer(backend, count_ * static_cast<int64_t>(sizeof(float)));
+         std::vector<float> wide(static_cast<size_t>(given.size()));
+         for (size_t i = 0; i < wide.size(); ++i)
+           wide[i] = offset + load_f32(given.data, given.dtype, static_cast<int64_t>(i));
+         backend.upload(buffer_.as<float>() + first, wide.data(), wide.size() * sizeof(float));
+       }});
+}
+
+PackedWeight& Linear::weight(Backend& backend) {
+  if (weight_ == nullptr) weight_ = backend.make_weight(spec_);
+  return *weight_;
+}
+
+void Linear::choose_format(WeightList& list, const std::string& name) {
+  const WeightFormat wanted = list.format_of(name);
+  if (spec_.rows > 0 && wanted != spec_.format) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        format("The weights of %s are to be %s, and those they are multiplied with at once "
+               "are %s.",
+               name.c_str(), format_name(wanted).c_str(), format_name(spec_.format).c_str()));
+  }
+  spec_.format = wanted;
+  std::vector<WeightFormat>& all = list.linear_formats;
+  if (std::find(all.begin(), all.end(), wanted) == all.end()) all.push_back(wanted);
+}
+
+void Linear::add_part(WeightList& list, const TensorSlice& tensor, int64_t first) {
+  list.parts.push_back(
+      {.slice = tensor,
+       .kept = spec_.format,
+       .store =
+           [this, first, &backend = list.backend](int64_t row, const Tensor& source) {
+             backend.fill_weight(weight(backend), WeightRole::kCodes, first + row, source);
+           },
+       .fill_dummy =
+           [this, first, &backend = list.backend](int64_t row, int64_t count,
+                                                  const DummyRows& numbers) {
+             return backend.fill_dummy(weight(backend), first + row, count, numbers);
+           }});
+}
+
+void Linear::add_tensor(WeightList& list, const std::string& name, const TensorSlice& tensor) {
+  choose_format(list, name);
+  spec_.rows = tensor.rows;
+  spec_.cols = tensor.cols;
+  add_part(list, tensor, 0);
+}
+
+void Linear::add(WeightList& list, const std::string& prefix,
+                 std::initializer_list<Section> sections, int64_t cols, bool bias) {
+  int64_t rows = 0;
+  for (const Section& s : sections) rows += s.rows;
+  const auto same = [](const Section& s, const std::string& name) { return name == s.name; };
+  const auto stack =
+      std::find_if(list.stacked.begin(), list.stacked.end(), [&](const StackedTensor& t) {
+        return std::equal(sections.begin(), sections.end(), t.sections.begin(), t.sections.end(),
+                          same);
+      });
+  const bool stacked = stack != list.stacked.end();
+  spec_.cols = cols;
+  for (const Section& s : sections) {
+    const std::string stored = prefix + (stacked ? stack->name : s.name);
+    const int64_t first = stacked ? spec_.rows : 0, of = stacked ? rows : s.rows;
+    choose_format(list, prefix + s.name);
+    add_part(list, TensorSlice::whole(stored + ".weight", {of, cols}).some_rows(first, s.rows),
+             spec_.rows);
+    if (bias)
+      bias_.add(list, TensorSlice::whole(stored + ".bias", {of}).some_cols(first, s.rows), false);
+    spec_.rows += s.rows;
+  }
+}
+
+Tensor EmbeddingTable::rows(Backend& backend, int64_t first, int64_t count) {
+  const int64_t row_bytes = tensor_.cols() * dtype_bytes(tensor_.dtype);
+  if (!buffer_) {
+    buffer_ = DeviceBuffer(backend, tensor_.rows() * row_bytes);
+    tensor_.data = buffer_.as<void>();
+  }
+  return Tensor::matrix(buffer_.as<std::byte>() + first * row_bytes, tensor_.dtype, count,
+                        tensor_.cols());
+}
+
+void EmbeddingTable::add(WeightList& list, const TensorSlice& table) {
+  tensor_ = Tensor::matrix(nullptr, list.dtype, table.rows, table.cols);
+  list.parts.push_back(
+      {.slice = table,
+       .kept = plain_format(list.dtype),
+       .store =
+           [this, &backend = list.backend](int64_t row, const Tensor& source) {
+             const Tensor to = this->rows(backend, row, source.rows());
+             const void* from = source.data;
+             std::vector<std::byte> converted;
+             if (source.dtype != to.dtype) {
+               converted.resize(static_cast<size_t>(to.size() * dtype_bytes(to.dtype)));
+               for (int64_t i = 0; i < source.size(); ++i)
+                 store_f32(converted.data(), to.dtype, i, load_f32(source.data, source.dtype, i));
+               from = converted.data();
+             }
+             backend.upload(to.data, from, static_cast<size_t>(to.size() * dtype_bytes(to.dtype)));
+           },
+       .fill_dummy =
+           [this, &backend = list.backend](int64_t row, int64_t count, const DummyRows& numbers) {
+             return backend.fill_dummy(this->rows(backend, row, count), numbers);
+           }});
+}
+
+}  // namespace inferd

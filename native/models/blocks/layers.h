@@ -1,0 +1,124 @@
+// Building blocks of a model: a linear layer, a small float vector on the device, and the list of
+// tensors, or slices of tensors, a model wants loaded.
+//
+// Every matrix product of a model goes through `Linear::apply`, so that splitting over ranks,
+// adapters and weight formats concern this file and the backends, never a model.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "core/backend.h"
+#include "core/checkpoint/checkpoint.h"
+#include "core/device_buffer.h"
+#include "models/config/config.h"
+#include "models/config/quantization.h"
+
+namespace inferd {
+
+// A checkpoint tensor that a model needs, or rows and columns of one, and what to do with them. The
+// loader checks name, shape and dtype first and then hands over the rows in order, in pieces, so
+// that loading can be watched and stopped.
+struct WeightPart {
+  TensorSlice slice;
+  WeightFormat kept;        // on the device
+  bool dummy_ones = false;  // load_dummy fills with 1 instead of small random numbers
+  // Takes rows [first_row, first_row + rows) of the slice, host memory, packed, dtype f32, f16 or
+  // bf16; a vector comes as one row.
+  std::function<void(int64_t first_row, const Tensor& rows)> store;
+  // Makes the rows on the device. Empty, or false: the caller makes them and stores them.
+  std::function<bool(int64_t first_row, int64_t rows, const DummyRows& numbers)> fill_dummy{};
+};
+
+// Where the tensors of a model go while it is being described: the list of parts, and the backend
+// that stores them.
+struct WeightList {
+  Backend& backend;
+  DType dtype;  // of the embedding table on the device
+  FormatChoice format_of;
+  const std::vector<StackedTensor>& stacked;
+  std::vector<WeightPart> parts{};
+  std::vector<WeightFormat> linear_formats{};  // that the linears have
+};
+
+// A float32 vector (norm weight, bias) of one or several checkpoint tensors one after another.
+class DeviceVector {
+ public:
+  // `offset` is added to each value.
+  void add(WeightList& list, const TensorSlice& values, bool dummy_ones, float offset = 0);
+  const float* data() const { return buffer_.as<float>(); }  // null when empty
+  void release() { buffer_ = {}; }
+
+ private:
+  DeviceBuffer buffer_;
+  int64_t count_ = 0;
+};
+
+// Output features of a linear that have a name of their own.
+struct Section {
+  const char* name;
+  int64_t rows;
+};
+
+// y = x W^T + b. W may be made of several sections, stacked by rows in the order they are given (q,
+// k, v; gate, up).
+class Linear {
+ public:
+  explicit Linear(Epilogue epilogue = Epilogue::kStore, Gate gate = Gate::kSilu)
+      : spec_{.format = {}, .epilogue = epilogue, .gate = gate} {}
+
+  // Of each section the tensor <prefix><name>.weight [rows, cols], and <prefix><name>.bias [rows]
+  // when `bias`; or rows of one tensor of all sections, where list.stacked says so. Throws
+  // Error(kUnsupported) when the sections are to have different formats. Once.
+  void add(WeightList& list, const std::string& prefix, std::initializer_list<Section> sections,
+           int64_t cols, bool bias);
+  // One section without a bias, whose tensor has a name of its own: a tied head's is the embedding.
+  void add_tensor(WeightList& list, const std::string& name, const TensorSlice& weight);
+
+  // Computes `args`, whose weight, bias, epilogue and gate are filled in here.
+  void apply(Backend& backend, LinearArgs args) const { apply(backend, args, spec_.epilogue); }
+  // The same with kStore, for results that are not used as this layer usually uses them.
+  void store(Backend& backend, LinearArgs args) const { apply(backend, args, Epilogue::kStore); }
+  // Takes in the weight of the norm ahead of it, which then has none, where the backend can.
+  void fold(Backend& backend, DeviceVector& norm) {
+    if (norm.data() != nullptr && backend.scale_columns(*weight_, norm.data())) norm.release();
+  }
+  // Once everything is loaded.
+  void hand_bias(Backend& backend) const {
+    if (bias_.data() != nullptr) backend.take_bias(*weight_, bias_.data());
+  }
+
+ private:
+  void choose_format(WeightList& list, const std::string& name);
+  // Rows [first_row, first_row + rows of `tensor`) of the weight.
+  void add_part(WeightList& list, const TensorSlice& tensor, int64_t first_row);
+  PackedWeight& weight(Backend& backend);
+  void apply(Backend& backend, LinearArgs& args, Epilogue epilogue) const {
+    args.weight = weight_.get();
+    args.bias = bias_.data();
+    args.epilogue = epilogue;
+    args.gate = spec_.gate;
+    backend.linear(args);
+  }
+
+  PackedWeightPtr weight_;
+  DeviceVector bias_;
+  WeightSpec spec_;
+};
+
+// The embedding table in the weights' dtype.
+class EmbeddingTable {
+ public:
+  void add(WeightList& list, const TensorSlice& table);
+  const Tensor& tensor() const { return tensor_; }
+
+ private:
+  Tensor rows(Backend& backend, int64_t first, int64_t count);
+
+  DeviceBuffer buffer_;
+  Tensor tensor_;
+};
+
+}  // namespace inferd

@@ -1,0 +1,177 @@
+// What config.json says about a decoder-only transformer, in one struct for all architectures.
+//
+// ConfigReader gives typed, range-checked access with errors that name the key. `read_common` fills
+// what every architecture shares; the architecture's own file (llama.cpp, ...) sets the rest. Both
+// key layouts are read: the older (`rope_theta`, `rope_scaling`, `torch_dtype`) and the newer
+// (`rope_parameters`, `dtype`).
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/checkpoint/json.h"
+#include "core/checkpoint/name_map.h"
+#include "core/gate.h"
+#include "core/tensor.h"
+
+namespace inferd {
+
+struct RopeConfig {
+  enum class Type { kDefault, kLinear, kLlama3, kLongRope };
+  Type type = Type::kDefault;
+  double theta = 10000;
+  double factor = 1;
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  int64_t original_max_positions = 0;
+  std::optional<double> attention_factor;  // longrope: as given, else derived
+  std::vector<double> short_factors;       // longrope: [rotary_dim / 2]
+  std::vector<double> long_factors;
+  int32_t rotary_dim = 0;  // <= head_dim
+  int32_t head_dim = 0;
+  int64_t max_positions = 0;  // of the model
+};
+
+// Which RMS norm q and k pass before rope.
+enum class QkNorm { kNone, kEachHead, kAllHeads };
+
+// Attention with grouped queries: softmax(scale q . k) v.
+struct AttentionConfig {
+  int32_t heads = 0, kv_heads = 0, head_dim = 0;
+  bool qkv_bias = false;
+  bool output_bias = false;
+  QkNorm qk_norm = QkNorm::kNone;
+  float scale = 0;
+  float softcap = 0;   // of scores: AttentionArgs::softcap
+  int32_t window = 0;  // 0 = full attention
+  int32_t rope = 0;    // of ModelConfig::ropes; kNoRope: positions are not encoded
+
+  int64_t q_size() const { return int64_t{heads} * head_dim; }
+  int64_t kv_size() const { return int64_t{kv_heads} * head_dim; }
+  int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
+};
+constexpr int32_t kNoRope = -1;
+
+// down(gate(g) * u), where [g | u] = gate_up(x).
+struct MlpConfig {
+  int64_t intermediate_size = 0;
+  bool bias = false;
+  Gate gate = Gate::kSilu;
+};
+
+// hidden += residual_scale * after(block(before(hidden))). Norms are named by their tensor inside
+// the layer, such as "input_layernorm"; "" where there is none.
+struct BlockConfig {
+  std::string norm_before, norm_after;
+  std::variant<AttentionConfig, MlpConfig> block;
+};
+
+using LayerConfig = std::vector<BlockConfig>;
+
+// Linears of a block that checkpoints hold as one, by rows in this order: the tensors of "q_proj",
+// "k_proj" and "v_proj" as sections of that of "qkv_proj".
+struct StackedTensor {
+  std::string name;
+  std::vector<std::string> sections;
+};
+
+// A decoder-only transformer as data: what config.json of every architecture comes down to.
+struct ModelConfig {
+  std::string architecture;
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t max_positions = 0;
+  float norm_eps = 0;
+  float norm_offset = 0;  // norms multiply by it plus their weight
+  bool tied_embeddings = false;
+  float embedding_scale = 1;
+  float residual_scale = 1;  // of what each block adds
+  float logit_scale = 1;
+  float logit_softcap = 0;     // 0 = none, else logits l become c tanh(l / c)
+  std::optional<DType> dtype;  // the weights' dtype as announced; the files decide
+  std::vector<RopeConfig> ropes;
+  std::vector<LayerConfig> layers;
+  std::vector<StackedTensor> stacked;  // what checkpoints hold as one tensor
+  NameMap names;                       // of checkpoints that have names of their own
+
+  // Every attention block, in order.
+  template <typename Visit>
+  void each_attention(Visit&& visit) {
+    for (LayerConfig& layer : layers)
+      for (BlockConfig& b : layer)
+        if (auto* attention = std::get_if<AttentionConfig>(&b.block)) visit(*attention);
+  }
+};
+
+class ConfigReader {
+ public:
+  ConfigReader(const Json& root, std::string path) : root_(root), path_(std::move(path)) {}
+
+  const Json& root() const { return root_; }
+  const std::string& path() const { return path_; }
+  // Null when absent or `null`.
+  const Json* find(const char* key) const { return root_.find(key); }
+  // The key is there, be it `null`.
+  bool mentions(const char* key) const;
+  int64_t integer(const char* key, int64_t min, int64_t max,
+                  std::optional<int64_t> fallback = {}) const;
+  double number(const char* key, double min, double max, std::optional<double> fallback = {}) const;
+  bool boolean(const char* key, bool fallback) const;
+  std::string string(const char* key, const std::string& fallback) const;
+  std::vector<double> numbers(const char* key, size_t max_count) const;
+  // A reader of a nested object; errors name the outer key too.
+  ConfigReader nested(const char* key, const Json& object) const {
+    return {object, path_ + ": " + key};
+  }
+  [[noreturn]] void fail(const std::string& what) const;
+  [[noreturn]] void unsupported(const std::string& what) const;
+
+ private:
+  const Json* required(const char* key, bool has_fallback) const;
+
+  const Json& root_;
+  std::string path_;
+};
+
+// What the architectures of one layer shape share: sizes, heads, norms, embeddings, one rope, and
+// attention and MLP as config.json's usual keys describe them. A model's file changes what it has
+// of its own.
+struct CommonConfig {
+  ModelConfig model;          // without layers
+  AttentionConfig attention;  // of every layer, with full attention
+  MlpConfig mlp;
+  int32_t num_layers = 0;
+};
+
+// `tied` says what a config without tie_word_embeddings means. Throws Error(kBadModel) or, for what
+// no code here computes, Error(kUnsupported).
+CommonConfig read_common(const ConfigReader& reader, bool tied = false);
+
+// Where a layer has norms, by the names of their tensors: as most architectures have them.
+struct LayerNorms {
+  std::string before_attention = "input_layernorm", after_attention;
+  std::string before_mlp = "post_attention_layernorm", after_mlp;
+};
+
+// Layers of attention and MLP; `vary` changes what is not the same in all of them.
+using VaryLayer = std::function<void(int32_t layer, AttentionConfig& attention)>;
+ModelConfig with_layers(const CommonConfig& common, const LayerNorms& norms = {},
+                        const VaryLayer& vary = {});
+// The usual layers; `windows` [num_layers], or empty: full attention.
+ModelConfig with_windows(const CommonConfig& common, const std::vector<int32_t>& windows);
+
+// The window of every layer when `sliding` says which layers have one, as qwen2 and qwen3 do:
+// `use_sliding_window` switches it on, `layer_types` or else `max_window_layers` choose the layers.
+std::vector<int32_t> chosen_windows(const ConfigReader& reader, int32_t num_layers);
+// The same window in every layer; `fallback` (0 = full) when the key is absent, full when it is
+// null.
+std::vector<int32_t> uniform_windows(const ConfigReader& reader, int32_t num_layers,
+                                     int32_t fallback);
+// True for the layers that `layer_types` calls sliding; without that key, for all but every
+// `period`-th.
+std::vector<bool> sliding_layers(const ConfigReader& reader, int32_t num_layers, int64_t period);
+
+}  // namespace inferd

@@ -1,0 +1,346 @@
+// The streaming GEMM on a Hopper GPU: every cut against float64, then times of the cuts beside
+// cuBLASLt and the machine's read bandwidth.
+//   ./stream_gemm_test [check|quick|bench|sweep]     sources: programs.mjs; quick: few cases, for
+//   compute-sanitizer; sweep: all cuts
+#include <array>
+#include <cstring>
+#include <memory>
+
+#include "cuda/gemm/gemm_kernels.h"
+#include "cuda/gemm/gemm_lt.h"
+#include "cuda/gemm/stream_gemm.h"
+#include "cuda/rows/activation.h"
+#include "cuda/rows/norm.h"
+#include "gemm_reference.cuh"
+#include "gpu_test.cuh"
+
+using namespace gpu_test;
+using namespace inferd;
+using namespace inferd::cuda;
+
+// In place of gemm_kernels.cpp: the tuner has cuBLASLt alone to choose from, which is what is
+// measured against.
+std::span<const GemmKernel> inferd::cuda::gemm_kernels() { return {}; }
+
+namespace {
+
+enum class Form { kPlain, kAdd, kGated };
+
+struct Case {
+  int m, n, k;
+  bool bias;
+  Form form;
+  int y_extra;  // columns between the rows of y, which nothing may touch
+};
+
+std::string name_of(const Case& c, const StreamGemmCut& cut, bool f16, bool f32_out) {
+  char name[160];
+  std::snprintf(name, sizeof name, "%s->%s m %d n %d k %d%s%s stride +%d, %dx%d a%d d%d s%d%s",
+                f16 ? "f16" : "bf16", f32_out ? "f32" : "half", c.m, c.n, c.k,
+                c.bias ? " bias" : "",
+                c.form == Form::kAdd     ? " add"
+                : c.form == Form::kGated ? " gated"
+                                         : "",
+                c.y_extra, cut.groups * 64, cut.columns, cut.across, cut.down, cut.splits,
+                cut.halved ? " halved" : "");
+  return name;
+}
+
+int checked = 0;
+
+// All cuts up to `most` of one case.
+template <typename T, typename Y>
+void check_case(const Case& c, size_t most, cudaStream_t stream) {
+  const int64_t x_stride = c.k + 8, y_stride = c.n + c.y_extra;
+  const int w_rows = c.form == Form::kGated ? 2 * c.n : c.n;
+  const float scale = c.form == Form::kGated ? 0.1f : 1.f;  // keeps silu off its flat ends
+  Device<T> x(noisy<T>(static_cast<size_t>(c.m * x_stride), 1.f, 1));
+  Device<T> w(noisy<T>(static_cast<size_t>(w_rows) * c.k, scale, 2));
+  Device<Y> bias(noisy<Y>(static_cast<size_t>(w_rows), 3.f, 3));
+  const std::vector<Y> before = noisy<Y>(static_cast<size_t>(c.m * y_stride), 3.f, 4);
+  Device<Y> old(before);
+  Device<double> wants(static_cast<size_t>(c.m) * c.n);
+  GemmArgs args = {.type = half_of<T>,
+                   .out = std::is_same_v<Y, float> ? GemmOut::kF32 : GemmOut::kHalf,
+                   .x = x.get(),
+                   .x_stride = x_stride,
+                   .w = plain_weight(half_of<T>, w.get()),
+                   .y = nullptr,
+                   .y_stride = y_stride,
+                   .bias = c.bias ? bias.get() : nullptr,
+                   .add_to_y = c.form == Form::kAdd,
+                   .m = c.m,
+                   .n = c.n,
+                   .k = c.k,
+                   .gated = c.form == Form::kGated};
+  reference<T>(wants.get(), args, old.get(), nullptr, stream);
+  CHECK_CUDA(cudaStreamSynchronize(stream));
+  const std::vector<double> want = wants.download();
+  std::vector<StreamGemmCut> cuts(most);
+  expect(stream_gemm_takes(args), "a case that is not taken");
+  cuts.resize(static_cast<size_t>(stream_gemm_cuts(args, cuts)));
+  expect(!cuts.empty(), "a case without cuts");
+  for (const StreamGemmCut& cut : cuts) {
+    const std::string name = name_of(c, cut, half_of<T> == Half::kF16, std::is_same_v<Y, float>);
+    std::vector<Y> runs[2];
+    for (std::vector<Y>& run : runs) {
+      std::vector<Y> start = before;
+      if (c.form != Form::kAdd) {  // what is not written shows as NaN
+        for (int64_t i = 0; i < c.m * y_stride; ++i) {
+          if (i % y_stride < c.n)
+            std::memset(static_cast<void*>(&start[static_cast<size_t>(i)]), 0xff, sizeof(Y));
+        }
+      }
+      Device<Y> y(start);
+      args.y = y.get();
+      CHECK_CUDA(stream_gemm(args, cut, Launch(stream, &run == &runs[1])));
+      const cudaError_t error = cudaStreamSynchronize(stream);
+      if (error != cudaSuccess) std::printf("%s\n", name.c_str());
+      CHECK_CUDA(error);
+      run = y.download();
+    }
+    const Result<Y> got(args, runs[0], before);
+    const double error = relative_error(got.values, want);
+    expect(error < (sizeof(Y) == 4 ? 1e-5 : rounding<T>), name + " error " + std::to_string(error));
+    expect(got.rest_same, name + " wrote outside of its columns");
+    expect(std::memcmp(runs[0].data(), runs[1].data(), runs[0].size() * sizeof(Y)) == 0,
+           name + " differs on repeat");
+    ++checked;
+  }
+}
+
+template <typename T>
+void check_type(size_t most, cudaStream_t stream) {
+  const int rows[] = {1, 17, 31, 32, 33, 64, 65, 96, 100, 127, 128};
+  const std::pair<int, int> shapes[] = {{8, 8}, {104, 72}, {1000, 520}, {2216, 1160}, {640, 4096}};
+  int turn = 0;
+  for (int m : rows) {
+    for (const auto& [n, k] : shapes) {
+      const Form form = static_cast<Form>(turn % 3);
+      const int extra = turn % 2 == 0 ? 3 : 8;
+      const bool bias = turn / 2 % 2 == 0;
+      check_case<T, T>({m, n, k, bias, form, extra}, most, stream);
+      if (form != Form::kGated) {
+        check_case<T, float>({m, n, k, !bias, form, extra}, most, stream);
+      }
+      ++turn;
+    }
+  }
+  check_case<T, T>({40, 333, 200, true, Form::kPlain, 0}, most, stream);
+  check_case<T, T>({40, 333, 200, true, Form::kGated, 1}, most, stream);
+  if (std::is_same_v<T, __half>) return;
+  most = kStreamGemmCuts;
+  for (int m : {32, 128}) {
+    check_case<T, T>({m, 4096, 14336, false, Form::kAdd, 8}, most, stream);
+    check_case<T, T>({m, 14336, 4096, false, Form::kGated, 0}, most, stream);
+    check_case<T, float>({m, 40008, 1024, false, Form::kPlain, 0}, most, stream);
+  }
+}
+
+struct Weight {
+  int n, k;  // of y
+  const char* name;
+  Form form;
+};
+constexpr Weight kShapes[] = {{6144, 4096, "qkv", Form::kPlain},
+                              {4096, 4096, "o", Form::kAdd},
+                              {14336, 4096, "gate_up", Form::kGated},
+                              {4096, 14336, "down", Form::kAdd},
+                              {128256, 4096, "head", Form::kPlain}};
+using Bf16 = __nv_bfloat16;
+
+struct Bench {
+  Bench(cudaStream_t on)
+      : stream(on),
+        w(size_t{3} << 30),
+        x(size_t{128} * 16384),
+        y(size_t{128} * 131072 * 2),
+        scratch(size_t{128} * 28672) {
+    fill_noise<<<2048, 256, 0, stream>>>(w.get(), static_cast<int64_t>(w.size()), 1.f, 7);
+    fill_noise<<<256, 256, 0, stream>>>(x.get(), static_cast<int64_t>(x.size()), 1.f, 9);
+    fill_noise<<<256, 256, 0, stream>>>(y.get(), static_cast<int64_t>(y.size()), 1.f, 9);
+    ceiling = read_ceiling(w.get(), w.size() * sizeof(Bf16), stream);
+    std::printf("read ceiling %.0f GB/s\n", ceiling);
+  }
+  GemmArgs args(const Weight& s, int m, int64_t at) const {
+    const bool head = s.n == 128256;
+    return {.type = Half::kBF16,
+            .out = head ? GemmOut::kF32 : GemmOut::kHalf,
+            .x = x.get(),
+            .x_stride = s.k,
+            .w = plain_weight(Half::kBF16, w.get() + at),
+            .y = y.get(),
+            .y_stride = s.n,
+            .bias = nullptr,
+            .add_to_y = s.form == Form::kAdd,
+            .m = m,
+            .n = s.n,
+            .k = s.k,
+            .gated = s.form == Form::kGated,
+            .scratch = scratch.get()};
+  }
+
+  cudaStream_t stream;
+  Device<Bf16> w, x, y, scratch;
+  double ceiling = 0;
+};
+
+// cuBLASLt's best; a gated product is its two steps.
+double lt_time(Bench& bench, GemmLt& lt, const Weight& s, int m, int copies, int64_t size) {
+  const Launch on(bench.stream, true);
+  const auto plain = [&](int i) {
+    GemmArgs args = bench.args(s, m, i * size);
+    if (args.gated) {
+      args.n *= 2;
+      args.y_stride = args.n;
+      args.y = args.scratch;
+      args.gated = false;
+    }
+    return args;
+  };
+  std::vector<WeightView> weights;
+  for (int i = 0; i < copies; ++i) weights.push_back(plain(i).w);
+  const char* error = lt.tune(plain(0), weights, 8, 20000, on);
+  expect(error == nullptr, error == nullptr ? "" : error);
+  return time_in_graph(bench.stream, copies, 9, [&](int i) {
+    const char* failed = lt.run(plain(i), on);
+    if (failed != nullptr) expect(false, failed);
+    if (s.form == Form::kGated) {
+      CHECK_CUDA(
+          gated_mul(Half::kBF16, Gate::kSilu, bench.y.get(), bench.scratch.get(), m, s.n, on));
+    }
+  });
+}
+
+constexpr int kRows[] = {32, 64, 128};
+// The fastest cut measured for [shape][rows].
+using Best = std::array<std::array<StreamGemmCut, std::size(kRows)>, std::size(kShapes)>;
+
+Best bench_shapes(Bench& bench, size_t most, GemmLt* lt) {
+  Best fastest;
+  std::printf(
+      "us of a linear layer, early starts; tile tokens x rows of w, a across d down s splits\n");
+  for (size_t shape = 0; shape < std::size(kShapes); ++shape) {
+    for (size_t row = 0; row < std::size(kRows); ++row) {
+      const Weight& s = kShapes[shape];
+      const int m = kRows[row];
+      const int64_t size = static_cast<int64_t>(s.n) * s.k * (s.form == Form::kGated ? 2 : 1);
+      const int copies =
+          static_cast<int>(std::clamp<int64_t>(static_cast<int64_t>(bench.w.size()) / size, 1, 24));
+      const double floor = static_cast<double>(size) * 2 / bench.ceiling / 1e3;
+      std::printf("%-8s %4d floor %6.1f", s.name, m, floor);
+      std::fflush(stdout);
+      if (lt != nullptr) {
+        std::printf(" lt %6.1f", lt_time(bench, *lt, s, m, copies, size));
+      }
+      std::vector<StreamGemmCut> cuts(most);
+      cuts.resize(static_cast<size_t>(stream_gemm_cuts(bench.args(s, m, 0), cuts)));
+      std::vector<std::pair<double, size_t>> times;
+      for (size_t i = 0; i < cuts.size(); ++i) {
+        const double us = time_in_graph(bench.stream, copies, 9, [&](int turn) {
+          CHECK_CUDA(
+              stream_gemm(bench.args(s, m, turn * size), cuts[i], Launch(bench.stream, true)));
+        });
+        times.push_back({us, i});
+      }
+      std::sort(times.begin(), times.end());
+      fastest[shape][row] = cuts[times[0].second];
+      std::printf(" best %6.1f %3.0f%% |", times[0].first, 100 * floor / times[0].first);
+      for (const auto& [us, i] : times) {  // each with its place in the model's order
+        std::printf(" %dx%d:a%dd%ds%d%s %.1f #%zu", cuts[i].groups * 64, cuts[i].columns,
+                    cuts[i].across, cuts[i].down, cuts[i].splits, cuts[i].halved ? "h" : "", us, i);
+      }
+      std::printf("\n");
+    }
+  }
+  return fastest;
+}
+
+// A decode layer whose attention is a small kernel: norm, qkv, add, o (+ y), norm, gate_up with
+// silu, down (+ y), as captured; each linear by its fastest cut, or all by cuBLASLt. `mixed`: the
+// narrow layers by cuBLASLt too.
+double layer_time(Bench& bench, GemmLt& lt, const Best& best, size_t row, unsigned streamed,
+                  bool early = true) {
+  constexpr int kLayers = 12;
+  const Launch on(bench.stream, true);
+  const int m = kRows[row];
+  int64_t layer_size = 0;
+  for (int i = 0; i < 4; ++i) {
+    layer_size += static_cast<int64_t>(kShapes[i].n) * kShapes[i].k * (i == 2 ? 2 : 1);
+  }
+  Device<float> weight(noisy<float>(4096, 1.f, 1));
+  Device<Bf16> residual(noisy<Bf16>(static_cast<size_t>(m) * 4096, 1.f, 3));
+  return time_in_graph(bench.stream, kLayers, 9, [&](int layer) {
+    int64_t at = layer * layer_size;
+    for (size_t i = 0; i < 4; ++i) {
+      const Weight& s = kShapes[i];
+      if (i == 0 || i == 2) {
+        CHECK_CUDA(rms_norm(Half::kBF16, bench.x.get(), bench.y.get(), nullptr, weight.get(), m,
+                            4096, 1e-5f, on));
+      } else if (i == 1) {
+        CHECK_CUDA(add(Half::kBF16, bench.x.get(), residual.get(), int64_t{4096} * m, 1.f, on));
+      }
+      GemmArgs args = bench.args(s, m, at);
+      at += static_cast<int64_t>(s.n) * s.k * (i == 2 ? 2 : 1);
+      if (streamed >> i & 1) {
+        CHECK_CUDA(stream_gemm(args, best[i][row], Launch(bench.stream, early)));
+        continue;
+      }
+      const bool gated = args.gated;
+      if (gated) {
+        args.n *= 2;
+        args.y_stride = args.n;
+        args.y = args.scratch;
+        args.gated = false;
+      }
+      const char* failed = lt.run(args, on);
+      if (failed != nullptr) expect(false, failed);
+      if (gated) {
+        CHECK_CUDA(gated_mul(Half::kBF16, Gate::kSilu, bench.y.get(), args.y, m, s.n, on));
+      }
+    }
+  });
+}
+
+void bench_layer(Bench& bench, GemmLt& lt, const Best& best) {
+  std::printf(
+      "decode layer, attention left out, us: m, cuBLASLt, streamed: all, gate_up, gate_up "
+      "and down, all but qkv; all without early starts\n");
+  for (size_t row = 0; row < std::size(kRows); ++row) {
+    std::printf("%4d", kRows[row]);
+    for (const unsigned streamed : {0u, 15u, 4u, 12u, 14u}) {
+      std::printf(" %8.1f", layer_time(bench, lt, best, row, streamed));
+    }
+    std::printf(" %8.1f", layer_time(bench, lt, best, row, 15, false));
+    std::printf("\n");
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "all";
+  cudaStream_t stream;
+  CHECK_CUDA(cudaStreamCreate(&stream));
+  if (what == "quick") {
+    for (int m : {17, 100, 128})
+      check_case<__half, __half>({m, 1000, 520, true, Form::kGated, 3}, 6, stream);
+    check_case<__nv_bfloat16, float>({40, 104, 1160, true, Form::kPlain, 0}, 6, stream);
+    check_case<__nv_bfloat16, __nv_bfloat16>({120, 104, 1160, false, Form::kAdd, 8}, 6, stream);
+    std::printf("stream gemm: %d checks, %d failures\n", checked, failures);
+  } else if (what != "bench" && what != "sweep") {
+    check_type<__nv_bfloat16>(24, stream);
+    check_type<__half>(24, stream);
+    std::printf("stream gemm: %d checks, %d failures\n", checked, failures);
+  }
+  if (what != "check" && what != "quick") {
+    Bench bench(stream);
+    const size_t most = what == "sweep" ? 64 : kStreamGemmCuts;
+    Device<uint8_t> workspace(32 << 20);
+    std::unique_ptr<GemmLt> lt;
+    const char* error = GemmLt::create(workspace.get(), 32 << 20, lt);
+    expect(error == nullptr, error == nullptr ? "" : error);
+    if (error == nullptr) bench_layer(bench, *lt, bench_shapes(bench, most, lt.get()));
+  }
+  return failures == 0 ? 0 : 1;
+}
