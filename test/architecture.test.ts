@@ -248,3 +248,16 @@ test('no C++ file includes itself by way of others', () => {
   const next = new Map(cppFiles.map((file) => [file, includesOf(file).map((name) => `native/${name}`)]));
   assert.deepEqual(circlesOf(next), []);
 });
+
+test('no folder holds more sources than one can take in', () => {
+  const MAX_SOURCES = 25;
+  const sources = [...sourceRoots, 'test'].flatMap((dir) =>
+    ['.ts', '.mjs', '.sh', '.h', '.cpp', '.cu', '.cuh'].flatMap((e) => files(dir, e)),
+  );
+  const count = new Map<string, number>();
+  for (const file of sources) count.set(dirname(file), (count.get(dirname(file)) ?? 0) + 1);
+  assert.deepEqual(
+    [...count].filter(([, n]) => n > MAX_SOURCES),
+    [],
+  );
+});
