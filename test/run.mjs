@@ -30,5 +30,6 @@ if (words.length === 0) {
     `Not run here: ${counted} GPU tests in ${gpu.length} files of test/gpu ("npm run test:gpu" on a machine with a GPU).\n`,
   );
 }
-const { status } = spawnSync(process.execPath, ['--test', ...files], { stdio: 'inherit' });
+// The longest file takes a minute or two; one that hangs is not to take the others along.
+const { status } = spawnSync(process.execPath, ['--test', '--test-timeout=600000', ...files], { stdio: 'inherit' });
 process.exit(status ?? 1);
