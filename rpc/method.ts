@@ -12,14 +12,19 @@ export interface HttpInput {
   readonly query: URLSearchParams;
   /** The JSON object in the body; undefined when there is none, and to GET. */
   readonly body: unknown;
+  /** What stands in the place of the path's last part, when that is a name in braces; else "". */
+  readonly tail: string;
 }
 
 /** How a method is asked by HTTP. */
 export interface HttpFace {
   readonly verb: 'GET' | 'POST';
+  /** The last part may be a name in braces: then it stands for all that a request has there, slashes too. */
   readonly path: string;
   /** The params of the call; the method checks them. Absent: it takes none, and what a client sends along is not read. */
   readonly params?: (input: HttpInput) => unknown;
+  /** The result as this face shows it, where it is not the method's own. */
+  readonly answer?: (result: unknown, input: HttpInput) => unknown;
   /** What its answer may stream into, when the call asks for that; nothing when absent. */
   readonly sinks?: readonly SinkKind[];
 }

@@ -7,7 +7,7 @@
  */
 import { type JSONRPCRequest, type JSONRPCResponse, JSONRPCServer } from 'json-rpc-2.0';
 import type { ClientKey } from '../actors/client-types.js';
-import { errorTable, type Failure, httpErrorBody, InferdError } from '../actors/messages/errors.js';
+import { errorTable, type Failure, failureBody, InferdError } from '../actors/messages/errors.js';
 import type { RequestId } from '../actors/messages/ids.js';
 import { Cancellation } from '../actors/runtime/cancellation.js';
 import { similar } from '../config/nearest.js';
@@ -16,11 +16,11 @@ import type { CallContext, LiveRequest, RpcDeps } from './context.js';
 import { decodeMessage, decodeValue } from './decode.js';
 import { type Holding, HoldingLimit } from './holding.js';
 import { encodeReply, errorResponse, type Id, type Member, type Message, maxBatchMembers, type Response } from './message.js';
-import type { HttpFace, Method, MethodRoute } from './method.js';
+import type { HttpFace, HttpInput, Method, MethodRoute } from './method.js';
 import { createMethods } from './methods/index.js';
 import { openrpcDocument } from './openrpc.js';
 import type { Session } from './session.js';
-import { type SinkMaker, wholeOnly } from './sink.js';
+import { type EndingSinkMaker, type SinkMaker, wholeOnly } from './sink.js';
 import { isLarge, type Slices, slicesOf } from './slices.js';
 
 export type { RpcDeps } from './context.js';
@@ -52,15 +52,21 @@ export interface PostOptions {
 /** What a request to the HTTP face of a method brings. */
 export interface CallOptions extends PostOptions {
   readonly query?: URLSearchParams;
+  /** See HttpInput. */
+  readonly tail?: string;
   /** Read only by faces that take params. */
   readonly body?: Uint8Array;
   /** Where the answer may go while it is made, if the face allows that kind. */
-  readonly sinks?: SinkMaker;
+  readonly sinks?: EndingSinkMaker;
 }
 
 export interface PostReply {
   readonly status: number;
+  /** Null: the answer has none, or went into its stream to the end. */
   readonly body: string | null;
+  readonly streamed?: true;
+  /** A client may try again after so many seconds. */
+  readonly retryAfterS?: number;
   /** Instead of a body, when the answer is large; the caller closes them. */
   readonly slices?: Slices;
 }
@@ -159,23 +165,32 @@ export class RpcServer {
     options.signal?.addEventListener('abort', cancel);
     if (options.signal?.aborted) cancel();
     const holding = this.holdings.open();
+    let sinks: EndingSinkMaker | null = null;
     try {
       const method = this.#methods.get(name);
       if (method?.http === undefined) throw new InferdError('method_not_found');
-      const params = paramsOf(method.http, options, this.deps.config.server.max_message_bytes);
-      const { sinks = wholeOnly } = options;
-      const mayStream = method.http.sinks?.includes(sinks.kind) ?? false;
-      const caller = { ...this.#httpCaller(calls, holding, options), sinks: mayStream ? sinks : wholeOnly };
-      const answer = await this.#counted(options.body?.length ?? 0, async (crowded) =>
-        this.#run(method, params, this.#context(undefined, cancellation, caller, { inBatch: false, crowded })),
+      const input = inputOf(method.http, options, this.deps.config.server.max_message_bytes);
+      if (options.sinks !== undefined && method.http.sinks?.includes(options.sinks.kind)) sinks = options.sinks;
+      const caller = { ...this.#httpCaller(calls, holding, options), sinks: sinks ?? wholeOnly };
+      const result = await this.#counted(options.body?.length ?? 0, async (crowded) =>
+        this.#run(method, method.http?.params?.(input) ?? {}, this.#context(undefined, cancellation, caller, { inBatch: false, crowded })),
       );
+      if (sinks?.opened) {
+        sinks.end(result);
+        holding.release();
+        return streamed;
+      }
+      const answer = method.http.answer?.(result, input) ?? result;
       if (isLarge(answer)) return { status: 200, body: null, slices: slicesOf(answer, 'json', () => holding.release()) };
       holding.release();
       return { status: 200, body: JSON.stringify(answer) };
     } catch (error) {
       holding.release();
       if (!(error instanceof InferdError)) this.#logUnexpected(name, error);
-      return httpError(error instanceof InferdError ? error.failure : { kind: 'internal' });
+      const failure: Failure = error instanceof InferdError ? error.failure : { kind: 'internal' };
+      if (!sinks?.begun) return httpError(failure);
+      sinks.fail(failure);
+      return streamed;
     } finally {
       options.signal?.removeEventListener('abort', cancel);
     }
@@ -263,22 +278,29 @@ export class RpcServer {
   }
 }
 
+const streamed: PostReply = { status: 200, body: null, streamed: true };
+
 /** @throws InferdError when the body is no JSON object within the limits */
-function paramsOf(face: HttpFace, { query = new URLSearchParams(), body }: CallOptions, maxBytes: number): unknown {
-  if (face.params === undefined) return {};
-  if (face.verb === 'GET' || body === undefined || body.length === 0) return face.params({ query, body: undefined });
+function inputOf(face: HttpFace, { query = new URLSearchParams(), tail = '', body }: CallOptions, maxBytes: number): HttpInput {
+  if (face.params === undefined || face.verb === 'GET' || body === undefined || body.length === 0) return { query, tail, body: undefined };
   if (body.length > maxBytes) throw new InferdError('invalid_request', `The body is larger than ${maxBytes} bytes`);
   const { value, failure } = decodeValue(body);
   if (failure !== undefined) throw new InferdError(failure.kind, failure.message);
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     throw new InferdError('invalid_request', 'The body must be a JSON object');
   }
-  return face.params({ query, body: value });
+  return { query, tail, body: value };
 }
 
-function httpError({ kind, message }: Failure): PostReply {
-  const known = { name: kind, ...errorTable[kind] };
-  return { status: known.status, body: httpErrorBody(message ?? known.message, known) };
+function httpError(failure: Failure): PostReply {
+  const { status } = errorTable[failure.kind];
+  const retry = status === 429 || status === 503 ? { retryAfterS: retryAfterS(failure) } : {};
+  return { status, body: failureBody(failure), ...retry };
+}
+
+function retryAfterS({ data }: Failure): number {
+  const ms = data !== undefined && 'retry_after_ms' in data ? Number(data['retry_after_ms']) : 1000;
+  return Math.max(1, Math.ceil(ms / 1000));
 }
 
 /** `extra`: methods besides the daemon's own. */

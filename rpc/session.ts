@@ -33,8 +33,8 @@ export class Session implements SinkMaker {
     this.subscriptions = new Subscriptions(out);
   }
 
-  choose(wish: StreamWish, id: Id | undefined): OpenSink {
-    if (wish !== true) return (head, onRoom) => this.#openStream(wish.token, wish.credit ?? null, head, onRoom);
+  choose({ stream }: StreamWish, id: Id | undefined): OpenSink {
+    if (stream !== true) return (head, onRoom) => this.#openStream(stream.token, stream.credit ?? null, head, onRoom);
     if (id === undefined || id === null) throw refusedStream('stream: true needs a request id that is a string or a number');
     return (head, onRoom) => this.#openStream(id, null, head, onRoom);
   }

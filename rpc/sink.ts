@@ -8,7 +8,7 @@
  * The answer ends with the response of its call, good or bad, and not with an event: who runs the call writes that end. A reader that
  * leaves is told through the cancellation of the call. Main thread.
  */
-import { invalidParams } from '../actors/messages/errors.js';
+import { type Failure, invalidParams } from '../actors/messages/errors.js';
 import type { AnswerHead } from './client/chunk.js';
 import type { Id } from './message.js';
 
@@ -37,8 +37,13 @@ export interface CallSink {
 /** Opens the sink of a call. `onRoom`: there may be room or credit again. @throws InferdError when this stream cannot be */
 export type OpenSink = (head: AnswerHead, onRoom: () => void) => CallSink;
 
-/** `params.stream` of a call that wants a stream. */
-export type StreamWish = true | { readonly token: string | number; readonly credit?: number | undefined };
+/** What a call that wants a stream says of it. */
+export interface StreamWish {
+  /** `params.stream`. */
+  readonly stream: true | { readonly token: string | number; readonly credit?: number | undefined };
+  /** The usage is wanted as an event of its own, where a stream does not end with the answer (`stream_options.include_usage`). */
+  readonly usage: boolean;
+}
 
 /** What a sink writes: $/progress notifications, server-sent events of chunks, or nothing. */
 export type SinkKind = 'progress' | 'sse' | 'none';
@@ -48,6 +53,17 @@ export interface SinkMaker {
   readonly kind: SinkKind;
   /** `id`: of the call, absent in a notification. @throws InferdError invalid_params when this door cannot do what is wished */
   choose(wish: StreamWish, id: Id | undefined): OpenSink;
+}
+
+/** Of a door whose streams end with an end of their own, in place of the answer: whoever runs the call says which. */
+export interface EndingSinkMaker extends SinkMaker {
+  /** A stream was opened: its end is `end`, or `fail` when it has begun. */
+  readonly opened: boolean;
+  /** Something of it was written, so no other answer can be given. */
+  readonly begun: boolean;
+  /** `answer`: of the call, whole but for what was streamed. */
+  end(answer: unknown): void;
+  fail(failure: Failure): void;
 }
 
 /** Of a door where answers leave whole. */

@@ -54,7 +54,7 @@ export const errorTable = {
   slow_consumer: { code: -32008, status: 408, type: 'server_error', retriable: true, message: 'The client reads too slowly' },
   shutting_down: { code: -32009, status: 503, type: 'server_error', retriable: true, message: 'The daemon is shutting down' },
   rate_limited: { code: -32010, status: 429, type: 'rate_limit_error', retriable: true, message: 'Too many requests at once' },
-  unsupported: { code: -32011, status: 501, type: 'invalid_request_error', retriable: false, message: 'This feature is not supported' },
+  unsupported: { code: -32011, status: 400, type: 'invalid_request_error', retriable: false, message: 'This feature is not supported' },
   engine_failure: { code: -32012, status: 500, type: 'server_error', retriable: true, message: 'The engine failed' },
   /** To a client, an engine that does not come back. */
   bad_model: { code: -32012, status: 500, type: 'server_error', retriable: false, message: 'The files of the model cannot be used' },
@@ -88,9 +88,16 @@ export const httpTable = {
 
 export type RefusalStatus = keyof typeof httpTable;
 
-/** The body of an HTTP error: OpenAI's shape, all four fields always there. */
-export function httpErrorBody(message: string, { type, name }: { readonly type: string; readonly name: string }): string {
-  return JSON.stringify({ error: { message, type, param: null, code: name } });
+/** The body of an HTTP error: OpenAI's shape, all four fields always there. `param`: the one that is wrong. */
+export function httpErrorBody(message: string, row: { readonly type: string; readonly name: string }, param: string | null = null): string {
+  return JSON.stringify({ error: { message, type: row.type, param, code: row.name } });
+}
+
+/** A failure as the body of an HTTP error. */
+export function failureBody({ kind, message, data }: Failure): string {
+  const row = { name: kind, ...errorTable[kind] };
+  const param = Array.isArray(data) ? ((data[0] as ParamIssue | undefined)?.path ?? null) : null; // proof: only invalidParams gives a list
+  return httpErrorBody(message ?? row.message, row, param || null);
 }
 
 export type ErrorKind = keyof typeof errorTable;

@@ -105,7 +105,8 @@ function contentType(type = 'application/json'): string {
   return `${type}; charset=utf-8`;
 }
 
-function writeHead(response: ServerResponse, { status, type, body, headers }: HttpReply): void {
+/** The head of an answer; `body` null: its length is not known, or it has none. */
+export function writeHead(response: ServerResponse, { status, type, body, headers }: HttpReply): void {
   response.setTimeout(REPLY_IDLE_MS, () => response.destroy());
   response.writeHead(status, {
     ...(body === null ? {} : { 'content-type': contentType(type), 'content-length': Buffer.byteLength(body) }),

@@ -9,6 +9,7 @@ import type { EngineClient } from '../../actors/client-types.js';
 import type { MethodRoute } from '../../rpc/method.js';
 import type { PostOptions, PostReply, RpcServer } from '../../rpc/server.js';
 import { BodyError, readBody, send, sendErrorAndClose, sendJson, sendSlices } from './http-reply.js';
+import { SseDoor } from './sse.js';
 
 /** What the gate found out about the sender. */
 export interface Peer {
@@ -25,10 +26,13 @@ export interface Route {
   /** Answered without a token. */
   readonly open?: true;
 }
-export type RouteTable = ReadonlyMap<string, Route>;
+export interface RouteTable {
+  /** The route of a path without its query. */
+  get(path: string): Route | undefined;
+}
 
 export interface RouteDeps {
-  readonly engine: Pick<EngineClient, 'healthy' | 'state'>;
+  readonly engine: Pick<EngineClient, 'healthy' | 'state' | 'requests'>;
   /** JSON-RPC over HTTP, and the description of its methods. */
   readonly rpc: Pick<RpcServer, 'handlePost' | 'handleCall' | 'routes' | 'openrpc'>;
   readonly version: string;
@@ -48,30 +52,38 @@ export function createRoutes(deps: RouteDeps): RouteTable {
   const page: Route = deps.webUi
     ? { GET: (_, response) => send(response, { status: 200, type: 'text/plain', body: howToConnect(deps.version) }), POST: post }
     : { POST: post };
+  const alive: Handler = (_, response) => status(response, engine.healthy(), 'ok', state() === 'ready' ? 'unhealthy' : state());
   const own: readonly (readonly [string, Route])[] = [
     ['/', page],
     ['/rpc', { POST: post }],
-    [
-      '/health',
-      { open: true, GET: (_, response) => status(response, engine.healthy(), 'ok', state() === 'ready' ? 'unhealthy' : state()) },
-    ],
+    ['/health', { open: true, GET: alive }],
     ['/ready', { open: true, GET: (_, response) => status(response, state() === 'ready', 'ready', state()) }],
+    ['/ping', { open: true, GET: alive, POST: alive }],
+    ['/load', { GET: (_, response) => sendJson(response, 200, { server_load: engine.requests().length }) }],
     ['/version', { open: true, GET: (_, response) => sendJson(response, 200, { name: 'inferd', version: deps.version, protocol: 1 }) }],
     ['/openrpc.json', { GET: (_, response) => sendJson(response, 200, deps.rpc.openrpc()) }],
   ];
   return withFaces(new Map(own), deps);
 }
 
+/** A face whose path ends with a name in braces answers all paths that begin as it does. */
+const TAIL = /\{\w+\}$/;
+
 /** The table with the HTTP faces of methods, which may share a path when their verbs differ. */
-function withFaces(table: Map<string, Route>, deps: RouteDeps): RouteTable {
+function withFaces(exact: Map<string, Route>, deps: RouteDeps): RouteTable {
+  const begun = new Map<string, Route>();
   for (const face of deps.rpc.routes()) {
     const { path, verb } = face;
-    const route = table.get(path);
+    const prefix = path.replace(TAIL, '');
+    const table = prefix === path ? exact : begun;
+    const route = table.get(prefix);
     if (route?.[verb] !== undefined) throw new Error(`two things answer ${verb} ${path}`);
     const answer: Handler = (request, response, peer) => answerCall(deps, face, request, response, peer);
-    table.set(path, verb === 'GET' ? { ...route, GET: answer } : { ...route, POST: answer });
+    table.set(prefix, verb === 'GET' ? { ...route, GET: answer } : { ...route, POST: answer });
   }
-  return table;
+  return {
+    get: (path) => exact.get(path) ?? [...begun].find(([prefix]) => path.length > prefix.length && path.startsWith(prefix))?.[1],
+  };
 }
 
 function status(response: ServerResponse, good: boolean, yes: string, no: string): void {
@@ -97,8 +109,25 @@ async function answerCall(
   if (face.params !== undefined && face.verb === 'POST' && !takesType(request, response)) return;
   const body = await wholeBody(deps, request, response);
   if (body === null) return;
-  const query = new URLSearchParams((request.url ?? '').replace(/^[^?]*\??/, ''));
-  await sendReply(response, await deps.rpc.handleCall(face.method, { ...callerOf(request, response, peer), query, body }));
+  const [path = '', ...rest] = (request.url ?? '').split('?');
+  const tail = tailOf(face, path);
+  if (tail === null) {
+    sendErrorAndClose(request, response, { status: 400, message: 'The path holds a percent sign that escapes nothing.' });
+    return;
+  }
+  const query = new URLSearchParams(rest.join('?'));
+  const sinks = new SseDoor(response);
+  await sendReply(response, await deps.rpc.handleCall(face.method, { ...callerOf(request, response, peer), query, tail, body, sinks }));
+}
+
+/** What the path has where the face's has a name in braces; null when it cannot be read. */
+function tailOf({ path: pattern }: MethodRoute, path: string): string | null {
+  if (!TAIL.test(pattern)) return '';
+  try {
+    return decodeURIComponent(path.slice(pattern.replace(TAIL, '').length));
+  } catch {
+    return null;
+  }
 }
 
 function callerOf(request: IncomingMessage, response: ServerResponse, peer: Peer): PostOptions {
@@ -106,7 +135,9 @@ function callerOf(request: IncomingMessage, response: ServerResponse, peer: Peer
 }
 
 async function sendReply(response: ServerResponse, reply: PostReply): Promise<void> {
-  if (reply.slices === undefined) send(response, reply);
+  if (reply.streamed) return;
+  const headers = reply.retryAfterS === undefined ? {} : { 'retry-after': String(reply.retryAfterS) };
+  if (reply.slices === undefined) send(response, { ...reply, headers });
   else await sendSlices(response, reply.status, reply.slices);
 }
 
@@ -151,6 +182,11 @@ function howToConnect(version: string): string {
     '  {"jsonrpc":"2.0","id":1,"method":"chat.completions.create","params":{"messages":[{"role":"user","content":"Hello"}],"stream":true}}',
     'The same messages by HTTP: POST /rpc with content-type application/json (no streaming).',
     '',
+    'For clients of OpenAI the base address is this one with /v1:',
+    'POST /v1/chat/completions, /v1/completions   streamed when the body says "stream": true',
+    'GET /v1/models, /v1/models/NAME',
+    '',
+    'POST /tokenize, /detokenize',
     'GET /openrpc.json  every method with its parameters',
     'GET /health        200 while the engine makes progress',
     'GET /ready         200 while requests are taken',

@@ -62,6 +62,8 @@ const noToken: HttpError = {
   headers: { 'www-authenticate': 'Bearer realm="inferd"' },
 };
 const PREFLIGHT_SECONDS = '600';
+const HEADER_NAME = /^[a-z0-9!#$%&'*+.^_`|~-]{1,64}$/;
+const MAX_ASKED_HEADERS = 64;
 
 /** Makes one server with all handlers; the caller listens with it and closes it. */
 export function createHttpServer(deps: HttpDeps): Server {
@@ -163,7 +165,7 @@ function admitUpgrade(deps: HttpDeps, request: IncomingMessage, socket: Duplex, 
 
 function nothingAt(path: string | null): HttpError {
   const message = path?.startsWith('/v1/')
-    ? 'The HTTP API of OpenAI is not supported yet; POST /rpc takes the same bodies as JSON-RPC, see /openrpc.json.'
+    ? 'This part of the HTTP API of OpenAI is not supported; /openrpc.json describes what this daemon can do.'
     : 'There is nothing at this path; /openrpc.json describes what this daemon can do.';
   return { status: 404, message };
 }
@@ -182,11 +184,18 @@ function answerOptions(request: IncomingMessage, response: ServerResponse, route
   } else {
     const headers = {
       'access-control-allow-methods': allowed(route),
-      'access-control-allow-headers': 'authorization, content-type',
+      'access-control-allow-headers': askedHeaders(request),
       'access-control-max-age': PREFLIGHT_SECONDS,
     };
     send(response, { status: 204, body: null, headers });
   }
+}
+
+/** OpenAI's clients send a dozen headers of their own (x-stainless-*); a listed origin may send what it asks for. */
+function askedHeaders(request: IncomingMessage): string {
+  const asked = String(request.headers['access-control-request-headers'] ?? '').split(',');
+  const names = asked.map((name) => name.trim().toLowerCase()).filter((name) => HEADER_NAME.test(name));
+  return [...new Set(['authorization', 'content-type', ...names])].slice(0, MAX_ASKED_HEADERS).join(', ');
 }
 
 function allowed(route: Route): string {

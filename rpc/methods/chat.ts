@@ -9,7 +9,7 @@ import { chatPrompt } from '../generation/messages.js';
 import { generationParams } from '../generation/params.js';
 import { servedModel } from '../generation/served.js';
 import { streamChoice } from '../generation/stream-option.js';
-import { defineMethod } from '../method.js';
+import { defineMethod, fromBody } from '../method.js';
 import { type ChatBody, chatBody, chatCompletionSchema, chatDeltaSchema } from '../schemas/chat.js';
 import type { RequestLimits } from '../schemas/common.js';
 import { progressSchema } from '../schemas/progress.js';
@@ -21,11 +21,12 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
     params: chatBody(limits),
     result: chatCompletionSchema,
     progress: progressSchema(chatDeltaSchema),
+    http: { verb: 'POST', path: '/v1/chat/completions', params: fromBody, sinks: ['sse'] },
     work: true,
     ownsCancel: true,
     handler: async (body, ctx) => {
       const served = servedModel(body.model, deps.models);
-      const open = streamChoice(body.stream, ctx);
+      const open = streamChoice(body, ctx);
       const tools = offeredTools(body);
       const params = generationParams(body, served, {
         topLogprobs: topLogprobs(body),

@@ -8,7 +8,7 @@ import { CompletionAnswer } from '../generation/completion-answer.js';
 import { generationParams } from '../generation/params.js';
 import { servedModel } from '../generation/served.js';
 import { streamChoice } from '../generation/stream-option.js';
-import { defineMethod } from '../method.js';
+import { defineMethod, fromBody } from '../method.js';
 import type { RequestLimits } from '../schemas/common.js';
 import { completionBody, completionDeltaSchema, completionSchema, type PromptBody } from '../schemas/completion.js';
 import { progressSchema } from '../schemas/progress.js';
@@ -24,11 +24,12 @@ export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
     result: completionSchema,
     progress: progressSchema(completionDeltaSchema),
     longLists: ['prompt'],
+    http: { verb: 'POST', path: '/v1/completions', params: fromBody, sinks: ['sse'] },
     work: true,
     ownsCancel: true,
     handler: async (body, ctx) => {
       const served = servedModel(body.model, deps.models);
-      const open = streamChoice(body.stream, ctx);
+      const open = streamChoice(body, ctx);
       const echo = body.echo ?? false;
       const tokenIds = body.return_token_ids ?? false;
       const topLogprobs = body.logprobs ?? -1;

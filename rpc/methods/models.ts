@@ -12,6 +12,7 @@ export function modelsListMethod(deps: RpcDeps) {
     summary: 'The models that can be asked.',
     params: emptyParams,
     result: z.object({ object: z.literal('list'), data: z.array(modelSchema) }),
+    http: { verb: 'GET', path: '/v1/models' },
     handler: () => ({ object: 'list' as const, data: deps.models.list().map((served) => describeModel(served, deps)) }),
   });
 }
@@ -22,6 +23,7 @@ export function modelsGetMethod(deps: RpcDeps) {
     summary: 'One model: context length, type, size, state.',
     params: z.object({ model: z.string() }),
     result: modelSchema,
+    http: { verb: 'GET', path: '/v1/models/{model}', params: ({ tail }) => ({ model: tail }) },
     handler: ({ model }) => {
       return describeModel(deps.models.get(model), deps);
     },

@@ -1,12 +1,12 @@
 /** tokenize and detokenize: the model's tokenizer and chat template, without generating. */
 
 import { z } from 'zod';
-import { invalidParams } from '../../actors/messages/errors.js';
+import { InferdError, invalidParams } from '../../actors/messages/errors.js';
 import type { PromptInput } from '../../actors/messages/requests.js';
 import type { CallContext, RpcDeps } from '../context.js';
 import { chatPrompt } from '../generation/messages.js';
 import { tooManyAnswers } from '../holding.js';
-import { defineMethod } from '../method.js';
+import { defineMethod, type HttpInput } from '../method.js';
 import { packedIds } from '../packed-list.js';
 import { tokenIds } from '../schemas/common.js';
 import { messagesSchema, templateArgsSchema, toolsSchema } from '../schemas/messages.js';
@@ -20,12 +20,16 @@ const tokenizeParams = z.object({
   chat_template_kwargs: templateArgsSchema.nullish(),
 });
 
+const tokenized = z.object({ ids: z.array(z.int()), count: z.int() });
+type Tokenized = z.output<typeof tokenized>;
+
 export function tokenizeMethod(deps: RpcDeps) {
   return defineMethod({
     name: 'tokenize',
     summary: 'Token ids of a text, or of a conversation in the model’s template.',
     params: tokenizeParams,
-    result: z.object({ ids: z.array(z.int()), count: z.int() }),
+    result: tokenized,
+    http: { verb: 'POST', path: '/tokenize', params: promptFace, answer: (result) => tokensFace(deps, result as Tokenized) },
     work: true,
     handler: async (body, ctx) => {
       const ids = await deps.models.get().engine.encode(promptOf(body), ctx);
@@ -53,6 +57,7 @@ export function detokenizeMethod(deps: RpcDeps) {
     params: z.object({ ids: tokenIds(), skip_special_tokens: z.boolean().nullish().describe('true by default.') }),
     result: z.object({ text: z.string() }),
     longLists: ['ids'],
+    http: { verb: 'POST', path: '/detokenize', params: idsFace, answer: (result) => ({ prompt: (result as { text: string }).text }) },
     work: true,
     handler: async ({ ids, skip_special_tokens: skip }, ctx) => {
       const text = await deps.models.get().engine.decode(ids, skip ?? true, ctx);
@@ -65,4 +70,21 @@ export function detokenizeMethod(deps: RpcDeps) {
 /** The answer is kept until it is written. @throws InferdError overloaded */
 function hold(ctx: CallContext, bytes: number): void {
   if (!ctx.holding.take(bytes)) throw tooManyAnswers();
+}
+
+// The faces have vLLM's shapes.
+
+function promptFace({ body }: HttpInput): unknown {
+  const { prompt, return_token_strs: names, ...others } = (body ?? {}) as Readonly<Record<string, unknown>>; // proof: a body is an object
+  if (names === true) throw new InferdError('unsupported', 'return_token_strs is not supported: ask /detokenize for the text of an id');
+  return { ...others, text: prompt };
+}
+
+function tokensFace(deps: RpcDeps, { ids, count }: Tokenized): object {
+  return { count, max_model_len: deps.models.get().model.maxModelLen, tokens: ids };
+}
+
+/** vLLM shows special tokens. */
+function idsFace({ body }: HttpInput): unknown {
+  return { ids: (body as { readonly tokens?: unknown } | undefined)?.tokens, skip_special_tokens: false };
 }

@@ -41,9 +41,12 @@ const maxInt32 = 2 ** 31 - 1;
 export function generationFields(limits: RequestLimits) {
   const { maxN, maxBestOf, maxStop, maxTop } = limits;
   return {
-    model: z.string().nullish().describe('Must be the served model when given.'),
+    model: z.string().min(1, 'must not be empty').nullish().describe('Must be the served model when given.'),
     stream: streamSchema.nullish().describe('Send $/progress notifications while the answer is made.'),
-    stream_options: z.looseObject({}).nullish().describe('Accepted; the response always carries usage.'),
+    stream_options: z
+      .looseObject({ include_usage: z.boolean().nullish() })
+      .nullish()
+      .describe('include_usage: a last event with the usage, where a stream does not end with the answer.'),
     max_tokens: count(1, maxTokenCount, 'Most tokens of each answer.'),
     max_completion_tokens: count(1, maxTokenCount, 'Same as max_tokens, and wins over it.'),
     ...samplingFields(),

@@ -2,12 +2,13 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { z } from 'zod';
+import type { Failure } from '../../actors/messages/errors.js';
 import { defineMethod, fromBody, fromQuery, type HttpFace, type Method } from '../../rpc/method.js';
 import { chatMethod } from '../../rpc/methods/chat.js';
 import { tokenizeMethod } from '../../rpc/methods/tokenize.js';
 import { requestLimits } from '../../rpc/schemas/common.js';
 import { createRpcServer, type PostReply, type RpcServer } from '../../rpc/server.js';
-import type { SinkEvent, SinkMaker } from '../../rpc/sink.js';
+import type { EndingSinkMaker, SinkEvent } from '../../rpc/sink.js';
 import { at, chat, setup } from './harness.js';
 
 const echo = defineMethod({
@@ -24,8 +25,8 @@ function faced(http: Omit<HttpFace, 'verb' | 'path'> = { params: fromBody }, aut
   const { deps, engine } = setup({ auto });
   const extra: Method[] = [
     echo,
-    { ...chatMethod(deps, requestLimits(deps.config)), name: 'test.chat', http: { verb: 'POST', path: '/v1/chat/completions', ...http } },
-    { ...tokenizeMethod(deps), name: 'test.tokenize', http: { verb: 'POST', path: '/tokenize', params: fromBody } },
+    { ...chatMethod(deps, requestLimits(deps.config)), name: 'test.chat', http: { verb: 'POST', path: '/test/chat', ...http } },
+    { ...tokenizeMethod(deps), name: 'test.tokenize', http: { verb: 'POST', path: '/test/tokenize', params: fromBody } },
   ];
   return { engine, server: createRpcServer(deps, extra) };
 }
@@ -35,23 +36,36 @@ const parsed = ({ status, body }: PostReply) => [status, JSON.parse(body ?? 'nul
 const chatOf = (server: RpcServer, more: object, options: object = {}) =>
   server.handleCall('test.chat', { body: bytes(chat('a b', more)), ...options });
 
-/** Keeps events, as a door of server-sent events would write them. */
+/** Keeps events and the end, as a door of server-sent events would write them. */
 function eventDoor() {
   const events: SinkEvent[] = [];
-  const maker: SinkMaker = {
+  const ends: unknown[] = [];
+  let opened = false;
+  const maker: EndingSinkMaker = {
     kind: 'sse',
-    choose: () => () => ({
-      full: false,
-      credit: Number.POSITIVE_INFINITY,
-      get numEvents() {
-        return events.length;
-      },
-      event: (event) => void events.push(event),
-      watch: () => () => true,
-      close() {},
-    }),
+    get opened() {
+      return opened;
+    },
+    get begun() {
+      return events.length > 0;
+    },
+    end: (answer) => void ends.push(answer),
+    fail: (failure: Failure) => void ends.push(failure),
+    choose: () => () => {
+      opened = true;
+      return {
+        full: false,
+        credit: Number.POSITIVE_INFINITY,
+        get numEvents() {
+          return events.length;
+        },
+        event: (event) => void events.push(event),
+        watch: () => () => true,
+        close() {},
+      };
+    },
   };
-  return { events, maker };
+  return { events, ends, maker };
 }
 
 describe('the HTTP face of a method', () => {
@@ -60,11 +74,17 @@ describe('the HTTP face of a method', () => {
     assert.deepEqual(
       server.routes().map(({ verb, path, method }) => `${verb} ${path} ${method}`),
       [
+        'POST /v1/chat/completions chat.completions.create',
+        'POST /v1/completions completions.create',
+        'POST /tokenize tokenize',
+        'POST /detokenize detokenize',
+        'GET /v1/models models.list',
+        'GET /v1/models/{model} models.get',
         'POST /start_profile profile.start',
         'POST /stop_profile profile.stop',
         'GET /echo test.echo',
-        'POST /v1/chat/completions test.chat',
-        'POST /tokenize test.tokenize',
+        'POST /test/chat test.chat',
+        'POST /test/tokenize test.tokenize',
       ],
     );
     const documented = (at(server.openrpc(), 'methods') as unknown[]).map((method) => at(method, 'x-http')).filter(Boolean);
@@ -105,16 +125,33 @@ describe('the HTTP face of a method', () => {
   });
 
   test('streams into the sinks it names and into no other', async () => {
-    const { events, maker } = eventDoor();
+    const { events, ends, maker } = eventDoor();
     const { server } = faced({ params: fromBody, sinks: ['sse'] });
-    const [status, end] = parsed(await chatOf(server, { stream: true }, { sinks: maker }));
-    assert.equal(status, 200);
-    assert.equal(at(end, 'usage', 'completion_tokens'), 4);
+    assert.deepEqual(await chatOf(server, { stream: true }, { sinks: maker }), { status: 200, body: null, streamed: true });
+    assert.equal(ends.length, 1);
+    assert.equal(at(ends[0], 'usage', 'completion_tokens'), 4);
     const text = events.flatMap((event) => (event.kind === 'delta' ? event.choices : [])).map((choice) => at(choice, 'delta', 'content'));
     assert.equal(text.join(''), 'You said: a b');
     const refusing = faced().server;
     assert.equal((await chatOf(refusing, { stream: true }, { sinks: maker })).status, 400);
     assert.equal((await chatOf(server, { stream: true })).status, 400, 'this door brings no sink');
+  });
+
+  test('answers what fails before the first event with its status, and ends a stream that has begun', async () => {
+    const { engine, server } = faced({ params: fromBody, sinks: ['sse'] }, false);
+    const early = eventDoor();
+    const refused = chatOf(server, { stream: true }, { sinks: early.maker });
+    engine.live[0]?.sink.onEnd({ kind: 'overloaded', data: { retry_after_ms: 2500 } });
+    const { status, retryAfterS, body } = await refused;
+    assert.deepEqual([status, retryAfterS, at(JSON.parse(body ?? ''), 'error', 'code')], [429, 3, 'queue_full']);
+    assert.deepEqual(early.ends, []);
+  });
+
+  test('names the param that is wrong', async () => {
+    const { server } = faced();
+    const [, body] = parsed(await chatOf(server, { temperature: 7 }));
+    assert.deepEqual(Object.keys(at(body, 'error') as object), ['message', 'type', 'param', 'code']);
+    assert.equal(at(body, 'error', 'param'), 'temperature');
   });
 
   test('answers a client that has left with a cancelled call', async () => {

@@ -127,17 +127,25 @@ export class RpcSocket {
 
 /** Adds up the delta events of a stream and checks their numbering. @throws when a seq is missing or out of order. */
 export function addUp(events: readonly Reply[], numChoices: number): Streamed {
+  for (const [i, event] of events.entries()) {
+    if (event.params?.seq !== i) throw new Error(`event ${i} has seq ${event.params?.seq}`);
+  }
+  const deltas = events.filter((event) => event.params?.kind === 'delta');
+  return addUpChoices(
+    deltas.flatMap((event) => event.params?.['choices'] as readonly Choice[]),
+    numChoices,
+  );
+}
+
+/** What the deltas of a stream say together, in their order. */
+export function addUpChoices(deltas: readonly Choice[], numChoices: number): Streamed {
   const texts = Array.from({ length: numChoices }, () => '');
   const tokenIds: number[][] = texts.map(() => []);
   const finishes: (string | null)[] = texts.map(() => null);
-  for (const [i, event] of events.entries()) {
-    if (event.params?.seq !== i) throw new Error(`event ${i} has seq ${event.params?.seq}`);
-    if (event.params.kind !== 'delta') continue;
-    for (const choice of event.params['choices'] as readonly Choice[]) {
-      texts[choice.index] += choice.delta?.content ?? choice.text ?? '';
-      tokenIds[choice.index]?.push(...(choice.token_ids ?? []));
-      finishes[choice.index] = choice.finish_reason ?? finishes[choice.index] ?? null;
-    }
+  for (const choice of deltas) {
+    texts[choice.index] += choice.delta?.content ?? choice.text ?? '';
+    tokenIds[choice.index]?.push(...(choice.token_ids ?? []));
+    finishes[choice.index] = choice.finish_reason ?? finishes[choice.index] ?? null;
   }
   return { texts, tokenIds, finishes };
 }
