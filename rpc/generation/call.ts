@@ -81,6 +81,8 @@ export class GenerationCall {
   readonly #arrivalMs = performance.now();
   readonly #handles: RequestHandle[] = [];
   readonly #onAbort = (): void => this.#fail({ kind: 'cancelled' });
+  /** Nothing but the prompt is asked for. The engine gives a sequence one token at least, which is dropped here. */
+  readonly #promptOnly: boolean;
   #stream: AnswerStream | null = null;
   #paused = false;
   #running: number;
@@ -100,6 +102,7 @@ export class GenerationCall {
     this.#budget = new ReportBudget({ reports, params, numPrompts: this.prompts.length, limit, holding: ctx.holding });
     this.choices = this.prompts.flatMap((p) => Array.from({ length: params.bestOf }, (_, s) => new Choice(p.index, s, plan.keep, textOf)));
     this.#running = this.prompts.length;
+    this.#promptOnly = params.maxTokens === 0;
   }
 
   /** Submits at once. @throws (rejects) InferdError */
@@ -148,7 +151,13 @@ export class GenerationCall {
   #submit(prompt: PromptRun): void {
     const input = this.#plan.prompts[prompt.index];
     if (input === undefined) return;
-    const handle = this.#plan.served.engine.submit(input, this.#plan.params, this.#sink(prompt), this.#ctx.client);
+    const { params } = this.#plan;
+    const handle = this.#plan.served.engine.submit(
+      input,
+      this.#promptOnly ? { ...params, maxTokens: 1 } : params,
+      this.#sink(prompt),
+      this.#ctx.client,
+    );
     if (this.#settled) {
       handle.cancel();
       return;
@@ -199,7 +208,8 @@ export class GenerationCall {
     if (this.#settled) return;
     const nowMs = performance.now();
     const pieces: Piece[] = [];
-    for (const delta of deltas) {
+    for (const told of deltas) {
+      const delta = this.#promptOnly ? withoutTokens(told) : told;
       const index = prompt.index * this.#plan.params.bestOf + delta.index;
       const choice = this.choices[index];
       if (choice === undefined) continue;
@@ -249,4 +259,8 @@ export class GenerationCall {
 /** Tokens of a prompt that can be told before it is encoded, or null. */
 function knownTokens(input: PromptInput, { truncatePromptTokens }: GenerationParams): number | null {
   return input.kind === 'ids' ? Math.min(input.ids.length, truncatePromptTokens ?? Number.POSITIVE_INFINITY) : null;
+}
+
+function withoutTokens({ id, index, finish }: Delta): Delta {
+  return { id, index, text: '', tokens: [], ...(finish === undefined ? {} : { finish: 'length' }) };
 }

@@ -37,8 +37,12 @@ export function generationParams(body: GenerationBody, { model, limits }: Served
 
   if (bestOf < n) refuse('best_of', 'must be at least n');
   if (bestOf > n && streams(body)) refuse('best_of', 'must equal n when the answer is streamed');
-  if (bestOf > 1 && sampling.temperature < greedyBelow) {
-    refuse(n > 1 ? 'n' : 'best_of', 'must be 1 when temperature is 0: all answers would be the same');
+  if (bestOf > n && sampling.temperature < greedyBelow) refuse('best_of', 'must equal n when temperature is 0: all answers are the same');
+  if (maxTokens === 0 && !extras.echo && (body.prompt_logprobs ?? null) === null) {
+    refuse(
+      body.max_completion_tokens === 0 ? 'max_completion_tokens' : 'max_tokens',
+      'may be 0 only with echo or prompt_logprobs: there would be nothing to answer',
+    );
   }
   if (maxTokens !== null && sampling.min_tokens > maxTokens) refuse('min_tokens', 'must not be greater than max_tokens');
   if (stop.length + stopTokenIds.length > limits.max_stop_sequences) {

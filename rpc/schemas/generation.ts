@@ -47,8 +47,8 @@ export function generationFields(limits: RequestLimits) {
       .looseObject({ include_usage: z.boolean().nullish() })
       .nullish()
       .describe('include_usage: a last event with the usage, where a stream does not end with the answer.'),
-    max_tokens: count(1, maxTokenCount, 'Most tokens of each answer.'),
-    max_completion_tokens: count(1, maxTokenCount, 'Same as max_tokens, and wins over it.'),
+    max_tokens: count(0, maxTokenCount, 'Most tokens of each answer. 0, with echo or prompt_logprobs: the prompt only.'),
+    max_completion_tokens: count(0, maxTokenCount, 'Same as max_tokens, and wins over it.'),
     ...samplingFields(),
     seed: z.int({ error: 'must be an integer that a double holds exactly' }).nullish().describe('Same seed and request: same tokens.'),
     n: count(1, maxN, 'Answers to give.'),

@@ -84,6 +84,11 @@ test('text completions: lists of prompts, token ids, echo, log-probabilities, se
   assert.equal(byIds.usage?.prompt_tokens, 3);
 });
 
+test('several greedy answers are allowed, and equal', async () => {
+  const { choices } = await client.chat.completions.create({ ...seeded, n: 2, temperature: 0 });
+  assert.equal(choices[0]?.message.content, choices[1]?.message.content);
+});
+
 test('errors come as the classes of the client, with all four fields', async () => {
   const wrong = { ...seeded, temperature: -1 };
   await assert.rejects(client.chat.completions.create(wrong), (error) => {
