@@ -77,7 +77,9 @@ export function createHttpServer(deps: HttpDeps): Server {
     requireHostHeader: false,
     shouldUpgradeCallback: takesOffer,
   };
-  const server = createServer(options);
+  const server: Server & { httpAllowHalfOpen?: boolean } = createServer(options);
+  // A client may end its half when it has asked all it wants to ask: it is still answered. (A property of Node's that its types lack.)
+  server.httpAllowHalfOpen = true;
   server.maxConnections = deps.maxConnections;
   // Node would leave out the headers behind the 2000th, and the gate has to see each; their bytes are bounded.
   server.maxHeadersCount = 0;
@@ -91,6 +93,7 @@ export function createHttpServer(deps: HttpDeps): Server {
     // Such a Node forgets what came behind it (other-upgrade.ts), so the client is to send that again.
     if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false;
     answers.began(response, request);
+    askWhetherGone(request, response);
     if (!pipelines.add(request, response)) {
       sendErrorAndClose(request, response, { status: 429, message: tooManyRequests(deps.maxRequests) });
       return;
@@ -102,6 +105,8 @@ export function createHttpServer(deps: HttpDeps): Server {
       sendErrorAndClose(request, response, { status: 500, message: 'Internal error.' });
     });
   };
+  // Each unanswered request of a connection listens to its end.
+  server.on('connection', (socket) => socket.setMaxListeners(socket.getMaxListeners() + deps.maxRequests));
   server.on('request', onRequest);
   server.on('checkContinue', onRequest);
   server.on('upgrade', (request, socket, head) => {
@@ -112,6 +117,30 @@ export function createHttpServer(deps: HttpDeps): Server {
   });
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => refuseSocket(socket, clientFault(error.code)));
   return server;
+}
+
+/** Between two questions to a client that ended its half: the first reset is met by the second write, and the network takes its time. */
+const ASK_MS = [50, 1000] as const;
+
+/**
+ * A client that ended its half may have left altogether: the system tells these apart only when something is sent. So then it is told, now
+ * and again, that its request is worked on; from who has left a reset comes back, and the next write closes the response. A stream that has
+ * begun finds it out by its own events.
+ */
+function askWhetherGone(request: IncomingMessage, response: ServerResponse): void {
+  const { socket, httpVersionMinor } = request;
+  let timer: NodeJS.Timeout | undefined;
+  const ask = (nextMs: number): void => {
+    if (httpVersionMinor === 0 || response.headersSent || response.destroyed) return;
+    response.writeProcessing();
+    timer = setTimeout(ask, nextMs, ASK_MS[1]);
+  };
+  const onEnd = (): void => ask(ASK_MS[0]);
+  socket.once('end', onEnd);
+  response.once('close', () => {
+    clearTimeout(timer);
+    socket.off('end', onEnd);
+  });
 }
 
 function tooManyRequests(limit: number): string {
