@@ -96,7 +96,8 @@ describe('what was added followed its list', () => {
   });
 
   test('each op of the table has a case among the tests', () => {
-    const tests = readdirSync(join(root, 'test/native'))
+    const tests = readdirSync(join(root, 'test/native'), { recursive: true })
+      .map(String)
       .filter((file) => file.endsWith('.ts'))
       .map((file) => read(`test/native/${file}`))
       .concat(read('test/helpers/native/op-table.ts'), read('test/helpers/native/sample-op.ts'), read('daemon/cli/bench/limits.ts'));
