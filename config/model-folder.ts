@@ -16,15 +16,11 @@ import { checkSizes, size } from './model-sizes.js';
 import { expandHome, hubCachePath } from './paths.js';
 import type { Config } from './schema.js';
 
+/** What the author of a model may recommend in generation_config.json. */
+const generationKeys = ['temperature', 'top_p', 'top_k', 'min_p', 'typical_p', 'repetition_penalty'] as const;
+
 /** Sampling values that the author of a model recommends; a request overrides each. */
-export interface GenerationDefaults {
-  readonly temperature?: number;
-  readonly top_p?: number;
-  readonly top_k?: number;
-  readonly min_p?: number;
-  readonly typical_p?: number;
-  readonly repetition_penalty?: number;
-}
+export type GenerationDefaults = { readonly [K in (typeof generationKeys)[number]]?: number };
 
 export interface ModelFolder {
   /** Absolute path. */
@@ -239,8 +235,6 @@ function tokenIds(value: unknown, vocabSize: number): readonly number[] {
   const list: readonly unknown[] = Array.isArray(value) ? value : [value];
   return list.filter((id): id is number => typeof id === 'number' && Number.isInteger(id) && id >= 0 && id < vocabSize);
 }
-
-const generationKeys = ['temperature', 'top_p', 'top_k', 'min_p', 'typical_p', 'repetition_penalty'] as const;
 
 function generationDefaults(file: Readonly<Record<string, unknown>>): GenerationDefaults {
   const defaults: { -readonly [K in keyof GenerationDefaults]: number } = {};

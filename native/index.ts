@@ -10,10 +10,13 @@ import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
+/** The backends of native/engine/backends.cpp. */
+export type BackendName = 'cpu' | 'cuda';
+
 export interface EngineOptions {
   /** Folder with config.json and *.safetensors. */
   readonly modelPath: string;
-  readonly backend: 'cpu' | 'cuda';
+  readonly backend: BackendName;
   readonly deviceId: number;
   /** CPU compute threads; 0 = physical cores. */
   readonly threads: number;
@@ -178,7 +181,7 @@ export interface Addon {
 
 export interface OpCall {
   readonly op: string;
-  readonly backend: 'cpu' | 'cuda';
+  readonly backend: BackendName;
   readonly isa: string;
   readonly threads: number;
   /** Integer and float attributes: sizes, dtype codes, eps ... as documented per op in native/addon/op_table/*.cpp. */

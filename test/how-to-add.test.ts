@@ -75,19 +75,20 @@ describe('what was added followed its list', () => {
 
   test('each sampling parameter has its line in the record and a case in the tests', () => {
     const record = read('native/core/plan/sampling_row.h');
-    const tests = ['test/native/sampler.test.ts', 'test/helpers/native/reference-sampler.ts', 'test/helpers/native/sample-op.ts']
-      .map(read)
-      .join();
+    const reference = read('test/helpers/native/reference-sampler.ts');
+    const tests = read('test/native/sampler.test.ts');
     for (const name of Object.keys(samplingParams)) {
       assert.ok(record.includes(` ${name},`), `${name} in sampling_row.h`);
-      const camel = name.replace('_penalty', '').replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase());
-      assert.ok(tests.includes(camel), `${camel} in the tests of samplers`);
+      assert.ok(reference.includes(`p.${name}`), `${name} in the reference of samplers`);
+      assert.ok(tests.includes(name), `${name} in the tests of samplers`);
     }
   });
 
   test('each backend is a folder, an entry and a block of the build', () => {
     const entries = [...read('native/engine/backends.cpp').matchAll(/\{"(\w+)",/g)].map((m) => m[1] ?? '');
-    assert.deepEqual(entries.sort(), ['cpu', 'cuda']);
+    const folders = readdirSync(join(root, 'native')).filter((name) => existsSync(join(root, `native/${name}/${name}_backend.h`)));
+    assert.deepEqual(entries.sort(), folders.sort());
+    assert.ok(entries.includes('cpu') && entries.includes('cuda'));
     for (const name of entries) {
       assert.match(read(`native/${name}/${name}_backend.h`), /final : public Backend/);
       assert.ok(read('native/CMakeLists.txt').includes(`${name}/`), name);
@@ -95,7 +96,8 @@ describe('what was added followed its list', () => {
   });
 
   test('each op of the table has a case among the tests', () => {
-    const tests = readdirSync(join(root, 'test/native'))
+    const tests = readdirSync(join(root, 'test/native'), { recursive: true })
+      .map(String)
       .filter((file) => file.endsWith('.ts'))
       .map((file) => read(`test/native/${file}`))
       .concat(read('test/helpers/native/op-table.ts'), read('test/helpers/native/sample-op.ts'), read('daemon/cli/bench/limits.ts'));

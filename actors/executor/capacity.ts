@@ -2,10 +2,11 @@
  * How many KV blocks an executor allocates, on the device and on the host for swapping. Pure arithmetic on what the engine reports
  * after loading; the error texts show it, because "not enough memory" without the numbers helps nobody.
  */
+import type { BackendName } from '../../native/index.js';
 import { InferdError } from '../messages/errors.js';
 
 export interface CapacityInput {
-  readonly backend: 'cpu' | 'cuda';
+  readonly backend: BackendName;
   /** After the weights are loaded. */
   readonly freeBytes: number;
   readonly totalBytes: number;

@@ -80,6 +80,9 @@ export type SamplingParamName = keyof typeof samplingParams;
 /** All parameters resolved: request, then model defaults, then the table's. */
 export type SamplingValues = { readonly [K in SamplingParamName]: number };
 
+/** Of a request that says nothing, where the model recommends nothing. Each but the temperature does nothing. */
+export const defaultSampling = Object.fromEntries(Object.entries(samplingParams).map(([name, d]) => [name, d.default])) as SamplingValues; // proof: one entry for each parameter
+
 /** What the row needs besides the parameters of the table. */
 export interface SamplingExtras {
   /** 64-bit seed as two unsigned words; drawn at random by the front when the request names none. */

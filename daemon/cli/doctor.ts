@@ -8,6 +8,7 @@ import { dirname } from 'node:path';
 import { resolveModelFolder } from '../../config/model-folder.js';
 import { hubCachePath, inferdPaths } from '../../config/paths.js';
 import type { Config } from '../../config/schema.js';
+import type { BackendName } from '../../native/index.js';
 import { bestBackend } from '../life/topology.js';
 import { effectiveConfig } from './effective.js';
 import { type AddonProbe, firstLine, type GpuProbe, probeAddon, probeGpu } from './probe.js';
@@ -216,7 +217,7 @@ function configChecks(input: VerbInput): { readonly config: Config | null; reado
 }
 
 interface Plan {
-  readonly backend: 'cpu' | 'cuda' | null;
+  readonly backend: BackendName | null;
   readonly isa: string | null;
   readonly threads: number | null;
   readonly sentence: string;

@@ -16,7 +16,7 @@ import { planWordsLimit } from '../../actors/scheduler/plan-writer.js';
 import type { TokenizerStart } from '../../actors/tokenizer/actor.js';
 import type { ModelFolder } from '../../config/model-folder.js';
 import type { Config } from '../../config/schema.js';
-import { type EngineOptions, loadAddon } from '../../native/index.js';
+import { type BackendName, type EngineOptions, loadAddon } from '../../native/index.js';
 
 export interface RingSpec {
   readonly capacityBytes: number;
@@ -110,7 +110,7 @@ function engineOptions(config: Config, model: ModelFolder, probe: boolean): Engi
 }
 
 /** CUDA when its backend was built, loads and finds a GPU, and nothing is asked for that only the CPU backend has. */
-export function bestBackend({ inference, cache }: Config): 'cpu' | 'cuda' {
+export function bestBackend({ inference, cache }: Config): BackendName {
   const cpuOnly = inference.quantization !== 'none' || inference.dtype === 'f32' || cache.cache_dtype === 'f32';
   return !cpuOnly && loadAddon().systemInfo().cuda.problem === '' ? 'cuda' : 'cpu';
 }
@@ -118,7 +118,7 @@ export function bestBackend({ inference, cache }: Config): 'cpu' | 'cuda' {
 /** Below this, exact float32 keys and values cost little and make answers independent of the batch to the last bit. */
 const SMALL_MODEL_PARAMETERS = 64e6;
 
-function kvDtype(config: Config, model: ModelFolder, backend: 'cpu' | 'cuda'): EngineOptions['kvDtype'] {
+function kvDtype(config: Config, model: ModelFolder, backend: BackendName): EngineOptions['kvDtype'] {
   const asked = config.cache.cache_dtype;
   if (backend === 'cpu' && (asked === 'fp8' || asked === 'int8')) {
     throw new InferdError('unsupported', `cache.cache_dtype = "${asked}" is not supported on the CPU; use auto, bf16, f16 or f32.`);

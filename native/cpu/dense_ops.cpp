@@ -139,7 +139,7 @@ void CpuBackend::multiply(const Tensor& out, const Tensor& x, const PackedWeight
                        static_cast<long long>(w.rows), static_cast<long long>(w.cols),
                        static_cast<long long>(x.cols()), static_cast<long long>(out.cols())));
   }
-  const bool codes = w.format.scaled && kernels_.quantize_tile;
+  const bool codes = w.in_blocks() && kernels_.quantize_tile;
   const auto kernel = kernels_.gemm[w.kind];
   for (int64_t row = 0; row < x.rows(); row += kMaxPackedRows) {
     const int64_t rows = std::min(kMaxPackedRows, x.rows() - row);

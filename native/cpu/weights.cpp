@@ -100,7 +100,7 @@ void quantize_lanes(const CpuWeight& w, const Lanes& l, DType from) {
 }
 
 void fill_lanes(const CpuWeight& w, const Lanes& l, DType from) {
-  if (w.format.scaled) return quantize_lanes(w, l, from);
+  if (w.in_blocks()) return quantize_lanes(w, l, from);
   if (from != stored_dtype(w)) return convert(w, l, from, 0);
   if (w.pairs) {
     move_units<uint32_t>(w, l, w.cols / 2);

@@ -25,6 +25,9 @@ struct CpuWeight final : PackedWeight {
   int32_t group = 1;   // inputs side by side in quantized blocks
   int64_t panel_bytes = 0;
   int64_t panels = 0;
+
+  // Quantized here while it is loaded; its products may take quantized rows.
+  bool in_blocks() const { return format.packing == Packing::kBlocks; }
 };
 
 // A zeroed weight. @throws Error(kUnsupported) for formats that are refused.

@@ -28,14 +28,14 @@ function randomParams(random: () => number, vocab: number): SamplerParams {
   const distinct = [...new Set(ids(4))];
   return {
     temperature: maybe(() => 0.2 + random() * 1.8, 1),
-    topP: maybe(() => 0.05 + random() * 0.94, 1),
-    topK: maybe(() => randomInt(random, 1, 60), 0),
-    minP: maybe(() => random() * 0.3, 0),
-    typicalP: maybe(() => 0.1 + random() * 0.89, 1),
-    repetition: maybe(() => 0.5 + random() * 1.4, 1),
-    frequency: maybe(() => random() * 4 - 2, 0),
-    presence: maybe(() => random() * 4 - 2, 0),
-    minTokens: randomInt(random, 0, 10),
+    top_p: maybe(() => 0.05 + random() * 0.94, 1),
+    top_k: maybe(() => randomInt(random, 1, 60), 0),
+    min_p: maybe(() => random() * 0.3, 0),
+    typical_p: maybe(() => 0.1 + random() * 0.89, 1),
+    repetition_penalty: maybe(() => 0.5 + random() * 1.4, 1),
+    frequency_penalty: maybe(() => random() * 4 - 2, 0),
+    presence_penalty: maybe(() => random() * 4 - 2, 0),
+    min_tokens: randomInt(random, 0, 10),
     bias: maybe(() => distinct.map((id) => [id, random() * 20 - 10] as const), []),
     masked: maybe(() => distinct.slice(0, 2), []),
     prompt: ids(randomInt(random, 1, 30)),
@@ -63,14 +63,14 @@ it('where the best token is taken, exactly the fields that the record says edit 
   const greedy: SamplerParams = { ...plainParams, temperature: 0, prompt: [2], output: [2, 2], masked: [2] };
   const edited: Record<SamplingParamName | 'top_logprobs', Partial<SampleCase>> = {
     temperature: { params: { ...greedy, temperature: 9e-6 } },
-    top_p: { params: { ...greedy, topP: 0.01 } },
-    min_p: { params: { ...greedy, minP: 1 } },
-    typical_p: { params: { ...greedy, typicalP: 0.01 } },
-    repetition_penalty: { params: { ...greedy, repetition: 2 } },
-    frequency_penalty: { params: { ...greedy, frequency: 2 } },
-    presence_penalty: { params: { ...greedy, presence: 2 } },
-    top_k: { params: { ...greedy, topK: 1 } },
-    min_tokens: { params: { ...greedy, minTokens: 3 } },
+    top_p: { params: { ...greedy, top_p: 0.01 } },
+    min_p: { params: { ...greedy, min_p: 1 } },
+    typical_p: { params: { ...greedy, typical_p: 0.01 } },
+    repetition_penalty: { params: { ...greedy, repetition_penalty: 2 } },
+    frequency_penalty: { params: { ...greedy, frequency_penalty: 2 } },
+    presence_penalty: { params: { ...greedy, presence_penalty: 2 } },
+    top_k: { params: { ...greedy, top_k: 1 } },
+    min_tokens: { params: { ...greedy, min_tokens: 3 } },
     top_logprobs: { topLogprobs: 0 },
   };
   const edits = loadAddon().layout()['SAMPLING_EDITS'] ?? {};
@@ -89,17 +89,17 @@ for (const isa of isas) {
       const variants: Partial<SamplerParams>[] = [
         {},
         ...[0.01, 0.3, 2].map((temperature) => ({ temperature })),
-        ...[1, 2, 40, 319, 320, 10000].map((topK) => ({ topK })),
-        ...[1e-6, 0.1, 0.5, 0.9, 0.999].map((topP) => ({ topP })),
-        ...[0.001, 0.1, 1].map((minP) => ({ minP })),
-        ...[1e-6, 0.2, 0.9, 0.99].map((typicalP) => ({ typicalP })),
-        ...[0.5, 1.2, 2].map((repetition) => ({ ...history, repetition })),
-        ...[-2, 0.7, 2].map((frequency) => ({ ...history, frequency })),
-        ...[-2, 0.7, 2].map((presence) => ({ ...history, presence })),
+        ...[1, 2, 40, 319, 320, 10000].map((top_k) => ({ top_k })),
+        ...[1e-6, 0.1, 0.5, 0.9, 0.999].map((top_p) => ({ top_p })),
+        ...[0.001, 0.1, 1].map((min_p) => ({ min_p })),
+        ...[1e-6, 0.2, 0.9, 0.99].map((typical_p) => ({ typical_p })),
+        ...[0.5, 1.2, 2].map((repetition_penalty) => ({ ...history, repetition_penalty })),
+        ...[-2, 0.7, 2].map((frequency_penalty) => ({ ...history, frequency_penalty })),
+        ...[-2, 0.7, 2].map((presence_penalty) => ({ ...history, presence_penalty })),
         { bias: [[17, 100]] },
         { bias: [[17, -100]], temperature: 0 },
-        { ...history, minTokens: 5, masked: [1, 2] },
-        { ...history, minTokens: 4, masked: [1, 2] },
+        { ...history, min_tokens: 5, masked: [1, 2] },
+        { ...history, min_tokens: 4, masked: [1, 2] },
       ];
       for (const [v, variant] of variants.entries()) {
         const cases = Array.from({ length: 24 }, (_, i) => {
@@ -130,7 +130,7 @@ for (const isa of isas) {
 
     it('equal logits are cut by lower id', () => {
       const logits = new Float32Array(2000).fill(1);
-      for (const params of [{ topK: 100 }, { topP: 0.05 }, { typicalP: 0.05 }]) {
+      for (const params of [{ top_k: 100 }, { top_p: 0.05 }, { typical_p: 0.05 }]) {
         const cases = Array.from({ length: 50 }, (_, i) => ({ logits, params: { ...plainParams, ...params }, seed: [i, 1] as const }));
         const ids = sampleAll({ isa }, cases).map((s) => s.token);
         assert.ok(Math.max(...ids) <= 100 && Math.max(...ids) > 60, JSON.stringify(params));
@@ -141,7 +141,7 @@ for (const isa of isas) {
     it('draws follow the exact distribution (chi-square over 6000 seeds)', () => {
       const random = randomSource(23);
       const logits = randomFloats(random, 40, 1.5);
-      for (const params of [plainParams, { ...plainParams, temperature: 0.7, topP: 0.9 }, { ...plainParams, typicalP: 0.8, topK: 20 }]) {
+      for (const params of [plainParams, { ...plainParams, temperature: 0.7, top_p: 0.9 }, { ...plainParams, typical_p: 0.8, top_k: 20 }]) {
         const counts = new Float64Array(40);
         const n = 6000;
         for (let seed = 0; seed < n; seed += 500) {
@@ -251,8 +251,8 @@ for (const isa of isas) {
           for (const params of [
             { temperature: 0 },
             {},
-            { topK: 3, topP: 0.5, typicalP: 0.5, minP: 0.1 },
-            { repetition: 1.5, prompt: [0] },
+            { top_k: 3, top_p: 0.5, typical_p: 0.5, min_p: 0.1 },
+            { repetition_penalty: 1.5, prompt: [0] },
           ]) {
             const c = { logits, params: { ...plainParams, ...params } };
             const [plain, scored] = [sampleAll({ isa }, [c])[0]!, sampleAll({ isa }, [{ ...c, topLogprobs: 20 }])[0]!];
@@ -273,7 +273,13 @@ for (const isa of isas) {
     it('a vocabulary of 256k with every limit agrees with the reference', () => {
       const random = randomSource(28);
       const logits = randomFloats(random, 262_144, 3);
-      for (const params of [{}, { topK: 50 }, { topP: 0.9 }, { typicalP: 0.7 }, { topK: 1000, topP: 0.8, minP: 0.01, typicalP: 0.9 }]) {
+      for (const params of [
+        {},
+        { top_k: 50 },
+        { top_p: 0.9 },
+        { typical_p: 0.7 },
+        { top_k: 1000, top_p: 0.8, min_p: 0.01, typical_p: 0.9 },
+      ]) {
         const c = { logits, params: { ...plainParams, ...params }, seed: [4, 4] as const };
         assertDrawn(c, sampleAll({ isa }, [c])[0]!.token, JSON.stringify(params));
       }

@@ -7,7 +7,7 @@
 import { existsSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { resolveModelFolder } from '../../../config/model-folder.js';
-import { type EngineOptions, loadAddon, type NativeModelInfo } from '../../../native/index.js';
+import { type BackendName, type EngineOptions, loadAddon, type NativeModelInfo } from '../../../native/index.js';
 import { bestBackend } from '../../life/topology.js';
 import { effectiveConfig } from '../effective.js';
 import { table } from '../table.js';
@@ -130,7 +130,7 @@ function bench(input: VerbInput): ExitCode {
 const progress = ({ batch, length, prefill, decode }: ShapeReport): string =>
   `${batch}x${length}: prefill ${prefill.ms.toFixed(1)} ms, decode step ${decode.ms.toFixed(3)} ms`;
 
-function deviceOf(input: VerbInput): 'cpu' | 'cuda' {
+function deviceOf(input: VerbInput): BackendName {
   const { config } = effectiveConfig(input);
   const asked = input.text('device') ?? config.inference.device;
   if (asked === 'cpu' || asked === 'cuda') return asked;
@@ -151,7 +151,7 @@ function parseShapes(input: VerbInput, steps: number): readonly BatchShape[] {
   });
 }
 
-function engineSetup(input: VerbInput, backend: 'cpu' | 'cuda', shapes: readonly BatchShape[]): { options: EngineOptions; sizes: Sizes } {
+function engineSetup(input: VerbInput, backend: BackendName, shapes: readonly BatchShape[]): { options: EngineOptions; sizes: Sizes } {
   const name = input.args[0];
   const { config } = effectiveConfig(input, name === undefined ? [] : [`inference.model_name=${JSON.stringify(name)}`]);
   const { inference } = config;

@@ -2,7 +2,7 @@
  * The ops that `inferd bench ops` times: on the CPU those of a model with 2048 features, on CUDA those of Llama-3-8B, whose inputs the
  * device makes itself. Each with the operations it does and the bytes it must move at least. Pure.
  */
-import type { OpCall } from '../../../native/index.js';
+import type { BackendName, OpCall } from '../../../native/index.js';
 
 export interface Case {
   readonly op: string;
@@ -49,7 +49,7 @@ const weightBits = { bf16: 16, f16: 16, f32: 32, int8: 8.5, int4: 5 } as const;
 type WeightType = keyof typeof weightBits;
 
 /** All of them, in the order of the table. */
-export function opCases(device: 'cpu' | 'cuda'): readonly Case[] {
+export function opCases(device: BackendName): readonly Case[] {
   if (device === 'cpu') {
     const m = cpuModel;
     const products = (['bf16', 'f16', 'f32', 'int8', 'int4'] as const).flatMap((dtype) =>

@@ -3,7 +3,7 @@
  * the limits measured in the same run: on the CPU just before it, on sizes of a small model; on CUDA once, on sizes of Llama-3-8B, by the
  * device's own events. Runs on the main thread, which it blocks.
  */
-import { loadAddon } from '../../../native/index.js';
+import { type BackendName, loadAddon } from '../../../native/index.js';
 import { table } from '../table.js';
 import { CliError, EXIT, type ExitCode, jsonOption, printJson, type Verb, type VerbInput } from '../verb.js';
 import { deviceLimits, giga, measureLimits, median, percent, type Setup } from './limits.js';
@@ -27,8 +27,6 @@ export const benchOps: Verb = {
   examples: ['inferd bench ops', 'inferd bench ops --only int8 --threads 2', 'inferd bench ops --device cuda --only attention'],
   run: (input) => explainingNative(() => bench(input)),
 };
-
-type Device = 'cpu' | 'cuda';
 
 /** Bytes and operations a second. */
 interface OpLimits {
@@ -85,14 +83,14 @@ function bench(input: VerbInput): ExitCode {
   return EXIT.ok;
 }
 
-function deviceOf(input: VerbInput): Device {
+function deviceOf(input: VerbInput): BackendName {
   const asked = input.text('device') ?? 'cpu';
   if (asked === 'cpu' || asked === 'cuda') return asked;
   throw new CliError(`--device ${JSON.stringify(asked.slice(0, 40))} is not allowed; expected cpu or cuda`, EXIT.usage);
 }
 
 /** What gives the limits next to an op. */
-function limitsOf(device: Device, setup: Setup): () => OpLimits {
+function limitsOf(device: BackendName, setup: Setup): () => OpLimits {
   if (device === 'cuda') {
     const { readBytes, gemmFlops } = deviceLimits();
     return () => ({ read: readBytes, flops: gemmFlops, dot: null });
@@ -103,7 +101,7 @@ function limitsOf(device: Device, setup: Setup): () => OpLimits {
   };
 }
 
-function measure(c: Case, device: Device, setup: Setup, run: { readonly repeat: number; readonly limits: OpLimits }): OpReport {
+function measure(c: Case, device: BackendName, setup: Setup, run: { readonly repeat: number; readonly limits: OpLimits }): OpReport {
   const { repeat, limits } = run;
   const result = loadAddon().runOp({ op: c.op, backend: device, ...setup, attrs: c.attrs, inputs: c.inputs(), repeat });
   const us = median([...(result['timings_us'] ?? [])]);

@@ -3,7 +3,8 @@
  * but the tokens. Each sequence has blocks of its own in order. Layout: actors/messages/step.ts. Pure.
  */
 import { PlanBuilder } from '../../../actors/messages/plan-builder.js';
-import { SAMPLING_ROW, type SlotLists } from '../../../actors/messages/step.js';
+import { defaultSampling, packSamplingRow } from '../../../actors/messages/sampling.js';
+import type { SlotLists } from '../../../actors/messages/step.js';
 
 export interface BatchShape {
   readonly batch: number;
@@ -15,9 +16,7 @@ export interface BatchShape {
 }
 
 /** Greedy, and nothing else asked for. */
-const samplingRow = new Int32Array(SAMPLING_ROW.words);
-for (const name of ['topP', 'typicalP', 'repetitionPenalty'] as const) new Float32Array(samplingRow.buffer)[SAMPLING_ROW[name]] = 1;
-for (const name of ['topLogprobs', 'promptLogprobs'] as const) samplingRow[SAMPLING_ROW[name]] = -1;
+const samplingRow = packSamplingRow({ ...defaultSampling, temperature: 0 }, { seedLo: 0, seedHi: 0, topLogprobs: -1, promptLogprobs: -1 });
 const noLists: SlotLists = { bias: [], masked: [] };
 
 /** Blocks of all sequences. */

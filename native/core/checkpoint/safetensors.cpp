@@ -35,7 +35,7 @@ constexpr KnownDType kDTypes[] = {
     {"U8", 1, DType::kU8, false},      {"BOOL", 1, DType::kU8, false},
     {"U16", 2, DType::kI32, false},    {"U32", 4, DType::kI32, false},
     {"U64", 8, DType::kI64, false},    {"F8_E4M3", 1, DType::kF8, false},
-    {"F8_E5M2", 1, DType::kF8, false},
+    {"F8_E5M2", 1, DType::kU8, false},
 };
 
 [[noreturn]] void bad(const std::string& path, const std::string& what) {

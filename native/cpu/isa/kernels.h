@@ -100,8 +100,14 @@ struct alignas(64) AttentionScratch {
 };
 
 // What there are products for: formats of weights, as kWeightFormats of weights.h describes them.
-enum WeightKind : int32_t { kF32Weights, kF16Weights, kBF16Weights, kInt8Weights, kInt4Weights };
-constexpr int kWeightKinds = 5;
+enum WeightKind : int32_t {
+  kF32Weights,
+  kF16Weights,
+  kBF16Weights,
+  kInt8Weights,
+  kInt4Weights,
+  kWeightKinds  // their number
+};
 
 struct Kernels {
   const char* name;

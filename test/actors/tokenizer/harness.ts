@@ -21,7 +21,7 @@ import type {
   Submit,
   Tokens,
 } from '../../../actors/messages/requests.js';
-import { type SamplingParamName, samplingParams } from '../../../actors/messages/sampling.js';
+import { defaultSampling, type SamplingParamName } from '../../../actors/messages/sampling.js';
 import { createCounters, TOKENIZER_COUNTER } from '../../../actors/runtime/counters.js';
 import { createTokenizerActor, type TokenizerHandlers, type TokenizerStart } from '../../../actors/tokenizer/actor.js';
 import { Workload } from '../../../actors/tokenizer/work/workload.js';
@@ -81,8 +81,7 @@ export async function oracleIds(tokenizer: Tokenizer, text: string, addSpecialTo
 }
 
 export function sampling(values: Partial<Record<SamplingParamName, number>> = {}): GenerationParams['sampling'] {
-  const all = Object.fromEntries(Object.entries(samplingParams).map(([name, d]) => [name, d.default]));
-  return { ...(all as GenerationParams['sampling']), ...values }; // one entry for each parameter of the table
+  return { ...defaultSampling, ...values };
 }
 
 export function params(values: Partial<GenerationParams> = {}): GenerationParams {

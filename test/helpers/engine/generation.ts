@@ -1,19 +1,10 @@
 /** GenerationParams with neutral values, for tests below the rpc layer. */
 import type { GenerationParams } from '../../../actors/messages/requests.js';
+import { defaultSampling } from '../../../actors/messages/sampling.js';
 
 export function generation(changes: Partial<GenerationParams> = {}): GenerationParams {
   return {
-    sampling: {
-      temperature: 0,
-      top_p: 1,
-      min_p: 0,
-      typical_p: 1,
-      repetition_penalty: 1,
-      frequency_penalty: 0,
-      presence_penalty: 0,
-      top_k: 0,
-      min_tokens: 0,
-    },
+    sampling: { ...defaultSampling, temperature: 0 },
     seedLo: 1,
     seedHi: 2,
     topLogprobs: -1,

@@ -1,5 +1,5 @@
 /** Calls of the addon's op table for tests: kernel sets of this machine, and paged caches with shuffled blocks. */
-import { loadAddon, type OpCall } from '../../../native/index.js';
+import { type BackendName, loadAddon, type OpCall } from '../../../native/index.js';
 import { type FloatType, randomFloats, randomInt, roundAll } from './reference-ops.js';
 
 const addon = loadAddon();
@@ -13,7 +13,7 @@ export const roundsActivations = (isa: string): boolean => ['avx512vnni', 'neond
 export interface Setup {
   readonly isa: string;
   readonly threads?: number;
-  readonly backend?: 'cpu' | 'cuda';
+  readonly backend?: BackendName;
   /** Type of activations on CUDA; bf16 when absent. */
   readonly activation?: 'f16' | 'bf16';
 }

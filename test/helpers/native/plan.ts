@@ -3,6 +3,7 @@
  * also nonsense, so that tests can make malformed plans; layout and meaning: actors/messages/step.ts.
  */
 import { PlanBuilder } from '../../../actors/messages/plan-builder.js';
+import { defaultSampling, packSamplingRow, samplingParams } from '../../../actors/messages/sampling.js';
 import {
   LAYOUT_VERSION,
   RESULT,
@@ -40,26 +41,21 @@ export interface PlanSpec {
   readonly samples?: readonly { row: number; slot: number; count?: number }[];
 }
 
-const floatWords = new Set([
-  'temperature',
-  'topP',
-  'minP',
-  'typicalP',
-  'repetitionPenalty',
-  'frequencyPenalty',
-  'presencePenalty',
-] satisfies (keyof SamplingWords)[]);
-
-const greedy: SamplingWords = { topP: 1, typicalP: 1, repetitionPenalty: 1, topLogprobs: -1, promptLogprobs: -1 };
+const floatWords = new Set<number>(
+  Object.values(samplingParams)
+    .filter(({ kind }) => kind === 'float')
+    .map(({ word }) => word),
+);
 
 function bits(value: number): number {
   return new Int32Array(new Float32Array([value]).buffer)[0] ?? 0;
 }
 
 function samplingWords(spec: SamplingWords): Int32Array {
-  const row = new Int32Array(SAMPLING_ROW.words);
-  for (const [name, value] of Object.entries({ ...greedy, ...spec })) {
-    row[SAMPLING_ROW[name as keyof SamplingWords]] = (floatWords as Set<string>).has(name) ? bits(value) : value;
+  const row = packSamplingRow({ ...defaultSampling, temperature: 0 }, { seedLo: 0, seedHi: 0, topLogprobs: -1, promptLogprobs: -1 });
+  for (const [name, value] of Object.entries(spec)) {
+    const word = SAMPLING_ROW[name as keyof SamplingWords]; // proof: the keys of the type
+    row[word] = floatWords.has(word) ? bits(value) : value;
   }
   return row;
 }

@@ -2,17 +2,9 @@
  * Sampling in float64 TypeScript, straight from the definitions: sorts everything, shortens nothing. What the sampler tests compare
  * every backend with. Formulas and order are those of vLLM V1; random numbers are Philox4x32-10.
  */
+import { defaultSampling, type SamplingValues } from '../../../actors/messages/sampling.js';
 
-export interface SamplerParams {
-  readonly temperature: number;
-  readonly topP: number;
-  readonly topK: number;
-  readonly minP: number;
-  readonly typicalP: number;
-  readonly repetition: number;
-  readonly frequency: number;
-  readonly presence: number;
-  readonly minTokens: number;
+export interface SamplerParams extends SamplingValues {
   readonly bias: readonly (readonly [id: number, value: number])[];
   readonly masked: readonly number[];
   readonly prompt: readonly number[];
@@ -20,15 +12,7 @@ export interface SamplerParams {
 }
 
 export const plainParams: SamplerParams = {
-  temperature: 1,
-  topP: 1,
-  topK: 0,
-  minP: 0,
-  typicalP: 1,
-  repetition: 1,
-  frequency: 0,
-  presence: 0,
-  minTokens: 0,
+  ...defaultSampling,
   bias: [],
   masked: [],
   prompt: [],
@@ -55,14 +39,14 @@ export function ranking(values: ArrayLike<number>): number[] {
 /** Logits after mask, bias and penalties, in the float32 steps that the engine takes. */
 export function editLogits(logits: Float32Array, p: SamplerParams): Float32Array {
   const z = logits.map((x) => (Number.isNaN(x) ? -Infinity : x));
-  if (p.output.length < p.minTokens) for (const id of p.masked) z[id] = -Infinity;
+  if (p.output.length < p.min_tokens) for (const id of p.masked) z[id] = -Infinity;
   for (const [id, value] of p.bias) z[id]! += Math.fround(value);
   for (const id of new Set([...p.prompt, ...p.output])) {
-    const r = Math.fround(p.repetition);
+    const r = Math.fround(p.repetition_penalty);
     z[id] = z[id]! > 0 ? z[id]! / r : z[id]! * r;
     const count = p.output.filter((o) => o === id).length;
-    z[id]! -= Math.fround(Math.fround(p.frequency) * count);
-    if (count > 0) z[id]! -= Math.fround(p.presence);
+    z[id]! -= Math.fround(Math.fround(p.frequency_penalty) * count);
+    if (count > 0) z[id]! -= Math.fround(p.presence_penalty);
   }
   return z;
 }
@@ -88,10 +72,10 @@ export function distribution(logits: Float32Array, p: SamplerParams): Map<number
   const best = z[order[0]!]!;
   const mass = (id: number) => Math.exp((z[id]! - best) / Math.fround(p.temperature));
   let kept = order.filter((id) => mass(id) > 0);
-  if (p.minP > 0) kept = kept.filter((id) => mass(id) >= Math.fround(p.minP));
-  if (p.topK > 0) kept = kept.slice(0, p.topK);
-  if (p.topP < 1) kept = keepShare(kept, mass, Math.fround(p.topP));
-  if (p.typicalP < 1) {
+  if (p.min_p > 0) kept = kept.filter((id) => mass(id) >= Math.fround(p.min_p));
+  if (p.top_k > 0) kept = kept.slice(0, p.top_k);
+  if (p.top_p < 1) kept = keepShare(kept, mass, Math.fround(p.top_p));
+  if (p.typical_p < 1) {
     const total = kept.reduce((sum, id) => sum + mass(id), 0);
     const information = (id: number) => -Math.log(mass(id) / total);
     const entropy = kept.reduce((sum, id) => sum + (mass(id) / total) * information(id), 0);
@@ -99,7 +83,7 @@ export function distribution(logits: Float32Array, p: SamplerParams): Map<number
     kept = keepShare(
       [...kept].sort((a, b) => score(a) - score(b) || a - b),
       mass,
-      Math.fround(p.typicalP),
+      Math.fround(p.typical_p),
     );
   }
   const total = kept.reduce((sum, id) => sum + mass(id), 0);

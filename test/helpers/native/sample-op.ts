@@ -1,4 +1,5 @@
 /** Runs the sample op of the op table for a list of sequences, one slot each. */
+import { packSamplingRow } from '../../../actors/messages/sampling.js';
 import { SAMPLING_ROW } from '../../../actors/messages/step.js';
 import { floats, ints, runOp, type Setup } from './op-table.js';
 import type { SamplerParams } from './reference-sampler.js';
@@ -24,22 +25,8 @@ const MAX_MASKED = 4;
 const TOP_STRIDE = 20;
 
 function samplingWords(c: SampleCase): Int32Array {
-  const words = new Int32Array(SAMPLING_ROW.words);
-  const view = new Float32Array(words.buffer);
-  const p = c.params;
-  view[SAMPLING_ROW.temperature] = p.temperature;
-  view[SAMPLING_ROW.topP] = p.topP;
-  view[SAMPLING_ROW.minP] = p.minP;
-  view[SAMPLING_ROW.typicalP] = p.typicalP;
-  view[SAMPLING_ROW.repetitionPenalty] = p.repetition;
-  view[SAMPLING_ROW.frequencyPenalty] = p.frequency;
-  view[SAMPLING_ROW.presencePenalty] = p.presence;
-  words[SAMPLING_ROW.topK] = p.topK;
-  words[SAMPLING_ROW.minTokens] = p.minTokens;
-  words[SAMPLING_ROW.topLogprobs] = c.topLogprobs ?? -1;
-  words[SAMPLING_ROW.promptLogprobs] = -1;
-  words[SAMPLING_ROW.seedLo] = c.seed?.[0] ?? 0;
-  words[SAMPLING_ROW.seedHi] = c.seed?.[1] ?? 0;
+  const [seedLo, seedHi] = c.seed ?? [0, 0];
+  const words = packSamplingRow(c.params, { seedLo, seedHi, topLogprobs: c.topLogprobs ?? -1, promptLogprobs: -1 });
   words[SAMPLING_ROW.sequenceIndex] = c.sequence ?? 0;
   return words;
 }

@@ -8,13 +8,13 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { appendFileSync, copyFileSync, cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, describe, test } from 'node:test';
-import { loadConfig } from '../../config/load.js';
-import { resolveModelFolder } from '../../config/model-folder.js';
-import { topologyOf } from '../../daemon/life/topology.js';
-import { addonFile, type EngineOptions, type NativeModelInfo, packageRoot } from '../../native/index.js';
-import { engineOptions } from '../helpers/native/native-engine.js';
-import { tinyConfig, withModelFolder } from '../helpers/native/tiny-model.js';
-import { tempFolder } from '../helpers/temp-folder.js';
+import { loadConfig } from '../../../config/load.js';
+import { resolveModelFolder } from '../../../config/model-folder.js';
+import { topologyOf } from '../../../daemon/life/topology.js';
+import { addonFile, type EngineOptions, type NativeModelInfo, packageRoot } from '../../../native/index.js';
+import { engineOptions } from '../../helpers/native/native-engine.js';
+import { tinyConfig, withModelFolder } from '../../helpers/native/tiny-model.js';
+import { tempFolder } from '../../helpers/temp-folder.js';
 
 const native = join(packageRoot(), 'native');
 
@@ -31,7 +31,7 @@ function standIn(...flags: readonly string[]): string {
   const folder = tempFolder();
   copyFileSync(addonFile(), join(folder, 'inferd.node'));
   interfaceHeader(native, folder);
-  const source = join(packageRoot(), 'test', 'native', 'stand_in_cuda.cpp');
+  const source = join(packageRoot(), 'test', 'native', 'engine', 'stand_in_cuda.cpp');
   const common = ['-std=c++20', '-shared', '-fPIC', `-I${native}`, `-I${folder}`, '-o', join(folder, 'inferd_cuda.so'), source];
   execFileSync(process.env['CXX'] ?? 'c++', [...common, ...flags]);
   return join(folder, 'inferd.node');

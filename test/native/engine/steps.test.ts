@@ -1,12 +1,12 @@
 /** Steps of an engine: plans, batches, forks, and the answers that come back. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { ROW_FLAG } from '../../actors/messages/step.js';
-import type { NativeEngine } from '../../native/index.js';
-import { answer, blockSets, nativeError, openEngine, runStep } from '../helpers/native/native-engine.js';
-import { buildPlan, type PlanSpec } from '../helpers/native/plan.js';
-import { tinyConfig, withModelFolder } from '../helpers/native/tiny-model.js';
-import { open, prefill, prompt } from './engine-rig.js';
+import { ROW_FLAG } from '../../../actors/messages/step.js';
+import type { NativeEngine } from '../../../native/index.js';
+import { answer, blockSets, nativeError, openEngine, runStep } from '../../helpers/native/native-engine.js';
+import { buildPlan, type PlanSpec } from '../../helpers/native/plan.js';
+import { tinyConfig, withModelFolder } from '../../helpers/native/tiny-model.js';
+import { open, prefill, prompt } from './rig.js';
 
 function logSoftmax(logits: Float32Array): Float64Array {
   const max = logits.reduce((a, b) => Math.max(a, b), Number.NEGATIVE_INFINITY);

@@ -1,10 +1,10 @@
 /** How an engine ends while one of its steps runs. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { NativeEngine } from '../../native/index.js';
-import { blockSets, nativeError, openEngine } from '../helpers/native/native-engine.js';
-import { buildPlan } from '../helpers/native/plan.js';
-import { tinyConfig, withModelFolder } from '../helpers/native/tiny-model.js';
+import type { NativeEngine } from '../../../native/index.js';
+import { blockSets, nativeError, openEngine } from '../../helpers/native/native-engine.js';
+import { buildPlan } from '../../helpers/native/plan.js';
+import { tinyConfig, withModelFolder } from '../../helpers/native/tiny-model.js';
 
 /** 7 * 10^10 multiplications in one step, more than a few milliseconds on any machine of today. */
 const tokens = Array.from({ length: 2048 }, (_, i) => i % 32);

@@ -1,9 +1,9 @@
 /** apply_slots and gather_tokens: plans of the wire layout reach the slot tables exactly. */
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
-import { PlanBuilder } from '../../actors/messages/plan-builder.js';
-import { SAMPLING_ROW } from '../../actors/messages/step.js';
-import { ints, isas, runOp } from '../helpers/native/op-table.js';
+import { PlanBuilder } from '../../../actors/messages/plan-builder.js';
+import { SAMPLING_ROW } from '../../../actors/messages/step.js';
+import { ints, isas, runOp } from '../../helpers/native/op-table.js';
 
 interface NewSlot {
   readonly slot: number;

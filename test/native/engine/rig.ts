@@ -1,7 +1,7 @@
 /** What the tests of the engine share: a golden pack, a prompt for it, and the plan that fills a slot with the prompt. */
-import type { EngineOptions, NativeEngine } from '../../native/index.js';
-import { blockSets, fixture, openEngine } from '../helpers/native/native-engine.js';
-import type { PlanSpec } from '../helpers/native/plan.js';
+import type { EngineOptions, NativeEngine } from '../../../native/index.js';
+import { blockSets, fixture, openEngine } from '../../helpers/native/native-engine.js';
+import type { PlanSpec } from '../../helpers/native/plan.js';
 
 export const pack = fixture('golden', 'llama3.1-gqa');
 export const vocab = 320;

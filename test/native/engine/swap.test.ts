@@ -1,10 +1,10 @@
 /** Swaps between the KV cache and the host pool of an engine: what plans may ask, and that contents survive. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ROW_FLAG } from '../../actors/messages/step.js';
-import { loadAddon } from '../../native/index.js';
-import { answer, blockSets, engineOptions, fixture, nativeError, openEngine, runStep } from '../helpers/native/native-engine.js';
-import { buildPlan, type PlanSpec } from '../helpers/native/plan.js';
+import { ROW_FLAG } from '../../../actors/messages/step.js';
+import { loadAddon } from '../../../native/index.js';
+import { answer, blockSets, engineOptions, fixture, nativeError, openEngine, runStep } from '../../helpers/native/native-engine.js';
+import { buildPlan, type PlanSpec } from '../../helpers/native/plan.js';
 
 const pack = fixture('golden', 'llama3.1-gqa');
 const prompt = Array.from({ length: 40 }, (_, i) => (i * 37) % 320);

@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
-import { PLAN, ROW_FLAG } from '../../actors/messages/step.js';
-import type { NativeEngine, NativeError } from '../../native/index.js';
-import { blockSets, fixture, nativeError, openEngine, runStep } from '../helpers/native/native-engine.js';
-import { buildPlan, type PlanSpec, readResult } from '../helpers/native/plan.js';
+import { PLAN, ROW_FLAG } from '../../../actors/messages/step.js';
+import type { NativeEngine, NativeError } from '../../../native/index.js';
+import { blockSets, fixture, nativeError, openEngine, runStep } from '../../helpers/native/native-engine.js';
+import { buildPlan, type PlanSpec, readResult } from '../../helpers/native/plan.js';
 
 const vocab = 320;
 const prompt = Array.from({ length: 40 }, (_, i) => (i * 37) % vocab);

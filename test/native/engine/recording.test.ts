@@ -1,10 +1,10 @@
 /** Recordings of an engine: which steps and ops they hold, on whose clock, and their bounds. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { type DeviceTrace, TRACE_KIND } from '../../native/index.js';
-import { nativeError, runStep } from '../helpers/native/native-engine.js';
-import { buildPlan } from '../helpers/native/plan.js';
-import { open, prefill, prompt } from './engine-rig.js';
+import { type DeviceTrace, TRACE_KIND } from '../../../native/index.js';
+import { nativeError, runStep } from '../../helpers/native/native-engine.js';
+import { buildPlan } from '../../helpers/native/plan.js';
+import { open, prefill, prompt } from './rig.js';
 
 describe('a recording', () => {
   const names = (trace: DeviceTrace, kind: number): string[] =>

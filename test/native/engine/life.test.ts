@@ -3,12 +3,12 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { describe, test } from 'node:test';
 import { Worker } from 'node:worker_threads';
-import { engineFault } from '../../actors/messages/errors.js';
-import { addonFile, type EngineOptions, loadAddon, type NativeError } from '../../native/index.js';
-import { blockSets, engineOptions, nativeError, openEngine, runStep } from '../helpers/native/native-engine.js';
-import { buildPlan } from '../helpers/native/plan.js';
-import { tinyConfig, withModelFolder } from '../helpers/native/tiny-model.js';
-import { open, pack, prefill, vocab } from './engine-rig.js';
+import { engineFault } from '../../../actors/messages/errors.js';
+import { addonFile, type EngineOptions, loadAddon, type NativeError } from '../../../native/index.js';
+import { blockSets, engineOptions, nativeError, openEngine, runStep } from '../../helpers/native/native-engine.js';
+import { buildPlan } from '../../helpers/native/plan.js';
+import { tinyConfig, withModelFolder } from '../../helpers/native/tiny-model.js';
+import { open, pack, prefill, vocab } from './rig.js';
 
 describe('the life of an engine', () => {
   test('calls out of order are usage errors', () => {
@@ -162,7 +162,7 @@ test('threads that are terminated inside calls, also calls that fail, do not tak
 test('memory that runs out in a thread of the sampler fails the step, and the process goes on', {
   skip: process.platform !== 'linux',
 }, () => {
-  const helpers = new URL('../helpers/native/', import.meta.url).href;
+  const helpers = new URL('../../helpers/native/', import.meta.url).href;
   // What sampling needs of a vocabulary of 2 million is 8 MB a piece, so that a piece and a half more are not enough for one thread.
   const config = { ...tinyConfig, vocab_size: 2 ** 21, hidden_size: 8, intermediate_size: 8, num_hidden_layers: 1 };
   const script = `
