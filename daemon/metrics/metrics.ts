@@ -28,8 +28,8 @@ export class Metrics {
   readonly #deps: MetricsDeps;
   readonly #books: Books;
   readonly #labels: Labels;
-  readonly #promptRate = new Rate();
-  readonly #generationRate = new Rate();
+  readonly #promptRate = new Rate(performance.now());
+  readonly #generationRate = new Rate(performance.now());
 
   constructor(deps: MetricsDeps) {
     this.#deps = deps;
@@ -57,6 +57,7 @@ export class Metrics {
     const { engine, config, traffic } = this.#deps;
     const [stats, steps] = await Promise.all([this.#ask('stats'), this.#ask('steps')]);
     const books = this.#books;
+    const nowMs = performance.now();
     return {
       books,
       stats,
@@ -66,7 +67,7 @@ export class Metrics {
       cache: config.cache,
       traffic,
       webSockets: this.#deps.webSockets(),
-      rates: { prompt: this.#promptRate.of(books.promptTokens), generation: this.#generationRate.of(books.generatedTokens) },
+      rates: { prompt: this.#promptRate.of(books.promptTokens, nowMs), generation: this.#generationRate.of(books.generatedTokens, nowMs) },
     };
   }
 

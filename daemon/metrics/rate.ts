@@ -4,13 +4,16 @@
 const WINDOW_MS = 1000;
 
 export class Rate {
-  #atMs = performance.now();
+  #atMs: number;
   #count = 0;
   #perSecond = 0;
 
+  constructor(nowMs: number) {
+    this.#atMs = nowMs;
+  }
+
   /** A second, since it was asked before. `count`: now. */
-  of(count: number): number {
-    const nowMs = performance.now();
+  of(count: number, nowMs: number): number {
     const passedMs = nowMs - this.#atMs;
     if (passedMs < WINDOW_MS) return this.#perSecond;
     this.#perSecond = ((count - this.#count) / passedMs) * 1000;

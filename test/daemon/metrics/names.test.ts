@@ -195,10 +195,11 @@ test('states, sources and ends have a sample each', async () => {
 test('without an answer of the engine all names are there and unfinished requests wait', async () => {
   const engine = new FakeEngineClient({ auto: false });
   engine.answers = {};
+  engine.submit({ kind: 'ids', ids: [1] }, generation(), deaf);
   const exposition = await shown(engine);
   for (const name of [...Object.keys(scalars), ...Object.keys(histograms)]) exposition.family(name);
   assert.equal(exposition.value('vllm:num_requests_running'), 0);
-  assert.equal(exposition.value('vllm:num_requests_waiting'), 0);
+  assert.equal(exposition.value('vllm:num_requests_waiting'), 1);
 });
 
 test('lengths end at the longest possible; large edges are written as Go does', () => {
