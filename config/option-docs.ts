@@ -14,6 +14,7 @@ const sectionDocs: Readonly<Record<SectionName, string>> = {
   server: 'Where the daemon listens, and limits of a connection.',
   auth: 'Who may connect.',
   profile: 'Recordings of what the engine does.',
+  metrics: 'Figures for Prometheus.',
   log: 'What is logged.',
 };
 

@@ -202,6 +202,9 @@ export const schema = {
       unit: 'events',
     }),
   },
+  metrics: {
+    open: bool(false, 'Answer GET /metrics without a token, whatever auth.mode says.'),
+  },
   log: {
     level: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], 'info', 'Least severe level that is logged.'),
     pretty: oneOf(['auto', 'always', 'never'], 'auto', 'Readable lines instead of JSON; auto does so on a terminal.'),

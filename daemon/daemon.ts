@@ -25,12 +25,14 @@ import { createFront, type Front } from './front/front.js';
 import { gateRules } from './front/gate.js';
 import type { HttpTimeouts } from './front/http.js';
 import { type Listeners, openListeners } from './front/listen.js';
+import { Traffic } from './front/traffic.js';
 import type { Ending } from './life/child-actor.js';
 import { type EngineHandle, startEngine } from './life/engine.js';
 import { installSignals } from './life/signals.js';
 import { acquireInstance, type Instance, prepareRuntimeDir } from './life/single-instance.js';
 import { createNotifier, type Notifier } from './life/systemd-notify.js';
 import type { DaemonLog } from './log.js';
+import { Metrics } from './metrics/metrics.js';
 import { checkProfileFolder, EngineProfiler } from './profile/profiler.js';
 import { type Live, reload } from './reload.js';
 import { StartError } from './start-error.js';
@@ -191,11 +193,16 @@ class DaemonProcess implements Daemon {
 
     const profiler = this.#createProfiler(engine);
     this.#profiler = profiler;
+    const traffic = new Traffic();
+    const webSockets = () => this.#front?.sockets.count() ?? 0;
+    const metrics = new Metrics({ engine: engine.client, model, config, traffic, webSockets });
     const front = createFront({
       config,
       model,
-      engine: engine.client,
+      engine: metrics.engine,
       profiler,
+      traffic,
+      scrape: () => metrics.scrape(),
       auth,
       log: this.#log,
       version: packageVersion(),

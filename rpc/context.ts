@@ -25,6 +25,8 @@ export interface RpcDeps {
   readonly startedAt: number;
   /** A client with admin scope asked the daemon to drain and stop. */
   onDrain(): void;
+  /** Told of each error that a call is answered with, by code. */
+  onError?(code: number): void;
 }
 
 /** A generating call that is not answered yet, by each engine request that works for it. */

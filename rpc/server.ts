@@ -116,13 +116,19 @@ export class RpcServer {
 
   /** Answers one message of `bytes` bytes; null when nothing may be answered. Never rejects. */
   async answer(message: Message, caller: Caller, bytes: number): Promise<Response | readonly Response[] | null> {
-    if (message.kind === 'failed') return errorResponse(null, message.failure);
+    if (message.kind === 'failed') return this.#told(errorResponse(null, message.failure));
     return this.#counted(bytes, async (crowded) => {
-      if (message.kind === 'single') return this.#answerMember(message.member, caller, { inBatch: false, crowded });
+      if (message.kind === 'single') return this.#told(await this.#answerMember(message.member, caller, { inBatch: false, crowded }));
       const replies = await Promise.all(message.members.map((member) => this.#answerMember(member, caller, { inBatch: true, crowded })));
       const responses = replies.filter((reply) => reply !== null);
+      for (const response of responses) this.#told(response);
       return responses.length === 0 ? null : responses;
     });
+  }
+
+  #told<R extends Response | null>(response: R): R {
+    if (response !== null && 'error' in response && response.error !== undefined) this.deps.onError?.(response.error.code);
+    return response;
   }
 
   /** Answers a message of `bytes` bytes while its bytes count. `crowded`: the daemon holds too many to begin with this one. */
@@ -188,6 +194,7 @@ export class RpcServer {
       holding.release();
       if (!(error instanceof InferdError)) this.#logUnexpected(name, error);
       const failure: Failure = error instanceof InferdError ? error.failure : { kind: 'internal' };
+      this.deps.onError?.(errorTable[failure.kind].code);
       if (!sinks?.begun) return httpError(failure);
       sinks.fail(failure);
       return streamed;

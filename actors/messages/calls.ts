@@ -19,11 +19,13 @@ export type TokenizerCall = (
 export interface EngineCalls {
   /** How much work there is, and how it goes. */
   readonly stats: { readonly params: null; readonly reply: SchedulerStats };
+  /** How long steps took and how much they held, since the engine started. */
+  readonly steps: { readonly params: null; readonly reply: StepHistograms };
 }
 export type EngineCallName = keyof EngineCalls;
 
 /** When the front gives up waiting for an answer, ms. */
-export const engineCallDeadlineMs: { readonly [N in EngineCallName]: number } = { stats: 5000 };
+export const engineCallDeadlineMs: { readonly [N in EngineCallName]: number } = { stats: 5000, steps: 5000 };
 
 /** front -> scheduler. */
 export type EngineCall<N extends EngineCallName = EngineCallName> = {
@@ -63,4 +65,19 @@ export interface SchedulerStats {
   };
   readonly tokens: { readonly prompt_total: number; readonly generated_total: number; readonly prefix_hit_total: number };
   readonly step: { readonly count: number; readonly p50_ms: number; readonly p99_ms: number };
+}
+
+/** How often values were seen, by the first edge that they do not exceed. */
+export interface HistogramCounts {
+  /** Ascending. */
+  readonly edges: readonly number[];
+  /** One for each edge, and one for what is above all; not added up. */
+  readonly counts: readonly number[];
+  readonly sum: number;
+}
+
+/** Answer to `steps`. */
+export interface StepHistograms {
+  readonly seconds: HistogramCounts;
+  readonly tokens: HistogramCounts;
 }

@@ -72,7 +72,7 @@ class SchedulerLoop {
   readonly #published: number[] = [];
   /** Requests that were paused before they were admitted; at most as many as may be unfinished. */
   readonly #pausedEarly = new Set<RequestId>();
-  readonly #handlers: EngineCallHandlers = { stats: () => this.#scheduler.stats() };
+  readonly #handlers: EngineCallHandlers = { stats: () => this.#scheduler.stats(), steps: () => this.#scheduler.steps() };
   readonly #spans = new SpanRecorder();
   /** Messages handled in this turn. */
   #handled = 0;

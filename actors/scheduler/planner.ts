@@ -204,6 +204,7 @@ export class Planner {
     if (count > 1 || end <= request.promptLen) this.record.hasPrompt = true;
     sequence.numComputed = end;
     this.budget -= count;
+    this.record.numTokens += count;
     if (end < sequence.length) return 0;
     this.planSample(sequence);
     return request.forkPending ? this.fork(sequence) : 0;

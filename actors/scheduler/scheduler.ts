@@ -11,7 +11,7 @@
  *
  * After the ideas of vLLM V1's scheduler (one budget, placeholders) and mini-sglang's overlap loop.
  */
-import type { SchedulerStats } from '../messages/calls.js';
+import type { SchedulerStats, StepHistograms } from '../messages/calls.js';
 import type { RequestId } from '../messages/ids.js';
 import { type Admit, FINISH } from '../messages/requests.js';
 import { BrokenInvariant, invariant } from '../runtime/invariant.js';
@@ -141,7 +141,7 @@ export class Scheduler {
     const record = this.inFlight.shift();
     invariant(record !== undefined && record.step === reader.step, 'a step result comes out of order');
     invariant(reader.errorCode === 0, 'a failed step cannot be applied');
-    this.counters.step(reader.execUs);
+    this.counters.step(reader.execUs, record.numTokens);
     if (record.hasPrompt) this.planner.lastPromptMs = nowMs - record.plannedMs;
     this.advance(record);
     if (reader.numPromptLogprobs > 0) this.takePromptLogprobs(record);
@@ -171,6 +171,11 @@ export class Scheduler {
   stats(): SchedulerStats {
     const { requests, numRunning, kv } = this.roster;
     return this.counters.snapshot({ requests: requests.size, running: numRunning, kv });
+  }
+
+  /** Of all steps. */
+  steps(): StepHistograms {
+    return this.counters.histograms();
   }
 
   /** True while a request is unfinished or a step is in flight. */

@@ -1,7 +1,8 @@
 /**
  * Counters of the scheduler, and percentiles over the last steps. Runs in the scheduler thread; cheap enough to be read every turn.
  */
-import type { SchedulerStats } from '../messages/calls.js';
+import type { SchedulerStats, StepHistograms } from '../messages/calls.js';
+import { Histogram } from '../runtime/histogram.js';
 import type { KvCache } from './kv-cache.js';
 
 /** Exact percentiles of the last `capacity` values: a ring in order of arrival beside the same values in order of size. */
@@ -53,6 +54,11 @@ export class RecentValues {
 
 /** Steps over which percentiles are taken. */
 const RECENT_STEPS = 1024;
+const STEP_SECONDS = [
+  0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
+] as const;
+/** vLLM's, of vllm:iteration_tokens_total. */
+const STEP_TOKENS = [1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384] as const;
 
 export class StatsCounters {
   finished = 0;
@@ -63,10 +69,19 @@ export class StatsCounters {
   prefixHitTokens = 0;
   private steps = 0;
   private readonly execMs = new RecentValues(RECENT_STEPS);
+  private readonly stepSeconds = new Histogram(STEP_SECONDS);
+  private readonly stepTokens = new Histogram(STEP_TOKENS);
 
-  step(execUs: number): void {
+  /** A step of `numTokens` tokens is done. */
+  step(execUs: number, numTokens: number): void {
     this.steps++;
     this.execMs.add(execUs / 1000);
+    this.stepSeconds.observe(execUs / 1e6);
+    this.stepTokens.observe(numTokens);
+  }
+
+  histograms(): StepHistograms {
+    return { seconds: this.stepSeconds.snapshot(), tokens: this.stepTokens.snapshot() };
   }
 
   /** total = used + cached + free: held by live requests, free with content worth keeping, free without. */

@@ -47,6 +47,8 @@ class Column {
 export class StepRecord {
   step = 0;
   plannedMs = 0;
+  /** Whose KV the step computes. */
+  numTokens = 0;
   /** The step had a row of a prompt (or of recomputed tokens). */
   hasPrompt = false;
   /** Number: position up to which the sequence's KV is written once the step has run. Siblings of a fork have an entry, too. */
@@ -57,6 +59,7 @@ export class StepRecord {
   begin(step: number, nowMs: number): void {
     this.step = step;
     this.plannedMs = nowMs;
+    this.numTokens = 0;
     this.hasPrompt = false;
     this.advances.clear();
     this.samples.clear();

@@ -14,7 +14,8 @@ import { createRpcServer } from '../../rpc/server.js';
 import type { Auth } from './auth.js';
 import type { GateRules } from './gate.js';
 import { createHttpServer, defaultHttpTimeouts, type HttpTimeouts } from './http.js';
-import { createRoutes } from './http-routes.js';
+import { createRoutes, type RouteDeps } from './http-routes.js';
+import type { Traffic } from './traffic.js';
 import { createSockets, type Sockets } from './websocket.js';
 
 export interface FrontDeps {
@@ -22,6 +23,10 @@ export interface FrontDeps {
   readonly model: ModelFolder;
   readonly engine: EngineClient;
   readonly profiler: Profiler;
+  /** What the front counts of its own. */
+  readonly traffic: Traffic;
+  /** What /metrics answers. */
+  scrape: RouteDeps['metrics']['scrape'];
   readonly auth: Auth;
   readonly log: Log;
   readonly version: string;
@@ -57,6 +62,7 @@ export function createFront(deps: FrontDeps): Front {
     log,
     startedAt: deps.startedAt,
     onDrain: deps.onDrain,
+    onError: (code) => deps.traffic.failed(code),
   });
   const sockets = createSockets({
     config: config.server,
@@ -66,6 +72,7 @@ export function createFront(deps: FrontDeps): Front {
   const routes = createRoutes({
     engine,
     rpc,
+    metrics: { open: config.metrics.open, scrape: deps.scrape },
     version,
     maxBodyBytes: config.server.max_message_bytes,
     webUi: config.server.web_ui,
@@ -81,6 +88,7 @@ export function createFront(deps: FrontDeps): Front {
         log,
         maxConnections: config.server.max_connections + SPARE_CONNECTIONS,
         maxRequests: config.server.max_requests_per_connection,
+        traffic: deps.traffic,
         timeouts: deps.timeouts ?? defaultHttpTimeouts,
         accepting: deps.accepting,
         upgrade: sockets.upgrade,

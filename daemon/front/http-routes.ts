@@ -29,12 +29,16 @@ export interface Route {
 export interface RouteTable {
   /** The route of a path without its query. */
   get(path: string): Route | undefined;
+  /** The path of its route as the table has it, or "none". */
+  nameOf(path: string): string;
 }
 
 export interface RouteDeps {
   readonly engine: Pick<EngineClient, 'healthy' | 'state' | 'requests'>;
   /** JSON-RPC over HTTP, and the description of its methods. */
   readonly rpc: Pick<RpcServer, 'handlePost' | 'handleCall' | 'routes' | 'openrpc'>;
+  /** The answer of /metrics, and whether it needs no token. */
+  readonly metrics: { readonly open: boolean; scrape(): Promise<{ readonly type: string; readonly body: string }> };
   readonly version: string;
   readonly maxBodyBytes: number;
   /** Show the page at `/`. */
@@ -53,6 +57,7 @@ export function createRoutes(deps: RouteDeps): RouteTable {
     ? { GET: (_, response) => send(response, { status: 200, type: 'text/plain', body: howToConnect(deps.version) }), POST: post }
     : { POST: post };
   const alive: Handler = (_, response) => status(response, engine.healthy(), 'ok', state() === 'ready' ? 'unhealthy' : state());
+  const metrics: Handler = async (_, response) => send(response, { status: 200, ...(await deps.metrics.scrape()) });
   const own: readonly (readonly [string, Route])[] = [
     ['/', page],
     ['/rpc', { POST: post }],
@@ -60,6 +65,7 @@ export function createRoutes(deps: RouteDeps): RouteTable {
     ['/ready', { open: true, GET: (_, response) => status(response, state() === 'ready', 'ready', state()) }],
     ['/ping', { open: true, GET: alive, POST: alive }],
     ['/load', { GET: (_, response) => sendJson(response, 200, { server_load: engine.requests().length }) }],
+    ['/metrics', { ...(deps.metrics.open ? { open: true } : {}), GET: metrics }],
     ['/version', { open: true, GET: (_, response) => sendJson(response, 200, { name: 'inferd', version: deps.version, protocol: 1 }) }],
     ['/openrpc.json', { GET: (_, response) => sendJson(response, 200, deps.rpc.openrpc()) }],
   ];
@@ -81,8 +87,10 @@ function withFaces(exact: Map<string, Route>, deps: RouteDeps): RouteTable {
     const answer: Handler = (request, response, peer) => answerCall(deps, face, request, response, peer);
     table.set(prefix, verb === 'GET' ? { ...route, GET: answer } : { ...route, POST: answer });
   }
+  const beginning = (path: string) => [...begun].find(([prefix]) => path.length > prefix.length && path.startsWith(prefix));
   return {
-    get: (path) => exact.get(path) ?? [...begun].find(([prefix]) => path.length > prefix.length && path.startsWith(prefix))?.[1],
+    get: (path) => exact.get(path) ?? beginning(path)?.[1],
+    nameOf: (path) => (exact.has(path) ? path : (beginning(path)?.[0] ?? 'none')),
   };
 }
 
@@ -190,6 +198,7 @@ function howToConnect(version: string): string {
     'GET /openrpc.json  every method with its parameters',
     'GET /health        200 while the engine makes progress',
     'GET /ready         200 while requests are taken',
+    'GET /metrics       figures for Prometheus',
     'GET /version       version of this daemon',
     'POST /start_profile, /stop_profile  record a timeline for Perfetto',
     '',

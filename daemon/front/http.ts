@@ -15,6 +15,7 @@ import {
   type ServerResponse,
 } from 'node:http';
 import type { Duplex } from 'node:stream';
+import { errorTable } from '../../actors/messages/errors.js';
 import { errorFields, type Log } from '../../actors/runtime/log.js';
 import type { Auth } from './auth.js';
 import { checkGate, type GateRules } from './gate.js';
@@ -22,6 +23,7 @@ import { Pipelines } from './http-pipeline.js';
 import { type HttpError, refuseSocket, send, sendError, sendErrorAndClose } from './http-reply.js';
 import type { Peer, Route, RouteTable } from './http-routes.js';
 import { LastAnswers, serveWithoutUpgrade, takesOffer, type UpgradeChoice, wantsWebSocket } from './other-upgrade.js';
+import type { Traffic } from './traffic.js';
 
 /** Bounds on clients that send slowly or not at all, ms. */
 export interface HttpTimeouts {
@@ -47,6 +49,7 @@ export interface HttpDeps {
   readonly maxConnections: number;
   /** Unanswered requests of one connection. */
   readonly maxRequests: number;
+  readonly traffic: Traffic;
   readonly timeouts: HttpTimeouts;
   /** False once the daemon stops: connections are then closed after their answer. */
   accepting(): boolean;
@@ -87,6 +90,7 @@ export function createHttpServer(deps: HttpDeps): Server {
   server.on('listening', () => {
     unix = typeof server.address() === 'string';
   });
+  deps.traffic.watch(server);
   const answers = new LastAnswers();
   const pipelines = new Pipelines(deps.maxRequests);
   const onRequest = (request: IncomingMessage, response: ServerResponse) => {
@@ -94,6 +98,7 @@ export function createHttpServer(deps: HttpDeps): Server {
     if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false;
     answers.began(response, request);
     askWhetherGone(request, response);
+    response.once('close', () => countAnswer(deps, request, response));
     if (!pipelines.add(request, response)) {
       sendErrorAndClose(request, response, { status: 429, message: tooManyRequests(deps.maxRequests) });
       return;
@@ -141,6 +146,11 @@ function askWhetherGone(request: IncomingMessage, response: ServerResponse): voi
     clearTimeout(timer);
     socket.off('end', onEnd);
   });
+}
+
+function countAnswer({ routes, traffic }: HttpDeps, request: IncomingMessage, response: ServerResponse): void {
+  const handler = routes.nameOf(pathOf(request) ?? '');
+  traffic.answered(handler, request.method ?? '', response.headersSent ? response.statusCode : errorTable.cancelled.status);
 }
 
 function tooManyRequests(limit: number): string {

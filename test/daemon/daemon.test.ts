@@ -16,6 +16,7 @@ import { FakeEngineHandle, fakeModel } from '../helpers/engine/fake-engine-handl
 import { eventually } from '../helpers/eventually.js';
 import { tempFolder } from '../helpers/temp-folder.js';
 import { testConfig } from '../helpers/test-config.js';
+import { scrape } from '../helpers/wire/exposition.js';
 
 type Changes = { readonly [S in keyof Config]?: Partial<Config[S]> };
 
@@ -244,6 +245,18 @@ test('in mode token the daemon makes the token, and only who shows it gets in', 
   await page.until((m) => m.id === 1);
   assert.equal((await fetch(`${daemon.addresses.http}/openrpc.json`, { headers })).status, 200);
   await daemon.stop('test');
+});
+
+test('figures need the token where all else does, unless metrics.open', async () => {
+  for (const open of [false, true]) {
+    const { daemon } = await running({ auth: { mode: 'token' }, metrics: { open } });
+    const { http } = daemon.addresses;
+    assert.equal((await fetch(`${http}/metrics`)).status, open ? 200 : 401);
+    const figures = await scrape(http, { authorization: `Bearer ${daemon.token}` });
+    assert.equal(figures.value('vllm:num_requests_running'), 0);
+    assert.equal((await fetch(`${http}/v1/models`)).status, 401, 'nothing else is open');
+    await daemon.stop('test');
+  }
 });
 
 test('a Unix socket serves the same', async () => {

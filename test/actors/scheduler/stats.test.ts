@@ -40,6 +40,19 @@ test('used, cached and free blocks add up to the pool at every moment', () => {
   assert.ok(step.count >= 5);
 });
 
+test('each step counts once, with the tokens that it computed', () => {
+  const rig = new Rig({ maxBatchTokens: 4 });
+  rig.admit({ prompt: [1, 2, 3, 4, 5, 6, 7, 8, 9], maxTokens: 5, ignoreEos: true });
+  rig.run();
+  const { seconds, tokens } = rig.scheduler.steps();
+  const { step } = rig.scheduler.stats();
+  const total = (counts: readonly number[]): number => counts.reduce((a, b) => a + b, 0);
+  assert.deepEqual([total(seconds.counts), total(tokens.counts)], [step.count, step.count]);
+  assert.equal(tokens.sum, 9 + 4); // the last token is not computed any more
+  assert.deepEqual(tokens.counts.slice(0, 2), [step.count - 2, 2]); // up to 1 token, up to 8
+  assert.ok(Math.abs(seconds.sum - step.count * 0.001) < 1e-9);
+});
+
 test('running and waiting count requests, not sequences', () => {
   const rig = new Rig({ maxSlots: 3 });
   rig.admit({ prompt: [1, 2], bestOf: 3, ignoreEos: true });

@@ -6,6 +6,7 @@ import type { Auth } from '../../../daemon/front/auth.js';
 import { gateRules } from '../../../daemon/front/gate.js';
 import { createHttpServer, defaultHttpTimeouts, type HttpTimeouts } from '../../../daemon/front/http.js';
 import { createRoutes } from '../../../daemon/front/http-routes.js';
+import { Traffic } from '../../../daemon/front/traffic.js';
 import { createSockets, type Encoding, type MessageHandler, type Sockets } from '../../../daemon/front/websocket.js';
 import { fromBody, fromQuery } from '../../../rpc/method.js';
 import type { Slices } from '../../../rpc/slices.js';
@@ -53,6 +54,7 @@ export interface Front {
   readonly port: number;
   readonly server: Server;
   readonly sockets: Sockets;
+  readonly traffic: Traffic;
   readonly handlers: RecordingHandler[];
   /** Bodies that reached JSON-RPC. */
   readonly posts: string[];
@@ -109,12 +111,14 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
       ],
       openrpc: () => ({ openrpc: '1.3.2' }),
     },
+    metrics: { open: false, scrape: async () => ({ type: 'text/plain', body: 'figures' }) },
     version: '0.0.0',
     maxBodyBytes: config.server.max_message_bytes,
     webUi: config.server.web_ui,
     accepting,
   });
   const rules = gateRules(config.auth);
+  const traffic = new Traffic();
   const server = createHttpServer({
     routes,
     auth: options.auth ?? { token: null, authorize: () => true },
@@ -122,6 +126,7 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
     log: silentLog,
     maxConnections: config.server.max_connections + 64,
     maxRequests: config.server.max_requests_per_connection,
+    traffic,
     timeouts: { ...defaultHttpTimeouts, ...options.timeouts },
     accepting,
     upgrade: sockets.upgrade,
@@ -135,6 +140,7 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
     port: typeof at === 'string' ? 0 : (at as AddressInfo).port,
     server,
     sockets,
+    traffic,
     handlers,
     posts,
     healthy: true,

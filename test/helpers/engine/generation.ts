@@ -1,4 +1,5 @@
-/** GenerationParams with neutral values, for tests below the rpc layer. */
+/** GenerationParams with neutral values and a sink that does nothing, for tests below the rpc layer. */
+import type { RequestSink } from '../../../actors/client-types.js';
 import type { GenerationParams } from '../../../actors/messages/requests.js';
 import { defaultSampling } from '../../../actors/messages/sampling.js';
 
@@ -24,3 +25,12 @@ export function generation(changes: Partial<GenerationParams> = {}): GenerationP
     ...changes,
   };
 }
+
+export const deaf: RequestSink = {
+  onEncoded() {},
+  onNotice() {},
+  onStarted() {},
+  onPromptLogprobs() {},
+  onDeltas() {},
+  onEnd() {},
+};
