@@ -23,6 +23,8 @@ const server: readonly VerbOption[] = [
   text('--model <name>', 'model to ask; the first one that the server names when not given'),
   text('--served-model-name <name>', 'what requests call it, where --model is another name'),
   text('--tokenizer <name>', 'only noted in the result: tokens are counted by the server'),
+  text('--tokenizer-mode <mode>', 'has no effect: for command lines of other benchmarks'),
+  { flags: '--trust-remote-code', doc: 'has no effect, as --tokenizer-mode' },
 ];
 
 const prompts: readonly VerbOption[] = [

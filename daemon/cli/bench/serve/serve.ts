@@ -7,22 +7,19 @@
  *
  * Runs on the main thread of the client's process, which should have a core of its own.
  */
-import { accessSync, constants, mkdirSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { explain, rpcCode } from '../../failure.js';
-import { CliError, EXIT, type ExitCode, printJson, type Verb, type VerbInput } from '../../verb.js';
+import { CliError, EXIT, type ExitCode, type Verb, type VerbInput } from '../../verb.js';
 import { arrivalTimes } from './arrivals.js';
 import type { BenchServer } from './backends/backend.js';
 import { HttpError } from './backends/http-call.js';
 import { asTexts } from './datasets/text-prompts.js';
 import { drawLive } from './live-line.js';
 import { type LoadCounts, type LoadResult, runLoad, tryOut } from './load.js';
-import { computeMetrics, type Metrics } from './metrics.js';
 import { serveOptions } from './options.js';
+import { report, resultFolder } from './outcome.js';
 import { Random } from './random.js';
-import { headingText, profileText, reportText } from './report.js';
+import { headingText } from './report.js';
 import type { BenchRequest } from './request.js';
-import { type RunFacts, resultArrays, resultDetails, resultFileName, resultSummary } from './result.js';
 import { readSettings, type Settings } from './settings.js';
 
 export const benchServe: Verb = {
@@ -63,29 +60,14 @@ async function benchServer(input: VerbInput): Promise<ExitCode> {
     const { requests, warmups } = await makeRequests(input, settings, server);
     if (!input.flag('json')) input.io.stdout.write(`${heading(settings, server, requests)}\n`);
     await warmUp(server, warmups, settings, cancel.signal);
-    if (input.flag('profile')) await recording(() => server?.startProfile());
+    if (input.flag('profile')) await startProfile(server);
     measuring = true;
     const result = await measure(server, requests, input, settings, cancel.signal);
-    const profile = input.flag('profile') ? await recording(() => server?.stopProfile()) : null;
+    const profile = input.flag('profile') ? await stopProfile(server, input) : null;
     return report({ input, settings, server, result, profile, folder, interrupted: cancel.signal.aborted });
   } finally {
     await server?.close();
     process.off('SIGINT', interrupt);
-  }
-}
-
-/** Where the result goes, made before the run so that none is lost; null when it is not kept. */
-function resultFolder(input: VerbInput): string | null {
-  const wanted = ['save-result', 'save-detailed'].some((name) => input.flag(name)) || input.text('result-filename') !== undefined;
-  if (!wanted) return null;
-  const folder = input.text('result-dir') ?? '.';
-  try {
-    mkdirSync(folder, { recursive: true });
-    accessSync(folder, constants.W_OK);
-    return folder;
-  } catch (error) {
-    const why = (error as NodeJS.ErrnoException).code ?? 'unknown reason';
-    throw new CliError(`Nothing can be written to the folder ${folder} (${why}); check --result-dir`, EXIT.noPermission, error);
   }
 }
 
@@ -120,15 +102,23 @@ async function makeRequests(input: VerbInput, settings: Settings, server: BenchS
   const { backend, dataset, datasetOptions, numPrompts, numWarmups, seed } = settings;
   const vocabSize = input.number('vocab-size') ?? server.model.vocabSize ?? usualVocab;
   const { tokenizer } = server;
-  const made = await dataset.make({
-    count: numPrompts + numWarmups,
-    random: new Random(seed, streams.dataset),
-    vocabSize,
-    tokenizer,
-    path: input.text('dataset-path') ?? null,
-    options: datasetOptions,
+  const count = numPrompts + numWarmups;
+  const path = input.text('dataset-path') ?? null;
+  const make = async (): Promise<readonly BenchRequest[]> => {
+    const made = await dataset.make({
+      count,
+      random: new Random(seed, streams.dataset),
+      vocabSize,
+      tokenizer,
+      path,
+      options: datasetOptions,
+    });
+    return backend.takesIds ? made : asTexts(made, { tokenizer, random: new Random(seed, streams.texts), vocabSize });
+  };
+  const all = await make().catch((error: unknown) => {
+    if (error instanceof CliError) throw error;
+    throw new CliError(`The server counts no tokens any more (${sentence(error)}), so the prompts cannot be made`, EXIT.unavailable, error);
   });
-  const all = backend.takesIds ? made : await asTexts(made, { tokenizer, random: new Random(seed, streams.texts), vocabSize });
   const requests = all.slice(0, numPrompts);
   if (requests.length < numPrompts)
     input.io.stderr.write(`inferd: the dataset has only ${requests.length} usable prompts of ${numPrompts}\n`);
@@ -173,9 +163,11 @@ async function warmUp(
 }
 
 function trialFailure(error: unknown): Error {
-  const message = error instanceof Error && error.message !== '' ? error.message.replace(/\.$/, '') : String(error);
-  return new CliError(`The request that tries the server out failed: ${message}; nothing was measured`, trialExit(error), error);
+  return new CliError(`The request that tries the server out failed: ${sentence(error)}; nothing was measured`, trialExit(error), error);
 }
+
+const sentence = (error: unknown): string =>
+  error instanceof Error && error.message !== '' ? error.message.replace(/\.$/, '') : String(error);
 
 /** Ours to mend, or the server's. */
 function trialExit(error: unknown): ExitCode {
@@ -185,15 +177,21 @@ function trialExit(error: unknown): ExitCode {
   return ours ? EXIT.usage : EXIT.unavailable;
 }
 
-async function recording<T>(act: () => Promise<T> | undefined): Promise<T | undefined> {
+async function startProfile(server: BenchServer): Promise<void> {
   try {
-    return await act();
+    await server.startProfile();
   } catch (error) {
-    throw new CliError(
-      `The server records no profile (${(error as Error).message.replace(/\.$/, '')}); leave --profile away`,
-      EXIT.unavailable,
-      error,
-    );
+    throw new CliError(`The server records no profile (${sentence(error)}); leave --profile away`, EXIT.unavailable, error);
+  }
+}
+
+/** The figures are there by now, so that a profile that is lost is only told. */
+async function stopProfile(server: BenchServer, { io }: VerbInput): Promise<unknown> {
+  try {
+    return await server.stopProfile();
+  } catch (error) {
+    io.stderr.write(`inferd: the profile is lost: ${sentence(error)}\n`);
+    return null;
   }
 }
 
@@ -211,85 +209,5 @@ async function measure(
     return await runLoad(server, { requests, arrivals, maxConcurrency, signal, counts });
   } finally {
     wipe();
-  }
-}
-
-interface Outcome {
-  readonly input: VerbInput;
-  readonly settings: Settings;
-  readonly server: BenchServer;
-  readonly result: LoadResult;
-  readonly profile: unknown;
-  readonly folder: string | null;
-  readonly interrupted: boolean;
-}
-
-function report(outcome: Outcome): ExitCode {
-  const { input, settings, result, profile, interrupted } = outcome;
-  const { io } = input;
-  const { samples, startMs } = result;
-  const metrics = computeMetrics(samples, result.durationS, settings);
-  const facts = factsOf(outcome);
-  const summary = { ...resultSummary(facts, metrics), ...rampKeys(settings) };
-  const detailed = input.flag('save-detailed');
-  const arrays = { ...resultArrays(samples), ...(detailed ? resultDetails(samples, startMs) : {}) };
-  const file = save(outcome, facts, { ...summary, ...arrays });
-  if (input.flag('json'))
-    printJson(io, { ...summary, ...(detailed ? arrays : {}), ...extras(outcome, metrics), ...(file === null ? {} : { file }) });
-  else {
-    if (interrupted) io.stdout.write(`interrupted; of ${metrics.completed + metrics.failed} requests that ended before:\n`);
-    io.stdout.write(reportText(metrics, settings.metrics, settings.percentiles));
-    if (profile !== null) io.stdout.write(`\n${profileText(profile)}`);
-    if (file !== null) io.stdout.write(`\nresult    ${file}\n`);
-  }
-  if (interrupted) return EXIT.interrupted;
-  const failure = samples.find((s) => s.error !== null);
-  if (failure === undefined) return EXIT.ok;
-  io.stderr.write(`inferd: ${metrics.failed} of ${samples.length} requests failed; the first: ${failure.error}\n`);
-  return EXIT.unavailable;
-}
-
-function factsOf({ input, settings, server }: Outcome): RunFacts {
-  const model = input.text('model') ?? server.model.name;
-  return {
-    date: new Date(),
-    backend: settings.backend.name,
-    model,
-    tokenizer: input.text('tokenizer') ?? model,
-    bestOf: settings.bestOf,
-    numPrompts: settings.numPrompts,
-    metadata: settings.metadata,
-    requestRate: settings.load.rate,
-    burstiness: settings.load.burstiness,
-    maxConcurrency: settings.maxConcurrency,
-    metrics: settings.metrics,
-    percentiles: settings.percentiles,
-  };
-}
-
-/** As vLLM's newer files have them; only where a ramp was asked for. */
-function rampKeys({ load: { ramp } }: Settings): object {
-  return ramp === null ? {} : { ramp_up_strategy: ramp.strategy, ramp_up_start_rps: ramp.from, ramp_up_end_rps: ramp.to };
-}
-
-/** What --json tells beside the keys of the file. */
-function extras({ settings, server, profile, interrupted }: Outcome, { failed, concurrency, chunks }: Metrics): object {
-  return {
-    ...{ url: server.url, dataset: settings.dataset.name, seed: settings.seed },
-    ...{ failed, concurrency, chunks, interrupted },
-    ...(profile === null ? {} : { profile }),
-  };
-}
-
-function save({ input, folder }: Outcome, facts: RunFacts, result: object): string | null {
-  if (folder === null) return null;
-  const file = join(folder, input.text('result-filename') ?? resultFileName(facts));
-  try {
-    writeFileSync(file, JSON.stringify(result));
-    return file;
-  } catch (error) {
-    const why = (error as NodeJS.ErrnoException).code ?? 'unknown reason';
-    input.io.stderr.write(`inferd: the result could not be written to ${file} (${why})\n`);
-    return null;
   }
 }

@@ -95,7 +95,7 @@ async function openServer(face: Face, { base, endpoint, headers, apiKey }: Addre
         return readAnswer(await http.send(path, body, signal), face, on);
       },
       startProfile: async () => void (await http.send('/start_profile', {})).resume(),
-      stopProfile: async () => jsonOrNull(await http.send('/stop_profile', {})),
+      stopProfile: async () => jsonOrNothing(await http.send('/stop_profile', {})),
       close: async () => http.close(),
     };
   } catch (error) {
@@ -158,11 +158,12 @@ async function askTokenizer(http: HttpCaller, model: string): Promise<Tokenizer 
   }
 }
 
-async function jsonOrNull(response: IncomingMessage): Promise<unknown> {
+/** vLLM's profiler answers with nothing. */
+async function jsonOrNothing(response: IncomingMessage): Promise<unknown> {
   try {
     return JSON.parse(Buffer.concat(await response.toArray()).toString('utf8'));
   } catch {
-    return null; // vLLM answers with nothing
+    return {};
   }
 }
 
