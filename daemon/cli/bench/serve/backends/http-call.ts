@@ -56,7 +56,11 @@ export class HttpCaller {
         headers: { accept: '*/*', ...type, ...this.#headers },
         ...(signal === undefined ? {} : { signal }),
       });
-      request.on('response', resolve).on('error', reject);
+      request.on('response', resolve).on('error', (error: NodeJS.ErrnoException) => {
+        // A kept connection that the server closed just then: the request never reached it.
+        if (request.reusedSocket && error.code === 'ECONNRESET') this.#open(path, body, signal).then(resolve, reject);
+        else reject(error);
+      });
       request.end(text ?? undefined);
     });
   }

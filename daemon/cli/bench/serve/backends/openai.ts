@@ -20,7 +20,7 @@ interface Face {
 
 interface Choice {
   readonly text?: string | null;
-  readonly delta?: { readonly content?: string | null; readonly reasoning_content?: string | null };
+  readonly delta?: { readonly content?: string | null };
   readonly finish_reason?: string | null;
 }
 
@@ -95,7 +95,7 @@ async function openServer(face: Face, { base, endpoint, headers, apiKey }: Addre
         return readAnswer(await http.send(path, body, signal), face, on);
       },
       startProfile: async () => void (await http.send('/start_profile', {})).resume(),
-      stopProfile: async () => jsonOrNothing(await http.send('/stop_profile', {})),
+      stopProfile: () => profileOf(http),
       close: async () => http.close(),
     };
   } catch (error) {
@@ -159,11 +159,12 @@ async function askTokenizer(http: HttpCaller, model: string): Promise<Tokenizer 
 }
 
 /** vLLM's profiler answers with nothing. */
-async function jsonOrNothing(response: IncomingMessage): Promise<unknown> {
+async function profileOf(http: HttpCaller): Promise<unknown> {
   try {
-    return JSON.parse(Buffer.concat(await response.toArray()).toString('utf8'));
-  } catch {
-    return {};
+    return await http.json('/stop_profile', {});
+  } catch (error) {
+    if (error instanceof SyntaxError) return {};
+    throw error;
   }
 }
 

@@ -8,7 +8,7 @@ import { backends } from '../../../../../daemon/cli/bench/serve/backends/table.j
 import { packageRoot } from '../../../../../native/index.js';
 import { privateEnv, startTestDaemon, type TestDaemon } from '../../../../helpers/daemon/daemon.js';
 import { tempFolder } from '../../../../helpers/temp-folder.js';
-import { startFakeOpenAi } from './fake-openai.js';
+import { type Behaviour, startFakeOpenAi } from './fake-openai.js';
 
 let at: TestDaemon;
 const folder = tempFolder();
@@ -41,9 +41,11 @@ const parse = (text: string) => JSON.parse(text) as Record<string, unknown>;
 test('every backend that inferd answers gets the tokens it asked for', async () => {
   for (const { name, port } of backends.filter((b) => !['sglang', 'lmdeploy', 'scalellm'].includes(b.name))) {
     const base = port === null ? at.ws : at.http;
-    const { code, stdout, stderr } = await bench(['--backend', name, '--base-url', base, ...few, '--ignore-eos', '--json']);
+    const profile = name === 'vllm' ? ['--profile'] : [];
+    const { code, stdout, stderr } = await bench(['--backend', name, '--base-url', base, ...few, ...profile, '--ignore-eos', '--json']);
     assert.deepEqual([code, stderr], [0, ''], name);
     const r = parse(stdout);
+    if (name === 'vllm') assert.match(JSON.stringify(r['profile']), /"files":\["[^"]+\.trace\.json\.gz"\]/);
     assert.deepEqual([r['completed'], r['failed'], r['total_output_tokens'], r['model_id']], [6, 0, 48, 'demo'], name);
     if (name.includes('chat')) assert.ok(Number(r['total_input_tokens']) > 120, 'the template counts');
     else assert.equal(r['total_input_tokens'], 120, name);
@@ -112,8 +114,10 @@ test('texts of a file are counted by the daemon, over HTTP too', async () => {
   assert.match(talk.stderr, /^inferd: the dataset has only 8 usable prompts of 20\n$/);
 });
 
-test('requests that fail are counted and the first is told; the exit code says so', async () => {
-  const fake = await startFakeOpenAi((n) => (n % 3 === 1 ? 'error event' : n % 3 === 2 ? 'cut' : 'whole'));
+test('requests that fail are counted and the first is told; the exit code says so', async (t) => {
+  const failures: readonly Behaviour[] = ['whole', 'error event', 'cut'];
+  const fake = await startFakeOpenAi((n) => (n < 10 ? failures[n % 3] : null) ?? 'whole');
+  t.after(() => fake.close());
   const { code, stdout, stderr } = await bench([
     '--backend',
     'vllm',
@@ -127,11 +131,14 @@ test('requests that fail are counted and the first is told; the exit code says s
   assert.equal(code, 69);
   assert.match(stdout, /requests {2}3 answered, 6 failed in /);
   assert.equal(stderr, 'inferd: 6 of 9 requests failed; the first: the engine died\n');
-  await fake.close();
+  const unrecorded = await bench(['--backend', 'vllm', '--base-url', fake.url, '--profile']);
+  assert.equal(unrecorded.code, 69);
+  assert.equal(unrecorded.stderr, 'inferd: The server records no profile (HTTP 404: nothing here); leave --profile away\n');
 });
 
-test('Ctrl-C prints what there is', async () => {
+test('Ctrl-C prints what there is', async (t) => {
   const fake = await startFakeOpenAi((n) => (n < 4 ? 'whole' : 'slow'));
+  t.after(() => fake.close());
   const child = start(['--backend', 'openai', '--base-url', fake.url, '--num-prompts', '500', '--max-concurrency', '2'], privateEnv());
   const ended = finish(child);
   while (fake.bodies.length < 6) await new Promise((resolve) => setTimeout(resolve, 20));
@@ -139,7 +146,6 @@ test('Ctrl-C prints what there is', async () => {
   const { code, stdout, stderr } = await ended;
   assert.deepEqual([code, stderr], [130, '']);
   assert.match(stdout, /\ninterrupted; of 3 requests that ended before:\nrequests {2}3 answered in .*\n[\s\S]*\nTTFT /);
-  await fake.close();
 });
 
 test('a server that is not there, or refuses, ends it before anything is measured', async () => {

@@ -1,5 +1,8 @@
 /** The load of `bench serve` against a server that misbehaves: what is counted, how many are in flight, what an end in the middle leaves. */
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import type { Asking, BenchServer } from '../../../../../daemon/cli/bench/serve/backends/backend.js';
 import { SseReader } from '../../../../../daemon/cli/bench/serve/backends/sse-reader.js';
@@ -133,6 +136,35 @@ test('no more than the limit are in flight, and the clock of a request starts wh
   spaced.samples.forEach(({ sentMs }, i) => {
     assert.ok(sentMs - spaced.startMs >= i * 50, 'no request before its time');
   });
+});
+
+test('a kept connection that the server closes is no failure of the request', async (t) => {
+  const used = new WeakSet<object>();
+  let closed = 0;
+  const http = createServer(({ socket, url }, response) => {
+    if (used.has(socket) && url === '/v1/completions') {
+      closed++;
+      socket.resetAndDestroy();
+      return;
+    }
+    used.add(socket);
+    const event = { choices: [{ text: 'a', finish_reason: 'length' }] };
+    response.end(url === '/v1/models' ? '{"data":[{"id":"m"}]}' : `data: ${JSON.stringify(event)}\n\ndata: [DONE]\n\n`);
+  });
+  http.listen(0, '127.0.0.1');
+  await once(http, 'listening');
+  t.after(() => {
+    http.closeAllConnections();
+    http.close();
+  });
+  const server = await openBackend('openai', `http://127.0.0.1:${(http.address() as AddressInfo).port}`);
+  const { samples } = await load(server, { count: 5, maxConcurrency: 1 });
+  assert.deepEqual(
+    samples.map((s) => s.error),
+    Array.from({ length: 5 }, () => null),
+  );
+  assert.ok(closed >= 4);
+  await server.close();
 });
 
 test('a run that is ended leaves what was answered before, and no error of its own', async () => {
