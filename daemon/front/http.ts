@@ -97,12 +97,12 @@ export function createHttpServer(deps: HttpDeps): Server {
     // Such a Node forgets what came behind it (other-upgrade.ts), so the client is to send that again.
     if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false;
     answers.began(response, request);
-    askWhetherGone(request, response);
     response.once('close', () => countAnswer(deps, request, response));
     if (!pipelines.add(request, response)) {
       sendErrorAndClose(request, response, { status: 429, message: tooManyRequests(deps.maxRequests) });
       return;
     }
+    askWhetherGone(request, response);
     answer(deps, request, response, unix).catch((error: unknown) => {
       // The client went away while we read or wrote; or a bug, which the log must show.
       if (request.destroyed || response.destroyed) deps.log.debug(errorFields(error), 'an HTTP request ended early');

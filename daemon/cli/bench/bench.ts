@@ -1,11 +1,12 @@
-/** `inferd bench`: timings of the engine on this machine, each beside what the machine allowed at that moment. */
+/** `inferd bench`: timings of the engine beside what the machine allowed at that moment, and of a server under load. */
 import type { Verb } from '../verb.js';
 import { benchForward } from './forward.js';
 import { benchOps } from './ops.js';
+import { benchServe } from './serve/serve.js';
 
 export const bench: Verb = {
   name: 'bench',
-  summary: 'time the engine against the limits of this machine',
-  examples: ['inferd bench forward', 'inferd bench ops'],
-  verbs: [benchForward, benchOps],
+  summary: 'time the engine against the limits of this machine, or a server under load',
+  examples: ['inferd bench serve', 'inferd bench forward', 'inferd bench ops'],
+  verbs: [benchServe, benchForward, benchOps],
 };
