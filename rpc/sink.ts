@@ -70,7 +70,7 @@ export interface EndingSinkMaker extends SinkMaker {
 export const wholeOnly: SinkMaker = {
   kind: 'none',
   choose() {
-    throw refusedStream('Streaming needs a WebSocket; over HTTP leave stream out');
+    throw refusedStream('Streaming needs a WebSocket, or a path of its own such as /v1/chat/completions; here leave stream out');
   },
 };
 

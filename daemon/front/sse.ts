@@ -15,7 +15,7 @@ import { wireHighWater } from '../../rpc/wire.js';
 import { writeHead } from './http-reply.js';
 
 /** Silence before a comment: contract with clients and proxies, which give up after 30 to 60 s. */
-export const KEEP_ALIVE_MS = 15_000;
+const KEEP_ALIVE_MS = 15_000;
 /** Looks within that time. */
 const LOOKS = 3;
 

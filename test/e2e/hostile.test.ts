@@ -1,6 +1,7 @@
 /**
  * Hostile input against a daemon with a real engine in a process of its own. While each attack runs, a bystander asks one question after
  * the other and gets every answer right and in time, and the daemon's event loop keeps turning; afterwards nothing of the attack is left.
+ * Long because all attacks go against one daemon, which starts once and whose calm answers they are judged by.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';

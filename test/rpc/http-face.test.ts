@@ -145,6 +145,18 @@ describe('the HTTP face of a method', () => {
     const { status, retryAfterS, body } = await refused;
     assert.deepEqual([status, retryAfterS, at(JSON.parse(body ?? ''), 'error', 'code')], [429, 3, 'queue_full']);
     assert.deepEqual(early.ends, []);
+    const late = eventDoor();
+    const broken = chatOf(server, { stream: true }, { sinks: late.maker });
+    const [request] = engine.live;
+    assert.ok(request);
+    request.sink.onDeltas([{ id: request.id, index: 0, text: 'You', tokens: [1] }]);
+    request.sink.onEnd({ kind: 'engine_failure' });
+    assert.deepEqual(await broken, { status: 200, body: null, streamed: true });
+    assert.equal(late.events.length, 1);
+    assert.deepEqual(
+      late.ends.map((end) => at(end, 'kind')),
+      ['engine_failure'],
+    );
   });
 
   test('names the param that is wrong', async () => {
