@@ -160,6 +160,31 @@ export interface CudaInfo {
   readonly devices: readonly { readonly name: string; readonly computeCapability: string; readonly totalBytes: number }[];
 }
 
+/** Bounds of one compileGrammar. */
+export interface GrammarLimits {
+  readonly maxTextBytes: number;
+  readonly maxStates: number;
+  readonly maxMemoryBytes: number;
+  readonly maxDepth: number;
+  readonly deadlineMs: number;
+  /** Whether the text may use %scope and %distinct, which only generated grammars do. */
+  readonly extensions: boolean;
+}
+
+/** One answer under a grammar; for tests and benchmarks, as the engine has its own. */
+export interface GrammarMatcher {
+  /** False when the token is not allowed: nothing has changed. @throws NativeError when the text has too many readings. */
+  accept(token: number): boolean;
+  /** Bit i % 32 of word i / 32 = token i is allowed. @throws as `accept` */
+  mask(): Uint32Array<ArrayBuffer>;
+  /** The text so far is a whole match. */
+  complete(): boolean;
+  /** The only token that is allowed, or -1. @throws as `accept` */
+  onlyToken(): number;
+  /** Takes the tokens from the start of the text, with a mask before each, beside this matcher: microseconds of each pair. */
+  replay(tokens: Int32Array): Float64Array<ArrayBuffer>;
+}
+
 export interface Addon {
   createEngine(options: EngineOptions): NativeEngine;
   systemInfo(): SystemInfo;
@@ -170,6 +195,20 @@ export interface Addon {
   exitWithin(code: number, ms: number): void;
   /** Names and word offsets of the wire structs, for the layout test. */
   layout(): Readonly<Record<string, Readonly<Record<string, number>>>>;
+  /**
+   * Number of a vocabulary for grammars, process-wide: token i is tokenBytes[offsets[i], offsets[i + 1]), empty = never allowed; endIds end
+   * an answer. The same vocabulary has the same number. @throws NativeError
+   */
+  grammarVocabulary(tokenBytes: Buffer, offsets: Int32Array, endIds: Int32Array): number;
+  /**
+   * Compiles a GBNF text (dialect: native/grammar/README.md) on a thread of libuv's pool. Resolves to its number, process-wide, which is held
+   * until releaseGrammar; rejects with a NativeError of one plain sentence.
+   */
+  compileGrammar(vocabulary: number, text: string, limits: GrammarLimits): Promise<number>;
+  /** Gives one hold of a grammar back. */
+  releaseGrammar(grammar: number): void;
+  /** @throws NativeError when nobody holds the grammar. */
+  createGrammarMatcher(grammar: number): GrammarMatcher;
   /** Names of the ops of the test table. */
   opNames(): readonly string[];
   /**

@@ -178,6 +178,9 @@ const rooms: readonly (readonly [string, readonly string[]])[] = [
   ['core/plan', []],
   ['core', ['core/plan']],
   ['core/checkpoint', ['core']],
+  ['grammar/syntax', ['core']],
+  ['grammar/compile', ['core', 'grammar/syntax']],
+  ['grammar', ['core', 'grammar/syntax', 'grammar/compile']],
   ['cpu/isa', ['core']],
   ['cpu/runtime', ['core']],
   ['cpu/sampler', ['core', 'core/plan', 'cpu/isa']],
@@ -193,9 +196,9 @@ const rooms: readonly (readonly [string, readonly string[]])[] = [
   ['models/blocks', ['core', 'core/checkpoint', 'models/config']],
   ['models/families', ['core', 'models/config']],
   ['models', ['core', 'core/checkpoint', 'models/config', 'models/blocks']],
-  ['engine', ['core', 'core/plan', 'core/checkpoint', 'models', 'models/config', 'models/blocks']],
+  ['engine', ['core', 'core/plan', 'core/checkpoint', 'grammar', 'models', 'models/config', 'models/blocks']],
   ['addon/op_table', ['core', 'cpu/isa', 'cpu/runtime', 'engine']],
-  ['addon', ['core', 'core/plan', 'cpu/isa', 'engine', 'addon/op_table']],
+  ['addon', ['core', 'core/plan', 'cpu/isa', 'grammar', 'engine', 'addon/op_table']],
 ];
 const exceptions: readonly (readonly [RegExp, string])[] = [
   [/^native\/engine\/backends\.cpp$/, 'cpu'],

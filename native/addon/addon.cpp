@@ -6,6 +6,8 @@
 
 #include "addon/convert.h"
 #include "addon/engine_wrap.h"
+#include "addon/grammar_calls.h"
+#include "addon/grammar_matcher.h"
 #include "addon/layout.h"
 #include "addon/op_table/op_table.h"
 #include "addon/process_end.h"
@@ -18,10 +20,15 @@ namespace {
 
 struct EnvironmentData {
   Napi::FunctionReference engine_class;
+  Napi::FunctionReference matcher_class;
 };
 
 Napi::Value create_engine(const Napi::CallbackInfo& info) {
   return info.Env().GetInstanceData<EnvironmentData>()->engine_class.New({info[0]});
+}
+
+Napi::Value create_grammar_matcher(const Napi::CallbackInfo& info) {
+  return info.Env().GetInstanceData<EnvironmentData>()->matcher_class.New({info[0]});
 }
 
 Napi::Array strings(Napi::Env env, const std::vector<std::string>& list) {
@@ -76,7 +83,8 @@ Napi::Value guarded_run_op(const Napi::CallbackInfo& info) {
 }  // namespace
 
 static Napi::Object initialize(Napi::Env env, Napi::Object exports) {
-  auto* data = new EnvironmentData{Napi::Persistent(EngineWrap::define(env))};
+  auto* data = new EnvironmentData{Napi::Persistent(EngineWrap::define(env)),
+                                   Napi::Persistent(GrammarMatcher::define(env))};
   env.SetInstanceData(data);  // owns it: deleted with the environment
   exports.Set("createEngine", Napi::Function::New<create_engine>(env, "createEngine"));
   exports.Set("systemInfo", Napi::Function::New<system_info>(env, "systemInfo"));
@@ -84,6 +92,12 @@ static Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   exports.Set("layout", Napi::Function::New<layout>(env, "layout"));
   exports.Set("opNames", Napi::Function::New<op_names>(env, "opNames"));
   exports.Set("runOp", Napi::Function::New<guarded_run_op>(env, "runOp"));
+  exports.Set("grammarVocabulary",
+              Napi::Function::New<grammar_vocabulary>(env, "grammarVocabulary"));
+  exports.Set("compileGrammar", Napi::Function::New<compile_grammar_text>(env, "compileGrammar"));
+  exports.Set("releaseGrammar", Napi::Function::New<release_grammar>(env, "releaseGrammar"));
+  exports.Set("createGrammarMatcher",
+              Napi::Function::New<create_grammar_matcher>(env, "createGrammarMatcher"));
   return exports;
 }
 

@@ -1,0 +1,481 @@
+// See readings.h.
+#include "grammar/readings.h"
+
+#include <algorithm>
+#include <set>
+
+namespace inferd {
+
+Readings::Readings(const Automaton& automaton) : automaton_(&automaton) {
+  begin_level();
+  frames_.push_back({automaton.root, -1, kNoKeys, 0});
+  add_return(0, {kEnd, 0, kNoKeys, -1});
+  const Part& root = automaton.parts[static_cast<size_t>(automaton.root)];
+  levels_.back().ended = root.nullable;
+  add({root.start, 0, kNoKeys, false});
+  close_level();
+}
+
+Readings::Readings(const Automaton& automaton, int32_t position) : automaton_(&automaton) {
+  begin_level();
+  const Part& part = part_of(position);
+  const bool scoped = part.open || part.kind == PartKind::kScope;
+  const int32_t keys = scoped ? kUnknownKeys : kNoKeys;
+  frames_.push_back({automaton.positions[static_cast<size_t>(position)].part, -1, keys, -1});
+  add_return(0, {kLeft, 0, keys, -1});
+  add({position, 0, keys, false});
+  close_level();
+}
+
+const Part& Readings::part_of(int32_t position) const {
+  return automaton_->parts[static_cast<size_t>(
+      automaton_->positions[static_cast<size_t>(position)].part)];
+}
+
+void Readings::begin_level() {
+  levels_.push_back({.readings = readings_.size(),
+                     .frames = frames_.size(),
+                     .returns = returns_.size(),
+                     .keys = keys_.size(),
+                     .text = text_.size()});
+}
+
+std::span<const Reading> Readings::latest() const {
+  const size_t from = levels_.back().readings;
+  return {readings_.data() + from, readings_.size() - from};
+}
+
+void Readings::work(int64_t units) {
+  work_ += units;
+  if (work_ > kMaxWork) {
+    throw AmbiguityError(
+        "The text can be read in too many ways under its grammar: the next token takes too long "
+        "to find.");
+  }
+}
+
+bool Readings::push(uint8_t byte) {
+  const size_t from = levels_.back().readings, to = readings_.size();
+  begin_level();
+  for (size_t i = from; i < to; ++i) {
+    const Reading r = readings_[i];
+    const Position& p = automaton_->positions[static_cast<size_t>(r.position)];
+    for (int32_t e = p.edges; e < p.edges_end; ++e) {
+      const ByteEdge& edge = automaton_->edges[static_cast<size_t>(e)];
+      if (byte < edge.lo) break;
+      if (byte <= edge.hi) add({edge.target, r.frame, r.keys, false});
+    }
+  }
+  work(static_cast<int64_t>(to - from));
+  if (readings_.size() == to) {
+    levels_.pop_back();
+    return false;
+  }
+  text_.push_back(static_cast<char>(byte));
+  close_level();
+  return true;
+}
+
+bool Readings::push_returns(const Reading& reading) {
+  begin_level();
+  const Frame frame = frames_[static_cast<size_t>(reading.frame)];
+  const Part& part = part_of(reading.position);
+  int32_t keys = reading.keys;
+  if (part.kind == PartKind::kDistinct) keys = take_key(keys, 0, -1);
+  return_to(frame, reading, keys);
+  close_level();
+  if (readings_.size() > levels_.back().readings || levels_.back().ended) return true;
+  pop();
+  return false;
+}
+
+void Readings::push_alone(const Reading& reading) {
+  const Reading alone{reading.position, reading.frame, reading.keys, false};
+  begin_level();
+  add(alone);
+  close_level();
+}
+
+ByteSet Readings::next_bytes() const {
+  ByteSet out;
+  for (const Reading& r : latest()) {
+    const Position& p = automaton_->positions[static_cast<size_t>(r.position)];
+    for (int32_t e = p.edges; e < p.edges_end; ++e) {
+      const ByteEdge& edge = automaton_->edges[static_cast<size_t>(e)];
+      for (int32_t b = edge.lo; b <= edge.hi; ++b) out.set(static_cast<size_t>(b));
+    }
+  }
+  return out;
+}
+
+void Readings::pop() {
+  const Level& level = levels_.back();
+  readings_.resize(level.readings);
+  frames_.resize(level.frames);
+  returns_.resize(level.returns);
+  keys_.resize(level.keys);
+  text_.resize(level.text);
+  levels_.pop_back();
+}
+
+void Readings::reset() {
+  while (levels_.size() > 1) pop();
+  work_ = 0;
+  unseen_compared_ = false;
+}
+
+void Readings::commit() {
+  work_ = 0;
+  if (levels_.size() == 1) return;
+  const Level last = levels_.back();
+  readings_.erase(readings_.begin(), readings_.begin() + static_cast<std::ptrdiff_t>(last.readings));
+  levels_.assign(1, {.readings = 0,
+                     .frames = frames_.size(),
+                     .returns = returns_.size(),
+                     .keys = keys_.size(),
+                     .text = text_.size(),
+                     .ended = last.ended,
+                     .left = last.left});
+  if (frames_.size() + returns_.size() + keys_.size() > garbage_limit_) collect_garbage();
+}
+
+void Readings::add(const Reading& reading) {
+  const size_t from = levels_.back().readings;
+  for (size_t i = from; i < readings_.size(); ++i) {
+    Reading& r = readings_[i];
+    if (r.position == reading.position && r.frame == reading.frame && r.keys == reading.keys) {
+      r.called = r.called && reading.called;
+      work(1);
+      return;
+    }
+  }
+  work(static_cast<int64_t>(readings_.size() - from) / 16 + 1);
+  if (readings_.size() - from >= static_cast<size_t>(kMaxReadings)) {
+    throw AmbiguityError(
+        format("The text can be read in more than %d ways at once under its grammar.",
+               kMaxReadings));
+  }
+  readings_.push_back(reading);
+}
+
+void Readings::add_return(int32_t frame, const Return& to) {
+  Frame& f = frames_[static_cast<size_t>(frame)];
+  for (int32_t i = f.returns; i >= 0; i = returns_[static_cast<size_t>(i)].next) {
+    const Return& r = returns_[static_cast<size_t>(i)];
+    work(1);
+    if (r.position == to.position && r.frame == to.frame && r.keys == to.keys) return;
+  }
+  returns_.push_back({to.position, to.frame, to.keys, f.returns});
+  f.returns = static_cast<int32_t>(returns_.size()) - 1;
+}
+
+// Follows calls and ends until nothing new comes. What grows while it is read are vectors: indexes
+// and copies, no references.
+void Readings::close_level() {
+  for (size_t i = levels_.back().readings; i < readings_.size(); ++i) {
+    const Reading r = readings_[i];
+    const Position& p = automaton_->positions[static_cast<size_t>(r.position)];
+    if (p.final) leave(r);
+    for (int32_t c = p.calls; c < p.calls_end; ++c)
+      call(r, automaton_->calls[static_cast<size_t>(c)]);
+  }
+}
+
+void Readings::call(const Reading& from, const CallEdge& edge) {
+  const Part& part = automaton_->parts[static_cast<size_t>(edge.part)];
+  if (part.nullable) add({edge.ret, from.frame, from.keys, true});
+  int32_t keys = from.keys;
+  if (!part.open && keys != kUncertain) keys = kNoKeys;
+  if (part.kind == PartKind::kDistinct && keys >= 0 &&
+      !texts_left(part, part.start, keys, std::string_view()))
+    return;
+  const int32_t frame = frame_for(edge.part, keys);
+  add({part.start, frame, keys, true});
+
+  const Part& caller = part_of(from.position);
+  const Frame own = frames_[static_cast<size_t>(from.frame)];
+  const bool last = automaton_->positions[static_cast<size_t>(edge.ret)].ends_only() &&
+                    caller.kind == PartKind::kPlain &&
+                    own.start != static_cast<int64_t>(text_.size());
+  if (!last) {
+    add_return(frame, {edge.ret, from.frame, from.keys, -1});
+    return;
+  }
+  for (int32_t i = own.returns; i >= 0; i = returns_[static_cast<size_t>(i)].next) {
+    Return to = returns_[static_cast<size_t>(i)];
+    if (caller.open || from.keys == kUncertain) to.keys = from.keys;
+    add_return(frame, to);
+  }
+}
+
+int32_t Readings::frame_for(int32_t part, int32_t keys) {
+  for (size_t i = levels_.back().frames; i < frames_.size(); ++i) {
+    const Frame& f = frames_[i];
+    // The frame of a walk's beginning has unknown callers beside the known ones.
+    if (f.part == part && f.keys == keys && f.start >= 0) return static_cast<int32_t>(i);
+  }
+  frames_.push_back({part, -1, keys, static_cast<int64_t>(text_.size())});
+  return static_cast<int32_t>(frames_.size()) - 1;
+}
+
+// The frame of this reading ends here.
+void Readings::leave(const Reading& from) {
+  const Frame frame = frames_[static_cast<size_t>(from.frame)];
+  // An empty match: whoever called has gone on already.
+  if (frame.start == static_cast<int64_t>(text_.size())) return;
+  const Part& part = part_of(from.position);
+  int32_t keys = from.keys;
+  if (part.kind == PartKind::kDistinct && frame.start >= 0 && keys != kUncertain) {
+    if (keys == kUnknownKeys) {
+      keys = kUncertain;
+    } else {
+      const std::string_view text = std::string_view(text_).substr(static_cast<size_t>(frame.start));
+      if (is_taken(part, keys, text)) return;
+      keys = take_key(keys, frame.start, static_cast<int64_t>(text.size()));
+    }
+  }
+  return_to(frame, from, keys);
+}
+
+void Readings::return_to(const Frame& frame, const Reading& from, int32_t keys) {
+  const bool open = part_of(from.position).open;
+  for (int32_t i = frame.returns; i >= 0; i = returns_[static_cast<size_t>(i)].next) {
+    const Return to = returns_[static_cast<size_t>(i)];
+    if (to.position == kEnd) {
+      levels_.back().ended = true;
+    } else if (to.position == kLeft) {
+      levels_.back().left = true;
+    } else {
+      add({to.position, to.frame, open || keys == kUncertain ? keys : to.keys, false});
+    }
+  }
+}
+
+bool Readings::is_taken(const Part& part, int32_t keys, std::string_view text) {
+  const auto& literals = automaton_->taken[static_cast<size_t>(part.taken)];
+  if (std::binary_search(literals.begin(), literals.end(), text)) return true;
+  for (int32_t k = keys; k > 0; k = keys_[static_cast<size_t>(k)].previous) {
+    const Key& key = keys_[static_cast<size_t>(k)];
+    work(1);
+    if (key.length < 0) {
+      unseen_compared_ = true;
+    } else if (std::string_view(text_).substr(static_cast<size_t>(key.start),
+                                              static_cast<size_t>(key.length)) == text) {
+      return true;
+    }
+  }
+  return false;
+}
+
+int32_t Readings::take_key(int32_t previous, int64_t start, int64_t length) {
+  if (previous < 0) return previous;
+  for (size_t i = levels_.back().keys; i < keys_.size(); ++i) {
+    const Key& k = keys_[i];
+    if (k.previous == previous && k.start == start && k.length == length)
+      return static_cast<int32_t>(i);
+  }
+  keys_.push_back({previous, start, length});
+  return static_cast<int32_t>(keys_.size()) - 1;
+}
+
+std::vector<std::string> Readings::taken_rests(const Reading& reading) const {
+  const Part& part = part_of(reading.position);
+  const Frame& frame = frames_[static_cast<size_t>(reading.frame)];
+  const std::string_view text = text_;
+  const std::string_view begun = text.substr(static_cast<size_t>(frame.start));
+  std::vector<std::string> out;
+  const auto consider = [&](std::string_view taken) {
+    if (!taken.starts_with(begun)) return;
+    const std::string_view rest = taken.substr(begun.size());
+    int32_t at = reading.position;
+    for (const char c : rest) {
+      at = automaton_->step(at, static_cast<uint8_t>(c));
+      if (at < 0) return;
+    }
+    if (automaton_->positions[static_cast<size_t>(at)].final) out.emplace_back(rest);
+  };
+  for (const std::string& literal : automaton_->taken[static_cast<size_t>(part.taken)])
+    consider(literal);
+  for (int32_t k = reading.keys; k > 0; k = keys_[static_cast<size_t>(k)].previous) {
+    const Key& key = keys_[static_cast<size_t>(k)];
+    if (key.length >= 0)
+      consider(text.substr(static_cast<size_t>(key.start), static_cast<size_t>(key.length)));
+  }
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
+// A distinct part, begun with this text, can still end with one that is not taken.
+bool Readings::texts_left(const Part& part, int32_t position, int32_t keys,
+                          std::string_view begun) {
+  const uint32_t all = automaton_->num_texts[static_cast<size_t>(position)];
+  if (all >= Automaton::kMany) return true;
+  std::set<std::string_view> taken;
+  const auto consider = [&](std::string_view text) {
+    work(1);
+    if (!text.starts_with(begun)) return;
+    int32_t at = position;
+    for (const char c : text.substr(begun.size())) {
+      at = automaton_->step(at, static_cast<uint8_t>(c));
+      if (at < 0) return;
+    }
+    if (automaton_->positions[static_cast<size_t>(at)].final) taken.insert(text);
+  };
+  for (const std::string& literal : automaton_->taken[static_cast<size_t>(part.taken)])
+    consider(literal);
+  for (int32_t k = keys; k > 0; k = keys_[static_cast<size_t>(k)].previous) {
+    const Key& key = keys_[static_cast<size_t>(k)];
+    if (key.length < 0) {
+      unseen_compared_ = true;
+    } else {
+      consider(std::string_view(text_).substr(static_cast<size_t>(key.start),
+                                              static_cast<size_t>(key.length)));
+    }
+  }
+  return taken.size() < all;
+}
+
+bool Readings::viable() {
+  if (levels_.back().ended) return true;
+  for (size_t i = levels_.back().readings; i < readings_.size(); ++i)
+    if (!readings_[i].called && viable(readings_[i])) return true;
+  return false;
+}
+
+bool Readings::viable(const Reading& r) {
+  // What comes behind the end of its frame has readings of its own.
+  if (automaton_->positions[static_cast<size_t>(r.position)].ends_only()) return false;
+  const Part& part = part_of(r.position);
+  if (part.kind == PartKind::kDistinct) {
+    const Frame& frame = frames_[static_cast<size_t>(r.frame)];
+    return texts_left(part, r.position, r.keys,
+                      std::string_view(text_).substr(static_cast<size_t>(frame.start)));
+  }
+  return !automaton_->endangered[static_cast<size_t>(r.position)] || some_distinct_left(r);
+}
+
+Readings::Fate Readings::fate() const {
+  Fate out = Fate::kNone;
+  for (const Reading& r : latest()) {
+    const auto at = static_cast<size_t>(r.position);
+    if (r.called || automaton_->positions[at].ends_only()) continue;
+    const bool few = part_of(r.position).kind == PartKind::kDistinct &&
+                     automaton_->num_texts[at] < Automaton::kMany;
+    if (r.keys != kUncertain && !few && !automaton_->endangered[at]) return Fate::kCertain;
+    out = Fate::kUnsure;
+  }
+  return out;
+}
+
+// All ways to the end of the part lead through a %distinct: one that is left is found by searching
+// the positions from here to the nearest ones.
+bool Readings::some_distinct_left(const Reading& reading) {
+  std::vector<int32_t> open{reading.position};
+  std::set<int32_t> seen{reading.position};
+  const auto visit = [&](int32_t position) {
+    if (seen.insert(position).second) open.push_back(position);
+  };
+  while (!open.empty()) {
+    const int32_t at = open.back();
+    open.pop_back();
+    work(1);
+    if (!automaton_->endangered[static_cast<size_t>(at)]) return true;
+    const Position& p = automaton_->positions[static_cast<size_t>(at)];
+    for (int32_t e = p.edges; e < p.edges_end; ++e)
+      visit(automaton_->edges[static_cast<size_t>(e)].target);
+    for (int32_t c = p.calls; c < p.calls_end; ++c) {
+      const CallEdge& edge = automaton_->calls[static_cast<size_t>(c)];
+      const Part& part = automaton_->parts[static_cast<size_t>(edge.part)];
+      if (part.kind == PartKind::kDistinct) {
+        if (texts_left(part, part.start, reading.keys, std::string_view())) return true;
+      } else if (!automaton_->endangered[static_cast<size_t>(part.start)]) {
+        visit(edge.ret);
+      } else if (part.open) {
+        visit(part.start);
+      }
+    }
+  }
+  return false;
+}
+
+// Keeps what the readings can still reach. Only between steps, with one level.
+void Readings::collect_garbage() {
+  std::vector<int32_t> frame_to(frames_.size(), -1), key_to(keys_.size(), -1), open;
+  key_to[0] = 0;
+  const auto mark_keys = [&](int32_t k) {
+    for (; k > 0 && key_to[static_cast<size_t>(k)] < 0; k = keys_[static_cast<size_t>(k)].previous)
+      key_to[static_cast<size_t>(k)] = 0;
+  };
+  const auto mark_frame = [&](int32_t f) {
+    if (frame_to[static_cast<size_t>(f)] >= 0) return;
+    frame_to[static_cast<size_t>(f)] = 0;
+    open.push_back(f);
+  };
+  for (const Reading& r : readings_) {
+    mark_frame(r.frame);
+    mark_keys(r.keys);
+  }
+  while (!open.empty()) {
+    const Frame f = frames_[static_cast<size_t>(open.back())];
+    open.pop_back();
+    mark_keys(f.keys);
+    for (int32_t i = f.returns; i >= 0; i = returns_[static_cast<size_t>(i)].next) {
+      const Return& to = returns_[static_cast<size_t>(i)];
+      mark_keys(to.keys);
+      if (to.position >= 0) mark_frame(to.frame);
+    }
+  }
+  // New numbers in the old order; a key's previous one has a smaller number.
+  std::vector<Key> keys;
+  for (size_t k = 0; k < keys_.size(); ++k) {
+    if (key_to[k] < 0) continue;
+    key_to[k] = static_cast<int32_t>(keys.size());
+    keys.push_back(keys_[k]);
+    Key& key = keys.back();
+    if (key.previous > 0) key.previous = key_to[static_cast<size_t>(key.previous)];
+  }
+  const auto new_key = [&](int32_t k) { return k > 0 ? key_to[static_cast<size_t>(k)] : k; };
+  int32_t next = 0;
+  for (int32_t& to : frame_to)
+    if (to >= 0) to = next++;
+  std::vector<Frame> frames;
+  std::vector<Return> returns;
+  for (size_t f = 0; f < frames_.size(); ++f) {
+    if (frame_to[f] < 0) continue;
+    Frame frame = frames_[f];
+    frame.keys = new_key(frame.keys);
+    int32_t list = -1;
+    for (int32_t i = frame.returns; i >= 0; i = returns_[static_cast<size_t>(i)].next) {
+      Return to = returns_[static_cast<size_t>(i)];
+      to.frame = to.position >= 0 ? frame_to[static_cast<size_t>(to.frame)] : 0;
+      to.keys = new_key(to.keys);
+      to.next = list;
+      returns.push_back(to);
+      list = static_cast<int32_t>(returns.size()) - 1;
+    }
+    frame.returns = list;
+    frames.push_back(frame);
+  }
+  for (Reading& r : readings_) {
+    r.frame = frame_to[static_cast<size_t>(r.frame)];
+    r.keys = new_key(r.keys);
+  }
+  frames_ = std::move(frames);
+  returns_ = std::move(returns);
+  keys_ = std::move(keys);
+  Level& level = levels_.back();
+  level.frames = frames_.size();
+  level.returns = returns_.size();
+  level.keys = keys_.size();
+  garbage_limit_ = std::max<size_t>(4096, 2 * (frames_.size() + returns_.size() + keys_.size()));
+}
+
+int64_t Readings::bytes() const {
+  return static_cast<int64_t>(text_.capacity() + readings_.capacity() * sizeof(Reading) +
+                              frames_.capacity() * sizeof(Frame) +
+                              returns_.capacity() * sizeof(Return) +
+                              keys_.capacity() * sizeof(Key) + levels_.capacity() * sizeof(Level));
+}
+
+}  // namespace inferd
