@@ -44,7 +44,9 @@ struct RowSums {
     unit = {};
   }
 
-  // Scores s of the 16 keys from `key` on, of which [first, end) count, and their values.
+  // Scores s of the 16 keys from `key` on, of which [first, end) count, and their values. kCapped:
+  // whether scores are capped, which a branch in this loop would make everybody pay for.
+  template <bool kCapped>
   __device__ void add(float (&s)[2][4], const uint8_t* keys, const uint8_t* values, int32_t key,
                       int32_t first, int32_t end, const ScoreScale& scale, int lane) {
     const int t = lane % 4;
@@ -59,7 +61,7 @@ struct RowSums {
         v_scale[n * 2 + 1] = v.y;
       }
     }
-    if (scale.cap_log2 != 0.f) {
+    if constexpr (kCapped) {
 #pragma unroll
       for (int i = 0; i < 4 * kHalves; ++i) {
         float& x = s[i / (2 * kHalves)][i % (2 * kHalves)];
