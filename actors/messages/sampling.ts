@@ -3,6 +3,7 @@
  * RPC schemas, documentation and packing derive from it; adding a parameter is one line here, one in native/core/plan/sampling_row.h
  * and the maths in each backend's sampler. Formulas and order are those of vLLM V1 (rpc/README.md, "Sampling").
  */
+import { NO_GRAMMAR } from './constraint.js';
 import { SAMPLING_ROW } from './step.js';
 
 export interface SamplingDescriptor {
@@ -92,6 +93,8 @@ export interface SamplingExtras {
   readonly topLogprobs: number;
   /** -1 = none, else 0..20 top entries. */
   readonly promptLogprobs: number;
+  /** Number of the grammar that the answer keeps to; NO_GRAMMAR when absent. */
+  readonly grammar?: number;
 }
 
 /** Packs a row of SAMPLING_ROW.words words. Allocates it. `sequenceIndex` is left 0: the scheduler sets it when it forks. */
@@ -108,5 +111,6 @@ export function packSamplingRow(values: SamplingValues, extras: SamplingExtras):
   row[SAMPLING_ROW.seedHi] = extras.seedHi | 0;
   row[SAMPLING_ROW.topLogprobs] = extras.topLogprobs;
   row[SAMPLING_ROW.promptLogprobs] = extras.promptLogprobs;
+  row[SAMPLING_ROW.grammar] = extras.grammar ?? NO_GRAMMAR;
   return row;
 }

@@ -49,6 +49,8 @@ export const SAMPLING_ROW = {
   promptLogprobs: 12,
   /** Index of the sequence in its request: the second key of its random numbers. */
   sequenceIndex: 13,
+  /** 0 = none, else the number of the grammar that every token must keep to. */
+  grammar: 14,
   words: 24,
 } as const;
 
@@ -160,6 +162,8 @@ export const RESULT = {
   words: 10,
   headerWords: 16,
 } as const;
+/** In place of a sampled token: the sequence has a grammar, and nothing of the vocabulary can go on in it. */
+export const NO_TOKEN = -1;
 /** One sampled token, in the order of the plan's samples; those of one sample follow each other. `logprob` is of the raw distribution, NaN when not asked for. */
 export const RESULT_SAMPLE = { slot: 0, token: 1, logprob: 2, rank: 3, topOffset: 4, topCount: 5, words: 6 } as const;
 /** Logprob of the prompt token at `position` (1 .. promptLen-1). topOffset counts entries of the tops section. */

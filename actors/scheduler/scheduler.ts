@@ -14,6 +14,7 @@
 import type { SchedulerStats, StepHistograms } from '../messages/calls.js';
 import type { RequestId } from '../messages/ids.js';
 import { type Admit, FINISH } from '../messages/requests.js';
+import { NO_TOKEN } from '../messages/step.js';
 import { BrokenInvariant, invariant } from '../runtime/invariant.js';
 import { whyNever, whyNotNow } from './admission.js';
 import { Events, type Outputs } from './events.js';
@@ -265,6 +266,10 @@ export class Scheduler {
     const { reader, events } = this;
     const { request } = sequence;
     const token = reader.token(at);
+    if (token === NO_TOKEN) {
+      this.failStuck(request);
+      return;
+    }
     sequence.push(token);
     this.counters.generatedTokens++;
     if (request.sumsLogprobs) sequence.cumulativeLogprob += reader.tokenLogprob(at);
@@ -275,6 +280,16 @@ export class Scheduler {
     const finish = this.finishOf(sequence, token);
     events.token(sequence, token, finish, request.wantsLogprobs ? reader.tokenRecord(at) : null);
     if (finish !== FINISH.none) this.finish(sequence);
+  }
+
+  /** Cannot happen with a vocabulary that spells every byte. */
+  private failStuck(request: Request): void {
+    this.drop(request);
+    this.events.refuse(request.owner, request.id, {
+      kind: 'engine_failure',
+      message: 'No token of the model can go on in the form that was asked for.',
+      data: { retriable: false },
+    });
   }
 
   /** A stop on the last allowed token is a stop, not a length. */

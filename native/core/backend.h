@@ -88,7 +88,10 @@ struct SlotTables {
   int32_t* blocks;        // [max_slots, max_blocks] block table
   SamplingRow* sampling;  // [max_slots]
   SlotList lists[kSlotLists];
-  int32_t max_slots, max_len, max_blocks;
+  // [max_slots, mask_words] of a slot with SamplingRow::grammar: bit i % 32 of word i / 32 is 1
+  // when token i may be sampled.
+  uint32_t* masks;
+  int32_t max_slots, max_len, max_blocks, mask_words;
 };
 
 // The rows of one step. A graph may have more rows than the step: those have no tokens, tokens
@@ -257,6 +260,11 @@ class Backend {
     (void)done_slot;
     return -1;
   }
+  // Inside a step, once: calls `work` when all that the steps before this one enqueued is done,
+  // what they copied out among it; ops enqueued from here on run after it, those enqueued before
+  // may run beside it. Calls come in the order of the steps, on a thread of the backend's choosing.
+  // `work` calls no backend, throws nothing and lives until the step is done.
+  virtual void after_last_step(const std::function<void()>& work) { work(); }
   // Inside a step: enqueues `body`, or replays what an earlier call of the same key recorded. The
   // caller guarantees that equal keys enqueue the same ops with the same arguments.
   virtual void run_graph(uint64_t key, const std::function<void()>& body) {

@@ -34,17 +34,19 @@ void CpuBackend::sample(const Tensor& logits, const SlotTables& t, const StepBat
       const int64_t slot = batch.host_samples[i].slot;
       int32_t& length = t.lengths[slot];
       int32_t* history = t.tokens + slot * t.max_len;
-      const SampleInput in{.logits = logits.as<const float>() + i * logits.stride[0],
-                           .vocab = logits.cols(),
-                           .row = t.sampling + slot,
-                           .history = history,
-                           .length = length,
-                           .prompt_len = t.prompt_lens[slot],
-                           .bias_ids = bias.column(slot, 0),
-                           .bias_values = reinterpret_cast<const float*>(bias.column(slot, 1)),
-                           .num_bias = bias.counts[slot],
-                           .masked_ids = masked.column(slot, 0),
-                           .num_masked = masked.counts[slot]};
+      const SampleInput in{
+          .logits = logits.as<const float>() + i * logits.stride[0],
+          .vocab = logits.cols(),
+          .row = t.sampling + slot,
+          .history = history,
+          .length = length,
+          .prompt_len = t.prompt_lens[slot],
+          .bias_ids = bias.column(slot, 0),
+          .bias_values = reinterpret_cast<const float*>(bias.column(slot, 1)),
+          .num_bias = bias.counts[slot],
+          .masked_ids = masked.column(slot, 0),
+          .num_masked = masked.counts[slot],
+          .mask = t.sampling[slot].grammar == 0 ? nullptr : t.masks + slot * t.mask_words};
       const SampleResult result =
           sample_row(kernels_, in, sampler_scratch_[static_cast<size_t>(worker)]);
       write_result(out, i, result);

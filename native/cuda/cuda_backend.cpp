@@ -41,6 +41,8 @@ CudaBackend::CudaBackend(const CudaOptions& options)
            .graphs = true,
            .narrow_kv = true};
   stream_ = make_stream();
+  host_stream_ = make_stream();
+  host_work_done_ = make_event(false);
   for (StepSlot& slot : slots_) {
     slot.begin = make_event(true);
     slot.end = make_event(true);

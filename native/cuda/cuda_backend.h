@@ -71,6 +71,7 @@ class CudaBackend final : public Backend {
   void stop_trace() override;
   bool step_window(int done_slot, int64_t& start_ns, int64_t& end_ns) override;
   void run_graph(uint64_t key, const std::function<void()>& body) override;
+  void after_last_step(const std::function<void()>& work) override;
 
   void apply_slots(const SlotTables& t, const int32_t* plan_words) override;
   void copy_blocks(std::span<const BlockArray> arrays, const BlockCopy* pairs, int32_t n) override;
@@ -157,6 +158,9 @@ class CudaBackend final : public Backend {
   Half half_ = Half::kBF16;
   BackendInfo info_;
   Stream stream_;
+  Stream host_stream_;  // of after_last_step
+  Event host_work_done_;
+  cudaEvent_t last_end_ = nullptr;  // StepSlot::end of the step before the one in hand
   std::map<void*, DeviceMemory> allocations_;
   std::map<void*, PinnedMemory> host_allocations_;
   Uploader uploader_;

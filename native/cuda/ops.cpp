@@ -36,9 +36,11 @@ DeviceSlots device_slots(const SlotTables& t) {
                        .blocks = t.blocks,
                        .sampling = t.sampling,
                        .lists = {},
+                       .masks = t.masks,
                        .max_slots = t.max_slots,
                        .max_len = t.max_len,
-                       .max_blocks = t.max_blocks};
+                       .max_blocks = t.max_blocks,
+                       .mask_words = t.mask_words};
   std::copy(std::begin(t.lists), std::end(t.lists), slots.lists);
   return slots;
 }

@@ -51,6 +51,7 @@ void CudaBackend::run_step(int done_slot, std::function<void()> step) {
   current_ = nullptr;
   cudaError_t ended = swapper_ == nullptr ? cudaSuccess : swapper_->join(stream_.get());
   if (ended == cudaSuccess) ended = cudaEventRecord(slot.end.get(), stream_.get());
+  last_end_ = slot.end.get();
   if (ended == cudaSuccess || slot.error) return;
   try {
     check(ended, "ending a step");
@@ -125,6 +126,19 @@ void CudaBackend::run_graph(uint64_t key, const std::function<void()>& body) {
     forget_batch();
     body();
   });
+}
+
+// A stream of its own lets the host work beside what this step has enqueued before.
+void CudaBackend::after_last_step(const std::function<void()>& work) {
+  const auto call = [](void* function) {
+    (*static_cast<const std::function<void()>*>(function))();
+  };
+  auto* function = const_cast<std::function<void()>*>(&work);  // only to pass it as void*
+  if (last_end_ != nullptr)
+    check(cudaStreamWaitEvent(host_stream_.get(), last_end_), "waiting for a step");
+  check(cudaLaunchHostFunc(host_stream_.get(), call, function), "work of the host in a step");
+  check(cudaEventRecord(host_work_done_.get(), host_stream_.get()), "work of the host in a step");
+  check(cudaStreamWaitEvent(stream_.get(), host_work_done_.get()), "work of the host in a step");
 }
 
 void CudaBackend::copy_in(void* device, const void* host, size_t bytes) {

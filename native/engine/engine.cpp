@@ -241,7 +241,8 @@ LoadProgress Engine::load(int64_t max_bytes) {
 
 void Engine::allocate_step_memory() {
   Backend& backend = *backend_;
-  slots_ = std::make_unique<Slots>(backend, limits_.max_slots, limits_.max_len, limits_.max_blocks);
+  slots_ = std::make_unique<Slots>(backend, limits_);
+  constraints_ = std::make_unique<Constraints>(backend, slots_->tables());
   step_memory_ = DeviceBuffer(backend, step_bytes_);
   Arena arena(step_memory_.as<void>());
   buffers_ = StepBuffers::carve(arena, *model_, backend.info(), limits_);
@@ -253,7 +254,8 @@ void Engine::allocate_step_memory() {
                                              .vocab_size = limits_.vocab_size,
                                              .layers = model_->shapes()});
   step_bytes_ += own + slots_->bytes();
-  runner_ = std::make_unique<StepRunner>(backend, *model_, *slots_, *kv_, swap_, buffers_, graphs_);
+  runner_ = std::make_unique<StepRunner>(backend, *model_, *slots_, *constraints_, *kv_, swap_,
+                                         buffers_, graphs_);
   for (StagedStep& s : steps_) runner_->prepare(s, limits_);
 }
 
@@ -376,8 +378,9 @@ int64_t Engine::wait(std::span<std::byte> result, int64_t timeout_ms) {
     }
     prepared_ = true;
     if (trace_ != nullptr && fault == StepFault::kNone) trace_step(oldest);
-    const StagedStep& step = steps_[static_cast<size_t>(oldest)];
+    StagedStep& step = steps_[static_cast<size_t>(oldest)];
     if (fault == StepFault::kNone) {
+      step.mark_stuck();
       for (size_t i = 0; i < step.plan.samples.size(); ++i)
         checker_->settle(step.plan, i, step.tokens_given(i));
     }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/backend.h"
+#include "engine/constraints.h"
 #include "engine/kv_cache.h"
 #include "engine/loader.h"
 #include "engine/options.h"
@@ -85,6 +86,7 @@ class Engine {
   GraphPlan graphs_;
   int64_t step_bytes_ = 0;
   std::unique_ptr<Slots> slots_;
+  std::unique_ptr<Constraints> constraints_;
   DeviceBuffer step_memory_;
   StepBuffers buffers_{};
   std::unique_ptr<KvCache> kv_;

@@ -101,6 +101,9 @@ void PlanChecker::accept(std::span<const int32_t> words, ParsedPlan& plan) {
   plan.sequences.clear();
   plan.prompts.clear();
   plan.logit_rows.clear();
+  plan.freed_constraints.clear();
+  plan.new_constraints.clear();
+  plan.constrained.clear();
   plan.max_row_count = plan.max_context = 0;
   plan.max_top = -1;
   plan.plain_greedy = true;
@@ -132,8 +135,11 @@ PlanChecker::Slot& PlanChecker::live_slot(int32_t slot, const char* what) {
 }
 
 void PlanChecker::read_freed(Cursor& at, ParsedPlan& plan) {
-  for (const int32_t slot : at.take<int32_t>(plan.header.num_freed, "freed"))
-    live_slot(slot, "a freed entry") = Slot{};
+  for (const int32_t slot : at.take<int32_t>(plan.header.num_freed, "freed")) {
+    Slot& s = live_slot(slot, "a freed entry");
+    if (s.constrained) plan.freed_constraints.push_back(slot);
+    s = Slot{};
+  }
 }
 
 void PlanChecker::read_new_slots(Cursor& at, ParsedPlan& plan) {
@@ -146,6 +152,9 @@ void PlanChecker::read_new_slots(Cursor& at, ParsedPlan& plan) {
     for (int32_t list = 0; list < kSlotLists; ++list)
       lists |= read_list(at, static_cast<SlotListIndex>(list), n.list_counts[list]);
     check_new_slot(n, tokens, lists);
+    if (n.sampling.grammar == 0) continue;
+    const auto prompt = static_cast<size_t>(std::min(n.prompt_len, n.num_tokens));
+    plan.new_constraints.push_back({n.slot, n.fork_of, n.sampling.grammar, tokens.subspan(prompt)});
   }
 }
 
@@ -193,7 +202,8 @@ void PlanChecker::check_new_slot(const NewSlotFixed& n, std::span<const int32_t>
        .prompt_len = n.prompt_len,
        .prompt_logprobs = n.sampling.prompt_logprobs,
        .top_logprobs = n.sampling.top_logprobs,
-       .plain_greedy = !lists && is_plain_greedy(n.sampling)};
+       .plain_greedy = !lists && is_plain_greedy(n.sampling),
+       .constrained = n.sampling.grammar != 0};
   if (n.sampling.prompt_logprobs >= 0) {
     new_prompts_.push_back(
         {n.slot, n.fork_of,
@@ -306,6 +316,7 @@ void PlanChecker::read_samples(Cursor& at, ParsedPlan& plan) {
     if (s.sampled > 0) bad("slot %d is sampled twice", p.slot);
     check_sample(p, row, s);
     s.sampled = p.count;
+    if (s.constrained) plan.constrained.push_back(plan.sequences.size());
     plan.max_top = std::max(plan.max_top, s.top_logprobs);
     plan.plain_greedy = plan.plain_greedy && s.plain_greedy;
     const int32_t end = plan.row_offsets[static_cast<size_t>(p.row) + 1];

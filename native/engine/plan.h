@@ -40,6 +40,14 @@ struct PromptTarget {
   int32_t top;        // entries wanted besides the token itself
 };
 
+// A sequence with a grammar (SamplingRow::grammar) that begins in a slot.
+struct NewConstraint {
+  int32_t slot;
+  int32_t fork_of;                   // -1, or the slot whose output so far it shares
+  int32_t grammar;                   // its number in GrammarStore
+  std::span<const int32_t> outputs;  // tokens that it has generated; of no fork
+};
+
 // Raw logits asked for: one token row of the batch.
 struct LogitRow {
   int32_t slot, position, batch_row;
@@ -61,6 +69,9 @@ struct ParsedPlan {
   std::vector<int64_t> sequences;  // [samples] whose they are, see PlanChecker::settle
   std::vector<PromptTarget> prompts;
   std::vector<LogitRow> logit_rows;
+  std::vector<int32_t> freed_constraints;  // slots whose sequences had a grammar
+  std::vector<NewConstraint> new_constraints;
+  std::vector<size_t> constrained;  // samples of sequences that have one
   int32_t max_row_count = 0;
   int32_t max_context = 0;
   int32_t max_top = -1;  // the largest top_logprobs among the samples
@@ -93,6 +104,7 @@ class PlanChecker {
     int32_t prompt_logprobs = -1;
     int32_t top_logprobs = -1;
     bool plain_greedy = true;
+    bool constrained = false;
     bool in_row = false;  // of the plan being checked
     int32_t sampled = 0;  // tokens
   };

@@ -20,14 +20,16 @@ void carve(Arena& arena, SlotTables& t) {
                   .entry_words = kind.words,
                   .most = kind.most};
   }
+  t.masks = arena.take<uint32_t>(slots * t.mask_words);
 }
 
 }  // namespace
 
-Slots::Slots(Backend& backend, int32_t max_slots, int32_t max_len, int32_t max_blocks) {
-  tables_.max_slots = max_slots;
-  tables_.max_len = max_len;
-  tables_.max_blocks = max_blocks;
+Slots::Slots(Backend& backend, const PlanLimits& limits) {
+  tables_.max_slots = limits.max_slots;
+  tables_.max_len = limits.max_len;
+  tables_.max_blocks = limits.max_blocks;
+  tables_.mask_words = (limits.vocab_size + 31) / 32;
   Arena measure(nullptr);
   carve(measure, tables_);
   bytes_ = measure.peak();

@@ -35,6 +35,14 @@ int32_t StagedStep::tokens_given(size_t index) const {
   return static_cast<int32_t>(at - first);
 }
 
+void StagedStep::mark_stuck() {
+  for (const int32_t slot : constraint.stuck) {
+    for (size_t i = 0; i < plan.samples.size(); ++i) {
+      if (plan.samples[i].slot == slot) sampled.tokens[plan.sample_offsets[i]] = kNoToken;
+    }
+  }
+}
+
 OutputBuffer OutputBuffer::carve(Arena& arena, int64_t rows) {
   OutputBuffer o;
   const int64_t start = arena.mark();
@@ -185,7 +193,7 @@ void StepRunner::execute(StagedStep& step) {
   const ParsedPlan& plan = step.plan;
   backend_.apply_slots(slots_.tables(), step.words.as<const int32_t>());
   move_blocks(step);
-  if (plan.rows.empty()) return;
+  if (plan.rows.empty()) return constrain(step);
   backend_.copy_in(buffers_.inputs.rows, step.inputs.rows, static_cast<size_t>(step.input_bytes));
   const StepBatch batch = make_batch(step);
   if (step.padded_rows > 0) {
@@ -194,6 +202,7 @@ void StepRunner::execute(StagedStep& step) {
     const States states = forward(batch, step);
     score_prompts(step, states);
     copy_logits(step, states);
+    constrain(step);
     sample(batch, states);
   }
   const auto bring_home = [&](const SampleOutputs& host, const OutputBuffer& device, bool tops) {
@@ -204,12 +213,26 @@ void StepRunner::execute(StagedStep& step) {
   if (!plan.prompts.empty()) bring_home(step.scored, buffers_.scored, true);
 }
 
-void StepRunner::run_decode_graph(const StagedStep& step, const StepBatch& batch) {
+void StepRunner::run_decode_graph(StagedStep& step, const StepBatch& batch) {
+  const bool masked = !step.constraint.empty();
   // The key says all that the body depends on besides the contents of device memory.
-  const uint64_t key = static_cast<uint64_t>(step.padded_rows) << 2 |
+  const uint64_t key = static_cast<uint64_t>(step.padded_rows) << 3 | (masked ? 4u : 0u) |
                        (batch.max_context == kShortContext ? 2u : 0u) |
                        (batch.plain_greedy ? 1u : 0u);
-  backend_.run_graph(key, [&] { sample(batch, forward(batch, step)); });
+  if (!masked) return backend_.run_graph(key, [&] { sample(batch, forward(batch, step)); });
+  // The masks come between the graph and the sample. Such steps are recorded when one first comes.
+  backend_.run_graph(
+      key, [&] { graph_logits_[key] = logits(forward(batch, step), 0, batch.num_samples); });
+  constrain(step);
+  backend_.sample(graph_logits_[key], slots_.tables(), batch, buffers_.sampled.view);
+}
+
+void StepRunner::constrain(StagedStep& step) {
+  ConstraintWork& work = step.constraint;
+  if (work.empty()) return;
+  step.fill_masks = [this, &work] { constraints_.apply(work); };
+  backend_.after_last_step(step.fill_masks);
+  constraints_.upload(work);
 }
 
 void StepRunner::record_graphs(StagedStep& step) {

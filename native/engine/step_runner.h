@@ -2,7 +2,7 @@
 //
 //   submit   engine's thread    words -> PlanChecker -> StagedStep (host copy, one of two)
 //   run      backend's stream   slots, block moves, gather tokens, forward, prompt logprobs, raw
-//                               logits, sample
+//                               logits, masks of constrained sequences, sample
 //   wait     engine's thread    StagedStep -> result body
 //
 // A StagedStep belongs to the stream between submit and wait; two of them alternate, so at most two
@@ -11,11 +11,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "core/device_buffer.h"
+#include "engine/constraints.h"
 #include "engine/kv_cache.h"
 #include "engine/plan.h"
 #include "engine/slots.h"
@@ -53,14 +56,18 @@ struct StepInputs {
 struct StagedStep {
   // Of a finished step: how many tokens a sample gave.
   int32_t tokens_given(size_t sample) const;
+  // Of a finished step: puts kNoToken where a constrained sequence could take none.
+  void mark_stuck();
 
   HostBuffer words;  // the plan, as long as the stream may read it
   ParsedPlan plan;
   HostBuffer input_memory, output_memory;
   HostBuffer swap_memory;    // [num_swap_blocks] the plan's swaps out, urgent ones first
   int32_t urgent_swaps = 0;  // of blocks that the plan gives to a table
-  StepInputs inputs{};       // host
-  int64_t input_bytes = 0;   // used
+  ConstraintWork constraint;
+  std::function<void()> fill_masks;  // what Backend::after_last_step calls
+  StepInputs inputs{};               // host
+  int64_t input_bytes = 0;           // used
   int32_t num_picks = 0;
   int32_t padded_rows = 0;    // > 0: a graph of this many rows runs the step
   std::vector<float> logits;  // [logit_rows, vocab] raw logits; empty outside tests
@@ -93,11 +100,12 @@ struct GraphPlan {
 // Everything a step touches; built once by the engine, outlives all steps.
 class StepRunner {
  public:
-  StepRunner(Backend& backend, const Model& model, const Slots& slots, const KvCache& kv,
-             const SwapPool& swap, const StepBuffers& buffers, GraphPlan graphs)
+  StepRunner(Backend& backend, const Model& model, const Slots& slots, Constraints& constraints,
+             const KvCache& kv, const SwapPool& swap, const StepBuffers& buffers, GraphPlan graphs)
       : backend_(backend),
         model_(model),
         slots_(slots),
+        constraints_(constraints),
         kv_(kv),
         swap_(swap),
         buffers_(buffers),
@@ -112,7 +120,10 @@ class StepRunner {
   // ranks of a model record the same.
   void record_graphs(StagedStep& step);
   // On the engine's thread: derives what the stream needs besides the plan.
-  void stage(StagedStep& step) { stage(step, padded_rows(step.plan)); }
+  void stage(StagedStep& step) {
+    stage(step, padded_rows(step.plan));
+    constraints_.stage(step.plan, step.sampled.tokens, step.constraint);
+  }
   // On the stream. After a step failed, later ones fail too: the slot tables may lack its tokens.
   void run(StagedStep& step);
 
@@ -121,7 +132,7 @@ class StepRunner {
   void stage(StagedStep& step, int32_t graph_rows);  // 0: not a graph's
   void stage_swaps(StagedStep& step);
   void move_blocks(const StagedStep& step) const;
-  void run_decode_graph(const StagedStep& step, const StepBatch& batch);
+  void run_decode_graph(StagedStep& step, const StepBatch& batch);
   void execute(StagedStep& step);
   StepBatch make_batch(const StagedStep& step) const;
   // Hidden states of a step.
@@ -135,15 +146,20 @@ class StepRunner {
   void score_prompts(const StagedStep& step, const States& states) const;
   void copy_logits(StagedStep& step, const States& states) const;
   void sample(const StepBatch& batch, const States& states) const;
+  // What constrained sequences may take next; ahead of their sample.
+  void constrain(StagedStep& step);
 
   Backend& backend_;
   const Model& model_;
   const Slots& slots_;
+  Constraints& constraints_;
   const KvCache& kv_;
   const SwapPool& swap_;
   StepBuffers buffers_;
   std::vector<int32_t> given_;  // blocks of the plan in hand, sorted; engine's thread
   GraphPlan graphs_;
+  // Where a recorded step without its sample leaves the logits, by the key of its graph.
+  std::map<uint64_t, Tensor> graph_logits_;
   std::atomic<bool> failed_{false};
 };
 

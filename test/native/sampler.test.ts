@@ -40,6 +40,7 @@ function randomParams(random: () => number, vocab: number): SamplerParams {
     masked: maybe(() => distinct.slice(0, 2), []),
     prompt: ids(randomInt(random, 1, 30)),
     output: ids(randomInt(random, 0, 20)),
+    ...maybe<{ allowed?: ReadonlySet<number> }>(() => ({ allowed: new Set(ids(randomInt(random, 1, 40))) }), {}),
   };
 }
 
@@ -100,6 +101,9 @@ for (const isa of isas) {
         { bias: [[17, -100]], temperature: 0 },
         { ...history, min_tokens: 5, masked: [1, 2] },
         { ...history, min_tokens: 4, masked: [1, 2] },
+        { allowed: new Set([9]) },
+        { allowed: new Set([0, 31, 32, 200, 319]), temperature: 0 },
+        { ...history, allowed: new Set([3, 11, 250, 251]), repetition_penalty: 2, bias: [[17, 100]], top_p: 0.9 },
       ];
       for (const [v, variant] of variants.entries()) {
         const cases = Array.from({ length: 24 }, (_, i) => {

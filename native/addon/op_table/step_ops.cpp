@@ -14,7 +14,7 @@
 //   -> tokens logprobs ranks top_ids[., 20] top_logprobs[., 20] top_counts history lengths
 //   TABLE = max_slots max_len, and max_NAME of each slot list
 //   TABLES = tokens lengths prompt_lens sampling, and of each slot list NAME[max_slots, words, max]
-//   and num_NAME
+//   and num_NAME; sample also masks[max_slots, ceil(vocab / 32)] where a row has a grammar
 //
 // score: rows vocab top | logits targets[rows] -> as sample, without tokens, history and lengths
 //
@@ -209,7 +209,7 @@ SlotTables make_tables(OpTestCall& c) {
 }
 
 Napi::Object run_sample(OpTestCall& c) {
-  const SlotTables tables = make_tables(c);
+  SlotTables tables = make_tables(c);
   const auto* sampling = reinterpret_cast<const SamplingRow*>(
       c.host_ints("sampling", tables.max_slots * int64_t{sizeof(SamplingRow) / 4}));
   StepBatch batch{};
@@ -218,13 +218,20 @@ Napi::Object run_sample(OpTestCall& c) {
       reinterpret_cast<const TokenSample*>(c.host_ints("samples", 2 * int64_t{batch.num_samples}));
   batch.samples =
       reinterpret_cast<const TokenSample*>(c.ints("samples", 2 * int64_t{batch.num_samples}));
+  bool masked = false;
   for (int32_t i = 0; i < batch.num_samples; ++i) {
     const int32_t slot = batch.host_samples[i].slot;
     if (slot < 0 || slot >= tables.max_slots)
       throw Error(ErrorCode::kUsage, "runOp: a sample's slot is out of range");
     check_sampling(sampling[slot]);
+    masked = masked || sampling[slot].grammar != 0;
   }
   const Tensor logits = c.matrix("logits", DType::kF32, batch.num_samples, c.size("vocab"));
+  tables.mask_words = (c.size("vocab") + 31) / 32;
+  if (masked) {
+    tables.masks =
+        reinterpret_cast<uint32_t*>(c.ints("masks", int64_t{tables.max_slots} * tables.mask_words));
+  }
   const SampleOutputs out = new_outputs(c, batch.num_samples);
   c.output_ints("tokens", out.tokens, batch.num_samples);
   c.output_ints("history", tables.tokens, int64_t{tables.max_slots} * tables.max_len);

@@ -7,6 +7,7 @@
 //   min_tokens           generated tokens before masked ids may be sampled
 //   top_logprobs         -1 = no logprobs, else how many top entries beside the token
 //   prompt_logprobs      -1 = none, else how many top entries a position
+//   grammar              0 = none, else the number in GrammarStore of what every token must keep to
 #pragma once
 #include <cstdint>
 
@@ -38,7 +39,8 @@ enum class SamplingRole {
   FIELD(int32_t, min_tokens, 0, INT32_MAX, 0, kEdits)               \
   FIELD(int32_t, top_logprobs, -1, kMaxTopLogprobs, -1, kEdits)     \
   FIELD(int32_t, prompt_logprobs, -1, kMaxTopLogprobs, -1, kBeside) \
-  FIELD(int32_t, sequence_index, INT32_MIN, INT32_MAX, 0, kDraws)
+  FIELD(int32_t, sequence_index, INT32_MIN, INT32_MAX, 0, kDraws)   \
+  FIELD(int32_t, grammar, 0, INT32_MAX, 0, kEdits)
 
 #define FIELD(...) +1
 constexpr int32_t kSamplingFields = INFERD_SAMPLING_FIELDS(FIELD);

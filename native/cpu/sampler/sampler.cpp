@@ -2,6 +2,7 @@
 #include "cpu/sampler/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -107,6 +108,30 @@ bool is_masked(const SampleInput& in) {
   return in.num_masked > 0 && in.length - in.prompt_len < in.row->min_tokens;
 }
 
+// Last, so that nothing raises what the grammar forbids.
+void apply_mask(const SampleInput& in, SamplerScratch& s) {
+  for (int64_t first = 0; first < in.vocab; first += 32) {
+    const uint32_t word = in.mask[first / 32];
+    if (word == UINT32_MAX) continue;
+    const int64_t end = std::min(in.vocab, first + 32);
+    for (int64_t i = first; i < end; ++i) {
+      if ((word >> (i - first) & 1u) == 0) s.logits[static_cast<size_t>(i)] = kMinusInf;
+    }
+  }
+}
+
+// The only token of the mask, or -1.
+int32_t only_token(const SampleInput& in) {
+  int32_t only = -1;
+  for (int64_t at = 0; at < (in.vocab + 31) / 32; ++at) {
+    const uint32_t word = in.mask[at];
+    if (word == 0) continue;
+    if (only >= 0 || !std::has_single_bit(word)) return -1;
+    only = static_cast<int32_t>(at * 32 + std::countr_zero(word));
+  }
+  return only;
+}
+
 // Mask, bias and penalties in place.
 void edit_logits(const SampleInput& in, SamplerScratch& s) {
   if (is_masked(in)) {
@@ -120,6 +145,7 @@ void edit_logits(const SampleInput& in, SamplerScratch& s) {
       s.logits[static_cast<size_t>(in.bias_ids[i])] += in.bias_values[i];
   }
   if (has_penalties(*in.row)) apply_penalties(in, s);
+  if (in.mask != nullptr) apply_mask(in, s);
 }
 
 // Draw from the whole vocabulary: block sums lead to the block, a walk to the token.
@@ -215,13 +241,17 @@ int32_t draw_token(const Kernels& kernels, const SampleInput& in, float max, Sam
 SampleResult sample_row(const Kernels& kernels, const SampleInput& in, SamplerScratch& s) {
   const SamplingRow& row = *in.row;
   const bool greedy = !(row.temperature >= kGreedyBelow);
-  const bool edits = in.num_bias > 0 || is_masked(in) || has_penalties(row);
+  const bool edits = in.num_bias > 0 || is_masked(in) || has_penalties(row) || in.mask != nullptr;
   const bool wants_logprobs = row.top_logprobs >= 0;
   SampleResult result;
   result.logprob = std::numeric_limits<float>::quiet_NaN();
   if (greedy && !edits && !wants_logprobs) {
     result.token = static_cast<int32_t>(kernels.argmax(in.logits, in.vocab));
     return result;
+  }
+  if (in.mask != nullptr && !wants_logprobs) {
+    result.token = only_token(in);
+    if (result.token >= 0) return result;
   }
   grow(s, in.vocab);
   float max = kernels.clean_copy(s.logits.data(), in.logits, in.vocab);

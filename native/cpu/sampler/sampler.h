@@ -2,7 +2,7 @@
 // on pool threads.
 //
 // Order (vLLM V1): raw log-probabilities; min_tokens mask, logit bias; repetition, frequency,
-// presence penalty; greedy below a temperature of 1e-5; else temperature, min_p, top_k, top_p,
+// presence penalty; the grammar's mask; greedy below a temperature of 1e-5; else temperature, min_p, top_k, top_p,
 // typical_p, each on the distribution the one before left, and one draw by the inverse cumulative
 // distribution in the order of ids. NaN logits count as -inf; when nothing is above -inf, id 0 is
 // taken.
@@ -28,6 +28,7 @@ struct SampleInput {
   int32_t num_bias;
   const int32_t* masked_ids;
   int32_t num_masked;
+  const uint32_t* mask;  // of the grammar, see SlotTables::masks; or null
 };
 
 struct TopEntry {

@@ -1,7 +1,8 @@
 // 1. For each row: raw log-softmax of the token and the best entries; min_tokens mask, logit bias,
-//    repetition, frequency and presence penalties; greedy below a temperature of 1e-5; else
-//    temperature, min_p, top_k (exactly k), top_p, typical_p and one draw by the inverse cumulative
-//    distribution in the order of ids. The token is appended to the slot's history.
+//    repetition, frequency and presence penalties, the grammar's mask; greedy below a temperature
+//    of 1e-5; else temperature, min_p, top_k (exactly k), top_p, typical_p and one draw by the
+//    inverse cumulative distribution in the order of ids. The token is appended to the slot's
+//    history.
 // 2. logits [rows, vocab] f32, any stride; all other inputs are slot tables (slots.h) that the
 //    kernel reads itself, so that a captured launch follows them. Outputs as in sampler.h.
 // 3. A row is a cluster of up to 8 blocks of 512 threads, each with a slice of the vocabulary; see
@@ -75,7 +76,8 @@ __device__ Edits edits_of(const SampleParams& p, int32_t slot, const SamplingRow
              .prompt_len = t.prompt_lens[slot],
              .repetition_penalty = row.repetition_penalty,
              .frequency_penalty = row.frequency_penalty,
-             .presence_penalty = row.presence_penalty};
+             .presence_penalty = row.presence_penalty,
+             .mask = row.grammar == 0 ? nullptr : t.masks + at * t.mask_words};
   if (e.length - e.prompt_len >= row.min_tokens) e.num_masked = 0;
   return e;
 }

@@ -128,11 +128,14 @@ struct Edits {
   const int32_t* history;
   int32_t num_masked, num_bias, length, prompt_len;
   float repetition_penalty, frequency_penalty, presence_penalty;
+  const uint32_t* mask;  // of the grammar, a bit a token; or null
 
   __device__ bool penalties() const {
     return repetition_penalty != 1.f || frequency_penalty != 0.f || presence_penalty != 0.f;
   }
-  __device__ bool any() const { return num_masked > 0 || num_bias > 0 || penalties(); }
+  __device__ bool any() const {
+    return num_masked > 0 || num_bias > 0 || penalties() || mask != nullptr;
+  }
 };
 
 // Counts the history in ranges of ids that fit in the bins, and changes each id that occurs.
@@ -213,7 +216,17 @@ __device__ inline void apply_bias(Shared& s, const Slice& slice, const Edits& e)
   }
 }
 
-// Mask, bias, penalties, in this order. Returns the thread's best key of the result.
+// Last, so that nothing raises what the grammar forbids. A part begins with a word of the mask.
+__device__ inline void apply_mask(const Slice& slice, const uint32_t* mask) {
+  static_assert(kSliceAlign % 32 == 0);
+  for (int i = threadIdx.x; i < slice.count; i += kThreads) {
+    const uint32_t word = __ldcg(mask + (slice.begin + i) / 32);
+    if ((word >> (i % 32) & 1u) == 0) slice.z[i] = minus_inf();
+  }
+  __syncthreads();
+}
+
+// Mask, bias, penalties, grammar, in this order. Returns the thread's best key of the result.
 __device__ inline uint64_t edit_slice(Shared& s, const Slice& slice, const Edits& e) {
   for (int i = threadIdx.x; i < e.num_masked; i += kThreads) {
     const int32_t id = __ldcg(e.masked_ids + i);
@@ -222,6 +235,7 @@ __device__ inline uint64_t edit_slice(Shared& s, const Slice& slice, const Edits
   __syncthreads();
   apply_bias(s, slice, e);
   if (e.penalties()) apply_penalties(s, slice, e);
+  if (e.mask != nullptr) apply_mask(slice, e.mask);
   return clean_slice(slice);
 }
 

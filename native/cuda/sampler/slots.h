@@ -17,7 +17,8 @@ struct DeviceSlots {
   int32_t* blocks;        // [max_slots, max_blocks] block table
   SamplingRow* sampling;  // [max_slots]
   SlotList lists[kSlotLists];
-  int32_t max_slots, max_len, max_blocks;
+  uint32_t* masks;  // [max_slots, mask_words] tokens that a grammar allows
+  int32_t max_slots, max_len, max_blocks, mask_words;
 };
 
 // Where the records of a plan begin, for the device, which cannot walk records of different lengths

@@ -94,6 +94,17 @@ inline RowInput random_row(int32_t vocab, uint32_t seed) {
     row.min_tokens = pick(2) == 0 ? 1 << 20 : pick(100);
     for (int n = 1 + pick(4), i = 0; i < n; ++i) in.masked_ids.push_back(pick(vocab));
   }
+  if (pick(4) == 0) {
+    row.grammar = 1;
+    in.mask.resize(static_cast<size_t>(vocab + 31) / 32);
+    if (pick(2) == 0) {
+      for (uint32_t& word : in.mask) word = static_cast<uint32_t>(random());
+    }
+    for (int n = 1 + pick(3), i = 0; i < n; ++i) {
+      const int id = pick(vocab);
+      in.mask[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
+    }
+  }
   return in;
 }
 
@@ -113,6 +124,8 @@ struct Batch {
         num_bias(rows.size()),
         masked(static_cast<size_t>(count) * kMaxMasked),
         num_masked(rows.size()),
+        mask_words((vocab_ + 31) / 32),
+        masks(static_cast<size_t>(count) * mask_words),
         out_tokens(rows.size()),
         logprobs(rows.size()),
         ranks(rows.size()),
@@ -124,6 +137,7 @@ struct Batch {
         nb(rows.size()), m(masked.size()), nm(rows.size());
     std::vector<float> z(logits.size(), NAN);
     std::vector<SamplingRow> s(rows.size());
+    std::vector<uint32_t> allowed(static_cast<size_t>(count) * mask_words);
     for (size_t i = 0; i < rows.size(); ++i) {
       const RowInput& in = rows[i];
       const size_t slot = rows.size() - 1 - i;
@@ -142,7 +156,10 @@ struct Batch {
       std::memcpy(&b[ids + kMaxBias], in.bias_values.data(), in.bias_values.size() * sizeof(float));
       std::copy(in.masked_ids.begin(), in.masked_ids.end(),
                 m.begin() + static_cast<int64_t>(slot) * kMaxMasked);
+      std::copy(in.mask.begin(), in.mask.end(),
+                allowed.begin() + static_cast<int64_t>(slot) * mask_words);
     }
+    masks.upload(allowed);
     samples.upload(plan);
     tokens.upload(t);
     lengths.upload(l);
@@ -174,9 +191,11 @@ struct Batch {
                       .sampling = sampling.get(),
                       .lists = {{bias.get(), num_bias.get(), 2, kMaxBias},
                                 {masked.get(), num_masked.get(), 1, kMaxMasked}},
+                      .masks = masks.get(),
                       .max_slots = count,
                       .max_len = kMaxLen,
-                      .max_blocks = 0},
+                      .max_blocks = 0,
+                      .mask_words = mask_words},
             .out = outputs(),
             .scratch = scratch == nullptr ? nullptr : scratch->get()};
   }
@@ -187,6 +206,8 @@ struct Batch {
   Device<int32_t> tokens, lengths, prompt_lens;
   Device<SamplingRow> sampling;
   Device<int32_t> bias, num_bias, masked, num_masked;
+  int32_t mask_words;
+  Device<uint32_t> masks;
   Device<int32_t> out_tokens;
   Device<float> logprobs;
   Device<int32_t> ranks, top_ids;

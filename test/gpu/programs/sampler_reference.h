@@ -22,6 +22,7 @@ struct RowInput {
   int32_t prompt_len = 0;
   std::vector<int32_t> bias_ids, masked_ids;
   std::vector<float> bias_values;
+  std::vector<uint32_t> mask;  // of a grammar, as SlotTables::masks; empty: none
 };
 
 struct RowResult {
@@ -73,6 +74,9 @@ inline void edit(const RowInput& in, std::vector<float>& z) {
       logit -= frequency;
       if (count > 0) logit -= row.presence_penalty;
     }
+  }
+  for (size_t i = 0; i < z.size() && !in.mask.empty(); ++i) {
+    if ((in.mask[i / 32] >> (i % 32) & 1u) == 0) z[i] = -INFINITY;
   }
   for (float& logit : z) logit = clean(logit);
 }

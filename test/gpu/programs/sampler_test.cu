@@ -40,7 +40,8 @@ int32_t cpu_token(const RowInput& in, cpu::SamplerScratch& scratch) {
                           .bias_values = in.bias_values.data(),
                           .num_bias = static_cast<int32_t>(in.bias_ids.size()),
                           .masked_ids = in.masked_ids.data(),
-                          .num_masked = static_cast<int32_t>(in.masked_ids.size())},
+                          .num_masked = static_cast<int32_t>(in.masked_ids.size()),
+                          .mask = in.mask.empty() ? nullptr : in.mask.data()},
                          scratch)
       .token;
 }

@@ -46,9 +46,11 @@ void check_slots(int rounds, cudaStream_t stream) {
                        .blocks = blocks.get(),
                        .sampling = sampling.get(),
                        .lists = {},
+                       .masks = nullptr,
                        .max_slots = kSlots,
                        .max_len = kLen,
-                       .max_blocks = kBlocks};
+                       .max_blocks = kBlocks,
+                       .mask_words = 0};
   std::deque<Device<int32_t>> lists, counts;
   for (int32_t kind = 0; kind < kSlotLists; ++kind) {
     const int32_t words = kSlotListKinds[kind].words;

@@ -9,6 +9,8 @@ export interface SamplerParams extends SamplingValues {
   readonly masked: readonly number[];
   readonly prompt: readonly number[];
   readonly output: readonly number[];
+  /** Ids that a grammar allows; every id when absent. */
+  readonly allowed?: ReadonlySet<number>;
 }
 
 export const plainParams: SamplerParams = {
@@ -36,7 +38,7 @@ export function ranking(values: ArrayLike<number>): number[] {
   return Array.from(values, (_, id) => id).sort((a, b) => values[b]! - values[a]! || a - b);
 }
 
-/** Logits after mask, bias and penalties, in the float32 steps that the engine takes. */
+/** Logits after mask, bias, penalties and the grammar's mask, in the float32 steps that the engine takes. */
 export function editLogits(logits: Float32Array, p: SamplerParams): Float32Array {
   const z = logits.map((x) => (Number.isNaN(x) ? -Infinity : x));
   if (p.output.length < p.min_tokens) for (const id of p.masked) z[id] = -Infinity;
@@ -48,7 +50,8 @@ export function editLogits(logits: Float32Array, p: SamplerParams): Float32Array
     z[id]! -= Math.fround(Math.fround(p.frequency_penalty) * count);
     if (count > 0) z[id]! -= Math.fround(p.presence_penalty);
   }
-  return z;
+  const { allowed } = p;
+  return allowed === undefined ? z : z.map((x, id) => (allowed.has(id) ? x : -Infinity));
 }
 
 /** Keeps the shortest prefix of `order` whose share of the mass reaches `share`; at least one id. */

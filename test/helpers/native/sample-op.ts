@@ -28,6 +28,14 @@ function samplingWords(c: SampleCase): Int32Array {
   const [seedLo, seedHi] = c.seed ?? [0, 0];
   const words = packSamplingRow(c.params, { seedLo, seedHi, topLogprobs: c.topLogprobs ?? -1, promptLogprobs: -1 });
   words[SAMPLING_ROW.sequenceIndex] = c.sequence ?? 0;
+  words[SAMPLING_ROW.grammar] = c.params.allowed === undefined ? 0 : 1;
+  return words;
+}
+
+/** A bit an id. */
+function maskWords(allowed: ReadonlySet<number>, vocab: number): Int32Array {
+  const words = new Int32Array(Math.ceil(vocab / 32));
+  for (const id of allowed) words[id >> 5]! |= 1 << (id & 31);
   return words;
 }
 
@@ -47,6 +55,7 @@ export function sampleAll(setup: Setup, cases: readonly SampleCase[]): Sampled[]
   const maskedIds = new Int32Array(n * MAX_MASKED);
   const numMasked = new Int32Array(n);
   const logits = new Float32Array(n * vocab);
+  const masks = new Int32Array(n * Math.ceil(vocab / 32));
   for (const [i, c] of cases.entries()) {
     const slot = slotOf(i);
     const history = [...c.params.prompt, ...c.params.output];
@@ -63,11 +72,12 @@ export function sampleAll(setup: Setup, cases: readonly SampleCase[]): Sampled[]
     maskedIds.set(c.params.masked, slot * MAX_MASKED);
     numMasked[slot] = c.params.masked.length;
     logits.set(c.logits, i * vocab);
+    if (c.params.allowed !== undefined) masks.set(maskWords(c.params.allowed, vocab), (slot * masks.length) / n);
   }
   const attrs = { vocab, max_slots: n, max_len: maxLen, max_bias: MAX_BIAS, max_masked: MAX_MASKED, num_samples: n };
   const result = runOp(setup, 'sample', attrs, {
     ...{ logits, tokens, lengths, prompt_lens: promptLens, sampling, bias, num_bias: numBias },
-    ...{ masked: maskedIds, num_masked: numMasked },
+    ...{ masked: maskedIds, num_masked: numMasked, masks },
     samples: Int32Array.from(cases.flatMap((_, i) => [slotOf(i), 0])),
   });
   const history = ints(result, 'history');

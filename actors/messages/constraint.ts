@@ -1,0 +1,16 @@
+/** What form an answer must have: what a request asks of it, and what the engine knows it by. */
+
+/** At most one a request. Checked at the door only as far as its shape goes: who compiles it says what cannot be enforced. */
+export type Constraint =
+  /** Any JSON object. */
+  | { readonly kind: 'json_object' }
+  /** A value of a JSON schema: an object or a boolean. */
+  | { readonly kind: 'json_schema'; readonly schema: unknown }
+  /** The whole answer matches the pattern. */
+  | { readonly kind: 'regex'; readonly pattern: string }
+  | { readonly kind: 'choice'; readonly choices: readonly string[] }
+  /** A grammar in GBNF whose rule `root` the whole answer matches. */
+  | { readonly kind: 'grammar'; readonly text: string };
+
+/** In SAMPLING_ROW: every token may follow. */
+export const NO_GRAMMAR = 0;
