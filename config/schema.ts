@@ -185,7 +185,7 @@ export const schema = {
     slow_client_timeout_s: float(30, [0.05, 3600], 'A stream whose client takes nothing for this long is ended.', { unit: 's' }),
     ping_interval_s: float(15, [0.05, 3600], 'Time between WebSocket pings; a missed pong closes the connection.', { unit: 's' }),
     drain_timeout_s: float(30, [0, 3600], 'Time that running requests get to finish when the daemon stops.', { unit: 's' }),
-    web_ui: bool(true, 'Serve the web page at /.'),
+    web_ui: bool(true, 'Serve the web pages at / and /docs.'),
   },
   auth: {
     mode: oneOf(['none', 'token', 'ed25519'], 'none', 'How clients prove who they are; ed25519 is not supported yet.'),

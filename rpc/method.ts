@@ -3,6 +3,7 @@
  * has one, derive from it. Schemas are built once at start-up, because some ranges come from the configuration and the model.
  */
 import type { z } from 'zod';
+import type { ErrorKind } from '../actors/messages/errors.js';
 import type { CallContext } from './context.js';
 import { checkParams } from './params.js';
 import type { SinkKind } from './sink.js';
@@ -16,6 +17,28 @@ export interface HttpInput {
   readonly tail: string;
 }
 
+/** A call and its answer, for the documents. A test sends each to a daemon with the demo model and compares. */
+export interface Example {
+  /** What it shows, in a few words; no other of its method has it. */
+  readonly name: string;
+  readonly params: Readonly<Record<string, unknown>>;
+  /** What the demo model answers. Ids, times and versions differ. */
+  readonly result: unknown;
+  /** The `choices` of each event, where the params ask for a stream. */
+  readonly deltas?: readonly (readonly unknown[])[];
+}
+
+/** What goes over HTTP, where it differs from the method's own. Only described by it: the method checks. */
+export interface FaceShape {
+  /** The body, or the query of a GET. */
+  readonly params?: z.ZodObject;
+  readonly result?: z.ZodType;
+  /** An event of its stream. */
+  readonly event?: z.ZodType;
+  /** In these shapes. */
+  readonly examples?: readonly Example[];
+}
+
 /** How a method is asked by HTTP. */
 export interface HttpFace {
   readonly verb: 'GET' | 'POST';
@@ -27,6 +50,7 @@ export interface HttpFace {
   readonly answer?: (result: unknown, input: HttpInput) => unknown;
   /** What its answer may stream into, when the call asks for that; nothing when absent. */
   readonly sinks?: readonly SinkKind[];
+  readonly shape?: FaceShape;
 }
 
 /** The usual `params` of a face: the body as it is, or the values of the query as texts. */
@@ -46,6 +70,9 @@ interface MethodFacts {
   readonly progress?: z.ZodType;
   /** Served by HTTP too. */
   readonly http?: HttpFace;
+  readonly examples?: readonly Example[];
+  /** Errors that only some methods answer, for the documents. */
+  readonly fails?: readonly ErrorKind[];
   /** Top-level params that hold token ids and may be longer than other lists. */
   readonly longLists?: readonly string[];
   /** Does something besides answering, so it also runs as a notification; others are then skipped. */

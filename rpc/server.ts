@@ -14,11 +14,13 @@ import { similar } from '../config/nearest.js';
 import { CallTable } from './calls.js';
 import type { CallContext, LiveRequest, RpcDeps } from './context.js';
 import { decodeMessage, decodeValue } from './decode.js';
+import { faceOperation } from './documents/faces.js';
+import { openrpcDocument } from './documents/openrpc.js';
+import type { Operation } from './documents/operation.js';
 import { type Holding, HoldingLimit } from './holding.js';
 import { encodeReply, errorResponse, type Id, type Member, type Message, maxBatchMembers, type Response } from './message.js';
 import type { HttpFace, HttpInput, Method, MethodRoute } from './method.js';
 import { createMethods } from './methods/index.js';
-import { openrpcDocument } from './openrpc.js';
 import type { Session } from './session.js';
 import { type EndingSinkMaker, type SinkMaker, wholeOnly } from './sink.js';
 import { isLarge, type Slices, slicesOf } from './slices.js';
@@ -206,6 +208,11 @@ export class RpcServer {
   /** How methods are asked by HTTP, where they can be. */
   routes(): readonly MethodRoute[] {
     return [...this.#methods.values()].flatMap(({ name, http }) => (http === undefined ? [] : [{ ...http, method: name }]));
+  }
+
+  /** The same routes as the OpenAPI document describes them. */
+  operations(): readonly Operation[] {
+    return [...this.#methods.values()].map(faceOperation).filter((operation) => operation !== null);
   }
 
   /** From now on new work is refused, on every connection and over HTTP; what runs goes on. */

@@ -9,7 +9,7 @@ const here = dirname(fileURLToPath(import.meta.url));
 const words = process.argv.slice(2);
 const files = readdirSync(here, { recursive: true })
   .map(String)
-  .filter((file) => file.endsWith('.test.ts') && !file.startsWith('gpu'))
+  .filter((file) => file.endsWith('.test.ts') && !/^(gpu|browser)\b/.test(file))
   .filter((file) => words.length === 0 || words.some((word) => file.includes(word)))
   .sort()
   .map((file) => join(here, '..', 'dist', 'test', file.replace(/\.ts$/, '.js')));
@@ -27,7 +27,8 @@ if (words.length === 0) {
     0,
   );
   process.stdout.write(
-    `Not run here: ${counted} GPU tests in ${gpu.length} files of test/gpu ("npm run test:gpu" on a machine with a GPU).\n`,
+    `Not run here: ${counted} GPU tests in ${gpu.length} files of test/gpu ("npm run test:gpu" on a machine with a GPU), ` +
+      'and those of pages in test/browser ("npm run test:browser" where there is a Chromium).\n',
   );
 }
 // The longest file takes a minute or two; one that hangs is not to take the others along.

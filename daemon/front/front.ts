@@ -12,6 +12,7 @@ import { fixedModels } from '../../rpc/models.js';
 import type { Profiler } from '../../rpc/schemas/profile.js';
 import { createRpcServer } from '../../rpc/server.js';
 import type { Auth } from './auth.js';
+import { readDocsPage } from './docs/page.js';
 import type { GateRules } from './gate.js';
 import { createHttpServer, defaultHttpTimeouts, type HttpTimeouts } from './http.js';
 import { createRoutes, type RouteDeps } from './http-routes.js';
@@ -74,6 +75,8 @@ export function createFront(deps: FrontDeps): Front {
     rpc,
     metrics: { open: config.metrics.open, scrape: deps.scrape },
     version,
+    auth: config.auth.mode === 'none' ? 'none' : 'token',
+    docsPage: readDocsPage,
     maxBodyBytes: config.server.max_message_bytes,
     webUi: config.server.web_ui,
     accepting: deps.accepting,

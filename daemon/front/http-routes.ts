@@ -1,77 +1,60 @@
 /**
- * What answers at which path: the probes and documents of this file, JSON-RPC, and every method whose value has an HTTP face. A route
- * lists its verbs; `open` ones need no token (health probes).
+ * What answers at which path: the daemon's own routes (own-routes.ts), and every method whose value has an HTTP face. `open` routes need no
+ * token (health probes, pages). The OpenAPI document is made of the same entries as the table.
  * Handlers run on the main thread, after gate and token.
  */
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { EngineClient } from '../../actors/client-types.js';
+import { type OpenapiFacts, openapiDocument } from '../../rpc/documents/openapi.js';
+import type { Operation } from '../../rpc/documents/operation.js';
 import type { MethodRoute } from '../../rpc/method.js';
 import type { PostOptions, PostReply, RpcServer } from '../../rpc/server.js';
-import { BodyError, readBody, send, sendErrorAndClose, sendJson, sendSlices } from './http-reply.js';
+import { BodyError, readBody, send, sendErrorAndClose, sendSlices } from './http-reply.js';
+import { type OwnRouteDeps, ownRoutes } from './own-routes.js';
+import type { Described, Handler, OwnRoute, Peer, Route } from './route.js';
 import { SseDoor } from './sse.js';
 
-/** What the gate found out about the sender. */
-export interface Peer {
-  /** A web page, ours or one of a listed origin: it gets no admin scope. */
-  readonly browser: boolean;
-}
-
-export type Handler = (request: IncomingMessage, response: ServerResponse, peer: Peer) => void | Promise<void>;
-
-export interface Route {
-  /** Answers HEAD as well. */
-  readonly GET?: Handler;
-  readonly POST?: Handler;
-  /** Answered without a token. */
-  readonly open?: true;
-}
 export interface RouteTable {
   /** The route of a path without its query. */
   get(path: string): Route | undefined;
   /** The path of its route as the table has it, or "none". */
   nameOf(path: string): string;
+  /** Every verb that is answered, as "GET /v1/models/" where a name may follow. */
+  served(): readonly string[];
 }
 
-export interface RouteDeps {
-  readonly engine: Pick<EngineClient, 'healthy' | 'state' | 'requests'>;
+export interface RouteDeps extends OwnRouteDeps {
   /** JSON-RPC over HTTP, and the description of its methods. */
-  readonly rpc: Pick<RpcServer, 'handlePost' | 'handleCall' | 'routes' | 'openrpc'>;
-  /** The answer of /metrics, and whether it needs no token. */
-  readonly metrics: { readonly open: boolean; scrape(): Promise<{ readonly type: string; readonly body: string }> };
-  readonly version: string;
+  readonly rpc: Pick<RpcServer, 'handlePost' | 'handleCall' | 'routes' | 'openrpc' | 'operations'>;
+  /** auth.mode, for the documents. */
+  readonly auth: OpenapiFacts['auth'];
   readonly maxBodyBytes: number;
-  /** Show the page at `/`. */
-  readonly webUi: boolean;
-  /** False once the daemon stops. */
-  accepting(): boolean;
 }
-
-const RETRY_AFTER_SECONDS = '1';
 
 export function createRoutes(deps: RouteDeps): RouteTable {
-  const { engine } = deps;
-  const post: Handler = (request, response, peer) => answerPost(deps, request, response, peer);
-  const state = () => (deps.accepting() ? engine.state() : 'draining');
-  const page: Route = deps.webUi
-    ? { GET: (_, response) => send(response, { status: 200, type: 'text/plain', body: howToConnect(deps.version) }), POST: post }
-    : { POST: post };
-  const alive: Handler = (_, response) => status(response, engine.healthy(), 'ok', state() === 'ready' ? 'unhealthy' : state());
-  const metrics: Handler = async (_, response) => send(response, { status: 200, ...(await deps.metrics.scrape()) });
-  const own: readonly (readonly [string, Route])[] = [
-    ['/', page],
-    ['/rpc', { POST: post }],
-    ['/health', { open: true, GET: alive }],
-    ['/ready', { open: true, GET: (_, response) => status(response, state() === 'ready', 'ready', state()) }],
-    ['/ping', { open: true, GET: alive, POST: alive }],
-    ['/load', { GET: (_, response) => sendJson(response, 200, { server_load: engine.requests().length }) }],
-    ['/metrics', { ...(deps.metrics.open ? { open: true } : {}), GET: metrics }],
-    ['/version', { open: true, GET: (_, response) => sendJson(response, 200, { name: 'inferd', version: deps.version, protocol: 1 }) }],
-    ['/openrpc.json', { GET: (_, response) => sendJson(response, 200, deps.rpc.openrpc()) }],
-  ];
-  return withFaces(new Map(own), deps);
+  let document: object | null = null;
+  const own = ownRoutes(deps, {
+    post: (request, response, peer) => answerPost(deps, request, response, peer),
+    openrpc: () => deps.rpc.openrpc(),
+    openapi: () => {
+      document ??= openapiDocument([...own.flatMap(operationsOf), ...deps.rpc.operations()], deps);
+      return document;
+    },
+  });
+  return withFaces(new Map(own.map((route) => [route.path, handlersOf(route)])), deps);
 }
 
+function handlersOf({ open, GET, POST }: OwnRoute): Route {
+  return { ...(open ? { open } : {}), ...(GET ? { GET: GET.answer } : {}), ...(POST ? { POST: POST.answer } : {}) };
+}
+
+function operationsOf({ path, open, ...verbs }: OwnRoute): Operation[] {
+  const one = (verb: 'GET' | 'POST', described: Described | undefined): Operation[] =>
+    described === undefined ? [] : [{ ...described.about, verb, path, ...(open ? { open } : {}) }];
+  return [...one('GET', verbs.GET), ...one('POST', verbs.POST)];
+}
+
+const verbs = ['GET', 'POST'] as const;
 /** A face whose path ends with a name in braces answers all paths that begin as it does. */
 const TAIL = /\{\w+\}$/;
 
@@ -91,12 +74,8 @@ function withFaces(exact: Map<string, Route>, deps: RouteDeps): RouteTable {
   return {
     get: (path) => exact.get(path) ?? beginning(path)?.[1],
     nameOf: (path) => (exact.has(path) ? path : (beginning(path)?.[0] ?? 'none')),
+    served: () => [...exact, ...begun].flatMap(([path, route]) => verbs.filter((verb) => route[verb]).map((verb) => `${verb} ${path}`)),
   };
-}
-
-function status(response: ServerResponse, good: boolean, yes: string, no: string): void {
-  if (good) sendJson(response, 200, { status: yes });
-  else sendJson(response, 503, { status: no }, { 'retry-after': RETRY_AFTER_SECONDS });
 }
 
 async function answerPost(deps: RouteDeps, request: IncomingMessage, response: ServerResponse, peer: Peer): Promise<void> {
@@ -180,27 +159,4 @@ function untilGone(response: ServerResponse): AbortSignal {
   const gone = new AbortController();
   response.once('close', () => gone.abort());
   return gone.signal;
-}
-
-function howToConnect(version: string): string {
-  return [
-    `inferd ${version}`,
-    '',
-    'JSON-RPC 2.0 over WebSocket at this address, one message a text frame:',
-    '  {"jsonrpc":"2.0","id":1,"method":"chat.completions.create","params":{"messages":[{"role":"user","content":"Hello"}],"stream":true}}',
-    'The same messages by HTTP: POST /rpc with content-type application/json (no streaming).',
-    '',
-    'For clients of OpenAI the base address is this one with /v1:',
-    'POST /v1/chat/completions, /v1/completions   streamed when the body says "stream": true',
-    'GET /v1/models, /v1/models/NAME',
-    '',
-    'POST /tokenize, /detokenize',
-    'GET /openrpc.json  every method with its parameters',
-    'GET /health        200 while the engine makes progress',
-    'GET /ready         200 while requests are taken',
-    'GET /metrics       figures for Prometheus',
-    'GET /version       version of this daemon',
-    'POST /start_profile, /stop_profile  record a timeline for Perfetto',
-    '',
-  ].join('\n');
 }

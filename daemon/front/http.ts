@@ -21,8 +21,9 @@ import type { Auth } from './auth.js';
 import { checkGate, type GateRules } from './gate.js';
 import { Pipelines } from './http-pipeline.js';
 import { type HttpError, refuseSocket, send, sendError, sendErrorAndClose } from './http-reply.js';
-import type { Peer, Route, RouteTable } from './http-routes.js';
+import type { RouteTable } from './http-routes.js';
 import { LastAnswers, serveWithoutUpgrade, takesOffer, type UpgradeChoice, wantsWebSocket } from './other-upgrade.js';
+import type { Peer, Route } from './route.js';
 import type { Traffic } from './traffic.js';
 
 /** Bounds on clients that send slowly or not at all, ms. */

@@ -19,8 +19,8 @@ import type { Config } from '../../config/schema.js';
 import type { Slices } from '../../rpc/slices.js';
 import type { Wire } from '../../rpc/wire.js';
 import { refuseSocket } from './http-reply.js';
-import type { Peer } from './http-routes.js';
 import { type FramePart, messageFrame } from './message-frame.js';
+import type { Peer } from './route.js';
 import { SlicePump } from './slice-pump.js';
 
 export type Encoding = 'json' | 'msgpack';

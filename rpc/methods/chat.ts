@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { InferdError, invalidParams } from '../../actors/messages/errors.js';
 import { chunkObjects } from '../client/chunk.js';
 import type { RpcDeps } from '../context.js';
+import { chatExamples } from '../examples/generation.js';
 import { GenerationCall } from '../generation/call.js';
 import { ChatAnswer } from '../generation/chat-answer.js';
 import { chatPrompt } from '../generation/messages.js';
@@ -11,6 +12,7 @@ import { servedModel } from '../generation/served.js';
 import { streamChoice } from '../generation/stream-option.js';
 import { defineMethod, fromBody } from '../method.js';
 import { type ChatBody, chatBody, chatCompletionSchema, chatDeltaSchema } from '../schemas/chat.js';
+import { eventSchema, httpStream } from '../schemas/chunk.js';
 import type { RequestLimits } from '../schemas/common.js';
 import { progressSchema } from '../schemas/progress.js';
 
@@ -21,7 +23,17 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
     params: chatBody(limits),
     result: chatCompletionSchema,
     progress: progressSchema(chatDeltaSchema),
-    http: { verb: 'POST', path: '/v1/chat/completions', params: fromBody, sinks: ['sse'] },
+    examples: chatExamples,
+    http: {
+      verb: 'POST',
+      path: '/v1/chat/completions',
+      params: fromBody,
+      sinks: ['sse'],
+      shape: {
+        params: chatBody(limits).extend({ stream: httpStream }),
+        event: eventSchema(chunkObjects['chat.completions.create'], chatDeltaSchema),
+      },
+    },
     work: true,
     ownsCancel: true,
     handler: async (body, ctx) => {

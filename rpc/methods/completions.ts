@@ -3,12 +3,14 @@ import { randomUUID } from 'node:crypto';
 import type { PromptInput } from '../../actors/messages/requests.js';
 import { chunkObjects } from '../client/chunk.js';
 import type { RpcDeps } from '../context.js';
+import { completionExamples } from '../examples/generation.js';
 import { GenerationCall } from '../generation/call.js';
 import { CompletionAnswer } from '../generation/completion-answer.js';
 import { generationParams } from '../generation/params.js';
 import { servedModel } from '../generation/served.js';
 import { streamChoice } from '../generation/stream-option.js';
 import { defineMethod, fromBody } from '../method.js';
+import { eventSchema, httpStream } from '../schemas/chunk.js';
 import type { RequestLimits } from '../schemas/common.js';
 import { completionBody, completionDeltaSchema, completionSchema, type PromptBody } from '../schemas/completion.js';
 import { progressSchema } from '../schemas/progress.js';
@@ -24,7 +26,17 @@ export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
     result: completionSchema,
     progress: progressSchema(completionDeltaSchema),
     longLists: ['prompt'],
-    http: { verb: 'POST', path: '/v1/completions', params: fromBody, sinks: ['sse'] },
+    examples: completionExamples,
+    http: {
+      verb: 'POST',
+      path: '/v1/completions',
+      params: fromBody,
+      sinks: ['sse'],
+      shape: {
+        params: completionBody(limits).extend({ stream: httpStream }),
+        event: eventSchema(chunkObjects['completions.create'], completionDeltaSchema),
+      },
+    },
     work: true,
     ownsCancel: true,
     handler: async (body, ctx) => {

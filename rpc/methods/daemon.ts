@@ -1,6 +1,7 @@
 /** ping, daemon.info, daemon.drain, rpc.discover. */
 import { z } from 'zod';
 import type { RpcDeps } from '../context.js';
+import { discoverExamples, drainExamples, infoExamples, pingExamples } from '../examples/daemon.js';
 import { defineMethod } from '../method.js';
 import { emptyParams, emptyResult } from '../schemas/common.js';
 import { limitsSchema, modelSchema } from '../schemas/info.js';
@@ -12,6 +13,7 @@ export function pingMethod() {
     summary: 'Answers {} at once.',
     params: emptyParams,
     result: emptyResult,
+    examples: pingExamples,
     handler: () => ({}),
   });
 }
@@ -35,6 +37,7 @@ export function daemonInfoMethod(deps: RpcDeps) {
       model: modelSchema,
       limits: limitsSchema,
     }),
+    examples: infoExamples,
     handler: () => {
       const served = deps.models.get();
       return {
@@ -63,6 +66,7 @@ export function daemonDrainMethod(deps: RpcDeps) {
     result: emptyResult,
     acts: true,
     admin: true,
+    examples: drainExamples,
     handler: () => {
       // After this turn, so that the answer is on its way before connections are told to close.
       setImmediate(() => deps.onDrain());
@@ -77,6 +81,7 @@ export function discoverMethod(document: () => object) {
     summary: 'This description, as an OpenRPC document.',
     params: emptyParams,
     result: z.looseObject({ openrpc: z.string() }),
+    examples: discoverExamples,
     handler: () => document() as { openrpc: string }, // proof: openrpcDocument sets it
   });
 }

@@ -3,6 +3,7 @@
  * Unknown ids are ignored, because the message may have crossed the response.
  */
 import { z } from 'zod';
+import { cancelExamples, creditExamples } from '../examples/daemon.js';
 import { defineMethod } from '../method.js';
 import { idSchema } from '../schemas/common.js';
 
@@ -13,6 +14,7 @@ export function cancelRequestMethod() {
     params: z.object({ id: idSchema }),
     result: z.null(),
     acts: true,
+    examples: cancelExamples,
     handler: ({ id }, ctx) => {
       ctx.calls.cancel(id);
       return null;
@@ -33,6 +35,7 @@ export function creditMethod() {
     }),
     result: z.null(),
     acts: true,
+    examples: creditExamples,
     handler: ({ token, n }, { session }) => {
       session?.grant(token, n);
       return null;

@@ -1,6 +1,7 @@
 /** initialize: optional handshake. What the client can take is agreed here; calling it again changes the agreement. */
 import { z } from 'zod';
 import type { RpcDeps } from '../context.js';
+import { initializeExamples } from '../examples/daemon.js';
 import { defineMethod } from '../method.js';
 import { limitsSchema, modelSchema } from '../schemas/info.js';
 import { describeLimits, describeModel } from './describe.js';
@@ -34,6 +35,7 @@ export function initializeMethod(deps: RpcDeps) {
       limits: limitsSchema,
     }),
     acts: true,
+    examples: initializeExamples,
     handler: ({ capabilities }, ctx) => {
       const { session } = ctx;
       if (session !== null) {

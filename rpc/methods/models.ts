@@ -1,6 +1,7 @@
 /** models.list and models.get: the models this daemon serves. */
 import { z } from 'zod';
 import type { RpcDeps } from '../context.js';
+import { modelsGetExamples, modelsListExamples } from '../examples/daemon.js';
 import { defineMethod } from '../method.js';
 import { emptyParams } from '../schemas/common.js';
 import { modelSchema } from '../schemas/info.js';
@@ -13,6 +14,7 @@ export function modelsListMethod(deps: RpcDeps) {
     params: emptyParams,
     result: z.object({ object: z.literal('list'), data: z.array(modelSchema) }),
     http: { verb: 'GET', path: '/v1/models' },
+    examples: modelsListExamples,
     handler: () => ({ object: 'list' as const, data: deps.models.list().map((served) => describeModel(served, deps)) }),
   });
 }
@@ -24,6 +26,7 @@ export function modelsGetMethod(deps: RpcDeps) {
     params: z.object({ model: z.string() }),
     result: modelSchema,
     http: { verb: 'GET', path: '/v1/models/{model}', params: ({ tail }) => ({ model: tail }) },
+    examples: modelsGetExamples,
     handler: ({ model }) => {
       return describeModel(deps.models.get(model), deps);
     },

@@ -1,5 +1,6 @@
 /** profile.start and profile.stop: a timeline of scheduler, executors and devices, as files for Perfetto. */
 import type { RpcDeps } from '../context.js';
+import { profileStartExamples, profileStopExamples } from '../examples/daemon.js';
 import { defineMethod } from '../method.js';
 import { emptyParams } from '../schemas/common.js';
 import { profileStartedSchema, profileStoppedSchema } from '../schemas/profile.js';
@@ -13,7 +14,9 @@ export function profileStartMethod({ profiler }: RpcDeps) {
     http: { verb: 'POST', path: '/start_profile' },
     acts: true,
     admin: true,
+    fails: ['request_failed'],
     work: true,
+    examples: profileStartExamples,
     handler: () => profiler.start(),
   });
 }
@@ -27,6 +30,8 @@ export function profileStopMethod({ profiler }: RpcDeps) {
     http: { verb: 'POST', path: '/stop_profile' },
     acts: true,
     admin: true,
+    fails: ['request_failed'],
+    examples: profileStopExamples,
     handler: () => profiler.stop(),
   });
 }

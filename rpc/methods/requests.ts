@@ -4,6 +4,7 @@
  */
 import { z } from 'zod';
 import type { CallContext, LiveRequest, RpcDeps } from '../context.js';
+import { requestsCancelExamples, requestsListExamples } from '../examples/daemon.js';
 import { defineMethod } from '../method.js';
 import { emptyParams } from '../schemas/common.js';
 import { requestRowSchema } from '../schemas/info.js';
@@ -18,6 +19,7 @@ export function requestsListMethod(deps: RpcDeps) {
     summary: 'Requests that run or wait.',
     params: emptyParams,
     result: z.object({ requests: z.array(requestRowSchema) }),
+    examples: requestsListExamples,
     handler: (_params, ctx) => ({
       requests: deps.models
         .list()
@@ -41,6 +43,7 @@ export function requestsCancelMethod() {
     params: z.object({ request_id: z.string().describe('As in requests.list.') }),
     result: z.object({ request_id: z.string(), cancelled: z.boolean().describe('False when there is no such request.') }),
     acts: true,
+    examples: requestsCancelExamples,
     handler: ({ request_id }, ctx) => {
       const found = [...ctx.live.values()].find((request) => request.answerId === request_id && mayTouch(request, ctx));
       found?.cancel();

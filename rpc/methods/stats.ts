@@ -1,6 +1,7 @@
 /** stats.get, and the same as a feed: stats.subscribe, stats.unsubscribe. */
 import { z } from 'zod';
 import type { RpcDeps } from '../context.js';
+import { statsExamples, subscribeExamples, unsubscribeExamples } from '../examples/daemon.js';
 import { defineMethod } from '../method.js';
 import { emptyParams } from '../schemas/common.js';
 import { statsSchema } from '../schemas/info.js';
@@ -18,6 +19,7 @@ export function statsGetMethod(deps: RpcDeps) {
     summary: 'Load of the engine: requests, KV blocks, tokens, step times.',
     params: emptyParams,
     result: statsSchema,
+    examples: statsExamples,
     handler: () => describeStats(deps),
   });
 }
@@ -28,6 +30,7 @@ export function statsSubscribeMethod(deps: RpcDeps) {
     summary: 'Sends stats.update notifications at an interval; answers the subscription id.',
     params: z.object({ interval_ms: z.int().min(minIntervalMs).max(maxIntervalMs).nullish() }),
     result: z.string(),
+    examples: subscribeExamples,
     handler: ({ interval_ms }, { session }) =>
       needSession(session).subscriptions.add('stats.update', interval_ms ?? defaultIntervalMs, () => describeStats(deps)),
   });
@@ -40,6 +43,7 @@ export function statsUnsubscribeMethod() {
     params: z.object({ subscription: z.string() }),
     result: z.boolean(),
     acts: true,
+    examples: unsubscribeExamples,
     handler: ({ subscription }, { session }) => needSession(session).subscriptions.remove(subscription),
   });
 }

@@ -4,6 +4,7 @@ import { z } from 'zod';
 import { InferdError, invalidParams } from '../../actors/messages/errors.js';
 import type { PromptInput } from '../../actors/messages/requests.js';
 import type { CallContext, RpcDeps } from '../context.js';
+import { detokenizeExamples, detokenizeFaceExamples, tokenizeExamples, tokenizeFaceExamples } from '../examples/tokens.js';
 import { chatPrompt } from '../generation/messages.js';
 import { tooManyAnswers } from '../holding.js';
 import { defineMethod, type HttpInput } from '../method.js';
@@ -20,6 +21,10 @@ const tokenizeParams = z.object({
   chat_template_kwargs: templateArgsSchema.nullish(),
 });
 
+const { text: _text, ...sameInFace } = tokenizeParams.shape;
+const promptFaceParams = z.object({ prompt: z.string().nullish(), ...sameInFace });
+const tokensFaceResult = z.object({ count: z.int(), max_model_len: z.int(), tokens: z.array(z.int()) });
+
 const tokenized = z.object({ ids: z.array(z.int()), count: z.int() });
 type Tokenized = z.output<typeof tokenized>;
 
@@ -29,7 +34,14 @@ export function tokenizeMethod(deps: RpcDeps) {
     summary: 'Token ids of a text, or of a conversation in the model’s template.',
     params: tokenizeParams,
     result: tokenized,
-    http: { verb: 'POST', path: '/tokenize', params: promptFace, answer: (result) => tokensFace(deps, result as Tokenized) },
+    examples: tokenizeExamples,
+    http: {
+      verb: 'POST',
+      path: '/tokenize',
+      params: promptFace,
+      answer: (result) => tokensFace(deps, result as Tokenized),
+      shape: { params: promptFaceParams, result: tokensFaceResult, examples: tokenizeFaceExamples },
+    },
     work: true,
     handler: async (body, ctx) => {
       const ids = await deps.models.get().engine.encode(promptOf(body), ctx);
@@ -57,7 +69,18 @@ export function detokenizeMethod(deps: RpcDeps) {
     params: z.object({ ids: tokenIds(), skip_special_tokens: z.boolean().nullish().describe('true by default.') }),
     result: z.object({ text: z.string() }),
     longLists: ['ids'],
-    http: { verb: 'POST', path: '/detokenize', params: idsFace, answer: (result) => ({ prompt: (result as { text: string }).text }) },
+    examples: detokenizeExamples,
+    http: {
+      verb: 'POST',
+      path: '/detokenize',
+      params: idsFace,
+      answer: (result) => ({ prompt: (result as { text: string }).text }),
+      shape: {
+        params: z.object({ tokens: tokenIds() }),
+        result: z.object({ prompt: z.string() }),
+        examples: detokenizeFaceExamples,
+      },
+    },
     work: true,
     handler: async ({ ids, skip_special_tokens: skip }, ctx) => {
       const text = await deps.models.get().engine.decode(ids, skip ?? true, ctx);

@@ -3,6 +3,7 @@ import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { silentLog } from '../../../actors/runtime/log.js';
 import type { Auth } from '../../../daemon/front/auth.js';
+import { readDocsPage } from '../../../daemon/front/docs/page.js';
 import { gateRules } from '../../../daemon/front/gate.js';
 import { createHttpServer, defaultHttpTimeouts, type HttpTimeouts } from '../../../daemon/front/http.js';
 import { createRoutes } from '../../../daemon/front/http-routes.js';
@@ -110,9 +111,12 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
         { verb: 'POST', path: '/things', method: 'things.make', params: fromBody },
       ],
       openrpc: () => ({ openrpc: '1.3.2' }),
+      operations: () => [],
     },
     metrics: { open: false, scrape: async () => ({ type: 'text/plain', body: 'figures' }) },
     version: '0.0.0',
+    auth: 'none',
+    docsPage: readDocsPage,
     maxBodyBytes: config.server.max_message_bytes,
     webUi: config.server.web_ui,
     accepting,

@@ -36,7 +36,8 @@ export async function startTestDaemon(sets: readonly string[] = []): Promise<Tes
   const { config } = loadConfig({ sets: ['server.port=0', 'inference.device=cpu', 'inference.threads=2', ...sets], env });
   const daemon = await startDaemon({ config, model: resolveModelFolder(config, env), log: silentLog, publish: true, signals: false, env });
   const { ws, http } = daemon.addresses;
-  const control = await RpcSocket.open(ws);
+  const headers: Record<string, string> = daemon.token === null ? {} : { authorization: `Bearer ${daemon.token}` };
+  const control = await RpcSocket.open(ws, [], headers);
   const stats = () => control.call('stats.get');
   return {
     daemon,
@@ -44,7 +45,7 @@ export async function startTestDaemon(sets: readonly string[] = []): Promise<Tes
     http,
     env,
     stats,
-    open: (protocols = []) => RpcSocket.open(ws, protocols),
+    open: (protocols = []) => RpcSocket.open(ws, protocols, headers),
     async untilFreed() {
       for (let i = 0; i < 400; i++) {
         const now = await stats();

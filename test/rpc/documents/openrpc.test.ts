@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import * as meta from '@open-rpc/meta-schema';
-import { at, call, connectPeer, setup } from './harness.js';
-import { schemaFaults } from './json-schema.js';
+import { at, call, connectPeer, setup } from '../harness.js';
+import { schemaFaults } from '../json-schema.js';
 
 const { server } = setup();
 const document = server.openrpc();

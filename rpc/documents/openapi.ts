@@ -1,0 +1,151 @@
+/**
+ * The OpenAPI 3.1 document: every operation that the daemon serves by HTTP, with what holds for all of them: who may ask, which errors
+ * every request may meet, and the one shape of errors. Statuses and codes come from the one table of errors.
+ */
+import { errorTable, httpTable, type RefusalStatus } from '../../actors/messages/errors.js';
+import { groups } from './groups.js';
+import type { Media, Operation } from './operation.js';
+import { refTo } from './operation.js';
+
+export interface OpenapiFacts {
+  readonly version: string;
+  /** auth.mode: what clients have to show. */
+  readonly auth: 'none' | 'token';
+}
+
+/** What every request may meet before its handler: bad HTTP, the gate, slow senders, too many at once, long headers, our bugs. */
+const EVERYWHERE = [400, 403, 408, 429, 431, 500];
+const OF_BODIES = [413, 415];
+const NO_TOKEN = 401;
+
+const schemes = {
+  none: {},
+  token: {
+    token: { type: 'http', scheme: 'bearer', description: 'The token of the daemon; its file is named in daemon.json. Never in a query.' },
+  },
+};
+
+export function openapiDocument(operations: readonly Operation[], { version, auth }: OpenapiFacts): object {
+  const statuses = new Set(operations.flatMap((operation) => errorsOf(operation, auth)));
+  const shown = new Set<string>(operations.map(({ group }) => group));
+  return {
+    openapi: '3.1.0',
+    info: {
+      title: 'inferd',
+      version,
+      summary: 'A local LLM inference daemon.',
+      description:
+        'Shapes of OpenAI and vLLM, and JSON-RPC 2.0 as POST /rpc. HEAD answers wherever GET does, OPTIONS everywhere; ' +
+        'another verb is 405, another path 404, both with the body of every error. The same port ' +
+        'takes WebSockets at / and /rpc, whose methods /openrpc.json describes. Unknown members of a body are ignored, save those that ' +
+        'would change the answer and cannot be done yet: these are refused by name.',
+      license: { name: 'Apache 2.0', identifier: 'Apache-2.0' },
+    },
+    servers: [{ url: '/', description: 'This daemon.' }],
+    tags: groups.filter(({ name }) => shown.has(name)).map(({ name, description }) => ({ name, description })),
+    security: Object.keys(schemes[auth]).map((scheme) => ({ [scheme]: [] })),
+    paths: pathsOf(operations, auth),
+    components: {
+      securitySchemes: schemes[auth],
+      schemas: { Error: errorSchema, ...Object.assign({}, ...operations.map(({ schemas }) => schemas ?? {})) },
+      responses: Object.fromEntries([...statuses].sort().map((status) => [`Error${status}`, errorResponse(status)])),
+    },
+  };
+}
+
+function pathsOf(operations: readonly Operation[], auth: OpenapiFacts['auth']): object {
+  const paths: Record<string, Record<string, object>> = {};
+  for (const operation of operations) {
+    const verb = { [operation.verb.toLowerCase()]: operationObject(operation, auth) };
+    paths[operation.path] = { ...paths[operation.path], ...verb };
+  }
+  return paths;
+}
+
+function operationObject(operation: Operation, auth: OpenapiFacts['auth']): object {
+  const { id, group, summary, description, parameters, body, answers, open, scope } = operation;
+  const errors = errorsOf(operation, auth).filter((status) => answers[status] === undefined);
+  return {
+    operationId: id,
+    tags: [group],
+    summary,
+    ...(description === undefined ? {} : { description }),
+    ...(open && auth !== 'none' ? { security: [] } : {}),
+    ...(scope === undefined ? {} : { 'x-scope': scope }),
+    ...(parameters === undefined ? {} : { parameters }),
+    ...(body === undefined ? {} : { requestBody: { required: true, content: body } }),
+    responses: {
+      ...answers,
+      ...Object.fromEntries(errors.map((status) => [status, { $ref: `#/components/responses/Error${status}` }])),
+    },
+  };
+}
+
+function errorsOf({ open, body, errors = [] }: Operation, auth: OpenapiFacts['auth']): number[] {
+  const token = !open && auth !== 'none' ? [NO_TOKEN] : [];
+  return [...new Set([...EVERYWHERE, ...token, ...(body === undefined ? [] : OF_BODIES), ...errors])].sort();
+}
+
+const errorSchema = {
+  type: 'object',
+  description: 'Every error. All four fields are always there.',
+  required: ['error'],
+  properties: {
+    error: {
+      type: 'object',
+      required: ['message', 'type', 'param', 'code'],
+      properties: {
+        message: { type: 'string', description: 'One plain sentence.' },
+        type: { type: 'string', description: 'As OpenAI has it.', enum: [...new Set([...rows()].map(({ type }) => type))] },
+        param: { type: ['string', 'null'], description: 'The parameter that is wrong, where it is one.' },
+        code: { type: ['string', 'null'], description: 'What went wrong, for programs.' },
+      },
+    },
+  },
+};
+
+interface Row {
+  readonly status: number;
+  readonly type: string;
+  readonly code: string;
+  readonly message: string | null;
+}
+
+function* rows(): Generator<Row> {
+  for (const [status, { type, name }] of Object.entries(httpTable)) yield { status: Number(status), type, code: name, message: null };
+  for (const [kind, row] of Object.entries(errorTable)) {
+    const { status, type, message } = row;
+    yield { status, type, code: 'name' in row ? row.name : kind, message };
+  }
+}
+
+/** Every error of a status: its codes, and what they mean where they are more than the status. */
+function errorResponse(status: number): object {
+  const here = [...rows()].filter((row) => row.status === status);
+  const codes = [...new Set(here.map(({ code }) => code))];
+  const told = here.flatMap(({ code, message }) => (message === null ? [] : [`\`${code}\`: ${message}.`]));
+  const plain = httpTable[status as RefusalStatus]?.name;
+  const first =
+    plain === undefined || told.some((line) => line.startsWith(`\`${plain}\``)) ? [] : [`\`${plain}\`: ${whatIs[status] ?? 'Refused'}.`];
+  const content: Record<string, Media> = {
+    'application/json': {
+      schema: {
+        allOf: [refTo('Error'), { type: 'object', properties: { error: { type: 'object', properties: { code: { enum: codes } } } } }],
+      },
+    },
+  };
+  const retry = { 'Retry-After': { description: 'Seconds; not with every refusal.', schema: { type: 'integer', minimum: 1 } } };
+  return { description: [...first, ...told].join(' '), ...(status === 429 || status === 503 ? { headers: retry } : {}), content };
+}
+
+/** What HTTP refuses before there is a call. */
+const whatIs: Readonly<Record<number, string>> = {
+  400: 'The request is not valid HTTP, or has no Host',
+  403: 'The Host or the Origin is not allowed',
+  404: 'There is nothing at this path',
+  408: 'The request took too long to arrive',
+  413: 'The body is larger than server.max_message_bytes',
+  415: 'The body is not declared as JSON in UTF-8, or is compressed',
+  431: 'The headers are too large',
+  503: 'The daemon is shutting down',
+};

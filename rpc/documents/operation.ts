@@ -1,0 +1,63 @@
+/**
+ * A verb at a path, as OpenAPI describes it. The faces of methods (faces.ts) and the routes of the daemon's own (daemon/front) are both
+ * told in these words; openapi.ts adds what holds for all of them.
+ */
+import type { GroupName } from './groups.js';
+import type { JsonSchema } from './json-schema.js';
+
+/** A body of one media type. */
+export interface Media {
+  readonly schema: JsonSchema;
+  /** By name; those of a request and of its answer that have the same name belong together. */
+  readonly examples?: Readonly<Record<string, { readonly value: unknown }>>;
+  /** In a stream of server-sent events: what each `data` holds, save the last, which is [DONE]. */
+  readonly 'x-event'?: JsonSchema;
+}
+
+/** By media type. */
+export type Content = Readonly<Record<string, Media>>;
+
+export interface Parameter {
+  readonly name: string;
+  readonly in: 'path' | 'query';
+  readonly required: boolean;
+  readonly description?: string;
+  readonly schema: JsonSchema;
+  readonly examples?: Media['examples'];
+}
+
+export interface Answer {
+  readonly description: string;
+  readonly content?: Content;
+}
+
+/** What is said about an operation besides where it is. */
+export interface About {
+  /** Unique: the method's name, or a word for a route of the daemon's own. */
+  readonly id: string;
+  readonly group: GroupName;
+  readonly summary: string;
+  readonly description?: string;
+  readonly parameters?: readonly Parameter[];
+  /** More than a client has by being let in. Web pages have no admin scope. */
+  readonly scope?: 'admin';
+  /** Absent: what a client sends along is not looked at. */
+  readonly body?: Content;
+  /** By status. */
+  readonly answers: Readonly<Record<number, Answer>>;
+  /** Statuses of errors besides those that every operation may answer. */
+  readonly errors?: readonly number[];
+  /** Schemas that the above refers to, by name in `#/components/schemas`. */
+  readonly schemas?: Readonly<Record<string, JsonSchema>>;
+}
+
+export interface Operation extends About {
+  readonly verb: 'GET' | 'POST';
+  /** As the table of routes has it: the last part may be a name in braces. */
+  readonly path: string;
+  /** Answered without a token. */
+  readonly open?: true;
+}
+
+/** The reference to a schema of `About.schemas`. */
+export const refTo = (name: string): JsonSchema => ({ $ref: `#/components/schemas/${name}` });

@@ -1,0 +1,143 @@
+/** A headless Chromium, driven by its DevTools protocol over one WebSocket. */
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
+import { WebSocket } from 'ws';
+import { eventually, inTime } from '../helpers/eventually.js';
+import { tempFolder } from '../helpers/temp-folder.js';
+
+const names = ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable'];
+
+/** @throws when there is none */
+function findBrowser(): string {
+  const found = [process.env['INFERD_CHROMIUM'], ...names].find(
+    (name) => name !== undefined && spawnSync(name, ['--version']).status === 0,
+  );
+  if (found === undefined)
+    throw new Error('No Chromium was found; install one (Debian: apt install chromium), or name it in INFERD_CHROMIUM');
+  return found;
+}
+
+interface Message {
+  readonly id?: number;
+  readonly method?: string;
+  readonly params?: Readonly<Record<string, unknown>>;
+  readonly result?: Readonly<Record<string, unknown>>;
+  readonly error?: { readonly message: string };
+}
+
+export class Browser {
+  readonly #process: ChildProcess;
+  readonly #ws: WebSocket;
+  readonly #waiting = new Map<number, (message: Message) => void>();
+  #nextId = 1;
+  #session = '';
+  /** What the page complained about: exceptions, errors on the console, breaches of its policy. */
+  readonly complaints: string[] = [];
+
+  private constructor(process: ChildProcess, ws: WebSocket) {
+    this.#process = process;
+    this.#ws = ws;
+    ws.on('message', (data: Buffer) => this.#take(JSON.parse(data.toString()) as Message));
+  }
+
+  static async start(): Promise<Browser> {
+    const options = ['--headless=new', '--no-sandbox', '--disable-gpu', '--remote-debugging-port=0', `--user-data-dir=${tempFolder()}`];
+    const child = spawn(findBrowser(), [...options, 'about:blank'], { stdio: ['ignore', 'ignore', 'pipe'] });
+    const url = await inTime(
+      'the browser listens',
+      new Promise<string>((resolve) => {
+        let text = '';
+        child.stderr?.on('data', (part: Buffer) => {
+          text += part.toString();
+          const found = /DevTools listening on (\S+)/.exec(text)?.[1];
+          if (found !== undefined) resolve(found);
+        });
+      }),
+    );
+    const ws = new WebSocket(url);
+    await once(ws, 'open');
+    const browser = new Browser(child, ws);
+    const { targetId } = await browser.#send('Target.createTarget', { url: 'about:blank' });
+    const { sessionId } = await browser.#send('Target.attachToTarget', { targetId, flatten: true });
+    browser.#session = String(sessionId);
+    for (const domain of ['Page', 'Runtime', 'Log']) await browser.#send(`${domain}.enable`);
+    return browser;
+  }
+
+  async #send(method: string, params: object = {}): Promise<Readonly<Record<string, unknown>>> {
+    const id = this.#nextId++;
+    const answer = new Promise<Message>((resolve) => this.#waiting.set(id, resolve));
+    this.#ws.send(JSON.stringify({ id, method, params, ...(this.#session === '' ? {} : { sessionId: this.#session }) }));
+    const { result = {}, error } = await inTime(method, answer);
+    if (error !== undefined) throw new Error(`${method}: ${error.message}`);
+    return result;
+  }
+
+  #take({ id, method, params, ...rest }: Message): void {
+    if (id !== undefined) {
+      this.#waiting.get(id)?.(rest);
+      this.#waiting.delete(id);
+    } else if (method === 'Runtime.exceptionThrown') this.complaints.push(JSON.stringify(params?.['exceptionDetails']));
+    else if (method === 'Log.entryAdded') {
+      const { level, text } = (params?.['entry'] ?? {}) as { level?: string; text?: string };
+      if (level === 'error') this.complaints.push(text ?? '');
+    }
+  }
+
+  /** Loads a page anew and waits until `ready`, an expression, is true in it. */
+  async open(url: string, ready: string): Promise<void> {
+    await this.#send('Page.navigate', { url: 'about:blank' });
+    await this.#send('Page.navigate', { url });
+    await this.until(ready);
+  }
+
+  /** The value of an expression in the page. */
+  async value(expression: string): Promise<unknown> {
+    const { result, exceptionDetails } = await this.#send('Runtime.evaluate', { expression, returnByValue: true, awaitPromise: true });
+    if (exceptionDetails !== undefined) throw new Error(`${expression}: ${JSON.stringify(exceptionDetails)}`);
+    return (result as { readonly value?: unknown }).value;
+  }
+
+  until(expression: string): Promise<void> {
+    return eventually(expression, () => this.value(expression).then(Boolean));
+  }
+
+  /** Clicks the first element that a selector finds. */
+  async click(selector: string): Promise<void> {
+    await this.value(`document.querySelector(${JSON.stringify(selector)}).click()`);
+  }
+
+  /** Types into what has the focus. */
+  async type(text: string): Promise<void> {
+    await this.#send('Input.insertText', { text });
+  }
+
+  /** Presses a key: "Tab", "ArrowDown", "Enter"; `modifiers`: 2 is Ctrl. */
+  async press(key: string, modifiers = 0): Promise<void> {
+    const text = key.length === 1 ? { text: key } : key === 'Enter' ? { text: '\r' } : {};
+    await this.#send('Input.dispatchKeyEvent', { type: 'keyDown', key, code: key, modifiers, ...text });
+    await this.#send('Input.dispatchKeyEvent', { type: 'keyUp', key, code: key, modifiers });
+  }
+
+  /** Window size in CSS pixels, and the colours that the system asks for. */
+  async look(width: number, height: number, colours: 'light' | 'dark'): Promise<void> {
+    await this.#send('Emulation.setDeviceMetricsOverride', { width, height, deviceScaleFactor: 1, mobile: false });
+    await this.#send('Emulation.setEmulatedMedia', { features: [{ name: 'prefers-color-scheme', value: colours }] });
+  }
+
+  /** Writes what the window shows as a PNG into the folder INFERD_SCREENSHOTS, where that is set. */
+  async shoot(name: string): Promise<void> {
+    const folder = process.env['INFERD_SCREENSHOTS'];
+    if (folder === undefined) return;
+    const { data } = await this.#send('Page.captureScreenshot', { format: 'png' });
+    writeFileSync(`${folder}/${name}.png`, Buffer.from(String(data), 'base64'));
+  }
+
+  async close(): Promise<void> {
+    this.#ws.close();
+    const gone = once(this.#process, 'exit');
+    this.#process.kill();
+    await gone;
+  }
+}
