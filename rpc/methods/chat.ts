@@ -22,6 +22,7 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
     result: chatCompletionSchema,
     progress: progressSchema(chatDeltaSchema),
     http: { verb: 'POST', path: '/v1/chat/completions', params: fromBody, sinks: ['sse'] },
+    operation: 'chat',
     work: true,
     ownsCancel: true,
     handler: async (body, ctx) => {

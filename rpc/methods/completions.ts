@@ -25,6 +25,7 @@ export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
     progress: progressSchema(completionDeltaSchema),
     longLists: ['prompt'],
     http: { verb: 'POST', path: '/v1/completions', params: fromBody, sinks: ['sse'] },
+    operation: 'text_completion',
     work: true,
     ownsCancel: true,
     handler: async (body, ctx) => {
