@@ -86,6 +86,8 @@ export interface ClientOptions {
   readonly hangTimeoutMs: number;
   /** Size of what tokenizers may hold at a time, as client-load.ts counts it. */
   readonly maxHeldSize: number;
+  /** Its links do not keep the process alive. */
+  readonly background?: boolean;
   readonly log: Log;
 }
 
@@ -220,7 +222,8 @@ export class ActorClient implements EngineClient {
   /** A tokenizer is ready; requests that waited for one are sent. */
   attachTokenizer(index: number, end: LinkEnd, counters: Counters): void {
     const onUnsendable = (message: Submit | Abort | TokenizerCall, error: unknown) => this.#onUnsendable(index, message, error);
-    const link: TokenizerLink = new EventLink(end, (message) => this.#onTokenizer(message), { onUnsendable });
+    const { background = false } = this.#options;
+    const link: TokenizerLink = new EventLink(end, (message) => this.#onTokenizer(message), { onUnsendable, background });
     this.#tokenizers.set(index, link);
     this.#load.attach(index, counters);
     for (const live of this.#requests.values()) this.#send(live);
@@ -238,7 +241,7 @@ export class ActorClient implements EngineClient {
   /** A scheduler is ready. Pauses of live requests are told again. */
   attachScheduler(end: LinkEnd, counters: Counters): void {
     this.#counters = counters;
-    this.#scheduler = new EventLink(end, (message) => this.#onScheduler(message));
+    this.#scheduler = new EventLink(end, (message) => this.#onScheduler(message), { background: this.#options.background ?? false });
     for (const [id, live] of this.#requests) if (live.paused) this.#scheduler.post({ k: 'flow', id, paused: true });
   }
 
