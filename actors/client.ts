@@ -49,6 +49,7 @@ import type {
   PromptInput,
   Started,
   Submit,
+  TokenNames,
 } from './messages/requests.js';
 import { nowMs } from './runtime/clock.js';
 import { type Counters, SCHEDULER_COUNTER, stepLimitMs } from './runtime/counters.js';
@@ -167,6 +168,12 @@ export class ActorClient implements EngineClient {
 
   async decode(ids: readonly number[], skipSpecialTokens: boolean, asker: Asker = {}): Promise<string> {
     return String(await this.#askTokenizer(asker, idsSize(ids), (handed) => ({ k: 'decode', ids, skipSpecialTokens, ...handed })));
+  }
+
+  async learnTexts(ids: Iterable<number>, asker: Asker = {}): Promise<void> {
+    const distinct = [...new Set(ids)];
+    const value = await this.#askTokenizer(asker, idsSize(distinct), (handed) => ({ k: 'names', ids: distinct, ...handed }));
+    this.#names.learn(value as TokenNames); // proof: what a tokenizer answers to this call
   }
 
   async ask<N extends EngineCallName>(name: N, params: EngineCalls[N]['params']): Promise<EngineCalls[N]['reply']> {

@@ -32,6 +32,7 @@ import type {
   Started,
   Stopped,
   Submit,
+  TokenNames,
   Tokens,
 } from '../messages/requests.js';
 import { Cancellation } from '../runtime/cancellation.js';
@@ -39,7 +40,7 @@ import { admitMessage, type LengthLimits, promptTooLong, resolveMaxTokens, trunc
 import { decodeAll, decodeInTurns } from './decode/detokenizer.js';
 import { RequestState, type SequenceState } from './decode/request-state.js';
 import { StopStrings } from './decode/stop-strings.js';
-import { NamesToTell } from './decode/token-names.js';
+import { NamesToTell, namesOf } from './decode/token-names.js';
 import { type EncoderParts, PromptEncoder } from './encode/encode.js';
 import { TooManyIds } from './encode/library-encoder.js';
 import { loadVocabulary, type Vocabulary } from './encode/vocab.js';
@@ -133,6 +134,9 @@ class TokenizerActor implements TokenizerHandlers {
         return;
       case 'decode':
         void this.#reply(message.call, message, (asker) => this.#decode(message.ids, message.skipSpecialTokens, asker));
+        return;
+      case 'names':
+        void this.#reply(message.call, message, (asker) => this.#namesOf(message.ids, asker));
         return;
       default:
         message satisfies never;
@@ -306,6 +310,12 @@ class TokenizerActor implements TokenizerHandlers {
     const turn = (): Promise<void> => this.#queue.pass(asker);
     await turn();
     return decodeInTurns(table, checkIds(ids, table.size, 'ids'), skipSpecialTokens, turn);
+  }
+
+  async #namesOf(ids: readonly number[], asker: Asker): Promise<TokenNames> {
+    const { table } = this.#vocabulary;
+    await this.#queue.pass(asker);
+    return namesOf(table, checkIds(ids, table.size, 'ids'));
   }
 }
 
