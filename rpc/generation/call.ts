@@ -22,6 +22,8 @@ import { type PromptFacts, usageOf } from './usage.js';
 export interface StreamShape {
   readonly open: OpenSink;
   readonly shape: (pieces: readonly Piece[]) => readonly object[];
+  /** What the chunk of these pieces has beside its choices. */
+  readonly chunkFields?: (pieces: readonly Piece[]) => object;
   /** The pieces to send for one delta of choice `index`; may be none. */
   readonly pieces: (delta: Delta, index: number, prompt: PromptRun) => readonly Piece[];
 }
@@ -143,6 +145,7 @@ export class GenerationCall {
       head,
       timeoutMs: this.#deps.config.server.slow_client_timeout_s * 1000,
       shape: stream.shape,
+      ...(stream.chunkFields === undefined ? {} : { chunkFields: stream.chunkFields }),
       setPaused: (paused) => this.#setPaused(paused),
       onStuck: () => this.#fail({ kind: 'slow_consumer' }),
     });

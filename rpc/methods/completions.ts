@@ -45,6 +45,7 @@ export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
         logprobs: topLogprobs >= 0,
         promptLogprobs: typeof body.prompt_logprobs === 'number',
         tokenIds,
+        promptInStream: ctx.sinks.kind === 'sse',
         echo,
         textOf: (id) => served.engine.tokenText(id),
       });
