@@ -36,7 +36,7 @@ import type {
   Tokens,
 } from '../messages/requests.js';
 import { Cancellation } from '../runtime/cancellation.js';
-import { admitMessage, type LengthLimits, promptTooLong, resolveMaxTokens, truncated } from './admission.js';
+import { admitMessage, type LengthLimits, longestPrompt, promptTooLong, resolveMaxTokens, truncated } from './admission.js';
 import { decodeAll, decodeInTurns } from './decode/detokenizer.js';
 import { RequestState, type SequenceState } from './decode/request-state.js';
 import { StopStrings } from './decode/stop-strings.js';
@@ -175,7 +175,7 @@ class TokenizerActor implements TokenizerHandlers {
     try {
       checkTokenIds(params, table.size);
       // The end of a prompt that is cut is known only when all of it is encoded.
-      const maxIds = params.truncatePromptTokens === null ? this.#start.limits.maxInputLength : undefined;
+      const maxIds = params.truncatePromptTokens === null ? longestPrompt(params.maxTokens, this.#start.limits) : undefined;
       const promptIds = truncated(await this.#encoder.encode(prompt, asker, maxIds), params.truncatePromptTokens);
       if (this.#requests.get(id) !== request) return; // aborted meanwhile
       const maxTokens = resolveMaxTokens(promptIds.length, params.maxTokens, this.#start.limits);

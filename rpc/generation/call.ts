@@ -83,7 +83,7 @@ export class GenerationCall {
   readonly #arrivalMs = performance.now();
   readonly #handles: RequestHandle[] = [];
   readonly #onAbort = (): void => this.#fail({ kind: 'cancelled' });
-  /** Nothing but the prompt is asked for. The engine gives a sequence one token at least, which is dropped here. */
+  /** Nothing but the prompt is asked for. The engine gives a sequence one token all the same, which is dropped here. */
   readonly #promptOnly: boolean;
   #stream: AnswerStream | null = null;
   #paused = false;
@@ -154,13 +154,7 @@ export class GenerationCall {
   #submit(prompt: PromptRun): void {
     const input = this.#plan.prompts[prompt.index];
     if (input === undefined) return;
-    const { params } = this.#plan;
-    const handle = this.#plan.served.engine.submit(
-      input,
-      this.#promptOnly ? { ...params, maxTokens: 1 } : params,
-      this.#sink(prompt),
-      this.#ctx.client,
-    );
+    const handle = this.#plan.served.engine.submit(input, this.#plan.params, this.#sink(prompt), this.#ctx.client);
     if (this.#settled) {
       handle.cancel();
       return;
