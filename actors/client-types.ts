@@ -92,6 +92,8 @@ export interface EngineClient {
   /** @throws InferdError with the kind of the failure, also when the deadline passes. */
   encode(prompt: PromptInput, asker?: Asker): Promise<Int32Array>;
   decode(ids: readonly number[], skipSpecialTokens: boolean, asker?: Asker): Promise<string>;
+  /** From then on `tokenText` knows these ids. */
+  learnTexts(ids: Iterable<number>, asker?: Asker): Promise<void>;
   /** A control call. @throws InferdError with the kind of the failure, also when its deadline passes or the engine restarts. */
   ask<N extends EngineCallName>(name: N, params: EngineCalls[N]['params']): Promise<EngineCalls[N]['reply']>;
   /** Of an id in a record that a sink was given. */

@@ -49,6 +49,7 @@ import type {
   PromptInput,
   Started,
   Submit,
+  TokenNames,
 } from './messages/requests.js';
 import { nowMs } from './runtime/clock.js';
 import { type Counters, SCHEDULER_COUNTER, stepLimitMs } from './runtime/counters.js';
@@ -86,6 +87,8 @@ export interface ClientOptions {
   readonly hangTimeoutMs: number;
   /** Size of what tokenizers may hold at a time, as client-load.ts counts it. */
   readonly maxHeldSize: number;
+  /** Its links do not keep the process alive. */
+  readonly background?: boolean;
   readonly log: Log;
 }
 
@@ -167,6 +170,12 @@ export class ActorClient implements EngineClient {
     return String(await this.#askTokenizer(asker, idsSize(ids), (handed) => ({ k: 'decode', ids, skipSpecialTokens, ...handed })));
   }
 
+  async learnTexts(ids: Iterable<number>, asker: Asker = {}): Promise<void> {
+    const distinct = [...new Set(ids)];
+    const value = await this.#askTokenizer(asker, idsSize(distinct), (handed) => ({ k: 'names', ids: distinct, ...handed }));
+    this.#names.learn(value as TokenNames); // proof: what a tokenizer answers to this call
+  }
+
   async ask<N extends EngineCallName>(name: N, params: EngineCalls[N]['params']): Promise<EngineCalls[N]['reply']> {
     const scheduler = this.#scheduler;
     if (scheduler === null) throw asError(this.#absent());
@@ -220,7 +229,8 @@ export class ActorClient implements EngineClient {
   /** A tokenizer is ready; requests that waited for one are sent. */
   attachTokenizer(index: number, end: LinkEnd, counters: Counters): void {
     const onUnsendable = (message: Submit | Abort | TokenizerCall, error: unknown) => this.#onUnsendable(index, message, error);
-    const link: TokenizerLink = new EventLink(end, (message) => this.#onTokenizer(message), { onUnsendable });
+    const { background = false } = this.#options;
+    const link: TokenizerLink = new EventLink(end, (message) => this.#onTokenizer(message), { onUnsendable, background });
     this.#tokenizers.set(index, link);
     this.#load.attach(index, counters);
     for (const live of this.#requests.values()) this.#send(live);
@@ -238,7 +248,7 @@ export class ActorClient implements EngineClient {
   /** A scheduler is ready. Pauses of live requests are told again. */
   attachScheduler(end: LinkEnd, counters: Counters): void {
     this.#counters = counters;
-    this.#scheduler = new EventLink(end, (message) => this.#onScheduler(message));
+    this.#scheduler = new EventLink(end, (message) => this.#onScheduler(message), { background: this.#options.background ?? false });
     for (const [id, live] of this.#requests) if (live.paused) this.#scheduler.post({ k: 'flow', id, paused: true });
   }
 

@@ -102,6 +102,15 @@ const rules: readonly Rule[] = [
   swapRules,
   serverRules,
   authRules,
+
+  ({ metrics: { otlp_endpoint: url } }) =>
+    url === null || (URL.canParse(url) && /^https?:$/.test(new URL(url).protocol))
+      ? null
+      : error(
+          ['metrics.otlp_endpoint'],
+          `metrics.otlp_endpoint = ${JSON.stringify(url.slice(0, 64))} is not allowed; expected the address of a collector, such as "http://127.0.0.1:4318"`,
+        ),
+
   notYetBuilt,
 ];
 

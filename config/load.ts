@@ -1,6 +1,7 @@
 /**
- * Makes the one frozen Config of a process from a TOML file, the environment, `--set` arguments and the defaults of the schema.
- * Precedence: --set, then environment INFERD_SECTION__KEY, then file, then default. Every value remembers its origin.
+ * Makes the one frozen Config of a process from a TOML file, the environment, `--set` arguments, values of a program and the defaults of
+ * the schema. Precedence: a program's values, then --set, then environment INFERD_SECTION__KEY, then file, then default. Every value
+ * remembers its origin.
  *
  * Whatever the input, the only thing thrown is ConfigError, with all problems at once, one sentence each, naming place, key, value and
  * what is allowed. Values of secret options never appear in a message. Called once by each command that needs a configuration and
@@ -12,10 +13,12 @@ import { ConfigError } from './error.js';
 import { legacyKeys } from './legacy.js';
 import { acceptValue, type OptionValue, optionByName, options, rangeText, valueText } from './options.js';
 import type { Config } from './schema.js';
-import { fromEnvironment, fromSets, fromToml, maxFileLength, type Setting, type Source } from './setting-sources.js';
+import { fromEnvironment, fromObject, fromSets, fromToml, maxFileLength, type Setting, type Source } from './setting-sources.js';
 
 export { ConfigError } from './error.js';
 
+/** Some values of the schema, by section. */
+export type ConfigValues = { readonly [S in keyof Config]?: { readonly [K in keyof Config[S]]?: Config[S][K] | undefined } | undefined };
 /** Values in place of the schema's defaults. */
 export type ConfigDefaults = { readonly [S in keyof Config]?: Partial<Config[S]> };
 
@@ -24,6 +27,8 @@ export interface LoadOptions {
   readonly file?: string;
   /** "section.key=value", the last of a key counts. */
   readonly sets?: readonly string[];
+  /** What a program asks for; wins over all else. */
+  readonly values?: ConfigValues;
   /** `process.env` when absent. */
   readonly env?: NodeJS.ProcessEnv;
   readonly defaults?: ConfigDefaults;
@@ -32,7 +37,7 @@ export interface LoadOptions {
 export interface LoadedConfig {
   /** Deeply frozen. */
   readonly config: Config;
-  /** "section.key" -> "default", "FILE:LINE", "environment NAME" or "--set section.key"; every option has one. */
+  /** "section.key" -> "default", "FILE:LINE", "environment NAME", "--set section.key" or "option section.key"; every option has one. */
   readonly origins: Map<string, string>;
   readonly file: string | null;
   /** Things that are allowed but likely not what was meant, one sentence each. */
@@ -51,6 +56,7 @@ export function loadConfigText(source: { readonly name: string; readonly text: s
     source === null ? { settings: [], problems: [] } : fromToml(source.text, source.name),
     fromEnvironment(given.env ?? process.env),
     fromSets(given.sets ?? []),
+    fromObject(given.values ?? {}),
   ];
   const problems = sources.flatMap((s) => s.problems);
   const warnings = sources.flatMap((s) => s.warnings ?? []);

@@ -204,6 +204,10 @@ export const schema = {
   },
   metrics: {
     open: bool(false, 'Answer GET /metrics without a token, whatever auth.mode says.'),
+    otlp_endpoint: text(
+      maybeText(null),
+      'OpenTelemetry collector that gets a span for each request, OTLP over HTTP, such as http://127.0.0.1:4318; none when not set.',
+    ),
   },
   log: {
     level: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], 'info', 'Least severe level that is logged.'),

@@ -1,5 +1,5 @@
 /**
- * Reads settings from the three places that can hold them - TOML text, environment, `--set` - into one list of candidates, without
+ * Reads settings from the places that can hold them - TOML text, environment, `--set`, a program - into one list of candidates, without
  * deciding whether a value is good; load.ts does that. The only user of the TOML parser.
  *
  * Every candidate remembers its origin, and every problem is collected instead of thrown, so that a user sees all of them at once.
@@ -15,7 +15,7 @@ export interface Setting {
   /** "section.key" */
   readonly name: string;
   readonly value: unknown;
-  /** Where it stands: "FILE:LINE", "environment INFERD_SERVER__PORT", "--set server.port". */
+  /** Where it stands: "FILE:LINE", "environment INFERD_SERVER__PORT", "--set server.port", "option server.port". */
   readonly origin: string;
 }
 
@@ -48,6 +48,18 @@ export function fromToml(text: string, file: string): Source {
     const line = lines.get(keyPath(path));
     return line === undefined ? file : `${file}:${line}`;
   };
+  return fromTables(root, place);
+}
+
+/** Settings that a program gives as an object of sections; what is undefined or null in it counts as not given. */
+export function fromObject(values: object): Source {
+  const given = (table: object): object => Object.fromEntries(Object.entries(table).filter(([, value]) => (value ?? null) !== null));
+  const root = Object.fromEntries(Object.entries(given(values)).map(([name, table]) => [name, isTable(table) ? given(table) : table]));
+  return fromTables(root, (...path) => `option ${path.map(printable).join('.')}`);
+}
+
+/** What the tables of a file or an object hold; `place` says for errors where a section or a key of it stands. */
+function fromTables(root: Readonly<Record<string, unknown>>, place: (...path: string[]) => string): Source {
   const settings: Setting[] = [];
   const problems: string[] = [];
   for (const [section, table] of Object.entries(root)) {

@@ -11,7 +11,6 @@
  */
 
 import type { Server } from 'node:http';
-import { join, resolve } from 'node:path';
 import { RequestIds } from '../actors/client-ids.js';
 import type { StartProgress } from '../actors/client-types.js';
 import { InferdError } from '../actors/messages/errors.js';
@@ -33,9 +32,11 @@ import { acquireInstance, type Instance, prepareRuntimeDir } from './life/single
 import { createNotifier, type Notifier } from './life/systemd-notify.js';
 import type { DaemonLog } from './log.js';
 import { Metrics } from './metrics/metrics.js';
-import { checkProfileFolder, EngineProfiler } from './profile/profiler.js';
+import { engineProfiler, profileFolder } from './profile/engine-profiler.js';
+import { checkProfileFolder, type EngineProfiler } from './profile/profiler.js';
 import { type Live, reload } from './reload.js';
 import { StartError } from './start-error.js';
+import { openTracing, type Tracing } from './tracing/tracing.js';
 import { packageVersion } from './version.js';
 
 export interface DaemonOptions {
@@ -72,6 +73,8 @@ const CLOSE_MS = 3000;
 /** The engine ends its requests at the deadline itself; this is for one that hangs. */
 const DRAIN_GRACE_MS = 2000;
 const ENGINE_STOP_MS = 10_000;
+/** The collector may be away. */
+const TRACING_MS = 6000;
 /** A profile of many millions of events is written within this. */
 const PROFILE_MS = 60_000;
 
@@ -97,6 +100,7 @@ class DaemonProcess implements Daemon {
   #instance: Instance | null = null;
   #engine: EngineHandle | null = null;
   #profiler: EngineProfiler | null = null;
+  #tracing: Tracing | null = null;
   #front: Front | null = null;
   #listeners: Listeners | null = null;
   /** Settles, never rejects, when nothing more will be opened; a stop that comes earlier waits for it. */
@@ -173,7 +177,9 @@ class DaemonProcess implements Daemon {
     else if (config.auth.mode === 'token' && givenTokenFile === null) prepareRuntimeDir(runtimeDir);
     const auth = createAuth(config, tokenFile);
     this.#auth = auth;
-    if (config.profile.at_start) checkProfileFolder(this.#profileFolder(), config.inference.device_ids.length);
+    if (config.profile.at_start) checkProfileFolder(profileFolder(config, this.#env), config.inference.device_ids.length);
+    const tracing = await openTracing(config.metrics, this.#log);
+    this.#tracing = tracing;
 
     const engine = (this.#options.startEngine ?? startEngine)(config, model, {
       log: this.#log,
@@ -191,7 +197,7 @@ class DaemonProcess implements Daemon {
     engine.ready.catch(() => {});
     this.#engine = engine;
 
-    const profiler = this.#createProfiler(engine);
+    const profiler = engineProfiler(engine, { config, env: this.#env, log: this.#log });
     this.#profiler = profiler;
     const traffic = new Traffic();
     const webSockets = () => this.#front?.sockets.count() ?? 0;
@@ -203,6 +209,7 @@ class DaemonProcess implements Daemon {
       profiler,
       traffic,
       scrape: () => metrics.scrape(),
+      observe: tracing.observe,
       auth,
       log: this.#log,
       version: packageVersion(),
@@ -226,25 +233,6 @@ class DaemonProcess implements Daemon {
     });
     this.#log.info({ address: ws, unixSocket }, 'listening; the model is loading');
     return engine;
-  }
-
-  #profileFolder(): string {
-    const { directory } = this.#options.config.profile;
-    return directory === null ? join(inferdPaths(this.#env).stateDir, 'profiles') : resolve(expandHome(directory, this.#env));
-  }
-
-  #createProfiler(engine: EngineHandle): EngineProfiler {
-    const { max_seconds, max_events } = this.#options.config.profile;
-    return new EngineProfiler({
-      directory: this.#profileFolder(),
-      maxSeconds: max_seconds,
-      maxEvents: max_events,
-      version: packageVersion(),
-      log: this.#log,
-      recorders: () => engine.recorders(),
-      state: () => engine.client.state(),
-      model: () => engine.client.model(),
-    });
   }
 
   /** For the watchdog. An engine that restarts has to load the model again: that is no hang, and the supervisor counts it. */
@@ -283,6 +271,7 @@ class DaemonProcess implements Daemon {
     if (this.#profiler !== null && !(await bounded(this.#profiler.close(), PROFILE_MS))) this.#log.error({}, 'the profile took too long');
     if (this.#engine !== null) clean = (await bounded(this.#engine.stop(), ENGINE_STOP_MS)) && clean;
     if (!clean) this.#log.error({}, 'the engine did not stop in time');
+    if (this.#tracing !== null) await bounded(this.#tracing.close(), TRACING_MS);
     this.#release(clean || code !== EXIT.ok ? code : EXIT.internal);
   }
 

@@ -10,6 +10,7 @@ import type { CallTable } from './calls.js';
 import type { Holding } from './holding.js';
 import type { Id } from './message.js';
 import type { Models } from './models.js';
+import type { Observe, TraceHeaders } from './observe.js';
 import type { Profiler } from './schemas/profile.js';
 import type { Session } from './session.js';
 import type { SinkMaker } from './sink.js';
@@ -27,6 +28,8 @@ export interface RpcDeps {
   onDrain(): void;
   /** Told of each error that a call is answered with, by code. */
   onError?(code: number): void;
+  /** Told of each call that generates. */
+  readonly observe?: Observe;
 }
 
 /** A generating call that is not answered yet, by each engine request that works for it. */
@@ -50,6 +53,8 @@ export interface CallContext {
   /** Unanswered calls of the same caller. */
   readonly calls: CallTable;
   readonly admin: boolean;
+  /** The caller's span, where it names one. */
+  readonly trace: TraceHeaders | null;
   readonly inBatch: boolean;
   /** The daemon holds too many messages to begin with this one. */
   readonly crowded: boolean;

@@ -5,6 +5,7 @@
 import type { z } from 'zod';
 import type { ErrorKind } from '../actors/messages/errors.js';
 import type { CallContext } from './context.js';
+import type { Operation } from './observe.js';
 import { checkParams } from './params.js';
 import type { SinkKind } from './sink.js';
 
@@ -77,6 +78,8 @@ interface MethodFacts {
   readonly longLists?: readonly string[];
   /** Does something besides answering, so it also runs as a notification; others are then skipped. */
   readonly acts?: true;
+  /** Each call of it is told to the observer, under this name. */
+  readonly operation?: Operation;
   /** New work for the engine: refused while the daemon drains. */
   readonly work?: true;
   /** Needs admin scope. */

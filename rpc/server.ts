@@ -21,6 +21,7 @@ import { type Holding, HoldingLimit } from './holding.js';
 import { encodeReply, errorResponse, type Id, type Member, type Message, maxBatchMembers, type Response } from './message.js';
 import type { HttpFace, HttpInput, Method, MethodRoute } from './method.js';
 import { createMethods } from './methods/index.js';
+import { type TraceHeaders, watched } from './observe.js';
 import type { Session } from './session.js';
 import { type EndingSinkMaker, type SinkMaker, wholeOnly } from './sink.js';
 import { isLarge, type Slices, slicesOf } from './slices.js';
@@ -35,6 +36,7 @@ export interface Caller {
   /** Stands for the connection; compared only. */
   readonly client: ClientKey;
   readonly admin: boolean;
+  readonly trace?: TraceHeaders | null;
   /** Of this message; released by whoever sends the reply. */
   readonly holding: Holding;
 }
@@ -49,6 +51,7 @@ export interface PostOptions {
   readonly signal?: AbortSignal;
   /** Stands for the HTTP connection; without it, each body is a client of its own. */
   readonly client?: ClientKey;
+  readonly trace?: TraceHeaders | null;
 }
 
 /** What a request to the HTTP face of a method brings. */
@@ -226,8 +229,8 @@ export class RpcServer {
     return this.#document;
   }
 
-  #httpCaller(calls: CallTable, holding: Holding, { client = calls, admin }: PostOptions): Caller {
-    return { calls, session: null, sinks: wholeOnly, client, admin: admin ?? this.deps.config.auth.mode === 'none', holding };
+  #httpCaller(calls: CallTable, holding: Holding, { client = calls, admin, trace = null }: PostOptions): Caller {
+    return { calls, session: null, sinks: wholeOnly, client, admin: admin ?? this.deps.config.auth.mode === 'none', trace, holding };
   }
 
   async #answerMember(member: Member, caller: Caller, place: Place): Promise<Response | null> {
@@ -253,7 +256,7 @@ export class RpcServer {
   }
 
   #context(id: Id | undefined, cancellation: Cancellation, caller: Caller, place: Place): CallContext {
-    const { calls, session, sinks, client, admin, holding } = caller;
+    const { calls, session, sinks, client, admin, trace = null, holding } = caller;
     const draining = this.#draining || session?.draining === true;
     return {
       ...(id === undefined ? {} : { id }),
@@ -263,6 +266,7 @@ export class RpcServer {
       client,
       calls,
       admin,
+      trace,
       draining,
       cancellation,
       holding,
@@ -277,6 +281,17 @@ export class RpcServer {
   }
 
   #run(method: Method, params: unknown, ctx: CallContext): unknown {
+    const { operation } = method;
+    const { observe, models } = this.deps;
+    if (operation === undefined || observe === undefined) return this.#invoke(method, params, ctx);
+    const given = (params ?? {}) as Readonly<Record<string, unknown>>; // proof: a message's params are an object or a list
+    const asked = given['model'];
+    const model = typeof asked === 'string' ? asked : (models.list()[0]?.model.name ?? '');
+    const watch = observe({ operation, model, params: given, trace: ctx.trace });
+    return watch === null ? this.#invoke(method, params, ctx) : watched(() => this.#invoke(method, params, ctx), watch);
+  }
+
+  #invoke(method: Method, params: unknown, ctx: CallContext): unknown {
     if (method.admin && !ctx.admin) throw new InferdError('unauthorized', 'This method needs admin scope');
     if (method.work && ctx.draining) throw new InferdError('shutting_down');
     if (method.work && ctx.crowded) throw new InferdError('overloaded', 'Too many messages are being answered; try again later');

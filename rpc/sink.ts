@@ -16,7 +16,15 @@ import type { Id } from './message.js';
 export type SinkEvent =
   | { readonly kind: 'queued' /** 0 is next. */; readonly position: number /** Which, of several. */; readonly prompt?: number }
   | { readonly kind: 'prefill' /** Tokens. */; readonly done: number; readonly total: number; readonly prompt?: number }
-  | { readonly kind: 'delta' /** Of one chunk. */; readonly choices: readonly object[] /** Gained by it. */; readonly tokens: number };
+  | {
+      readonly kind: 'delta';
+      /** Of one chunk. */
+      readonly choices: readonly object[];
+      /** Gained by it. */
+      readonly tokens: number;
+      /** What the chunk has beside its choices; only where no answer follows the stream. */
+      readonly fields?: object;
+    };
 
 /** One streaming answer on its way to its reader. */
 export interface CallSink {

@@ -156,15 +156,25 @@ test('each third-party package is imported in one file', () => {
 });
 
 test('declared dependencies are used and used packages are declared', () => {
-  const pkg = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { dependencies: Record<string, string> };
+  const pkg = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as Record<
+    'dependencies' | 'peerDependencies' | 'peerDependenciesMeta',
+    Record<string, unknown>
+  >;
   const used = new Set(
     all.filter((i) => !i.own).map((i) => (i.to.startsWith('@') ? i.to.split('/').slice(0, 2).join('/') : i.to.split('/')[0])),
   );
   const native = new Set(['node-addon-api', 'node-api-headers', 'pino-pretty']);
   assert.deepEqual(
-    [...used].filter((name) => name !== undefined && !(name in pkg.dependencies)),
+    [...used].filter((name) => name !== undefined && !(name in pkg.dependencies) && !(name in pkg.peerDependencies)),
     [],
   );
+  for (const name of Object.keys(pkg.peerDependencies)) {
+    assert.deepEqual(pkg.peerDependenciesMeta[name], { optional: true });
+    const users = [...new Set(all.filter((i) => i.to === name).map((i) => i.from))];
+    assert.equal(users.length, 1, `${name} is used in one file`);
+    const text = readFileSync(join(root, users[0] ?? ''), 'utf8');
+    assert.doesNotMatch(text, new RegExp(`from '${name}'`), `${name} is loaded only when it is asked for`);
+  }
   assert.deepEqual(
     Object.keys(pkg.dependencies).filter((name) => !used.has(name) && !native.has(name)),
     [],

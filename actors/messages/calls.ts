@@ -10,6 +10,8 @@ import type { Handed, PromptInput } from './requests.js';
 export type TokenizerCall = (
   | { readonly k: 'encode'; readonly prompt: PromptInput }
   | { readonly k: 'decode'; readonly ids: readonly number[]; readonly skipSpecialTokens: boolean }
+  /** Answered with TokenNames. */
+  | { readonly k: 'names'; readonly ids: readonly number[] }
 ) & { readonly call: RequestId } & Handed;
 
 /**

@@ -46,7 +46,7 @@ export interface GenerationParams {
   readonly promptLogprobs: number;
   /** (token id, bias) pairs. */
   readonly logitBias: readonly (readonly [number, number])[];
-  /** `null`: as many as fit in max_model_len. */
+  /** `null`: as many as fit in max_model_len. 0: the prompt only; a token is sampled all the same, for whoever asked to drop. */
   readonly maxTokens: number | null;
   readonly stop: readonly string[];
   readonly stopTokenIds: readonly number[];
@@ -108,7 +108,7 @@ export interface Admit {
   readonly samplingRow: Uint8Array;
   /** (id, float32 bits) pairs as int32 bytes. */
   readonly bias: Uint8Array;
-  /** Resolved: prompt + maxTokens <= max_model_len was checked by the tokenizer. */
+  /** Resolved: prompt + maxTokens <= max_model_len was checked by the tokenizer. 0 as in GenerationParams. */
   readonly maxTokens: number;
   readonly stopTokenIds: readonly number[];
   readonly ignoreEos: boolean;

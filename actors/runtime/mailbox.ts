@@ -209,9 +209,11 @@ export interface EventLinkOptions<Out> {
   readonly limit?: number;
   /** Told of messages that cannot be packed; without it the error surfaces in the event loop. */
   readonly onUnsendable?: (message: Out, error: unknown) => void;
+  /** The link does not keep the loop alive. */
+  readonly background?: boolean;
 }
 
-/** The end of a thread with an event loop. The link keeps that loop alive until `close`. */
+/** The end of a thread with an event loop. The link keeps that loop alive until `close`, unless it is a background one. */
 export class EventLink<In, Out> extends Link<In, Out> {
   readonly #handle: (message: In) => void;
   readonly #onUnsendable: ((message: Out, error: unknown) => void) | null;
@@ -227,7 +229,7 @@ export class EventLink<In, Out> extends Link<In, Out> {
     super(end, options.limit ?? SOFT_LIMIT);
     this.#handle = handle;
     this.#onUnsendable = options.onUnsendable ?? null;
-    end.port.ref();
+    if (options.background !== true) end.port.ref();
     queueMicrotask(this.#onRing);
   }
 

@@ -13,7 +13,7 @@ export function whyNever(message: Admit, options: SchedulerOptions): Failure | n
   const { bestOf, maxTokens } = message;
   const { blockSize, numBlocks, maxModelLen, maxBatchTokens } = options;
   if (promptLen === 0) return { kind: 'invalid_params', message: 'The prompt has no tokens.' };
-  if (maxTokens < 1) return { kind: 'invalid_params', message: `max_tokens is ${maxTokens}; it must be at least 1.` };
+  if (maxTokens < 0) return { kind: 'invalid_params', message: `max_tokens is ${maxTokens}; it must be at least 0.` };
   if (promptLen + maxTokens > maxModelLen) {
     return tooLong(
       message,

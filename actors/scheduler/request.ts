@@ -83,7 +83,8 @@ export class Request {
     this.enqueuedMs = context.nowMs;
     const prompt = wordsOf(message.promptIds);
     this.promptLen = prompt.length;
-    this.maxTokens = message.maxTokens;
+    // The last token of a sequence is never computed, so the one after a prompt that is all that is wanted needs no KV.
+    this.maxTokens = Math.max(1, message.maxTokens);
     this.bestOf = message.bestOf;
     this.ignoreEos = message.ignoreEos;
     this.stopTokenIds = message.stopTokenIds;

@@ -32,14 +32,15 @@ import type {
   Started,
   Stopped,
   Submit,
+  TokenNames,
   Tokens,
 } from '../messages/requests.js';
 import { Cancellation } from '../runtime/cancellation.js';
-import { admitMessage, type LengthLimits, promptTooLong, resolveMaxTokens, truncated } from './admission.js';
+import { admitMessage, type LengthLimits, longestPrompt, promptTooLong, resolveMaxTokens, truncated } from './admission.js';
 import { decodeAll, decodeInTurns } from './decode/detokenizer.js';
 import { RequestState, type SequenceState } from './decode/request-state.js';
 import { StopStrings } from './decode/stop-strings.js';
-import { NamesToTell } from './decode/token-names.js';
+import { NamesToTell, namesOf } from './decode/token-names.js';
 import { type EncoderParts, PromptEncoder } from './encode/encode.js';
 import { TooManyIds } from './encode/library-encoder.js';
 import { loadVocabulary, type Vocabulary } from './encode/vocab.js';
@@ -134,6 +135,9 @@ class TokenizerActor implements TokenizerHandlers {
       case 'decode':
         void this.#reply(message.call, message, (asker) => this.#decode(message.ids, message.skipSpecialTokens, asker));
         return;
+      case 'names':
+        void this.#reply(message.call, message, (asker) => this.#namesOf(message.ids, asker));
+        return;
       default:
         message satisfies never;
     }
@@ -171,7 +175,7 @@ class TokenizerActor implements TokenizerHandlers {
     try {
       checkTokenIds(params, table.size);
       // The end of a prompt that is cut is known only when all of it is encoded.
-      const maxIds = params.truncatePromptTokens === null ? this.#start.limits.maxInputLength : undefined;
+      const maxIds = params.truncatePromptTokens === null ? longestPrompt(params.maxTokens, this.#start.limits) : undefined;
       const promptIds = truncated(await this.#encoder.encode(prompt, asker, maxIds), params.truncatePromptTokens);
       if (this.#requests.get(id) !== request) return; // aborted meanwhile
       const maxTokens = resolveMaxTokens(promptIds.length, params.maxTokens, this.#start.limits);
@@ -306,6 +310,12 @@ class TokenizerActor implements TokenizerHandlers {
     const turn = (): Promise<void> => this.#queue.pass(asker);
     await turn();
     return decodeInTurns(table, checkIds(ids, table.size, 'ids'), skipSpecialTokens, turn);
+  }
+
+  async #namesOf(ids: readonly number[], asker: Asker): Promise<TokenNames> {
+    const { table } = this.#vocabulary;
+    await this.#queue.pass(asker);
+    return namesOf(table, checkIds(ids, table.size, 'ids'));
   }
 }
 

@@ -20,6 +20,12 @@ export function truncated(ids: Int32Array, keepLast: number | null): Int32Array 
   return keepLast === null || keepLast >= ids.length ? ids : ids.slice(ids.length - Math.max(0, keepLast));
 }
 
+/** Longest prompt of a request that asks for so many tokens: where none shall follow, none needs room. */
+export function longestPrompt(asked: number | null, { maxModelLen, maxInputLength, maxTotalTokens }: LengthLimits): number {
+  const limit = Math.min(maxTotalTokens, maxModelLen);
+  return asked === 0 && maxInputLength === limit - 1 ? limit : maxInputLength;
+}
+
 /**
  * Decides how many tokens may be generated. Nothing is cut silently: what does not fit is refused.
  * @throws InferdError invalid_params for an empty prompt, context_length_exceeded with {prompt_tokens, max_tokens, limit}.
@@ -29,16 +35,13 @@ export function resolveMaxTokens(promptTokens: number, asked: number | null, lim
     throw new InferdError('invalid_params', 'The prompt is empty', [{ path: 'prompt', message: 'The prompt has no tokens' }]);
   const limit = Math.min(limits.maxTotalTokens, limits.maxModelLen);
   const maxTokens = asked ?? Math.max(1, limit - promptTokens);
-  if (promptTokens > limits.maxInputLength) {
-    throw new InferdError(
-      'context_length_exceeded',
-      `The prompt has ${promptTokens} tokens; at most ${limits.maxInputLength} are allowed`,
-      {
-        prompt_tokens: promptTokens,
-        max_tokens: maxTokens,
-        limit: limits.maxInputLength,
-      },
-    );
+  const longest = longestPrompt(asked, limits);
+  if (promptTokens > longest) {
+    throw new InferdError('context_length_exceeded', `The prompt has ${promptTokens} tokens; at most ${longest} are allowed`, {
+      prompt_tokens: promptTokens,
+      max_tokens: maxTokens,
+      limit: longest,
+    });
   }
   if (promptTokens + maxTokens > limit) {
     throw new InferdError(
@@ -52,11 +55,12 @@ export function resolveMaxTokens(promptTokens: number, asked: number | null, lim
 
 /** The error for a prompt that is certain to have `atLeast` tokens, which are too many; the rest of it was not counted. */
 export function promptTooLong(atLeast: number, asked: number | null, limits: LengthLimits): InferdError {
-  return new InferdError(
-    'context_length_exceeded',
-    `The prompt has more than ${atLeast - 1} tokens; at most ${limits.maxInputLength} are allowed`,
-    { prompt_tokens: atLeast, max_tokens: asked ?? 1, limit: limits.maxInputLength },
-  );
+  const limit = longestPrompt(asked, limits);
+  return new InferdError('context_length_exceeded', `The prompt has more than ${atLeast - 1} tokens; at most ${limit} are allowed`, {
+    prompt_tokens: atLeast,
+    max_tokens: asked ?? 1,
+    limit,
+  });
 }
 
 /**

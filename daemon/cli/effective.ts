@@ -3,21 +3,17 @@
  * it exists, else the built-in demo profile; with the environment and --set on top.
  */
 import { existsSync } from 'node:fs';
-import { join } from 'node:path';
-import { type LoadedConfig, loadConfig } from '../../config/load.js';
+import { type ConfigDefaults, type LoadedConfig, loadConfig } from '../../config/load.js';
 import { userConfigPath } from '../../config/paths.js';
-import { packageRoot } from '../../native/index.js';
+import { demoProfile } from '../demo-profile.js';
 import type { VerbInput } from './verb.js';
 
-/** The built-in profile: the embedded demo model on the CPU. */
-export const demoProfile = (): string => join(packageRoot(), 'config', 'demo.toml');
-
-/** Loads it. `extraSets` come after those of the user. @throws ConfigError with every problem. */
-export function effectiveConfig(input: VerbInput, extraSets: readonly string[] = []): LoadedConfig {
+/** Loads it. `extraSets` come after those of the user; `defaults` stand in place of the schema's. @throws ConfigError with every problem. */
+export function effectiveConfig(input: VerbInput, extraSets: readonly string[] = [], defaults: ConfigDefaults = {}): LoadedConfig {
   const { env } = input.io;
   const own = userConfigPath(env);
   const file = input.text('config') ?? (existsSync(own) ? own : demoProfile());
-  const loaded = loadConfig({ file, sets: [...input.list('set'), ...extraSets], env });
+  const loaded = loadConfig({ file, sets: [...input.list('set'), ...extraSets], env, defaults });
   const warning = file === demoProfile() ? otherModelWarning(loaded) : null;
   return warning === null ? loaded : { ...loaded, warnings: [...loaded.warnings, warning] };
 }

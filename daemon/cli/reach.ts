@@ -1,17 +1,13 @@
 /**
- * A client to talk to, wherever the engine is: the running daemon when there is one, else a daemon started in this process on a free
- * loopback port with a token of its own, unpublished, and stopped at the end. Both are reached through the same client, so that the
- * commands have one path. Called by run, chat and eval; `connectRunning` also by ps, status and stop.
+ * A client to talk to, wherever the engine is: the running daemon when there is one, else an engine in this process, as programs have it
+ * (daemon/library), closed at the end. Both are reached through the same client, so that the commands have one path. Called by run, chat
+ * and eval; `connectRunning` also by ps, status and stop.
  */
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { resolveModelFolder } from '../../config/model-folder.js';
 import { type DaemonFile, readDaemonFile } from '../../config/paths.js';
-import type { Config } from '../../config/schema.js';
 import { connect, type InferdClient } from '../../rpc/client/node.js';
-import type { Daemon } from '../daemon.js';
 import { instanceLives } from '../life/single-instance.js';
 import { effectiveConfig, printWarnings } from './effective.js';
 import { explain, retryAfterMs } from './failure.js';
@@ -137,61 +133,17 @@ export async function whenLoaded<T>(call: () => Promise<T>): Promise<T> {
 
 async function startInProcess(input: VerbInput): Promise<ReachedDaemon> {
   const { io } = input;
+  // Loaded only here, so that commands which need no engine start fast.
+  const { openEngine, libraryDefaults } = await import('../library/create-engine.js');
   const model = input.text('model');
-  const loaded = effectiveConfig(input, model === undefined ? [] : [`inference.model_name=${JSON.stringify(model)}`]);
+  const loaded = effectiveConfig(input, model === undefined ? [] : [`inference.model_name=${JSON.stringify(model)}`], libraryDefaults);
   const found = resolveModelFolder(loaded.config, io.env);
   printWarnings(input, loaded);
-  const folder = mkdtempSync(join(tmpdir(), 'inferd-'));
   const bar = progressBar(io);
-  let daemon: Daemon | null = null;
-  const removeFolder = (): void => rmSync(folder, { recursive: true, force: true });
-  // Also when a Ctrl-C ends the process in the middle of loading.
-  process.once('exit', removeFolder);
-  const end = async (): Promise<void> => {
-    bar.end();
-    process.off('exit', removeFolder);
-    removeFolder();
-    if (daemon !== null) await Promise.race([daemon.stop('the command is done'), sleep(stopMs, undefined, { ref: false })]);
-    daemon = null;
-  };
-  try {
-    // Loaded only here, so that commands which need no engine start fast.
-    const [{ startDaemon }, { createLog }] = await Promise.all([import('../daemon.js'), import('../log.js')]);
-    const config = privateConfig(loaded.config, join(folder, 'token'), input.flag('verbose'));
-    daemon = await startDaemon({
-      config,
-      model: found,
-      log: createLog(config.log),
-      publish: false,
-      env: io.env,
-      onProgress: (progress) => bar.update(progress),
-    });
-    bar.end();
-    const address = daemon.addresses.ws;
-    const client = await connect({ url: address, name: clientName, ...(daemon.token === null ? {} : { token: daemon.token }) });
-    const close = async (): Promise<void> => {
-      await client.close();
-      await end();
-    };
-    return { client, where: 'in process', address, lost: watchEnd(client), close };
-  } catch (error) {
-    await end();
-    throw error;
-  }
-}
-
-/** The user's configuration behind a free loopback port, with a token that only this process knows, and a quiet log. */
-function privateConfig(config: Config, tokenFile: string, verbose: boolean): Config {
-  return {
-    ...config,
-    server: {
-      ...config.server,
-      host: '127.0.0.1',
-      port: 0,
-      unix_socket: null,
-      drain_timeout_s: Math.min(config.server.drain_timeout_s, 1),
-    },
-    auth: { ...config.auth, mode: 'token', token_file: tokenFile },
-    log: verbose ? { ...config.log, level: 'debug' } : { ...config.log, level: 'fatal' },
-  };
+  const config = { ...loaded.config, log: { ...loaded.config.log, level: input.flag('verbose') ? 'debug' : 'fatal' } as const };
+  const engine = await openEngine({ config, model: found, env: io.env, onProgress: (progress) => bar.update(progress) }).finally(() =>
+    bar.end(),
+  );
+  const close = (): Promise<void> => Promise.race([engine.close(), sleep(stopMs, undefined, { ref: false })]);
+  return { client: engine.client, where: 'in process', address: 'this process', lost: watchEnd(engine.client), close };
 }

@@ -9,6 +9,7 @@ import type { ModelFolder } from '../../config/model-folder.js';
 import type { Config } from '../../config/schema.js';
 import { RpcConnection } from '../../rpc/connection.js';
 import { fixedModels } from '../../rpc/models.js';
+import type { Observe } from '../../rpc/observe.js';
 import type { Profiler } from '../../rpc/schemas/profile.js';
 import { createRpcServer } from '../../rpc/server.js';
 import type { Auth } from './auth.js';
@@ -28,6 +29,8 @@ export interface FrontDeps {
   readonly traffic: Traffic;
   /** What /metrics answers. */
   scrape: RouteDeps['metrics']['scrape'];
+  /** Told of each call that generates. */
+  readonly observe?: Observe;
   readonly auth: Auth;
   readonly log: Log;
   readonly version: string;
@@ -64,6 +67,7 @@ export function createFront(deps: FrontDeps): Front {
     startedAt: deps.startedAt,
     onDrain: deps.onDrain,
     onError: (code) => deps.traffic.failed(code),
+    ...(deps.observe === undefined ? {} : { observe: deps.observe }),
   });
   const sockets = createSockets({
     config: config.server,

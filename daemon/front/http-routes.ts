@@ -8,6 +8,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { type OpenapiFacts, openapiDocument } from '../../rpc/documents/openapi.js';
 import type { Operation } from '../../rpc/documents/operation.js';
 import type { MethodRoute } from '../../rpc/method.js';
+import type { TraceHeaders } from '../../rpc/observe.js';
 import type { PostOptions, PostReply, RpcServer } from '../../rpc/server.js';
 import { BodyError, readBody, send, sendErrorAndClose, sendSlices } from './http-reply.js';
 import { type OwnRouteDeps, ownRoutes } from './own-routes.js';
@@ -118,7 +119,13 @@ function tailOf({ path: pattern }: MethodRoute, path: string): string | null {
 }
 
 function callerOf(request: IncomingMessage, response: ServerResponse, peer: Peer): PostOptions {
-  return { admin: !peer.browser, signal: untilGone(response), client: request.socket };
+  return { admin: !peer.browser, signal: untilGone(response), client: request.socket, trace: traceOf(request) };
+}
+
+/** The headers of the W3C's Trace Context. */
+function traceOf({ headers: { traceparent, tracestate } }: IncomingMessage): TraceHeaders | null {
+  if (typeof traceparent !== 'string') return null;
+  return { parent: traceparent, ...(tracestate === undefined ? {} : { state: String(tracestate) }) };
 }
 
 async function sendReply(response: ServerResponse, reply: PostReply): Promise<void> {

@@ -98,7 +98,9 @@ class SseSink implements CallSink {
   event(event: SinkEvent): void {
     this.#numEvents++;
     if (event.kind !== 'delta') return;
-    this.#write(`${this.#head}"choices":${JSON.stringify(event.choices)}${this.#options.usage ? ',"usage":null' : ''}}\n\n`);
+    const fields = JSON.stringify(event.fields ?? {}).slice(1, -1);
+    const more = `${fields === '' ? '' : `,${fields}`}${this.#options.usage ? ',"usage":null' : ''}`;
+    this.#write(`${this.#head}"choices":${JSON.stringify(event.choices)}${more}}\n\n`);
   }
 
   watch(): () => boolean {

@@ -21,6 +21,8 @@ export interface ChildOptions {
   readonly pools: Pools;
   readonly log: Log;
   readonly onProgress: (progress: Progress) => void;
+  /** The actor does not keep the process alive. */
+  readonly background?: boolean;
 }
 
 export interface ChildStart {
@@ -58,6 +60,7 @@ export class Child {
     this.#port = port1;
     this.#bell = start.bell;
     port1.on('message', (message: FromActor) => this.#on(message));
+    if (options.background) port1.unref();
     const task = { actor: start.actor, index: start.index, control: port2 };
     this.#thread = options.pools.run(task, [port2, ...start.transfer]);
     this.ended = this.#thread.ended.then(({ error }) => this.#ending(error));

@@ -1,6 +1,6 @@
 /**
- * The engine as one thing: topology, pools, supervisor and client joined together. Main thread; started by the daemon, by `inferd run`
- * without a daemon, and by tests.
+ * The engine as one thing: topology, pools, supervisor and client joined together. Main thread; started by the daemon, by the library
+ * and by tests.
  *
  * It introduces actors to each other whenever one (re)appears: tokenizer <-> scheduler over a fresh link, both <-> client. After a
  * restart of the engine group the tokenizers admit their requests again; after the death of a tokenizer its requests end, retriable, and
@@ -33,6 +33,8 @@ export interface EngineHooks {
   onState?(state: EngineState): void;
   /** Numbers of requests; to be shared by the engines of one daemon. */
   readonly ids?: RequestIds;
+  /** The engine does not keep the process alive: whoever waits for it does. */
+  readonly background?: boolean;
 }
 
 export interface EngineHandle {
@@ -94,6 +96,7 @@ class Engine implements EngineHandle {
       maxUnfinished: max_queue + max_num_sequences,
       maxHeldSize: Math.max(MIN_HELD_SIZE, HELD_MESSAGES * config.server.max_message_bytes),
       hangTimeoutMs: this.#hangTimeoutMs,
+      background: hooks.background ?? false,
       log: hooks.log,
     });
     this.ready = new Promise((resolve, reject) => {
@@ -115,10 +118,10 @@ class Engine implements EngineHandle {
       void this.#neverReady(failure);
       return;
     }
-    const { log } = this.#hooks;
-    const pools = createPools(log);
+    const { log, background = false } = this.#hooks;
+    const pools = createPools(log, background);
     const onProgress = (progress: StartProgress) => this.#hooks.onProgress?.(progress);
-    const options = { pools, log, onProgress };
+    const options = { pools, log, onProgress, background };
     this.#pools = pools;
     this.#tokenizers = topology.tokenizers.map((_, index) => new TokenizerUnit(index, topology, options));
     this.#group = new EngineGroup(topology, options);

@@ -9,6 +9,9 @@
  * `ended` waits until the thread is really gone, so that a successor does not share the device with it. A call into native code cannot
  * be interrupted; the thread exits when that returns. One that does not return in time is told as not gone, and bound-exit.ts keeps the
  * process from waiting for it at its own end.
+ *
+ * A daemon lives as long as its threads. An engine in somebody's program must not keep that alive: `background` threads go when the
+ * program has nothing else to do.
  */
 import { fileURLToPath } from 'node:url';
 import type { Transferable } from 'node:worker_threads';
@@ -46,12 +49,14 @@ const EXIT_LIMIT_MS = 10_000;
 
 const entryFile = fileURLToPath(new URL('../../actors/runtime/entry.js', import.meta.url));
 
-export function createPools(log: Log): Pools {
+/** `background`: the threads do not keep the process alive. */
+export function createPools(log: Log, background = false): Pools {
   const live = new Set<PooledThread>();
   boundExit();
   return {
     run(task, transfer) {
       const thread = new PooledThread(task, transfer, log);
+      if (background) thread.letExit();
       live.add(thread);
       void thread.ended.then(() => live.delete(thread));
       return thread;
@@ -96,10 +101,27 @@ class PooledThread implements Thread {
     void this.#exit();
   }
 
+  /** The process may end while it runs. To be called at once. */
+  letExit(): void {
+    this.#pool.on('workerCreate', (worker: object) => setImmediate(unrefPort, worker));
+  }
+
   /** Terminates the thread, if it still runs, and resolves when it has exited. */
   #exit(): Promise<void> {
     this.#exited ??= this.#pool.destroy();
     return this.#exited;
+  }
+}
+
+/**
+ * piscina keeps the process alive while a task runs, by the port of its worker, and has no switch for it. That port is on its own record
+ * of the worker, which what it tells of one carries under a symbol. Called when the task is posted. Where a piscina has no such record,
+ * the process lives until the engine is closed.
+ */
+function unrefPort(worker: object): void {
+  for (const symbol of Object.getOwnPropertySymbols(worker)) {
+    const record = (worker as Readonly<Record<symbol, { readonly port?: { unref?(): void } } | null | undefined>>)[symbol];
+    record?.port?.unref?.();
   }
 }
 

@@ -24,6 +24,7 @@ export function meteredEngine(engine: EngineClient, books: Books, prefixCache: b
     submit: (prompt, params, sink, client) => submit(engine, new Run(books, params, prefixCache), { prompt, params, sink, client }),
     encode: (prompt, asker) => engine.encode(prompt, asker),
     decode: (ids, skip, asker) => engine.decode(ids, skip, asker),
+    learnTexts: (ids, asker) => engine.learnTexts(ids, asker),
     ask: (name, params) => engine.ask(name, params),
     tokenText: (id) => engine.tokenText(id),
     requests: () => engine.requests(),

@@ -257,9 +257,6 @@ void PlanChecker::check_from_device(const PlanRow& r, const Slot& s) const {
   if (r.count > limits_.max_sample)
     bad("a row of slot %d computes %d tokens from the device, more than %d", r.slot, r.count,
         limits_.max_sample);
-  if (int64_t{r.start} + r.count > limits_.max_len)
-    bad("a row of slot %d ends at %lld, and a sequence has %d tokens at most", r.slot,
-        static_cast<long long>(int64_t{r.start} + r.count), limits_.max_len);
   if (r.flags != kRowFromDevice)
     bad("a row of slot %d starts from the device and has the flags %d", r.slot, r.flags);
 }
@@ -281,6 +278,9 @@ void PlanChecker::read_rows(Cursor& at, ParsedPlan& plan) {
       bad("a row of slot %d computes [%d, %lld) of a history of %d tokens", r.slot, r.start,
           static_cast<long long>(end), s.known);
     }
+    if (end > limits_.max_len)
+      bad("a row of slot %d ends at %lld, and a sequence has %d tokens at most", r.slot,
+          static_cast<long long>(end), limits_.max_len);
     if (end > int64_t{s.num_blocks} * limits_.block_size) {
       bad("a row of slot %d ends at %lld and its %d blocks hold %lld tokens", r.slot,
           static_cast<long long>(end), s.num_blocks,
@@ -342,7 +342,7 @@ void PlanChecker::check_sample(const PlanSample& p, const PlanRow& row, const Sl
     }
     if (p.count != 1) bad("slot %d gets %d tokens after a row without drafts", p.slot, p.count);
   }
-  if (int64_t{s.most} + p.count > limits_.max_len)
+  if (int64_t{s.most} + p.count > int64_t{limits_.max_len} + 1)
     bad("slot %d is sampled with %d tokens, the most a sequence may have", p.slot, s.most);
 }
 

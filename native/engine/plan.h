@@ -21,7 +21,7 @@ namespace inferd {
 
 struct PlanLimits {
   int32_t max_slots;
-  int32_t max_len;     // tokens of a history
+  int32_t max_len;     // tokens of a sequence that may be computed; one more may be sampled
   int32_t max_blocks;  // blocks of a slot's table
   int32_t block_size;
   int32_t num_blocks;       // of the KV pool

@@ -27,7 +27,8 @@ void carve(Arena& arena, SlotTables& t) {
 
 Slots::Slots(Backend& backend, const PlanLimits& limits) {
   tables_.max_slots = limits.max_slots;
-  tables_.max_len = limits.max_len;
+  // One more: what is sampled after max_len tokens is in the history, though never computed.
+  tables_.max_len = limits.max_len + 1;
   tables_.max_blocks = limits.max_blocks;
   tables_.mask_words = (limits.vocab_size + 31) / 32;
   Arena measure(nullptr);

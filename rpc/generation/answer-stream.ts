@@ -17,6 +17,8 @@ export interface StreamOptions {
   readonly timeoutMs: number;
   /** Pieces -> `choices` of a delta event. */
   readonly shape: (pieces: readonly Piece[]) => readonly object[];
+  /** Pieces -> what a delta event has beside its `choices`. */
+  readonly chunkFields?: (pieces: readonly Piece[]) => object;
   readonly setPaused: (paused: boolean) => void;
   readonly onStuck: () => void;
 }
@@ -107,6 +109,7 @@ export class AnswerStream {
       // A piece of several tokens may overdraw what is left, so that any credit above zero makes progress.
       if (piece.tokens > 0 && credit - tokens <= 0) break;
       for (const { size } of piece.logprobs) entries += size;
+      for (const { size } of piece.prompt?.logprobs ?? []) entries += size;
       chars += piece.text.length;
       if (count > 0 && (entries > maxEventEntries || chars > maxEventChars)) {
         this.#next = setImmediate(() => {
@@ -121,7 +124,13 @@ export class AnswerStream {
     if (count === 0) return;
     const pieces = this.#waiting.splice(0, count);
     this.#waitingTokens -= tokens;
-    this.#sink.event({ kind: 'delta', choices: this.#options.shape(pieces), tokens });
+    const { shape, chunkFields } = this.#options;
+    this.#sink.event({
+      kind: 'delta',
+      choices: shape(pieces),
+      tokens,
+      ...(chunkFields === undefined ? {} : { fields: chunkFields(pieces) }),
+    });
     this.#stopTimer();
   }
 

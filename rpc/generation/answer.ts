@@ -16,6 +16,8 @@ export interface AnswerOptions {
   readonly logprobs: boolean;
   readonly promptLogprobs: boolean;
   readonly tokenIds: boolean;
+  /** The stream tells what was asked of the prompt, because no answer follows it. */
+  readonly promptInStream: boolean;
   readonly textOf: TextOf;
 }
 

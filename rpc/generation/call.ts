@@ -22,6 +22,8 @@ import { type PromptFacts, usageOf } from './usage.js';
 export interface StreamShape {
   readonly open: OpenSink;
   readonly shape: (pieces: readonly Piece[]) => readonly object[];
+  /** What the chunk of these pieces has beside its choices. */
+  readonly chunkFields?: (pieces: readonly Piece[]) => object;
   /** The pieces to send for one delta of choice `index`; may be none. */
   readonly pieces: (delta: Delta, index: number, prompt: PromptRun) => readonly Piece[];
 }
@@ -81,7 +83,7 @@ export class GenerationCall {
   readonly #arrivalMs = performance.now();
   readonly #handles: RequestHandle[] = [];
   readonly #onAbort = (): void => this.#fail({ kind: 'cancelled' });
-  /** Nothing but the prompt is asked for. The engine gives a sequence one token at least, which is dropped here. */
+  /** Nothing but the prompt is asked for. The engine gives a sequence one token all the same, which is dropped here. */
   readonly #promptOnly: boolean;
   #stream: AnswerStream | null = null;
   #paused = false;
@@ -143,6 +145,7 @@ export class GenerationCall {
       head,
       timeoutMs: this.#deps.config.server.slow_client_timeout_s * 1000,
       shape: stream.shape,
+      ...(stream.chunkFields === undefined ? {} : { chunkFields: stream.chunkFields }),
       setPaused: (paused) => this.#setPaused(paused),
       onStuck: () => this.#fail({ kind: 'slow_consumer' }),
     });
@@ -151,13 +154,7 @@ export class GenerationCall {
   #submit(prompt: PromptRun): void {
     const input = this.#plan.prompts[prompt.index];
     if (input === undefined) return;
-    const { params } = this.#plan;
-    const handle = this.#plan.served.engine.submit(
-      input,
-      this.#promptOnly ? { ...params, maxTokens: 1 } : params,
-      this.#sink(prompt),
-      this.#ctx.client,
-    );
+    const handle = this.#plan.served.engine.submit(input, this.#plan.params, this.#sink(prompt), this.#ctx.client);
     if (this.#settled) {
       handle.cancel();
       return;

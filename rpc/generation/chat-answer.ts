@@ -5,10 +5,11 @@ import type { ChatCompletion, ChatDelta } from '../schemas/chat.js';
 import type { Usage } from '../schemas/common.js';
 import { type AnswerOptions, pieceOf } from './answer.js';
 import { givenChoices } from './best-of.js';
-import type { CallOutcome } from './call.js';
+import type { CallOutcome, PromptRun } from './call.js';
 import type { Choice } from './choice.js';
 import { chatLogprobs, promptLogprobs } from './logprobs.js';
 import { mergePieces, type Piece, type ToolCall } from './piece.js';
+import { promptFields, promptPieces } from './prompt-pieces.js';
 import { parseToolCall, ToolCallFilter } from './tool-calls.js';
 
 export interface ChatAnswerOptions extends AnswerOptions {
@@ -23,13 +24,25 @@ export class ChatAnswer {
   readonly #filters = new Map<number, ToolCallFilter>();
   readonly #calls = new Map<number, ToolCall>();
   readonly #begun = new Set<number>();
+  #promptTold = false;
 
   constructor(options: ChatAnswerOptions) {
     this.#options = options;
   }
 
   /** What to stream for one delta of the engine. */
-  pieces(delta: Delta, index: number): readonly Piece[] {
+  pieces(delta: Delta, index: number, prompt: PromptRun): readonly Piece[] {
+    if (!this.#options.promptInStream || this.#promptTold) return this.#answerPieces(delta, index);
+    this.#promptTold = true;
+    return [...promptPieces(index, prompt, this.#options), ...this.#answerPieces(delta, index)];
+  }
+
+  /** What a chunk says of the prompt, beside its choices. */
+  chunkFields(pieces: readonly Piece[]): object {
+    return promptFields(mergePieces(pieces).find(({ prompt }) => prompt !== undefined)?.prompt);
+  }
+
+  #answerPieces(delta: Delta, index: number): readonly Piece[] {
     const piece = pieceOf(delta, index, this.#options.textOf);
     const { tools } = this.#options;
     if (tools === null) return [piece];
@@ -76,7 +89,7 @@ export class ChatAnswer {
       ...(this.#options.tokenIds && prompt !== undefined
         ? { prompt_token_ids: packedIds(prompt.promptIds.length, [prompt.promptIds]) }
         : {}),
-      ...(this.#options.promptLogprobs && prompt !== undefined ? { prompt_logprobs: promptLogprobs(prompt.entries) } : {}),
+      ...(this.#options.promptLogprobs && prompt !== undefined ? { prompt_logprobs: promptLogprobs([prompt.entries]) } : {}),
     };
   }
 

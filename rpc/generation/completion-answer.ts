@@ -12,13 +12,11 @@ import type { CallOutcome, PromptRun } from './call.js';
 import type { Choice } from './choice.js';
 import { codePointsOf, completionLogprobs, promptLogprobs } from './logprobs.js';
 import { mergePieces, type Piece } from './piece.js';
+import { PROMPT_RECORDS, promptFields, promptPieces } from './prompt-pieces.js';
 
 export interface CompletionAnswerOptions extends AnswerOptions {
   readonly echo: boolean;
 }
-
-/** Prompt tokens whose log-probabilities go into one piece. */
-const ECHO_RECORDS = 64;
 
 type Finish = Completion['choices'][number]['finish_reason'];
 
@@ -35,16 +33,17 @@ export class CompletionAnswer {
   /** What to stream for one delta of the engine. */
   pieces(delta: Delta, index: number, prompt: PromptRun): readonly Piece[] {
     const piece = pieceOf(delta, index, this.#options.textOf);
-    if (!this.#options.echo || this.#begun.has(index)) return [piece];
+    if (this.#begun.has(index)) return [piece];
     this.#begun.add(index);
-    return [...this.#echo(index, prompt), piece];
+    const told = this.#options.promptInStream ? promptPieces(index, prompt, this.#options) : [];
+    return [...told, ...(this.#options.echo ? this.#echo(index, prompt) : []), piece];
   }
 
   /** A prompt in pieces: its text, cut to where a piece ends or not, goes with the first of its log-probabilities. */
   #echo(index: number, prompt: PromptRun): readonly Piece[] {
     const piece = { index, tokens: 0, tokenIds: [], finish: null };
     if (!this.#options.logprobs) return [{ ...piece, text: prompt.promptText, logprobs: [] }];
-    return [...prompt.entries.parts(ECHO_RECORDS)].map((part, i) => ({
+    return [...prompt.entries.parts(PROMPT_RECORDS)].map((part, i) => ({
       ...piece,
       text: i === 0 ? prompt.promptText : '',
       logprobs: [part],
@@ -63,6 +62,7 @@ export class CompletionAnswer {
         finish_reason: piece.finish as Finish | null, // proof: set from Delta.finish
         ...(piece.stopReason === undefined ? {} : { stop_reason: piece.stopReason }),
         ...(this.#options.tokenIds ? { token_ids: [...piece.tokenIds] } : {}),
+        ...promptFields(piece.prompt),
       };
     });
   }
@@ -99,7 +99,7 @@ export class CompletionAnswer {
             prompt_token_ids: packedIds(prompt.promptIds.length, [prompt.promptIds]),
           }
         : {}),
-      ...(this.#options.promptLogprobs ? { prompt_logprobs: promptLogprobs(prompt.entries) } : {}),
+      ...(this.#options.promptLogprobs ? { prompt_logprobs: promptLogprobs([prompt.entries]) } : {}),
     };
   }
 }

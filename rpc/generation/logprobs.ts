@@ -61,8 +61,8 @@ export function codePointsOf(sources: readonly LogprobSource[]): number {
 }
 
 /** One element per prompt token: null for the first, else token id -> entry. */
-export function promptLogprobs(entries: LogprobSource) {
-  return listOf([entries], CHARS_A_WORD.prompt * entries.words, promptRow);
+export function promptLogprobs(sources: readonly LogprobSource[]) {
+  return listOf(sources, CHARS_A_WORD.prompt * wordsOf(sources), promptRow);
 }
 
 function promptRow(entry: LogprobEntry) {

@@ -21,6 +21,19 @@ export interface Piece {
   readonly finish: string | null;
   readonly stopReason?: string | number;
   readonly toolCall?: ToolCall;
+  /** Of the prompt, before the first token; only in streams that no answer follows. */
+  readonly prompt?: PromptPiece;
+}
+
+/** What a stream tells of a prompt. */
+export interface PromptPiece {
+  readonly ids: Int32Array | null;
+  readonly logprobs: readonly LogprobSource[];
+}
+
+/** All of these in one. */
+function joined(prompts: readonly PromptPiece[]): PromptPiece {
+  return { ids: prompts.find(({ ids }) => ids !== null)?.ids ?? null, logprobs: prompts.flatMap(({ logprobs }) => logprobs) };
 }
 
 /** One piece per choice, holding what all of its pieces held. */
@@ -34,12 +47,14 @@ export function mergePieces(pieces: readonly Piece[]): readonly Piece[] {
   return [...byIndex.values()].map((list) => {
     const last = list.at(-1);
     if (last === undefined || list.length === 1) return list[0] as Piece; // proof: lists are made with one element
+    const prompts = list.flatMap(({ prompt }) => (prompt === undefined ? [] : [prompt]));
     return {
       ...last,
       text: list.map((p) => p.text).join(''),
       tokens: list.reduce((sum, p) => sum + p.tokens, 0),
       tokenIds: list.flatMap((p) => p.tokenIds),
       logprobs: list.flatMap((p) => p.logprobs),
+      ...(prompts.length === 0 ? {} : { prompt: joined(prompts) }),
     };
   });
 }

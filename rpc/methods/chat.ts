@@ -34,6 +34,7 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
         event: eventSchema(chunkObjects['chat.completions.create'], chatDeltaSchema),
       },
     },
+    operation: 'chat',
     work: true,
     ownsCancel: true,
     handler: async (body, ctx) => {
@@ -56,6 +57,7 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
         logprobs: params.topLogprobs >= 0,
         promptLogprobs: params.promptLogprobs >= 0,
         tokenIds: body.return_token_ids ?? false,
+        promptInStream: ctx.sinks.kind === 'sse',
         tools: names,
         textOf: (id) => served.engine.tokenText(id),
       });
@@ -71,7 +73,8 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
           stream: open && {
             open,
             shape: (pieces) => answer.deltas(pieces),
-            pieces: (delta, index) => answer.pieces(delta, index),
+            chunkFields: (pieces) => answer.chunkFields(pieces),
+            pieces: (delta, index, prompt) => answer.pieces(delta, index, prompt),
           },
         },
         ctx,

@@ -37,6 +37,7 @@ export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
         event: eventSchema(chunkObjects['completions.create'], completionDeltaSchema),
       },
     },
+    operation: 'text_completion',
     work: true,
     ownsCancel: true,
     handler: async (body, ctx) => {
@@ -56,6 +57,7 @@ export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
         logprobs: topLogprobs >= 0,
         promptLogprobs: typeof body.prompt_logprobs === 'number',
         tokenIds,
+        promptInStream: ctx.sinks.kind === 'sse',
         echo,
         textOf: (id) => served.engine.tokenText(id),
       });

@@ -1,16 +1,20 @@
 /** tokenize and detokenize: the model's tokenizer and chat template, without generating. */
 
 import { z } from 'zod';
-import { InferdError, invalidParams } from '../../actors/messages/errors.js';
+import type { EngineClient } from '../../actors/client-types.js';
+import { invalidParams } from '../../actors/messages/errors.js';
 import type { PromptInput } from '../../actors/messages/requests.js';
 import type { CallContext, RpcDeps } from '../context.js';
 import { detokenizeExamples, detokenizeFaceExamples, tokenizeExamples, tokenizeFaceExamples } from '../examples/tokens.js';
 import { chatPrompt } from '../generation/messages.js';
 import { tooManyAnswers } from '../holding.js';
 import { defineMethod, type HttpInput } from '../method.js';
-import { packedIds } from '../packed-list.js';
+import { packedIds, packedList } from '../packed-list.js';
 import { tokenIds } from '../schemas/common.js';
 import { messagesSchema, templateArgsSchema, toolsSchema } from '../schemas/messages.js';
+
+/** A token's text with its quotes and comma, as JSON, roughly. */
+const TEXT_CHARS = 8;
 
 const tokenizeParams = z.object({
   text: z.string().nullish(),
@@ -19,13 +23,16 @@ const tokenizeParams = z.object({
   tools: toolsSchema.nullish(),
   add_generation_prompt: z.boolean().nullish().describe('With messages; true by default.'),
   chat_template_kwargs: templateArgsSchema.nullish(),
+  return_token_strs: z.boolean().nullish().describe('Report the text of each token too; false by default.'),
 });
+
+const tokenStrs = z.array(z.string()).optional().describe('The text of each token; parts of a character show as U+FFFD.');
 
 const { text: _text, ...sameInFace } = tokenizeParams.shape;
 const promptFaceParams = z.object({ prompt: z.string().nullish(), ...sameInFace });
-const tokensFaceResult = z.object({ count: z.int(), max_model_len: z.int(), tokens: z.array(z.int()) });
+const tokensFaceResult = z.object({ count: z.int(), max_model_len: z.int(), tokens: z.array(z.int()), token_strs: tokenStrs });
 
-const tokenized = z.object({ ids: z.array(z.int()), count: z.int() });
+const tokenized = z.object({ ids: z.array(z.int()), count: z.int(), token_strs: tokenStrs });
 type Tokenized = z.output<typeof tokenized>;
 
 export function tokenizeMethod(deps: RpcDeps) {
@@ -44,9 +51,24 @@ export function tokenizeMethod(deps: RpcDeps) {
     },
     work: true,
     handler: async (body, ctx) => {
-      const ids = await deps.models.get().engine.encode(promptOf(body), ctx);
+      const { engine } = deps.models.get();
+      const ids = await engine.encode(promptOf(body), ctx);
       hold(ctx, ids.byteLength);
-      return { ids: packedIds(ids.length, [ids]), count: ids.length };
+      const told = { ids: packedIds(ids.length, [ids]), count: ids.length };
+      if (body.return_token_strs !== true) return told;
+      await engine.learnTexts(ids, ctx);
+      return { ...told, token_strs: tokenTexts(engine, ids) };
+    },
+  });
+}
+
+/** Made when they are written: the engine knows each text once. */
+function tokenTexts(engine: EngineClient, ids: Int32Array): string[] {
+  return packedList({
+    length: ids.length,
+    chars: ids.length * TEXT_CHARS,
+    *iterate() {
+      for (const id of ids) yield engine.tokenText(id).token;
     },
   });
 }
@@ -98,13 +120,13 @@ function hold(ctx: CallContext, bytes: number): void {
 // The faces have vLLM's shapes.
 
 function promptFace({ body }: HttpInput): unknown {
-  const { prompt, return_token_strs: names, ...others } = (body ?? {}) as Readonly<Record<string, unknown>>; // proof: a body is an object
-  if (names === true) throw new InferdError('unsupported', 'return_token_strs is not supported: ask /detokenize for the text of an id');
+  const { prompt, ...others } = (body ?? {}) as Readonly<Record<string, unknown>>; // proof: a body is an object
   return { ...others, text: prompt };
 }
 
-function tokensFace(deps: RpcDeps, { ids, count }: Tokenized): object {
-  return { count, max_model_len: deps.models.get().model.maxModelLen, tokens: ids };
+function tokensFace(deps: RpcDeps, { ids, count, token_strs = undefined }: Tokenized): object {
+  const texts = token_strs === undefined ? {} : { token_strs };
+  return { count, max_model_len: deps.models.get().model.maxModelLen, tokens: ids, ...texts };
 }
 
 /** vLLM shows special tokens. */

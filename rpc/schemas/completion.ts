@@ -70,5 +70,7 @@ export const completionDeltaSchema = z.object({
   finish_reason: completionFinishSchema.nullable(),
   stop_reason: z.union([z.string(), z.int()]).optional(),
   token_ids: z.array(z.int()).optional(),
+  prompt_token_ids: z.array(z.int()).optional().describe('Only in server-sent events, before the first token.'),
+  prompt_logprobs: promptLogprobsSchema.optional().describe('Only in server-sent events, before the first token; parts to be joined.'),
 });
 export type CompletionDelta = z.output<typeof completionDeltaSchema>;

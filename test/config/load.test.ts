@@ -249,3 +249,28 @@ test('a missing file exits with 66, a folder too', () => {
     rmSync(dir, { recursive: true });
   }
 });
+
+test("a program's values win over all else, those it leaves out are nobody's, and wrong ones are named with their place", () => {
+  const env = { INFERD_SCHEDULER__MAX_QUEUE: '5', INFERD_LOG__LEVEL: 'warn' };
+  const values = { scheduler: { max_queue: 7, policy: undefined }, inference: undefined, metrics: {} };
+  const { config, origins } = loadConfig({ sets: ['scheduler.max_queue=6'], env, values });
+  assert.deepEqual([config.scheduler.max_queue, config.log.level, config.scheduler.policy], [7, 'warn', 'fcfs']);
+  assert.equal(origins.get('scheduler.max_queue'), 'option scheduler.max_queue');
+  const wrong = { scheduler: { max_queue: 'many', nope: 1 }, 'no"body': {}, cache: 3 } as unknown as typeof values;
+  assert.throws(
+    () => loadConfig({ env: {}, values: wrong }),
+    (error: unknown) => {
+      assert.ok(error instanceof ConfigError);
+      assert.deepEqual(
+        error.problems.map((problem) => problem.replace(/;.*| is not allowed.*| = .*/, '')).sort(),
+        [
+          'option "no\\"body": unknown section ["no\\"body"]',
+          'option cache: cache must be one section, written [cache]',
+          'option scheduler.max_queue: scheduler.max_queue',
+          'option scheduler.nope: unknown key scheduler.nope',
+        ].sort(),
+      );
+      return true;
+    },
+  );
+});

@@ -115,7 +115,7 @@ class Replay {
     const bool from_device = (next() & kRowFromDevice) != 0;
     const int32_t start = from_device ? s.length - 1 : planned;
     promise(s.live && start >= 0 && count > 0 && start <= planned, "rows start in the history");
-    promise(start + count <= (from_device ? kLimits.max_len : s.length),
+    promise(start + count <= kLimits.max_len && (from_device || start + count <= s.length),
             "rows end in the history, or their drafts in its table");
     promise(planned + count <= static_cast<int32_t>(s.blocks.size()) * kLimits.block_size,
             "rows have blocks for their keys");
@@ -129,7 +129,7 @@ class Replay {
     const int32_t count = next();
     promise(count >= 1 && count <= plan.rows[static_cast<size_t>(row)].count,
             "the row has a position for every sampled token");
-    promise(s.live && s.length + count <= kLimits.max_len, "sampled tokens have a place");
+    promise(s.live && s.length + count <= kLimits.max_len + 1, "sampled tokens have a place");
     given.push_back(1 + (plan.header.step >> (2 * given.size() % 30) & 3) % count);
     s.length += given.back();
   }

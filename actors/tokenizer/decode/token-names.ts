@@ -6,6 +6,12 @@ import { LOGPROB, LOGPROB_TOP, recordWordsAt } from '../../messages/logprobs.js'
 import type { TokenNames } from '../../messages/requests.js';
 import type { TokenTable } from '../model/byte-decoder.js';
 
+/** Of all these ids, whoever was told them before. */
+export function namesOf(table: TokenTable, ids: Iterable<number>): TokenNames {
+  const all = [...ids];
+  return { ids: all, texts: all.map((id) => table.texts[id] ?? table.bytes(id)) };
+}
+
 export class NamesToTell {
   readonly #table: TokenTable;
   /** 1 for ids that were told or are about to be. */
@@ -31,7 +37,7 @@ export class NamesToTell {
     if (this.#ids.length === 0) return null;
     const ids = this.#ids;
     this.#ids = [];
-    return { ids, texts: ids.map((id) => this.#table.texts[id] ?? this.#table.bytes(id)) };
+    return namesOf(this.#table, ids);
   }
 
   #see(id: number): void {

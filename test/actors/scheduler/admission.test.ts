@@ -59,9 +59,19 @@ test('without chunked prefill a prompt may fill a step but not exceed it', () =>
   assert.equal(refusal({ maxBatchTokens: 16 }, { prompt: tokens(17), maxTokens: 4 }), null);
 });
 
-test('an empty prompt and max_tokens 0 are refused', () => {
+test('an empty prompt and max_tokens below 0 are refused', () => {
   assert.equal(refusal({}, { prompt: [] })?.kind, 'invalid_params');
-  assert.equal(refusal({}, { prompt: [1], maxTokens: 0 })?.kind, 'invalid_params');
+  assert.equal(refusal({}, { prompt: [1], maxTokens: -1 })?.kind, 'invalid_params');
+});
+
+test('a prompt that is all that is wanted may fill max_model_len and all blocks', () => {
+  const rig = new Rig({ maxModelLen: 20, numBlocks: 5, blockSize: 4 });
+  const id = rig.admit({ prompt: tokens(20), maxTokens: 0 });
+  rig.run();
+  rig.assertIdle();
+  assert.equal(rig.entry(id).refused, null);
+  assert.equal(refusal({ maxModelLen: 20 }, { prompt: tokens(21), maxTokens: 0 })?.kind, 'context_length_exceeded');
+  assert.equal(refusal({ numBlocks: 5, blockSize: 4 }, { prompt: tokens(21), maxTokens: 0 })?.kind, 'out_of_memory');
 });
 
 test('a refused request costs the others nothing', () => {

@@ -71,6 +71,7 @@ function stamping(client: EngineClient): EngineClient {
       return client.submit(prompt, params, stamped, from);
     },
     encode: (prompt, asker) => client.encode(prompt, asker),
+    learnTexts: (ids, asker) => client.learnTexts(ids, asker),
     decode: (ids, skip, asker) => client.decode(ids, skip, asker),
     ask: (name, params) => client.ask(name, params),
     tokenText: (id) => client.tokenText(id),

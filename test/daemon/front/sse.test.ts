@@ -74,6 +74,22 @@ test('each delta is a chunk of the answer, the usage comes where it was asked fo
   }
 });
 
+test('what a chunk says beside its choices stands in it', async () => {
+  const fields = { prompt_token_ids: [1, 2] };
+  for (const usage of [true, false]) {
+    await streaming(
+      { usage },
+      (sink) => sink.event({ ...delta('a'), fields }),
+      async ({ door, reader, text }) => {
+        door.end({ usage: {} });
+        await once(reader, 'end');
+        const chunk = { ...head, choices: [{ index: 0, delta: { content: 'a' } }], ...fields, ...(usage ? { usage: null } : {}) };
+        assert.deepEqual(JSON.parse(text().split('\n\n')[0]?.slice(6) ?? ''), chunk);
+      },
+    );
+  }
+});
+
 test('an error within the stream is an event with all four fields', async () => {
   await streaming({}, first, async ({ door, reader, text }) => {
     assert.equal(door.begun, true);

@@ -143,6 +143,9 @@ test("tokens come in vLLM's shape and go back to text", async () => {
   assert.ok(Array.isArray(tokens));
   assert.deepEqual([count, max_model_len], [tokens.length, 4096]);
   assert.deepEqual(await post('/detokenize', { model, tokens }), { prompt: '<|begin_of_text|>The cat' });
-  const error = (await post('/tokenize', { prompt: 'The cat', return_token_strs: true }))['error'] as { message: string };
-  assert.match(error.message, /return_token_strs is not supported/);
+  const named = await post('/tokenize', { prompt: 'The cat 猫', return_token_strs: true });
+  const texts = named['token_strs'] as string[];
+  assert.deepEqual([texts.length, texts[0]], [named['count'], '<|begin_of_text|>']);
+  assert.match(texts.join(''), /^<\|begin_of_text\|>The cat /);
+  assert.deepEqual((await post('/tokenize', { prompt: 'The cat', return_token_strs: false }))['token_strs'], undefined);
 });

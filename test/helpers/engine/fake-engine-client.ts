@@ -160,6 +160,11 @@ export class FakeEngineClient implements EngineClient {
     return Buffer.from(ids).toString('utf8');
   }
 
+  async learnTexts(_ids: Iterable<number>, asker: Asker = {}): Promise<void> {
+    this.askers.push(asker);
+    await this.gate;
+  }
+
   /** A byte, or a text that a record names. */
   tokenText(id: number): TokenText {
     const token = id < 256 ? String.fromCharCode(id) : (this.#texts[id - 256] ?? '');

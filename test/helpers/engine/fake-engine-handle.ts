@@ -106,6 +106,7 @@ export class FakeEngineHandle {
     },
     encode: async () => Int32Array.of(1),
     decode: async () => 'ok',
+    learnTexts: async () => {},
     ask: async (name) => {
       const answer = answers[name];
       if (answer === undefined) throw new InferdError('unsupported');

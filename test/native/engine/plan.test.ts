@@ -140,17 +140,6 @@ describe('a malformed plan', () => {
       { ...row(0, 39), samples: [{ row: 0, slot: 0 }] },
       /has 40 tokens and is sampled after a row that ends at 39/,
     ],
-    [
-      'with a sample for a full slot',
-      {
-        freed: [0],
-        newSlots: [{ slot: 0, tokens: new Array<number>(100).fill(1) }],
-        blockSets: blockSets(0, 0, 7),
-        ...row(99, 1),
-        samples: [{ row: 0, slot: 0 }],
-      },
-      /100 tokens, the most/,
-    ],
   ];
   for (const [name, spec, message, patch] of cases) {
     test(`${name} is refused`, () => assert.throws(() => engine.submit(buildPlan(spec, patch)), nativeError('bad_plan', message)));
@@ -170,6 +159,19 @@ describe('a malformed plan', () => {
     runStep(clean, { newSlots: [{ slot: 0, tokens: prompt }], blockSets: blockSets(0, 0, 3) });
     assert.deepEqual({ ...runStep(engine, spec), execUs: 0 }, { ...runStep(clean, spec), execUs: 0 });
     clean.close();
+  });
+
+  test('that computes what was sampled after a full sequence is refused; the sample itself has a place', () => {
+    const own = open();
+    const full = new Array<number>(100).fill(1);
+    runStep(own, { newSlots: [{ slot: 0, tokens: full }], blockSets: blockSets(0, 0, 7), ...row(0, 64) });
+    const { samples } = runStep(own, { ...row(64, 36), samples: [{ row: 0, slot: 0 }] });
+    assert.equal(samples.length, 1);
+    for (const flags of [0, ROW_FLAG.fromDevice]) {
+      const next = { ...row(100, 1, 0, flags), samples: [{ row: 0, slot: 0 }] };
+      assert.throws(() => own.submit(buildPlan(next)), nativeError('bad_plan', /ends at 101, and a sequence has 100 tokens at most/));
+    }
+    own.close();
   });
 
   test('made by changing words of a good one is refused or answered, never worse', () => {

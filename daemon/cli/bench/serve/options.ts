@@ -27,7 +27,8 @@ const server: readonly VerbOption[] = [
   { flags: '--trust-remote-code', doc: 'has no effect, as --tokenizer-mode' },
 ];
 
-const prompts: readonly VerbOption[] = [
+/** Which prompts, and how many; of `inferd bench offline` too. */
+export const promptOptions: readonly VerbOption[] = [
   text('--dataset-name <name>', `${list(datasets)}; ${defaults.dataset} when not given`),
   text('--dataset-path <file>', 'file of the dataset'),
   { flags: '--num-prompts <n>', doc: `requests; ${defaults.numPrompts} when not given`, kind: 'int', range: [1, mostPrompts] },
@@ -57,6 +58,9 @@ const prompts: readonly VerbOption[] = [
     kind: 'int',
     range: [2, mostTokens],
   },
+];
+
+const answers: readonly VerbOption[] = [
   { flags: '--ignore-eos', doc: 'answers go on to their full length' },
   { flags: '--best-of <n>', doc: 'answers to make of which the best is given', kind: 'int', range: [1, 64] },
   { flags: '--logprobs <n>', doc: 'log-probabilities of each token, with so many alternatives', kind: 'int', range: [0, 64] },
@@ -90,4 +94,4 @@ const results: readonly VerbOption[] = [
   jsonOption,
 ];
 
-export const serveOptions: readonly VerbOption[] = [...server, ...prompts, ...load, ...results];
+export const serveOptions: readonly VerbOption[] = [...server, ...promptOptions, ...answers, ...load, ...results];

@@ -7,16 +7,20 @@ import type { Dataset, DatasetOptions } from './datasets/dataset.js';
 import { datasets } from './datasets/table.js';
 import { type Goodput, goodputNames, type MetricName, metricNames } from './metrics.js';
 
-export interface Settings {
-  readonly backend: Backend;
-  readonly base: string | null;
-  readonly endpoint: string | null;
-  readonly headers: Readonly<Record<string, string>>;
+/** Which prompts a run has. */
+export interface PromptSettings {
   readonly dataset: Dataset;
   readonly datasetOptions: DatasetOptions;
   readonly numPrompts: number;
   readonly numWarmups: number;
   readonly seed: number;
+}
+
+export interface Settings extends PromptSettings {
+  readonly backend: Backend;
+  readonly base: string | null;
+  readonly endpoint: string | null;
+  readonly headers: Readonly<Record<string, string>>;
   readonly load: Load;
   /** Null: no limit. */
   readonly maxConcurrency: number | null;
@@ -58,6 +62,20 @@ export function readSettings(input: VerbInput): Settings {
     base: baseOf(input, backend),
     endpoint: endpointOf(input, backend),
     headers: pairs(input, 'header'),
+    ...readPrompts(input),
+    load: loadOf(input),
+    maxConcurrency: input.number('max-concurrency') ?? null,
+    bestOf: input.number('best-of') ?? 1,
+    metrics: metricsOf(input),
+    percentiles: percentilesOf(input),
+    goodput: goodputOf(input),
+    metadata: pairs(input, 'metadata'),
+  };
+}
+
+/** @throws CliError */
+export function readPrompts(input: VerbInput): PromptSettings {
+  return {
     dataset: named(datasets, '--dataset-name', input.text('dataset-name') ?? defaults.dataset),
     datasetOptions: {
       randomInputLen: input.number('random-input-len') ?? defaults.randomInputLen,
@@ -72,13 +90,6 @@ export function readSettings(input: VerbInput): Settings {
     numPrompts: input.number('num-prompts') ?? defaults.numPrompts,
     numWarmups: input.number('num-warmups') ?? defaults.warmups,
     seed: input.number('seed') ?? defaults.seed,
-    load: loadOf(input),
-    maxConcurrency: input.number('max-concurrency') ?? null,
-    bestOf: input.number('best-of') ?? 1,
-    metrics: metricsOf(input),
-    percentiles: percentilesOf(input),
-    goodput: goodputOf(input),
-    metadata: pairs(input, 'metadata'),
   };
 }
 
