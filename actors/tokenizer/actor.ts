@@ -36,6 +36,7 @@ import type {
 } from '../messages/requests.js';
 import { Cancellation } from '../runtime/cancellation.js';
 import { admitMessage, type LengthLimits, promptTooLong, resolveMaxTokens, truncated } from './admission.js';
+import { Answers, type ParserChoice } from './answer/answers.js';
 import { decodeAll, decodeInTurns } from './decode/detokenizer.js';
 import { RequestState, type SequenceState } from './decode/request-state.js';
 import { StopStrings } from './decode/stop-strings.js';
@@ -54,6 +55,7 @@ export interface TokenizerStart {
   /** Number of this tokenizer among its kind. */
   readonly index: number;
   readonly limits: LengthLimits & TemplateLimits;
+  readonly parsers: ParserChoice;
 }
 
 /** Where messages go; both functions keep order and never block or throw. */
@@ -87,6 +89,9 @@ interface ActorParts extends EncoderParts {
   readonly encoder: PromptEncoder;
 }
 
+/** Tokens at the end of a prompt that hold a marker there, however it is spelled. */
+const PROMPT_END = 16;
+
 /** A request may be admitted again after this many restarts of the engine. */
 const MAX_RESTARTS = 1;
 
@@ -96,6 +101,7 @@ class TokenizerActor implements TokenizerHandlers {
   readonly #vocabulary: Vocabulary;
   readonly #encoder: PromptEncoder;
   readonly #names: NamesToTell;
+  readonly #answers: Answers;
   readonly #queue: PromptQueue;
   readonly #workload: Workload;
   readonly #requests = new Map<RequestId, RequestState>();
@@ -110,6 +116,7 @@ class TokenizerActor implements TokenizerHandlers {
     this.#queue = queue;
     this.#workload = workload;
     this.#names = new NamesToTell(vocabulary.table);
+    this.#answers = new Answers(vocabulary.table, start.parsers);
   }
 
   size(): number {
@@ -176,6 +183,7 @@ class TokenizerActor implements TokenizerHandlers {
       if (this.#requests.get(id) !== request) return; // aborted meanwhile
       const maxTokens = resolveMaxTokens(promptIds.length, params.maxTokens, this.#start.limits);
       request.admitted = { promptIds, maxTokens };
+      this.#readAnswer(request, prompt, promptIds);
       const whole = prompt.kind === 'text' && promptIds.length > 0 && params.truncatePromptTokens === null;
       const promptText = params.echo
         ? { promptText: whole ? prompt.text.toWellFormed() : decodeAll(table, promptIds, params.skipSpecialTokens) }
@@ -190,6 +198,13 @@ class TokenizerActor implements TokenizerHandlers {
     } finally {
       this.#letGo(id, message);
     }
+  }
+
+  #readAnswer(request: RequestState, prompt: Submit['prompt'], promptIds: Int32Array): void {
+    if (prompt.kind !== 'chat') return;
+    const promptEnd = (): string => decodeAll(this.#vocabulary.table, promptIds.subarray(-PROMPT_END), false);
+    const reading = this.#answers.readingOf(prompt, this.#encoder.templateSource(prompt), promptEnd);
+    if (reading !== null) request.readWith(reading);
   }
 
   #take(id: RequestId, { client }: Handed): Asker {
