@@ -9,7 +9,7 @@
  */
 import type { AnswerHead } from '../client/chunk.js';
 import type { CallSink, OpenSink, SinkEvent } from '../sink.js';
-import type { Piece } from './piece.js';
+import { type Piece, pieceChars } from './piece.js';
 
 export interface StreamOptions {
   readonly open: OpenSink;
@@ -107,7 +107,7 @@ export class AnswerStream {
       // A piece of several tokens may overdraw what is left, so that any credit above zero makes progress.
       if (piece.tokens > 0 && credit - tokens <= 0) break;
       for (const { size } of piece.logprobs) entries += size;
-      chars += piece.text.length;
+      chars += pieceChars(piece);
       if (count > 0 && (entries > maxEventEntries || chars > maxEventChars)) {
         this.#next = setImmediate(() => {
           this.#next = null;

@@ -1,6 +1,6 @@
 /** chat.completions.create */
 import { randomUUID } from 'node:crypto';
-import { InferdError, invalidParams } from '../../actors/messages/errors.js';
+import { invalidParams } from '../../actors/messages/errors.js';
 import { chunkObjects } from '../client/chunk.js';
 import type { RpcDeps } from '../context.js';
 import { GenerationCall } from '../generation/call.js';
@@ -9,6 +9,7 @@ import { chatPrompt } from '../generation/messages.js';
 import { generationParams } from '../generation/params.js';
 import { servedModel } from '../generation/served.js';
 import { streamChoice } from '../generation/stream-option.js';
+import { offeredTools } from '../generation/tool-choice.js';
 import { defineMethod, fromBody } from '../method.js';
 import { type ChatBody, chatBody, chatCompletionSchema, chatDeltaSchema } from '../schemas/chat.js';
 import type { RequestLimits } from '../schemas/common.js';
@@ -34,7 +35,6 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
         echo: false,
         defaultMaxTokens: null,
       });
-      const names = tools.length === 0 ? null : new Set(tools.map((t) => t.function.name));
       const head = { id: `chatcmpl-${randomUUID()}`, created: Math.floor(Date.now() / 1000), model: served.model.name };
       const answer = new ChatAnswer({
         ...head,
@@ -44,7 +44,6 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
         logprobs: params.topLogprobs >= 0,
         promptLogprobs: params.promptLogprobs >= 0,
         tokenIds: body.return_token_ids ?? false,
-        tools: names,
         textOf: (id) => served.engine.tokenText(id),
       });
       const call = new GenerationCall(
@@ -67,14 +66,6 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
       return answer.build(await call.run(), call.usage());
     },
   });
-}
-
-/** Tools that the template shows. @throws InferdError unsupported when the call must be forced */
-function offeredTools(body: ChatBody): NonNullable<ChatBody['tools']> {
-  const choice = body.tool_choice ?? 'auto';
-  if (choice === 'none') return [];
-  if (choice !== 'auto') throw new InferdError('unsupported', 'tool_choice may be "auto" or "none": a call cannot be forced yet');
-  return body.tools ?? [];
 }
 
 function topLogprobs(body: ChatBody): number {
