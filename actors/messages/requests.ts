@@ -22,6 +22,8 @@ export interface ChatMessage {
   readonly [extra: string]: unknown;
 }
 
+export type ToolChoice = 'required' | { readonly name: string };
+
 /** What to turn into prompt token ids. */
 export type PromptInput =
   | { readonly kind: 'text'; readonly text: string; readonly addSpecialTokens: boolean }
@@ -31,6 +33,8 @@ export type PromptInput =
       readonly messages: readonly ChatMessage[];
       readonly tools?: readonly unknown[];
       readonly addGenerationPrompt: boolean;
+      /** A call of some tool, or of one by name, must be made; absent: the model chooses. Needs an engine that takes constraints. */
+      readonly toolChoice?: ToolChoice;
       /** False: of several calls of tools in an answer only the first stays. */
       readonly parallelToolCalls?: boolean;
       /** Allow-listed extra variables of the template. */

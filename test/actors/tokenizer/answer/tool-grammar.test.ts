@@ -3,8 +3,9 @@ import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { withoutMarker } from '../../../../actors/tokenizer/answer/avoid-marker.js';
 import { callFormatOf, callFormats, reasoningFormatOf } from '../../../../actors/tokenizer/answer/formats/table.js';
+import { toolConstraint } from '../../../../actors/tokenizer/answer/tool-constraint.js';
 import { type ToolGrammarOptions, toolGrammar } from '../../../../actors/tokenizer/answer/tool-grammar.js';
-import { expressionOf } from './grammar-expression.js';
+import { matcherOf } from './grammar-matcher.js';
 import { read } from './reading.js';
 
 /** Stands in for the grammar of JSON Schema: `{x: number}` where there are properties, else any object of letters and digits. */
@@ -25,11 +26,10 @@ function grammar(format: string, changes: Partial<ToolGrammarOptions> = {}): str
   return toolGrammar({ format: found, tools, choice: 'required', parallel: true, reasoning: null, schemaGrammar, ...changes });
 }
 
-function matcher(format: string, changes: Partial<ToolGrammarOptions> = {}): (text: string) => boolean {
+async function matcher(format: string, changes: Partial<ToolGrammarOptions> = {}): Promise<(text: string) => boolean> {
   const text = grammar(format, changes);
   assert.ok(text !== null);
-  const expression = expressionOf(text);
-  return (answer) => expression.test(answer);
+  return matcherOf(text);
 }
 
 /** A call of each format, and several. */
@@ -50,29 +50,29 @@ const misfits = '{"y": "z"}';
 
 for (const [format, { one, many }] of Object.entries(written)) {
   describe(`the grammar of calls in the format ${format}`, () => {
-    test('forces a call of some tool, with arguments that fit', () => {
-      const matches = matcher(format);
+    test('forces a call of some tool, with arguments that fit', async () => {
+      const matches = await matcher(format);
       assert.ok(matches(many([one('add', fits)])));
       assert.ok(matches(many([one('add', fits), one('get_weather', fits)])));
       for (const wrong of ['', 'Hello', many([one('add', misfits)]), many([one('rm', fits)]), `Hi ${many([one('add', fits)])}`])
         assert.ok(!matches(wrong), wrong);
     });
 
-    test('forces one call where there may be no second', () => {
-      const matches = matcher(format, { parallel: false });
+    test('forces one call where there may be no second', async () => {
+      const matches = await matcher(format, { parallel: false });
       assert.ok(matches(many([one('add', fits)])));
       assert.ok(!matches(many([one('add', fits), one('add', fits)])));
     });
 
-    test('forces one call of one tool by its name', () => {
-      const matches = matcher(format, { choice: { name: 'get_weather' } });
+    test('forces one call of one tool by its name', async () => {
+      const matches = await matcher(format, { choice: { name: 'get_weather' } });
       assert.ok(matches(many([one('get_weather', fits)])));
       assert.ok(!matches(many([one('add', fits)])));
       assert.ok(!matches(many([one('get_weather', fits), one('get_weather', fits)])));
     });
 
-    test('with auto lets text and calls pass, and holds strict tools to their schemas', () => {
-      const matches = matcher(format, { choice: 'auto' });
+    test('with auto lets text and calls pass, and holds strict tools to their schemas', async () => {
+      const matches = await matcher(format, { choice: 'auto' });
       for (const right of ['', 'Hello <b> [x] there', many([one('add', fits)]), many([one('get_weather', misfits), one('add', fits)])])
         assert.ok(matches(right), right);
       assert.ok(!matches(many([one('add', misfits)])));
@@ -103,12 +103,12 @@ test('auto without a strict tool constrains nothing', () => {
   assert.equal(grammar('hermes', { choice: 'auto', tools: tools.filter((tool) => !tool.strict) }), null);
 });
 
-test('reasoning may come first, and must where the prompt has opened it', () => {
+test('reasoning may come first, and must where the prompt has opened it', async () => {
   const format = reasoningFormatOf('', 'think');
   assert.ok(format);
   const call = '{"name": "add", "parameters": {"x": 1}}';
-  const closed = matcher('llama3_json', { reasoning: { format, opened: false } });
-  const opened = matcher('llama3_json', { reasoning: { format, opened: true } });
+  const closed = await matcher('llama3_json', { reasoning: { format, opened: false } });
+  const opened = await matcher('llama3_json', { reasoning: { format, opened: true } });
   for (const [answer, whenClosed, whenOpened] of [
     [call, true, false],
     [`<think>\nHm. <b>\n</think>\n\n${call}`, true, true],
@@ -124,10 +124,29 @@ test('calls that are not JSON cannot be constrained, nor tools that are not ther
   assert.throws(() => grammar('hermes', { tools: [] }), /no such tool/);
 });
 
-test('text without a marker is exactly what the expression for it matches', () => {
+test('a prompt with its tools and its choice gives the grammar', async () => {
+  const reasoning = reasoningFormatOf('', 'think');
+  const calls = callFormatOf('', 'hermes');
+  const format = { calls, reasoning, units: new Map<number, string>() };
+  const tool = (name: string, strict: boolean | null) => ({ type: 'function', function: { name, parameters, strict } });
+  const prompt = { kind: 'chat', messages: [], addGenerationPrompt: true, tools: [tool('add', null)] } as const;
+  const of = (changes: object, wanted = format) => toolConstraint({ ...prompt, ...changes }, wanted, true, schemaGrammar);
+  assert.equal(of({}), null);
+  assert.equal(of({ tools: [], toolChoice: 'required' }), null);
+  const call = '<tool_call>{"name": "add", "arguments": {"x": 1}}</tool_call>';
+  const required = await matcherOf(of({ toolChoice: 'required' }) ?? '');
+  assert.deepEqual([required(`Hm.</think>${call}`), required(`Hm.</think>${call}${call}`)], [true, true]);
+  const single = await matcherOf(of({ toolChoice: { name: 'add' }, parallelToolCalls: false }) ?? '');
+  assert.deepEqual([single(`</think>${call}`), single(`</think>${call}${call}`), single('</think>no')], [true, false, false]);
+  const strict = await matcherOf(of({ tools: [tool('add', true)] }) ?? '');
+  assert.deepEqual([strict(`</think>ok ${call}`), strict(`</think>${call.replace('1', '"y"')}`)], [true, false]);
+  assert.throws(() => of({ toolChoice: 'required' }, { ...format, calls: null }), /tool_call_parser = "none"/);
+});
+
+test('text without a marker is exactly what the expression for it matches', async () => {
   const markers = [...callFormats.flatMap((one) => one.markers.map(({ text }) => text)), '</think>', '[/THINK]'];
   for (const one of new Set(markers)) {
-    const expression = expressionOf(`root ::= ${withoutMarker(one)}`);
+    const matches = await matcherOf(`root ::= ${withoutMarker(one)}`);
     const part = fc.oneof(
       fc.nat(one.length).map((length) => one.slice(0, length)),
       fc.constantFrom(...one, 'x', '\n', '😀'),
@@ -136,7 +155,7 @@ test('text without a marker is exactly what the expression for it matches', () =
     fc.assert(
       fc.property(fc.array(part, { maxLength: 6 }), (parts) => {
         const text = parts.join('');
-        assert.equal(expression.test(text), !text.includes(one), text);
+        assert.equal(matches(text), !text.includes(one), text);
       }),
       { numRuns: 300 },
     );
