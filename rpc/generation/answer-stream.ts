@@ -108,7 +108,7 @@ export class AnswerStream {
       if (piece.tokens > 0 && credit - tokens <= 0) break;
       for (const { size } of piece.logprobs) entries += size;
       chars += pieceChars(piece);
-      if (count > 0 && (entries > maxEventEntries || chars > maxEventChars)) {
+      if (count > 0 && (piece.apart || entries > maxEventEntries || chars > maxEventChars)) {
         this.#next = setImmediate(() => {
           this.#next = null;
           this.pump();

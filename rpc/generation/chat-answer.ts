@@ -37,7 +37,7 @@ export class ChatAnswer {
       return [];
     }
     this.#unsent.delete(index);
-    return whole;
+    return this.#lastCall.has(index) ? whole.flatMap(endApart) : whole;
   }
 
   /** `choices` of one delta event. */
@@ -97,6 +97,16 @@ export class ChatAnswer {
       ...(tokenIds ? { token_ids: packedIds(choice.tokenIds.length, choice.tokenIds) } : {}),
     };
   }
+}
+
+/** The end of an answer with calls is told after them: OpenAI's client takes a call that comes with the end for unfinished. */
+function endApart(piece: Piece): readonly Piece[] {
+  const { finish, stopReason, ...rest } = piece;
+  if (finish === null) return [piece];
+  const before: Piece = { ...rest, finish: null };
+  if (isEmpty(before)) return [{ ...piece, apart: true }];
+  const nothing = { index: piece.index, text: '', tokens: 0, tokenIds: [], logprobs: [] };
+  return [before, { ...nothing, finish, ...(stopReason === undefined ? {} : { stopReason }), apart: true }];
 }
 
 /**

@@ -3,7 +3,7 @@
  * As in vLLM, parts are joined with a newline and members that we do not know pass through.
  */
 import { InferdError, invalidParams } from '../../actors/messages/errors.js';
-import type { ChatMessage, PromptInput } from '../../actors/messages/requests.js';
+import type { ChatMessage, PromptInput, ToolChoice } from '../../actors/messages/requests.js';
 import type { MessageBody, ToolBody } from '../schemas/messages.js';
 
 export interface ChatPromptBody {
@@ -15,14 +15,15 @@ export interface ChatPromptBody {
   readonly chat_template_kwargs?: Readonly<Record<string, string | number | boolean | null>> | null | undefined;
 }
 
-/** `tools`: those the template may show, empty for none. @throws InferdError invalid_params or unsupported */
-export function chatPrompt(body: ChatPromptBody, tools: readonly ToolBody[]): PromptInput {
+/** `tools`: those the template may show, empty for none. `choice`: a call that is forced. @throws InferdError invalid_params or unsupported */
+export function chatPrompt(body: ChatPromptBody, tools: readonly ToolBody[], choice: ToolChoice | null = null): PromptInput {
   const args = templateArgs(body);
   return {
     kind: 'chat',
     messages: body.messages.map(chatMessage),
     ...(tools.length === 0 ? {} : { tools }),
     addGenerationPrompt: body.add_generation_prompt ?? true,
+    ...(choice === null ? {} : { toolChoice: choice }),
     ...(body.parallel_tool_calls === false ? { parallelToolCalls: false } : {}),
     ...(args === null ? {} : { templateArgs: args }),
   };

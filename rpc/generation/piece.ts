@@ -18,6 +18,8 @@ export interface Piece {
   /** Reason, with the last piece of a choice. */
   readonly finish: string | null;
   readonly stopReason?: string | number;
+  /** It begins an event: what comes before it is told in others. */
+  readonly apart?: true;
 }
 
 /** True when sending it tells nothing but tokens that are counted. */

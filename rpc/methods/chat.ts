@@ -9,7 +9,7 @@ import { chatPrompt } from '../generation/messages.js';
 import { generationParams } from '../generation/params.js';
 import { servedModel } from '../generation/served.js';
 import { streamChoice } from '../generation/stream-option.js';
-import { offeredTools } from '../generation/tool-choice.js';
+import { toolOffer } from '../generation/tool-choice.js';
 import { defineMethod, fromBody } from '../method.js';
 import { type ChatBody, chatBody, chatCompletionSchema, chatDeltaSchema } from '../schemas/chat.js';
 import type { RequestLimits } from '../schemas/common.js';
@@ -28,7 +28,7 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
     handler: async (body, ctx) => {
       const served = servedModel(body.model, deps.models);
       const open = streamChoice(body, ctx);
-      const tools = offeredTools(body);
+      const offer = toolOffer(body);
       const params = generationParams(body, served, {
         topLogprobs: topLogprobs(body),
         promptLogprobs: -1,
@@ -51,7 +51,7 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
         {
           served,
           head: { ...head, object: chunkObjects['chat.completions.create'] },
-          prompts: [chatPrompt(body, tools)],
+          prompts: [chatPrompt(body, offer.tools, offer.choice)],
           params,
           keep: { text: open === null, tokenIds: body.return_token_ids ?? false },
           reports: { promptToken: 1 + params.promptLogprobs, token: 1 + params.topLogprobs },

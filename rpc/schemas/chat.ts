@@ -12,8 +12,8 @@ export function chatBody(limits: RequestLimits) {
     top_logprobs: z.int().min(0).max(limits.maxTop).nullish().describe('Alternatives to report for each token; needs logprobs.'),
     tools: toolsSchema.nullish(),
     tool_choice: z
-      .union([z.enum(['none', 'auto', 'required']), z.looseObject({ type: z.literal('function') })], {
-        error: 'must be "none", "auto", "required" or {"type": "function", ...}',
+      .union([z.enum(['none', 'auto', 'required']), z.object({ type: z.literal('function'), function: z.object({ name: z.string() }) })], {
+        error: 'must be "none", "auto", "required" or {"type": "function", "function": {"name": ...}}',
       })
       .nullish(),
     parallel_tool_calls: z.boolean().nullish().describe('false: of several calls in an answer only the first stays.'),

@@ -169,6 +169,18 @@ describe('calls of tools', () => {
     const strict = [{ type: 'function', function: { name: 'add', strict: true, parameters: {} } }];
     assert.match(String(await refused({ tools: strict })), /tool add is strict/);
   });
+
+  test('a choice that is not offered is refused by its place', async () => {
+    for (const [more, path] of [
+      [{ tool_choice: 'required' }, 'tool_choice'],
+      [{ tools, tool_choice: { type: 'function', function: { name: 'rm' } } }, 'tool_choice.function.name'],
+      [{ tools, tool_choice: { type: 'function' } }, 'tool_choice'],
+    ] as const) {
+      const peer = connectPeer(serve({ script: ['x'] }).server);
+      peer.say(call(1, create, chat('x', more)));
+      assert.equal(at((await peer.hear())[0], 'error', 'data', 0, 'path'), path);
+    }
+  });
 });
 
 describe('reasoning', () => {
