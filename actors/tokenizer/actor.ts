@@ -27,6 +27,7 @@ import type {
   Encoded,
   Failed,
   Handed,
+  PromptInput,
   PromptLogprobs,
   Refused,
   Started,
@@ -136,7 +137,7 @@ class TokenizerActor implements TokenizerHandlers {
         this.#abort(message.ids);
         return;
       case 'encode':
-        void this.#reply(message.call, message, async (asker) => bytesOf(await this.#encoder.encode(message.prompt, asker)));
+        void this.#reply(message.call, message, async (asker) => bytesOf(await this.#encode(message.prompt, asker)));
         return;
       case 'decode':
         void this.#reply(message.call, message, (asker) => this.#decode(message.ids, message.skipSpecialTokens, asker));
@@ -179,7 +180,7 @@ class TokenizerActor implements TokenizerHandlers {
       checkTokenIds(params, table.size);
       // The end of a prompt that is cut is known only when all of it is encoded.
       const maxIds = params.truncatePromptTokens === null ? this.#start.limits.maxInputLength : undefined;
-      const promptIds = truncated(await this.#encoder.encode(prompt, asker, maxIds), params.truncatePromptTokens);
+      const promptIds = truncated(await this.#encode(prompt, asker, maxIds), params.truncatePromptTokens);
       if (this.#requests.get(id) !== request) return; // aborted meanwhile
       const maxTokens = resolveMaxTokens(promptIds.length, params.maxTokens, this.#start.limits);
       request.admitted = { promptIds, maxTokens };
@@ -200,7 +201,12 @@ class TokenizerActor implements TokenizerHandlers {
     }
   }
 
-  #readAnswer(request: RequestState, prompt: Submit['prompt'], promptIds: Int32Array): void {
+  #encode(prompt: PromptInput, asker: Asker, maxIds?: number): Promise<Int32Array> {
+    const taken = prompt.kind === 'chat' ? this.#answers.prepared(prompt, this.#encoder.templateSource(prompt)) : prompt;
+    return this.#encoder.encode(taken, asker, maxIds);
+  }
+
+  #readAnswer(request: RequestState, prompt: PromptInput, promptIds: Int32Array): void {
     if (prompt.kind !== 'chat') return;
     const promptEnd = (): string => decodeAll(this.#vocabulary.table, promptIds.subarray(-PROMPT_END), false);
     const reading = this.#answers.readingOf(prompt, this.#encoder.templateSource(prompt), promptEnd);

@@ -6,6 +6,7 @@ import type { PromptInput } from '../../messages/requests.js';
 import type { TokenTable } from '../model/byte-decoder.js';
 import { AnswerReader } from './answer-reader.js';
 import type { CallFormat } from './call-format.js';
+import { withShortIds } from './call-ids.js';
 import { callFormatOf, reasoningFormatOf } from './formats/table.js';
 import type { ReasoningFormat } from './reasoning-reader.js';
 
@@ -58,6 +59,12 @@ export class Answers {
     const format = { calls, reasoning, units };
     this.#formats.set(template, format);
     return format;
+  }
+
+  /** The prompt with ids of earlier calls that `template` takes. */
+  prepared(prompt: ChatPrompt, template: string): ChatPrompt {
+    const length = this.formatFor(template).calls?.idLength ?? null;
+    return length === null ? prompt : { ...prompt, messages: withShortIds(prompt.messages, length) };
   }
 
   /**

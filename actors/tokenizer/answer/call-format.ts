@@ -16,6 +16,8 @@ export interface CallFormat {
   readonly read: MakeCallReader;
   /** A fresh id for a call. */
   readonly newId: () => string;
+  /** Letters and digits that an id must have for the template to take it; null where it takes any. */
+  readonly idLength: number | null;
   /** How calls are written, for a grammar that forces them; null where that cannot be said with the grammar of a JSON Schema. */
   readonly shape: CallShape | null;
 }
@@ -36,7 +38,7 @@ export function callId(): string {
 }
 
 const ALPHANUMERIC = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789';
-const SHORT_ID = 9;
+export const SHORT_ID = 9;
 
 /** Nine letters and digits: Mistral's templates refuse any other. */
 export function shortCallId(): string {

@@ -11,6 +11,7 @@ export const granite: CallFormat = {
   markers: [open],
   read: (names, out) => new MarkedReader({ open, close: null, list: true, named: null }, names, out),
   newId: callId,
+  idLength: null,
   shape: {
     marker: { text: open.text, before: 'all' },
     call: (name, args) => jsonCall(name, 'arguments', args),

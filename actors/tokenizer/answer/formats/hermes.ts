@@ -12,6 +12,7 @@ export const hermes: CallFormat = {
   markers: [open, close],
   read: (names, out) => new MarkedReader({ open, close, list: false, named: null }, names, out),
   newId: callId,
+  idLength: null,
   shape: {
     marker: { text: open.text, before: 'each' },
     call: (name, args) => `"${open.text}" tool-space ${jsonCall(name, 'arguments', args)} tool-space "${close.text}"`,

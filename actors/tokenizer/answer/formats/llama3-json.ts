@@ -16,6 +16,7 @@ export const llama3Json: CallFormat = {
   markers: [open],
   read: (names, out) => new HeldReader({ open, calls: (offered) => new JsonSequence(offered) }, names, out),
   newId: callId,
+  idLength: null,
   shape: {
     marker: null,
     call: (name, args) => jsonCall(name, 'parameters', args),

@@ -3,7 +3,7 @@
  * name and its arguments: [TOOL_CALLS] [{"name": …, "arguments": {…}}, …] or [TOOL_CALLS]name[ARGS]{…}, with [CALL_ID]id between in some.
  * Both are read in either.
  */
-import { type CallFormat, jsonCall, shortCallId } from '../call-format.js';
+import { type CallFormat, jsonCall, SHORT_ID, shortCallId } from '../call-format.js';
 import type { MakeCallReader } from '../call-reader.js';
 import { MarkedReader } from '../marked-reader.js';
 import { marker } from '../marker.js';
@@ -21,6 +21,7 @@ export const mistral: CallFormat = {
   markers: [open, id, args],
   read,
   newId: shortCallId,
+  idLength: SHORT_ID,
   shape: {
     marker: { text: open.text, before: 'each' },
     call: (name, rule) => `"${open.text}" "${name}" ("${id.text}" [A-Za-z0-9]{9})? "${args.text}" ${rule}`,
@@ -34,6 +35,7 @@ export const mistralList: CallFormat = {
   markers: [open, id, args],
   read,
   newId: shortCallId,
+  idLength: SHORT_ID,
   shape: {
     marker: { text: open.text, before: 'all' },
     call: (name, rule) => jsonCall(name, 'arguments', rule),

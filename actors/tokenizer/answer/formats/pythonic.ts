@@ -15,5 +15,6 @@ export const pythonic: CallFormat = {
   markers: [open],
   read: (names, out) => new HeldReader({ open, calls: (offered) => new PythonCalls(offered) }, names, out),
   newId: callId,
+  idLength: null,
   shape: null,
 };

@@ -60,6 +60,23 @@ for (const [name, template, rendered] of families) {
   });
 }
 
+test('where a template takes ids of nine characters only, others are cut, those of calls and results alike', async () => {
+  const [, template = ''] = families.find(([name]) => name === 'Mistral') ?? [];
+  const folder = writeModel({
+    'tokenizer.json': readFileSync(join(demoPath, 'tokenizer.json'), 'utf8'),
+    'tokenizer_config.json': { chat_template: template },
+  });
+  const harness = await Harness.start({ ...demoModel, path: folder });
+  const call = { type: 'function', function: { name: 'f', arguments: {} } };
+  const messages: ChatMessage[] = [
+    { role: 'assistant', content: '', tool_calls: ['call_0123456789abcdef', 'c1'].map((id) => ({ ...call, id })) },
+    { role: 'tool', tool_call_id: 'call_0123456789abcdef', content: 'x' },
+    { role: 'tool', tool_call_id: 'c1', content: 'y' },
+  ];
+  const text = await harness.decode(await harness.chat(messages));
+  assert.deepEqual(text.match(/(?<=id": ")\w+/g), ['789abcdef', '0000000c1', '789abcdef', '0000000c1']);
+});
+
 test('every template of the fixtures takes them', async () => {
   const folders = [
     'test/fixtures/draft-model',
