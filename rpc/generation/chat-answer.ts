@@ -15,7 +15,7 @@ type Finish = ChatCompletion['choices'][number]['finish_reason'];
 export class ChatAnswer {
   readonly #options: AnswerOptions;
   /** By choice, what was not sent because it would tell nothing: goes with the next piece. */
-  readonly #unsent = new Map<number, Piece>();
+  readonly #unsent = new Map<number, Piece[]>();
   /** By choice, its last call as far as it was sent. */
   readonly #lastCall = new Map<number, string>();
   readonly #begun = new Set<number>();
@@ -30,13 +30,14 @@ export class ChatAnswer {
     for (const call of piece.calls ?? []) {
       this.#lastCall.set(index, (call.id === undefined ? (this.#lastCall.get(index) ?? '') : '') + call.arguments);
     }
-    const unsent = this.#unsent.get(index);
-    const whole = unsent === undefined ? [piece] : mergePieces([unsent, piece]);
-    if (isEmpty(piece) && whole[0] !== undefined) {
-      this.#unsent.set(index, whole[0]);
+    const unsent = this.#unsent.get(index) ?? [];
+    if (isEmpty(piece)) {
+      unsent.push(piece);
+      this.#unsent.set(index, unsent);
       return [];
     }
     this.#unsent.delete(index);
+    const whole = unsent.length === 0 ? [piece] : mergePieces([...unsent, piece]);
     return this.#lastCall.has(index) ? whole.flatMap(endApart) : whole;
   }
 
