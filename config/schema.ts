@@ -109,6 +109,16 @@ export const schema = {
     served_model_name: text(maybeText(null), 'Name the API reports and accepts; the model name when not set.'),
     enforce_eager: bool(false, 'Do not capture CUDA graphs.'),
     cuda_graph_sizes: ints([1, 2, 4, 8, 16, 32, 48, 64, 128, 256], [1, 4096], 'Decode batch sizes that are captured as CUDA graphs.'),
+    tool_call_parser: oneOf(
+      ['auto', 'none', 'hermes', 'llama3_json', 'mistral', 'mistral_list', 'granite', 'pythonic'],
+      'auto',
+      'Format in which the model writes calls of tools; auto finds it from the chat template.',
+    ),
+    reasoning_parser: oneOf(
+      ['auto', 'none', 'think', 'mistral'],
+      'auto',
+      'Markers around the reasoning of the model, <think> or [THINK]; auto finds them in the chat template.',
+    ),
     trust_remote_code: bool(false, 'Always refused: inferd never runs code that comes with a model.'),
   },
   cache: {

@@ -62,7 +62,8 @@ const allowed: readonly (readonly [string, readonly string[]])[] = [
     'actors/tokenizer/template/',
     ['actors/tokenizer/template/', 'actors/tokenizer/work/', 'actors/tokenizer/model/', 'actors/runtime/', 'actors/messages/'],
   ],
-  ['actors/tokenizer/decode/', ['actors/tokenizer/decode/', 'actors/tokenizer/model/', 'actors/messages/']],
+  ['actors/tokenizer/answer/', ['actors/tokenizer/answer/', 'actors/tokenizer/model/', 'actors/messages/']],
+  ['actors/tokenizer/decode/', ['actors/tokenizer/decode/', 'actors/tokenizer/answer/', 'actors/tokenizer/model/', 'actors/messages/']],
   [
     'actors/tokenizer/encode/',
     [

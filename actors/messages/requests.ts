@@ -22,6 +22,8 @@ export interface ChatMessage {
   readonly [extra: string]: unknown;
 }
 
+export type ToolChoice = 'required' | { readonly name: string };
+
 /** What to turn into prompt token ids. */
 export type PromptInput =
   | { readonly kind: 'text'; readonly text: string; readonly addSpecialTokens: boolean }
@@ -31,6 +33,10 @@ export type PromptInput =
       readonly messages: readonly ChatMessage[];
       readonly tools?: readonly unknown[];
       readonly addGenerationPrompt: boolean;
+      /** A call of some tool, or of one by name, must be made; absent: the model chooses. Needs an engine that takes constraints. */
+      readonly toolChoice?: ToolChoice;
+      /** False: of several calls of tools in an answer only the first stays. */
+      readonly parallelToolCalls?: boolean;
       /** Allow-listed extra variables of the template. */
       readonly templateArgs?: Readonly<Record<string, unknown>>;
     };
@@ -184,12 +190,28 @@ export interface Encoded {
   readonly promptText?: string;
 }
 
+/** What one call of a function gained. Concatenated `arguments` of an index are the JSON text that the model wrote. */
+export interface CallPiece {
+  /** Number of the call in its answer, from 0. */
+  readonly index: number;
+  /** With the first piece of the call. */
+  readonly id?: string;
+  /** With the first piece of the call: one of the functions that were offered. */
+  readonly name?: string;
+  readonly arguments: string;
+}
+
 /** One piece of one sequence. Concatenated `text` of an index is its answer, byte for byte. */
 export interface Delta {
   readonly id: RequestId;
   readonly index: number;
+  /** Content of the answer, without its reasoning and its calls. */
   readonly text: string;
-  /** Token ids this piece accounts for (a piece may be empty text while bytes or a stop string are held back). */
+  readonly reasoning?: string;
+  readonly calls?: readonly CallPiece[];
+  /** How many of `tokens` are reasoning; there when the model marks its reasoning. */
+  readonly reasoningTokens?: number;
+  /** Token ids this piece accounts for (a piece may be empty text while bytes, a stop string or a call are held back). */
   readonly tokens: readonly number[];
   /** A record (logprobs.ts) for each of `tokens`, when asked for. */
   readonly logprobs?: Uint8Array;

@@ -27,6 +27,7 @@ import type {
   Encoded,
   Failed,
   Handed,
+  PromptInput,
   PromptLogprobs,
   Refused,
   Started,
@@ -37,6 +38,7 @@ import type {
 } from '../messages/requests.js';
 import { Cancellation } from '../runtime/cancellation.js';
 import { admitMessage, type LengthLimits, longestPrompt, promptTooLong, resolveMaxTokens, truncated } from './admission.js';
+import { Answers, type ParserChoice } from './answer/answers.js';
 import { decodeAll, decodeInTurns } from './decode/detokenizer.js';
 import { RequestState, type SequenceState } from './decode/request-state.js';
 import { StopStrings } from './decode/stop-strings.js';
@@ -55,6 +57,7 @@ export interface TokenizerStart {
   /** Number of this tokenizer among its kind. */
   readonly index: number;
   readonly limits: LengthLimits & TemplateLimits;
+  readonly parsers: ParserChoice;
 }
 
 /** Where messages go; both functions keep order and never block or throw. */
@@ -88,6 +91,9 @@ interface ActorParts extends EncoderParts {
   readonly encoder: PromptEncoder;
 }
 
+/** Tokens at the end of a prompt that hold a marker there, however it is spelled. */
+const PROMPT_END = 16;
+
 /** A request may be admitted again after this many restarts of the engine. */
 const MAX_RESTARTS = 1;
 
@@ -97,6 +103,7 @@ class TokenizerActor implements TokenizerHandlers {
   readonly #vocabulary: Vocabulary;
   readonly #encoder: PromptEncoder;
   readonly #names: NamesToTell;
+  readonly #answers: Answers;
   readonly #queue: PromptQueue;
   readonly #workload: Workload;
   readonly #requests = new Map<RequestId, RequestState>();
@@ -111,6 +118,7 @@ class TokenizerActor implements TokenizerHandlers {
     this.#queue = queue;
     this.#workload = workload;
     this.#names = new NamesToTell(vocabulary.table);
+    this.#answers = new Answers(vocabulary.table, start.parsers);
   }
 
   size(): number {
@@ -130,7 +138,7 @@ class TokenizerActor implements TokenizerHandlers {
         this.#abort(message.ids);
         return;
       case 'encode':
-        void this.#reply(message.call, message, async (asker) => bytesOf(await this.#encoder.encode(message.prompt, asker)));
+        void this.#reply(message.call, message, async (asker) => bytesOf(await this.#encode(message.prompt, asker)));
         return;
       case 'decode':
         void this.#reply(message.call, message, (asker) => this.#decode(message.ids, message.skipSpecialTokens, asker));
@@ -176,10 +184,11 @@ class TokenizerActor implements TokenizerHandlers {
       checkTokenIds(params, table.size);
       // The end of a prompt that is cut is known only when all of it is encoded.
       const maxIds = params.truncatePromptTokens === null ? longestPrompt(params.maxTokens, this.#start.limits) : undefined;
-      const promptIds = truncated(await this.#encoder.encode(prompt, asker, maxIds), params.truncatePromptTokens);
+      const promptIds = truncated(await this.#encode(prompt, asker, maxIds), params.truncatePromptTokens);
       if (this.#requests.get(id) !== request) return; // aborted meanwhile
       const maxTokens = resolveMaxTokens(promptIds.length, params.maxTokens, this.#start.limits);
       request.admitted = { promptIds, maxTokens };
+      this.#readAnswer(request, prompt, promptIds);
       const whole = prompt.kind === 'text' && promptIds.length > 0 && params.truncatePromptTokens === null;
       const promptText = params.echo
         ? { promptText: whole ? prompt.text.toWellFormed() : decodeAll(table, promptIds, params.skipSpecialTokens) }
@@ -194,6 +203,18 @@ class TokenizerActor implements TokenizerHandlers {
     } finally {
       this.#letGo(id, message);
     }
+  }
+
+  #encode(prompt: PromptInput, asker: Asker, maxIds?: number): Promise<Int32Array> {
+    const taken = prompt.kind === 'chat' ? this.#answers.prepared(prompt, this.#encoder.templateSource(prompt)) : prompt;
+    return this.#encoder.encode(taken, asker, maxIds);
+  }
+
+  #readAnswer(request: RequestState, prompt: PromptInput, promptIds: Int32Array): void {
+    if (prompt.kind !== 'chat') return;
+    const promptEnd = (): string => decodeAll(this.#vocabulary.table, promptIds.subarray(-PROMPT_END), false);
+    const reading = this.#answers.readingOf(prompt, this.#encoder.templateSource(prompt), promptEnd);
+    if (reading !== null) request.readWith(reading);
   }
 
   #take(id: RequestId, { client }: Handed): Asker {

@@ -80,7 +80,12 @@ function tokenizerStart(config: Config, model: ModelFolder, index: number): Toke
     maxTemplateBytes: TEMPLATE_BYTES,
     maxTemplateOutputBytes: 2 * config.server.max_message_bytes + TEMPLATE_BYTES,
   };
-  return { model, index, limits: { maxModelLen, maxInputLength, maxTotalTokens, ...template } };
+  return {
+    model,
+    index,
+    limits: { maxModelLen, maxInputLength, maxTotalTokens, ...template },
+    parsers: { toolCalls: config.inference.tool_call_parser, reasoning: config.inference.reasoning_parser },
+  };
 }
 
 /** `probe`: "auto" may ask the addon for a GPU; a module in its place has none. */

@@ -9,7 +9,7 @@
  */
 import type { AnswerHead } from '../client/chunk.js';
 import type { CallSink, OpenSink, SinkEvent } from '../sink.js';
-import type { Piece } from './piece.js';
+import { type Piece, pieceChars } from './piece.js';
 
 export interface StreamOptions {
   readonly open: OpenSink;
@@ -110,8 +110,8 @@ export class AnswerStream {
       if (piece.tokens > 0 && credit - tokens <= 0) break;
       for (const { size } of piece.logprobs) entries += size;
       for (const { size } of piece.prompt?.logprobs ?? []) entries += size;
-      chars += piece.text.length;
-      if (count > 0 && (entries > maxEventEntries || chars > maxEventChars)) {
+      chars += pieceChars(piece);
+      if (count > 0 && (piece.apart || entries > maxEventEntries || chars > maxEventChars)) {
         this.#next = setImmediate(() => {
           this.#next = null;
           this.pump();

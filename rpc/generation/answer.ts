@@ -26,6 +26,8 @@ export function pieceOf(delta: Delta, index: number, textOf: TextOf): Piece {
   return {
     index,
     text: delta.text,
+    ...(delta.reasoning === undefined ? {} : { reasoning: delta.reasoning }),
+    ...(delta.calls === undefined ? {} : { calls: delta.calls }),
     tokens: delta.tokens.length,
     tokenIds: delta.tokens,
     logprobs: delta.logprobs === undefined ? [] : [new RecordView(int32Of(delta.logprobs), textOf)],

@@ -13,6 +13,7 @@ export function usageOf(prompts: readonly PromptFacts[], choices: readonly Choic
   const sum = (values: readonly number[]): number => values.reduce((a, b) => a + b, 0);
   const promptTokens = sum(prompts.map((p) => p.promptTokens));
   const completionTokens = sum(choices.map((c) => c.numTokens));
+  const reasoning = choices.map((c) => c.reasoningTokens).filter((tokens) => tokens !== null);
   const begun = choices.filter((c) => c.numTokens > 0);
   const ttftMs = begun.map((c) => c.firstMs - arrivalMs);
   const tpotMs = begun.filter((c) => c.numTokens > 1).map((c) => (c.lastMs - c.firstMs) / (c.numTokens - 1));
@@ -21,6 +22,7 @@ export function usageOf(prompts: readonly PromptFacts[], choices: readonly Choic
     completion_tokens: completionTokens,
     total_tokens: promptTokens + completionTokens,
     prompt_tokens_details: { cached_tokens: sum(prompts.map((p) => p.cachedTokens)) },
+    ...(reasoning.length === 0 ? {} : { completion_tokens_details: { reasoning_tokens: sum(reasoning) } }),
     ttft_s: seconds(Math.max(0, ...ttftMs)),
     tpot_s: seconds(Math.max(0, ...tpotMs)),
     latency_s: seconds(nowMs - arrivalMs),

@@ -1,6 +1,6 @@
 /** chat.completions.create */
 import { randomUUID } from 'node:crypto';
-import { InferdError, invalidParams } from '../../actors/messages/errors.js';
+import { invalidParams } from '../../actors/messages/errors.js';
 import { chunkObjects } from '../client/chunk.js';
 import type { RpcDeps } from '../context.js';
 import { chatExamples } from '../examples/generation.js';
@@ -10,6 +10,7 @@ import { chatPrompt } from '../generation/messages.js';
 import { generationParams } from '../generation/params.js';
 import { servedModel } from '../generation/served.js';
 import { streamChoice } from '../generation/stream-option.js';
+import { toolOffer } from '../generation/tool-choice.js';
 import { defineMethod, fromBody } from '../method.js';
 import { type ChatBody, chatBody, chatCompletionSchema, chatDeltaSchema } from '../schemas/chat.js';
 import { eventSchema, httpStream } from '../schemas/chunk.js';
@@ -40,14 +41,13 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
     handler: async (body, ctx) => {
       const served = servedModel(body.model, deps.models);
       const open = streamChoice(body, ctx);
-      const tools = offeredTools(body);
+      const offer = toolOffer(body);
       const params = generationParams(body, served, {
         topLogprobs: topLogprobs(body),
         promptLogprobs: -1,
         echo: false,
         defaultMaxTokens: null,
       });
-      const names = tools.length === 0 ? null : new Set(tools.map((t) => t.function.name));
       const head = { id: `chatcmpl-${randomUUID()}`, created: Math.floor(Date.now() / 1000), model: served.model.name };
       const answer = new ChatAnswer({
         ...head,
@@ -58,7 +58,6 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
         promptLogprobs: params.promptLogprobs >= 0,
         tokenIds: body.return_token_ids ?? false,
         promptInStream: ctx.sinks.kind === 'sse',
-        tools: names,
         textOf: (id) => served.engine.tokenText(id),
       });
       const call = new GenerationCall(
@@ -66,7 +65,7 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
         {
           served,
           head: { ...head, object: chunkObjects['chat.completions.create'] },
-          prompts: [chatPrompt(body, tools)],
+          prompts: [chatPrompt(body, offer.tools, offer.choice)],
           params,
           keep: { text: open === null, tokenIds: body.return_token_ids ?? false },
           reports: { promptToken: 1 + params.promptLogprobs, token: 1 + params.topLogprobs },
@@ -82,14 +81,6 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
       return answer.build(await call.run(), call.usage());
     },
   });
-}
-
-/** Tools that the template shows. @throws InferdError unsupported when the call must be forced */
-function offeredTools(body: ChatBody): NonNullable<ChatBody['tools']> {
-  const choice = body.tool_choice ?? 'auto';
-  if (choice === 'none') return [];
-  if (choice !== 'auto') throw new InferdError('unsupported', 'tool_choice may be "auto" or "none": a call cannot be forced yet');
-  return body.tools ?? [];
 }
 
 function topLogprobs(body: ChatBody): number {

@@ -12,11 +12,15 @@ export function chatBody(limits: RequestLimits) {
     top_logprobs: z.int().min(0).max(limits.maxTop).nullish().describe('Alternatives to report for each token; needs logprobs.'),
     tools: toolsSchema.nullish(),
     tool_choice: z
-      .union([z.enum(['none', 'auto', 'required']), z.looseObject({ type: z.literal('function') })], {
-        error: 'must be "none", "auto", "required" or {"type": "function", ...}',
+      .union([z.enum(['none', 'auto', 'required']), z.object({ type: z.literal('function'), function: z.object({ name: z.string() }) })], {
+        error: 'must be "none", "auto", "required" or {"type": "function", "function": {"name": ...}}',
       })
       .nullish(),
-    parallel_tool_calls: z.boolean().nullish().describe('Accepted; an answer holds one call at most.'),
+    parallel_tool_calls: z.boolean().nullish().describe('false: of several calls in an answer only the first stays.'),
+    reasoning_effort: z
+      .enum(['none', 'minimal', 'low', 'medium', 'high', 'xhigh'], { error: 'must be none, minimal, low, medium, high or xhigh' })
+      .nullish()
+      .describe("Handed to the model's template; none also sets its enable_thinking to false."),
     chat_template_kwargs: templateArgsSchema.nullish(),
     add_generation_prompt: z.boolean().nullish().describe('Open the answer in the template; true by default.'),
   });
@@ -32,6 +36,14 @@ const toolCallSchema = z.object({
   function: z.object({ name: z.string(), arguments: z.string().describe('JSON text.') }),
 });
 
+/** Id, type and name come with the first piece of a call. */
+const toolCallDeltaSchema = z.object({
+  index: z.int().describe('Number of the call in the answer.'),
+  id: z.string().optional(),
+  type: z.literal('function').optional(),
+  function: z.object({ name: z.string().optional(), arguments: z.string().describe('More of the JSON text.') }),
+});
+
 const chatFinishSchema = z.enum(['stop', 'length', 'tool_calls', 'abort']);
 
 export const chatCompletionSchema = z.object({
@@ -45,6 +57,7 @@ export const chatCompletionSchema = z.object({
       message: z.object({
         role: z.literal('assistant'),
         content: z.string().nullable().optional().describe('Absent in a streamed answer.'),
+        reasoning_content: z.string().optional().describe('What the model wrote before its answer, where it marks that.'),
         tool_calls: z.array(toolCallSchema).optional(),
       }),
       logprobs: chatLogprobsSchema.nullable(),
@@ -65,7 +78,8 @@ export const chatDeltaSchema = z.object({
   delta: z.object({
     role: z.literal('assistant').optional(),
     content: z.string().optional(),
-    tool_calls: z.array(toolCallSchema.extend({ index: z.int() })).optional(),
+    reasoning_content: z.string().optional(),
+    tool_calls: z.array(toolCallDeltaSchema).optional(),
   }),
   logprobs: chatLogprobsSchema.optional(),
   finish_reason: chatFinishSchema.nullable(),

@@ -53,6 +53,7 @@ export const usageSchema = z.object({
   completion_tokens: z.int(),
   total_tokens: z.int(),
   prompt_tokens_details: z.object({ cached_tokens: z.int() }),
+  completion_tokens_details: z.object({ reasoning_tokens: z.int() }).optional().describe('Of a model that marks its reasoning.'),
   ttft_s: z.number().describe('Seconds from arrival to the first token.'),
   tpot_s: z.number().describe('Seconds per token after the first.'),
   latency_s: z.number().describe('Seconds from arrival to the end.'),

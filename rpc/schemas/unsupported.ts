@@ -34,6 +34,7 @@ const rules: readonly Rule[] = [
   { name: 'prompt_embeds', refuses: given, what: 'prompt_embeds is not supported' },
   { name: 'bad_words', refuses: (v) => given(v) && !(Array.isArray(v) && v.length === 0), what: 'bad_words is not supported' },
   { name: 'allowed_token_ids', refuses: given, what: 'allowed_token_ids is not supported' },
+  { name: 'thinking_token_budget', refuses: given, what: 'thinking_token_budget is not supported: reasoning cannot be cut short yet' },
   { name: 'audio', refuses: given, what: 'Audio is not supported' },
 ];
 

@@ -3,13 +3,18 @@
  * sequences, how far its text was decoded, searched for stop strings and sent. Used by actor.ts only, one thread.
  *
  *   token --Detokenizer--> text --StopMatcher--> text to show --> #text ---takeDelta---> Delta
- *                                                              tokens, logprobs --^
+ *     |                                              |              tokens, logprobs --^
+ *     └-- marker --------------------------------> AnswerReader --> content, reasoning, calls
  *
- * A delta carries all tokens since the last one, also those whose text is hidden or held back, so tokens add up exactly.
+ * A delta carries all tokens since the last one, also those whose text is hidden or held back, so tokens add up exactly. Answers to chat
+ * prompts are read (answer/): control tokens that mark calls or reasoning reach the reader even where they are hidden, and never the
+ * text; no stop string contains one.
  */
 import type { RequestId } from '../../messages/ids.js';
 import { LogprobColumn } from '../../messages/logprobs.js';
 import { type Delta, FINISH, type FinishReason, type GenerationParams, type Submit } from '../../messages/requests.js';
+import type { AnswerReader } from '../answer/answer-reader.js';
+import type { AnswerReading } from '../answer/answers.js';
 import type { TokenTable } from '../model/byte-decoder.js';
 import { Detokenizer } from './detokenizer.js';
 import { StopMatcher, type StopStrings } from './stop-strings.js';
@@ -36,6 +41,8 @@ export interface StepToken {
   readonly cumulative: number | undefined;
 }
 
+const noUnits: AnswerReading['units'] = new Map();
+
 export class SequenceState {
   readonly index: number;
   /** Every token of the answer, the ending one included. */
@@ -48,8 +55,14 @@ export class SequenceState {
   readonly #context: SequenceContext;
   readonly #detokenizer: Detokenizer;
   readonly #matcher: StopMatcher | null;
+  /** Null: the answer is content as it is. */
+  #reader: AnswerReader | null = null;
+  #units: AnswerReading['units'] = noUnits;
   #text = '';
+  /** Something was decoded since the last delta, shown or held back by the reader. */
+  #decoded = false;
   #tokens: number[] = [];
+  #reasoningTokens = 0;
   readonly #logprobs = new LogprobColumn();
   #finish: FinishReason | null = null;
   #stopReason: string | number | null = null;
@@ -59,6 +72,12 @@ export class SequenceState {
     this.#context = context;
     this.#detokenizer = new Detokenizer(context.table, context.params.skipSpecialTokens);
     this.#matcher = context.stops.list.length === 0 ? null : new StopMatcher(context.stops, context.params.includeStop);
+  }
+
+  /** Has the answer read. To be called before the first token. */
+  readWith({ newReader, units }: AnswerReading): void {
+    this.#reader = newReader();
+    if (this.#context.params.skipSpecialTokens) this.#units = units;
   }
 
   /** Takes the next token. @returns true when a stop string ended the sequence although the scheduler goes on with it. */
@@ -73,30 +92,52 @@ export class SequenceState {
       this.#context.names.see(step.record);
     }
     const hidden = finish === FINISH.eos ? params.skipSpecialTokens : finish === FINISH.stopToken && !params.includeStop;
-    const stopped = this.#show(hidden ? '' : this.#detokenizer.push(token));
+    const reasoned = this.#reader?.reasons ?? false;
+    const unit = this.#units.get(token);
+    // The end of the sequence, where it is shown, stands behind all that is read.
+    const shownEnd = this.#reader !== null && finish === FINISH.eos && !hidden ? this.#detokenizer.push(token) : '';
+    const silent = hidden || shownEnd !== '';
+    const stopped = unit === undefined || silent ? this.#show(silent ? '' : this.#detokenizer.push(token)) : this.#mark(unit);
+    if (reasoned && this.#reader?.reasons) this.#reasoningTokens++;
     if (stopped !== null) this.#end('stop', stopped);
     else if (finish !== FINISH.none) {
-      this.#text += this.#matcher === null ? '' : this.#matcher.flush();
-      this.#text += this.#detokenizer.flush();
+      this.#add(this.#matcher === null ? '' : this.#matcher.flush());
+      this.#add(this.#detokenizer.flush());
       this.#end(finish === FINISH.length ? 'length' : 'stop', finish === FINISH.stopToken ? token : null);
+      this.#text += shownEnd;
     }
     return stopped !== null && finish === FINISH.none;
+  }
+
+  /** A marker is no text: a stop string that might have gone on is broken off. */
+  #mark(unit: string): null {
+    if (this.#matcher !== null) this.#add(this.#matcher.flush());
+    this.#reader?.push(unit);
+    return null;
+  }
+
+  #add(text: string): void {
+    if (text === '') return;
+    this.#decoded = true;
+    if (this.#reader === null) this.#text += text;
+    else this.#reader.push(text);
   }
 
   /** Adds text to what is shown. @returns the stop string that it completed. */
   #show(text: string): string | null {
     if (text === '') return null;
     if (this.#matcher === null) {
-      this.#text += text;
+      this.#add(text);
       return null;
     }
     // Text of the first min_tokens tokens completes no stop string, as in vLLM.
-    this.#text += this.#matcher.push(text, this.generated.length > this.#context.params.sampling.min_tokens);
+    this.#add(this.#matcher.push(text, this.generated.length > this.#context.params.sampling.min_tokens));
     return this.#matcher.matched;
   }
 
   #end(reason: FinishReason, stopReason: string | number | null): void {
     this.finished = true;
+    this.#reader?.end();
     this.#finish = reason;
     this.#stopReason = stopReason;
   }
@@ -105,9 +146,10 @@ export class SequenceState {
   takeDelta(id: RequestId): Delta | null {
     this.listed = false;
     const finish = this.#finish;
-    if (this.#text === '' && finish === null) return null;
+    if (!this.#decoded && finish === null) return null;
     const { params } = this.#context;
     const delta: { -readonly [K in keyof Delta]: Delta[K] } = { id, index: this.index, text: this.#text, tokens: this.#tokens };
+    if (this.#reader !== null) this.#takeParts(delta, this.#reader);
     if (params.topLogprobs >= 0) delta.logprobs = this.#logprobs.take();
     if (finish !== null) {
       delta.finish = finish;
@@ -115,8 +157,18 @@ export class SequenceState {
       if (ranksSequences(params) || params.topLogprobs >= 0) delta.cumulative = this.cumulative;
     }
     this.#text = '';
+    this.#decoded = false;
     this.#tokens = [];
     return delta;
+  }
+
+  #takeParts(delta: { -readonly [K in keyof Delta]: Delta[K] }, reader: AnswerReader): void {
+    const { content, reasoning, calls } = reader.take();
+    delta.text = content + this.#text;
+    if (reasoning !== '') delta.reasoning = reasoning;
+    if (calls.length > 0) delta.calls = calls;
+    if (reader.reasons !== null) delta.reasoningTokens = this.#reasoningTokens;
+    this.#reasoningTokens = 0;
   }
 }
 
@@ -147,6 +199,11 @@ export class RequestState {
     this.turn = turn;
     const context: SequenceContext = { params, ...shared };
     this.sequences = Array.from({ length: params.bestOf }, (_, index) => new SequenceState(index, context));
+  }
+
+  /** To be called before the first token. */
+  readWith(reading: AnswerReading): void {
+    for (const sequence of this.sequences) sequence.readWith(reading);
   }
 
   get over(): boolean {

@@ -84,10 +84,11 @@ export class StopMatcher {
     return keep === 0 ? all : all.slice(0, all.length - keep);
   }
 
-  /** The sequence ended without a match: what was held back is text. */
+  /** The sequence ended without a match, or something that is no text comes between: what was held back is text. */
   flush(): string {
     const rest = this.#held;
     this.#held = '';
+    this.#state.fill(0);
     return rest;
   }
 }

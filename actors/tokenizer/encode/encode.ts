@@ -117,6 +117,12 @@ export class PromptEncoder {
     }
   }
 
+  /** Text of the template that a chat prompt is rendered with; '' when there is none. */
+  templateSource({ tools }: ChatPrompt): string {
+    const { templates } = this.#text;
+    return (tools === undefined ? undefined : templates.get('tool_use')) ?? templates.get('default') ?? '';
+  }
+
   #encodeSegments(segments: readonly Segment[], asker: Asker, maxIds: number | undefined): Promise<Ids> {
     const chars = segments.reduce((sum, segment) => sum + segment.text.length, 0);
     const lane = this.#lanes.find(({ below }) => chars < below)!; // the last one takes all

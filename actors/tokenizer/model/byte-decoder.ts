@@ -68,6 +68,8 @@ export class TokenTable {
   readonly #partial: ReadonlyMap<number, Uint8Array>;
   /** 1 for ids of special tokens (those that skip_special_tokens hides). */
   readonly special: Uint8Array;
+  /** Ids of special tokens by their text. */
+  readonly specialIds: ReadonlyMap<string, number>;
   readonly rules: DecoderRules;
 
   /** @param vocabSize rows of the model's output; ids beyond the tokenizer's decode to nothing. */
@@ -76,6 +78,7 @@ export class TokenTable {
     const texts: (string | null)[] = new Array<string | null>(vocabSize).fill('');
     const partial = new Map<number, Uint8Array>();
     this.special = new Uint8Array(vocabSize);
+    const specialIds = new Map<string, number>();
     const alphabet = byteLevelAlphabet();
     for (const [token, id] of json.entries) {
       if (id >= vocabSize) continue;
@@ -88,8 +91,11 @@ export class TokenTable {
       if (token.id >= vocabSize) continue;
       texts[token.id] = this.rules.space === '' ? token.content : token.content.replaceAll(this.rules.space, ' ');
       partial.delete(token.id);
-      if (token.special) this.special[token.id] = 1;
+      if (!token.special) continue;
+      this.special[token.id] = 1;
+      specialIds.set(token.content, token.id);
     }
+    this.specialIds = specialIds;
     this.texts = texts;
     this.#partial = partial;
   }

@@ -131,7 +131,7 @@ export class Harness {
       ...limits,
     };
     harness.handlers = await createTokenizerActor(
-      { model, index: 0, limits: all },
+      { model, index: 0, limits: all, parsers: { toolCalls: 'auto', reasoning: 'auto' } },
       {
         toFront: (m) => {
           harness.front.push(m);

@@ -5,6 +5,7 @@ import { silentLog } from '../../../actors/runtime/log.js';
 import { loadConfig } from '../../../config/load.js';
 import { resolveModelFolder } from '../../../config/model-folder.js';
 import { type Daemon, startDaemon } from '../../../daemon/daemon.js';
+import { startEngine } from '../../../daemon/life/engine.js';
 import { tempFolder } from '../temp-folder.js';
 import { type Answer, RpcSocket } from '../wire/rpc-socket.js';
 
@@ -30,11 +31,19 @@ export function privateEnv(): NodeJS.ProcessEnv & { readonly HOME: string } {
   return { HOME: home, XDG_RUNTIME_DIR: join(home, 'run'), ...(path === undefined ? {} : { PATH: path }) };
 }
 
-/** `sets`: "section.key=value", as for --set. On the CPU unless they say otherwise. */
-export async function startTestDaemon(sets: readonly string[] = []): Promise<TestDaemon> {
+/** `sets`: "section.key=value", as for --set. On the CPU unless they say otherwise. `executorModule`: in place of the native engine. */
+export async function startTestDaemon(sets: readonly string[] = [], executorModule?: string): Promise<TestDaemon> {
   const env = privateEnv();
   const { config } = loadConfig({ sets: ['server.port=0', 'inference.device=cpu', 'inference.threads=2', ...sets], env });
-  const daemon = await startDaemon({ config, model: resolveModelFolder(config, env), log: silentLog, publish: true, signals: false, env });
+  const daemon = await startDaemon({
+    config,
+    model: resolveModelFolder(config, env),
+    log: silentLog,
+    publish: true,
+    signals: false,
+    env,
+    startEngine: (c, model, hooks) => startEngine(c, model, hooks, executorModule === undefined ? {} : { executorModule }),
+  });
   const { ws, http } = daemon.addresses;
   const headers: Record<string, string> = daemon.token === null ? {} : { authorization: `Bearer ${daemon.token}` };
   const control = await RpcSocket.open(ws, [], headers);

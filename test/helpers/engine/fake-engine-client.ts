@@ -18,6 +18,8 @@ import { bytesOf } from '../../../actors/messages/codec.js';
 import { type Failure, InferdError } from '../../../actors/messages/errors.js';
 import type { RequestId } from '../../../actors/messages/ids.js';
 import type { Delta, GenerationParams, Notice, PromptInput } from '../../../actors/messages/requests.js';
+import type { AnswerReader } from '../../../actors/tokenizer/answer/answer-reader.js';
+import { Answers } from '../../../actors/tokenizer/answer/answers.js';
 import { checkIds, checkTokenIds } from '../../../actors/tokenizer/model/token-ids.js';
 import { recordsOf, type TokenLogprob } from './logprobs.js';
 
@@ -30,6 +32,8 @@ export interface FakeRequest {
   readonly params: GenerationParams;
   readonly sink: RequestSink;
   readonly texts: readonly (readonly string[])[];
+  /** Of each sequence; null where its text is content as it is. */
+  readonly readers: readonly (AnswerReader | null)[];
   /** Next token of each sequence; -1 when it has finished. */
   readonly at: number[];
   paused: boolean;
@@ -51,6 +55,26 @@ export function words(text: string): readonly string[] {
 
 /** Token ids: one a byte. */
 const VOCABULARY = 256;
+
+/** What a delta says of a token's text, as the tokenizer says it. */
+function readText(
+  text: string,
+  reader: AnswerReader | null,
+  last: boolean,
+): Pick<Delta, 'text' | 'reasoning' | 'calls' | 'reasoningTokens'> {
+  if (reader === null) return { text };
+  const reasoned = reader.reasons;
+  reader.push(text);
+  const inside = reasoned && reader.reasons;
+  if (last) reader.end();
+  const { content, reasoning, calls } = reader.take();
+  return {
+    text: content,
+    ...(reasoning === '' ? {} : { reasoning }),
+    ...(calls.length === 0 ? {} : { calls }),
+    ...(reasoned === null ? {} : { reasoningTokens: inside ? 1 : 0 }),
+  };
+}
 
 function faultOf(check: () => void): Failure | null {
   try {
@@ -76,6 +100,10 @@ export class FakeEngineClient implements EngineClient {
   /** When set, encode and decode wait for it. */
   gate: Promise<void> | null = null;
   current: EngineState = 'ready';
+  /** Text of the chat template, from which the format of answers is found, and the end of what it renders. */
+  template = '';
+  promptEnd = '';
+  readonly #answers = new Answers({ specialIds: new Map() }, { toolCalls: 'auto', reasoning: 'auto' });
   readonly #auto: boolean;
   #scheduled = false;
   readonly #ids: RequestIds;
@@ -94,12 +122,14 @@ export class FakeEngineClient implements EngineClient {
   submit(prompt: PromptInput, params: GenerationParams, sink: RequestSink): RequestHandle {
     const id = this.#ids.take();
     const texts = Array.from({ length: params.bestOf }, (_, i) => this.script(prompt, params, i));
+    const reading = prompt.kind === 'chat' ? this.#answers.readingOf(prompt, this.template, () => this.promptEnd) : null;
     const request: FakeRequest = {
       id,
       prompt,
       params,
       sink,
       texts,
+      readers: texts.map(() => reading?.newReader() ?? null),
       at: texts.map(() => 0),
       paused: false,
       ended: false,
@@ -259,7 +289,7 @@ export class FakeEngineClient implements EngineClient {
       deltas.push({
         id: request.id,
         index,
-        text,
+        ...readText(text, request.readers[index] ?? null, finish !== undefined),
         tokens: [id],
         ...(params.topLogprobs < 0 ? {} : { logprobs: bytesOf(recordsOf([this.#logprob(this.#idOf(text), params.topLogprobs)])) }),
         ...(finish === undefined ? {} : { finish, cumulative: -index }),

@@ -1,0 +1,40 @@
+/** The grammar that the answer to a chat prompt is held to because of its tools: tool-grammar.ts for a prompt as the front has checked it. */
+import type { PromptInput } from '../../messages/requests.js';
+import type { AnswerFormat } from './answers.js';
+import { type OfferedTool, type SchemaGrammar, toolGrammar } from './tool-grammar.js';
+
+type ChatPrompt = Extract<PromptInput, { kind: 'chat' }>;
+
+/** A tool in OpenAI's shape. */
+interface ToolBody {
+  readonly function: { readonly name: string; readonly parameters?: unknown; readonly strict?: boolean | null };
+}
+
+/**
+ * GBNF, or null when nothing is constrained.
+ * @param opened the prompt ends inside the reasoning.
+ * @throws Error with one sentence where the model's format cannot be constrained; and what `schemaGrammar` throws
+ */
+export function toolConstraint(
+  prompt: ChatPrompt,
+  { calls: format, reasoning }: AnswerFormat,
+  opened: boolean,
+  schemaGrammar: SchemaGrammar,
+): string | null {
+  const tools = (prompt.tools ?? []).map((tool) => offered(tool as ToolBody)); // proof: the front has checked them
+  const choice = prompt.toolChoice ?? 'auto';
+  if (tools.length === 0 || (choice === 'auto' && !tools.some((tool) => tool.strict))) return null;
+  if (format === null) throw new Error('Calls of tools are not read (inference.tool_call_parser = "none"), so they cannot be constrained');
+  return toolGrammar({
+    format,
+    tools,
+    choice,
+    parallel: prompt.parallelToolCalls ?? true,
+    reasoning: reasoning === null ? null : { format: reasoning, opened },
+    schemaGrammar,
+  });
+}
+
+function offered({ function: { name, parameters, strict } }: ToolBody): OfferedTool {
+  return { name, parameters: parameters ?? undefined, strict: strict === true };
+}

@@ -1,0 +1,79 @@
+/**
+ * The grammar (GBNF) of answers whose calls are constrained. Pure; for whoever constrains the engine.
+ *
+ *   required      calls of the tools offered, and nothing else
+ *   one by name   one call of it, and nothing else
+ *   auto          any text, and calls whose arguments fit the schema where the tool is strict; of other tools any JSON object
+ *
+ * With `auto`, a marker decides: text cannot contain it, and what follows it is a call. Where a format has no marker, the first character
+ * does: an answer that begins with a brace is calls, any other is text. Reasoning may, or where the prompt has opened it must, come first.
+ * Markers that are control tokens of the vocabulary are spelled here as text: the engine has to know them by it.
+ */
+import { literal, withoutMarker } from './avoid-marker.js';
+import type { CallFormat } from './call-format.js';
+import type { ReasoningFormat } from './reasoning-reader.js';
+
+/** The rules of a JSON Schema in GBNF: one named `root`, and others whose names begin with it. */
+export type SchemaGrammar = (schema: unknown, root: string) => string;
+
+export interface OfferedTool {
+  readonly name: string;
+  /** JSON Schema of the arguments; undefined: any. */
+  readonly parameters?: unknown;
+  readonly strict: boolean;
+}
+
+export interface ToolGrammarOptions {
+  readonly format: CallFormat;
+  readonly tools: readonly OfferedTool[];
+  readonly choice: 'auto' | 'required' | { readonly name: string };
+  /** Several calls in one answer. */
+  readonly parallel: boolean;
+  /** Null: the model does not reason. `opened`: the prompt ends inside the reasoning. */
+  readonly reasoning: { readonly format: ReasoningFormat; readonly opened: boolean } | null;
+  readonly schemaGrammar: SchemaGrammar;
+}
+
+const anyArguments = { type: 'object' };
+
+/**
+ * Null when nothing is constrained: `auto` without a strict tool.
+ * @throws Error when the format cannot be constrained, or no tool has the name that is asked for; and what `schemaGrammar` throws
+ */
+export function toolGrammar(options: ToolGrammarOptions): string | null {
+  const { format, choice, schemaGrammar } = options;
+  if (choice === 'auto' && !options.tools.some((tool) => tool.strict)) return null;
+  const { shape } = format;
+  if (shape === null) throw new Error(`Calls in the format ${format.name} cannot be constrained: their arguments are not JSON`);
+  const tools = typeof choice === 'object' ? options.tools.filter(({ name }) => name === choice.name) : options.tools;
+  if (tools.length === 0) throw new Error('There is no such tool to call');
+  const parallel = options.parallel && typeof choice !== 'object';
+
+  const rules = tools.flatMap(({ name, parameters, strict }, i) => {
+    const args = `tool-${i}-arguments`;
+    const constrained = strict || choice !== 'auto';
+    return [`tool-${i} ::= ${shape.call(name, args)}`, schemaGrammar(constrained ? (parameters ?? anyArguments) : anyArguments, args)];
+  });
+  const answer = choice === 'auto' ? autoAnswer(shape, parallel) : shape.calls('tool-call', parallel);
+  return [
+    `root ::= ${reasoningFirst(options.reasoning)}${answer}`,
+    `tool-call ::= ${tools.map((_, i) => `tool-${i}`).join(' | ')}`,
+    ...rules,
+    'tool-space ::= [ \\t\\n]{0,16}',
+    '',
+  ].join('\n');
+}
+
+function autoAnswer({ marker, calls }: NonNullable<CallFormat['shape']>, parallel: boolean): string {
+  if (marker === null) return `tool-space (${calls('tool-call', parallel)} | [^{ \\t\\n] ([^{] | "{")*)?`;
+  const text = withoutMarker(marker.text);
+  const several = parallel && marker.before === 'each' ? '*' : '?';
+  return `${text} (${calls('tool-call', parallel && marker.before === 'all')} ${text})${several}`;
+}
+
+function reasoningFirst(reasoning: ToolGrammarOptions['reasoning']): string {
+  if (reasoning === null) return '';
+  const { start, end } = reasoning.format;
+  const inside = `${withoutMarker(end.text)} ${literal(end.text)} tool-space`;
+  return reasoning.opened ? `${inside} ` : `(tool-space ${literal(start.text)} ${inside})? `;
+}
