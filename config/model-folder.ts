@@ -6,14 +6,16 @@
  * come from strangers: sizes are bounded, numbers are checked, and a cached file must really lie in the cache.
  * Called by the commands before an engine starts, and by `inferd list`.
  */
-import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, statSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { batchHoldsPrompt } from './check.js';
 import { ConfigError } from './error.js';
 import { findSnapshot, isInside, listSnapshots, modelIdPattern } from './hub-cache.js';
+import { isKind, readJson } from './model-json.js';
 import { checkSizes, size } from './model-sizes.js';
 import { expandHome, hubCachePath } from './paths.js';
+import { type PoolingChoice, poolingOf } from './pooling.js';
 import type { Config } from './schema.js';
 
 /** What the author of a model may recommend in generation_config.json. */
@@ -34,6 +36,10 @@ export interface ModelFolder {
   /** For example "LlamaForCausalLM". */
   readonly architecture: string;
   readonly vocabSize: number;
+  /** Numbers of a hidden state, and of an embedding. */
+  readonly hiddenSize: number;
+  /** How its hidden states become an embedding. */
+  readonly pooling: PoolingChoice;
   /** Positions the model was made for, tokens. */
   readonly maxPositions: number;
   /** Prompt plus answer, at most, tokens: the smaller of scheduler.max_model_len and maxPositions. */
@@ -62,8 +68,6 @@ export interface ListedModel {
   readonly problem: string | null;
 }
 
-/** Largest JSON file of a model that is read, bytes. */
-const maxJsonBytes = 4 * 2 ** 20;
 const embeddedName = 'demo';
 
 /** config/demo-model of the package, whether this runs from dist/ or from source. */
@@ -91,6 +95,7 @@ export function resolveModelFolder(config: Config, env: NodeJS.ProcessEnv = proc
   const maxTotalTokens = Math.min(config.validation.max_total_tokens ?? maxModelLen, maxModelLen);
   return {
     ...files,
+    pooling: poolingOf(found.path, found.cache, config.inference.pooling),
     path: found.path,
     source: found.source,
     name: config.inference.served_model_name ?? config.inference.model_name,
@@ -156,7 +161,7 @@ function locate(config: Config, env: NodeJS.ProcessEnv): Located {
 
 type ModelFiles = Pick<
   ModelFolder,
-  'config' | 'architecture' | 'vocabSize' | 'maxPositions' | 'eosTokenIds' | 'bosTokenId' | 'generation' | 'sizeBytes'
+  'config' | 'architecture' | 'vocabSize' | 'hiddenSize' | 'maxPositions' | 'eosTokenIds' | 'bosTokenId' | 'generation' | 'sizeBytes'
 >;
 
 function readModelFiles(folder: string, cache: string | null, withoutWeights: boolean): ModelFiles {
@@ -178,6 +183,7 @@ function readModelFiles(folder: string, cache: string | null, withoutWeights: bo
     config,
     architecture,
     vocabSize,
+    hiddenSize: size(config, 'hidden_size', at),
     maxPositions: size(config, 'max_position_embeddings', at),
     eosTokenIds: ids.length > 0 ? ids : tokenIds(config['eos_token_id'], vocabSize),
     bosTokenId: tokenIds(config['bos_token_id'], vocabSize)[0] ?? null,
@@ -210,26 +216,6 @@ function weightBytes(folder: string, cache: string | null): number {
   return bytes;
 }
 
-/** A JSON object of the model, or null when the file is not there. */
-function readJson(folder: string, name: string, cache: string | null): Record<string, unknown> | null {
-  const path = join(folder, name);
-  if (!isKind(path, 'file')) return null;
-  if (cache !== null && !isInside(cache, path)) throw new ConfigError(`${path} leads out of the cache; download the model again`, 65);
-  if (statSync(path).size > maxJsonBytes) throw new ConfigError(`${path} is larger than ${maxJsonBytes} bytes, so it is not read`, 65);
-  let data: unknown;
-  try {
-    data = JSON.parse(readFileSync(path, 'utf8'));
-  } catch (error) {
-    const code = (error as NodeJS.ErrnoException).code;
-    throw new ConfigError(
-      code === undefined ? `${path} is not valid JSON; download the model again` : `${path} cannot be read (${code})`,
-      65,
-    );
-  }
-  if (typeof data !== 'object' || data === null || Array.isArray(data)) throw new ConfigError(`${path} does not hold a JSON object`, 65);
-  return data as Record<string, unknown>;
-}
-
 /** One id or a list of ids; what is no id of the vocabulary is left out. */
 function tokenIds(value: unknown, vocabSize: number): readonly number[] {
   const list: readonly unknown[] = Array.isArray(value) ? value : [value];
@@ -243,12 +229,4 @@ function generationDefaults(file: Readonly<Record<string, unknown>>): Generation
     if (typeof value === 'number' && Number.isFinite(value) && value >= 0) defaults[key] = value;
   }
   return defaults;
-}
-
-function isKind(path: string, kind: 'file' | 'directory'): boolean {
-  try {
-    return kind === 'file' ? statSync(path).isFile() : statSync(path).isDirectory();
-  } catch {
-    return false;
-  }
 }

@@ -119,6 +119,11 @@ export const schema = {
       'auto',
       'Markers around the reasoning of the model, <think> or [THINK]; auto finds them in the chat template.',
     ),
+    pooling: oneOf(
+      ['last', 'mean'],
+      'last',
+      'How hidden states become an embedding, of the last token or the mean of all, where the model has no sentence-transformers files.',
+    ),
     trust_remote_code: bool(false, 'Always refused: inferd never runs code that comes with a model.'),
   },
   cache: {
@@ -179,6 +184,7 @@ export const schema = {
     max_input_length: int(maybe(null), [1, 2 ** 24], 'Longest prompt; max_model_len - 1 when not set.', { unit: 'tokens' }),
     max_total_tokens: int(maybe(null), [2, 2 ** 24], 'Prompt plus max_tokens, at most; max_model_len when not set.', { unit: 'tokens' }),
     max_n: int(8, [1, 64], 'Largest n a request may ask for.'),
+    max_embedding_inputs: int(2048, [1, 4096], 'Most inputs of one call for embeddings.'),
     max_reported_logprobs: int(
       3_000_000,
       [1, 2 ** 30],

@@ -38,6 +38,7 @@ function makeModel(
   const config = {
     architectures: ['LlamaForCausalLM'],
     vocab_size: 100,
+    hidden_size: 8,
     max_position_embeddings: 50,
     eos_token_id: 3,
     bos_token_id: 1,
@@ -66,6 +67,8 @@ test('"demo" is the embedded model, with the facts of its files', () => {
   assert.equal(model.path, join(packageRoot(), 'config', 'demo-model'));
   assert.equal(model.architecture, 'LlamaForCausalLM');
   assert.equal(model.vocabSize, 4096);
+  assert.equal(model.hiddenSize, model.config['hidden_size']);
+  assert.deepEqual(model.pooling, { mode: 'last' });
   assert.equal(model.maxPositions, 4096);
   assert.equal(model.maxModelLen, 4096);
   assert.equal(model.maxTotalTokens, 4096);

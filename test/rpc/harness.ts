@@ -22,6 +22,8 @@ const testModel: ModelFolder = {
   config: {},
   architecture: 'FakeForCausalLM',
   vocabSize: 256,
+  hiddenSize: 4,
+  pooling: { mode: 'last' },
   maxPositions: 4096,
   maxModelLen: 4096,
   maxInputLength: 4095,

@@ -42,6 +42,8 @@ export function modelFolder(path: string, vocabSize: number, ids: { eos: readonl
     config: {},
     architecture: 'LlamaForCausalLM',
     vocabSize,
+    hiddenSize: 64,
+    pooling: { mode: 'last' },
     maxPositions: 4096,
     maxModelLen: 4096,
     maxInputLength: 4095,

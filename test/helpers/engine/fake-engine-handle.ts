@@ -17,6 +17,8 @@ export const fakeModel: ModelFolder = {
   config: {},
   architecture: 'LlamaForCausalLM',
   vocabSize: 100,
+  hiddenSize: 8,
+  pooling: { mode: 'last' },
   maxPositions: 512,
   maxModelLen: 512,
   maxInputLength: 511,
