@@ -9,10 +9,10 @@
  * that it swaps in, and of those that it swaps out they write only what its blockSets name (executors copy these first).
  *
  *   plan   = header | the sections of PLAN_SECTIONS, applied in this order
- *   result = header | samples | promptLogprobs | tops | logits
+ *   result = header | samples | promptLogprobs | tops | pooled | logits
  */
 
-export const LAYOUT_VERSION = 4;
+export const LAYOUT_VERSION = 5;
 
 /**
  * The lists that a new slot may bring beside its tokens, in their order, and the words of an entry; the first is a token id. A new kind
@@ -94,6 +94,13 @@ export const ROW_FLAG = {
   promptLogprobs: 2,
   /** Start at the last token of the executor's history. */
   fromDevice: 4,
+  /**
+   * Add the hidden states of all positions (after the final norm) to the sum of the slot. A row from position 0 begins the sum anew, any
+   * other goes on where the one before it ended.
+   */
+  poolSum: 8,
+  /** Return one hidden state: with poolSum the mean of those added, without it that of the row's last position. */
+  pool: 16,
 } as const;
 /**
  * Sample from the logits of `row`'s last `count` positions with the state of `slot`; append the tokens to `slot`'s history. More than
@@ -160,6 +167,7 @@ export const RESULT = {
   /** Time the step ran, microseconds. */
   execUs: 9,
   words: 10,
+  numPooled: 11,
   headerWords: 16,
 } as const;
 /** In place of a sampled token: the sequence has a grammar, and nothing of the vocabulary can go on in it. */
@@ -170,5 +178,7 @@ export const RESULT_SAMPLE = { slot: 0, token: 1, logprob: 2, rank: 3, topOffset
 export const RESULT_PROMPT = { slot: 0, position: 1, token: 2, logprob: 3, rank: 4, topOffset: 5, topCount: 6, words: 7 } as const;
 /** (token id, logprob), best first. */
 export const RESULT_TOP = { id: 0, logprob: 1, words: 2 } as const;
+/** Slot and hidden size, then as many float32: the pooled hidden state of a row that asked for one, in the order of the plan's rows. */
+export const RESULT_POOLED = { slot: 0, width: 1, values: 2 } as const;
 /** (slot, position) then vocabSize float32. */
 export const RESULT_LOGITS = { slot: 0, position: 1, logits: 2 } as const;

@@ -107,7 +107,9 @@ Napi::Value layout(const Napi::CallbackInfo& info) {
                              {"words", sizeof(PlanRow) / 4}}));
   out.Set("ROW_FLAG", table(env, {{"rawLogits", kRowRawLogits},
                                   {"promptLogprobs", kRowPromptLogprobs},
-                                  {"fromDevice", kRowFromDevice}}));
+                                  {"fromDevice", kRowFromDevice},
+                                  {"poolSum", kRowPoolSum},
+                                  {"pool", kRowPool}}));
   out.Set("SAMPLE", table(env, {{"row", WORD(PlanSample, row)},
                                 {"slot", WORD(PlanSample, slot)},
                                 {"count", WORD(PlanSample, count)},
@@ -123,6 +125,7 @@ Napi::Value layout(const Napi::CallbackInfo& info) {
                                 {"queueUs", WORD(ResultHeader, queue_us)},
                                 {"execUs", WORD(ResultHeader, exec_us)},
                                 {"words", WORD(ResultHeader, words)},
+                                {"numPooled", WORD(ResultHeader, num_pooled)},
                                 {"headerWords", sizeof(ResultHeader) / 4}}));
   out.Set("RESULT_SAMPLE", table(env, {{"slot", WORD(ResultSample, slot)},
                                        {"token", WORD(ResultSample, token)},
@@ -142,6 +145,9 @@ Napi::Value layout(const Napi::CallbackInfo& info) {
   out.Set("RESULT_TOP", table(env, {{"id", WORD(ResultTop, id)},
                                     {"logprob", WORD(ResultTop, logprob)},
                                     {"words", sizeof(ResultTop) / 4}}));
+  out.Set("RESULT_POOLED", table(env, {{"slot", WORD(ResultPooled, slot)},
+                                       {"width", WORD(ResultPooled, width)},
+                                       {"values", sizeof(ResultPooled) / 4}}));
   // Followed by vocabSize floats, so that it is no struct.
   out.Set("RESULT_LOGITS", table(env, {{"slot", 0}, {"position", 1}, {"logits", 2}}));
   return out;

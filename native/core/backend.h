@@ -170,6 +170,13 @@ struct AttentionArgs {
   const Picks* picks = nullptr;  // of `out` only these rows are wanted; null: all
 };
 
+// Rows [first, first + count) of a matrix that are added to row `to` of others, or with `fresh` are
+// all of it.
+struct RowSum {
+  int32_t to, first, count, fresh;
+};
+static_assert(sizeof(RowSum) == 4 * 4);
+
 struct SampleOutputs {  // device memory, [num_samples] and [num_samples, 20]
   int32_t* tokens;      // negative: the samples of the slot ended with the one before
   float* logprobs;      // NaN when not asked for
@@ -317,6 +324,10 @@ class Backend {
   // [n, 2d] -> [n, d], the gate is the first half.
   virtual void gated_mul(Tensor out, const Tensor& gate_up, Gate gate) = 0;
   virtual void gather_rows(Tensor out, const Tensor& x, const int32_t* rows, int32_t n) = 0;
+  // sums[e.to] = (e.fresh ? 0 : sums[e.to]) + x[e.first] + x[e.first + 1] + .. for each entry e of
+  // `n`, which is device memory. One after the other and in float32, the type of `sums`, so that a
+  // sum taken in pieces has the bits of one taken at once. No two entries have the same `to`.
+  virtual void sum_rows(Tensor sums, const Tensor& x, const RowSum* entries, int32_t n) = 0;
   // logits *= scale, then, for cap > 0, cap tanh(logits / cap); float32.
   virtual void cap_logits(Tensor logits, float scale, float cap) = 0;
   // Raw logprobs, then the processing order of vLLM V1, then one draw per sample; appends the token

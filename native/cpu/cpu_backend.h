@@ -60,6 +60,7 @@ class CpuBackend final : public Backend {
   void gated_mul(Tensor out, const Tensor& gate_up, Gate gate) override;
   void cap_logits(Tensor logits, float scale, float cap) override;
   void gather_rows(Tensor out, const Tensor& x, const int32_t* rows, int32_t n) override;
+  void sum_rows(Tensor sums, const Tensor& x, const RowSum* entries, int32_t n) override;
   void add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const float* weight,
                     float eps) override;
 

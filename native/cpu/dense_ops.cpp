@@ -86,6 +86,20 @@ void CpuBackend::gather_rows(Tensor out, const Tensor& x, const int32_t* rows, i
   for (int32_t i = 0; i < n; ++i) std::memcpy(row_of(out, i), row_of(x, rows[i]), bytes);
 }
 
+void CpuBackend::sum_rows(Tensor sums, const Tensor& x, const RowSum* entries, int32_t n) {
+  const TraceScope scope(trace_, "sum_rows");
+  const int64_t cols = x.cols();
+  over_rows(n, x.rows() * cols, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const RowSum& e = entries[i];
+      float* sum = row_of(sums, e.to);
+      if (e.fresh != 0) std::fill_n(sum, cols, 0.f);
+      for (int64_t r = e.first; r < int64_t{e.first} + e.count; ++r)
+        kernels_.add(sum, row_of(x, r), cols, 1);
+    }
+  });
+}
+
 // Rows in tiles of tile_rows, inputs outermost inside a tile: [tile][k][row of the tile]. One row
 // is used where it lies.
 const float* CpuBackend::pack_activations(const Tensor& x, int64_t first_row, int64_t rows) {

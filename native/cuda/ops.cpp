@@ -7,6 +7,7 @@
 #include "cuda/rows/activation.h"
 #include "cuda/rows/embedding.h"
 #include "cuda/rows/norm.h"
+#include "cuda/rows/row_sums.h"
 #include "cuda/rows/weights.h"
 #include "cuda/runtime/block_copy.h"
 #include "cuda/sampler/slots.h"
@@ -158,6 +159,17 @@ void CudaBackend::cap_logits(Tensor logits, float scale, float cap) {
 void CudaBackend::gather_rows(Tensor out, const Tensor& x, const int32_t* rows, int32_t n) {
   check(cuda::gather_rows(out.data, x.data, x.cols() * dtype_bytes(x.dtype), rows, n, launch()),
         "gather_rows");
+}
+
+void CudaBackend::sum_rows(Tensor sums, const Tensor& x, const RowSum* entries, int32_t n) {
+  check(cuda::sum_rows(half_,
+                       {.sums = sums.as<float>(),
+                        .x = x.data,
+                        .hidden = static_cast<int32_t>(x.cols()),
+                        .entries = reinterpret_cast<const int32_t*>(entries),  // four words each
+                        .count = n},
+                       launch()),
+        "sum_rows");
 }
 
 // Of the gates, products know silu; another one comes after.

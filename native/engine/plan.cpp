@@ -101,6 +101,7 @@ void PlanChecker::accept(std::span<const int32_t> words, ParsedPlan& plan) {
   plan.sequences.clear();
   plan.prompts.clear();
   plan.logit_rows.clear();
+  plan.pools.clear();
   plan.freed_constraints.clear();
   plan.new_constraints.clear();
   plan.constrained.clear();
@@ -286,11 +287,13 @@ void PlanChecker::read_rows(Cursor& at, ParsedPlan& plan) {
           static_cast<long long>(end), s.num_blocks,
           static_cast<long long>(int64_t{s.num_blocks} * limits_.block_size));
     }
-    if ((r.flags & ~(kRowRawLogits | kRowPromptLogprobs | kRowFromDevice)) != 0)
+    if ((r.flags & ~(kRowRawLogits | kRowPromptLogprobs | kRowFromDevice | kRowPoolSum |
+                     kRowPool)) != 0)
       bad("a row of slot %d has the flags %d", r.slot, r.flags);
     if ((r.flags & kRowPromptLogprobs) != 0 && s.prompt_logprobs < 0)
       bad("slot %d did not ask for prompt logprobs", r.slot);
     plan.row_offsets.push_back(static_cast<int32_t>(total));
+    read_pool(r, s, plan);
     total += r.count;
     if ((r.flags & kRowRawLogits) != 0) raw += r.count;
     check_range(raw * limits_.vocab_size * 4, 0, kMaxRawLogitBytes,
@@ -304,6 +307,21 @@ void PlanChecker::read_rows(Cursor& at, ParsedPlan& plan) {
   if (total != plan.header.num_tokens)
     bad("it says %d tokens and its rows have %lld", plan.header.num_tokens,
         static_cast<long long>(total));
+}
+
+// Rows that are summed up follow each other without a gap; one from position 0 begins anew.
+void PlanChecker::read_pool(const PlanRow& r, Slot& s, ParsedPlan& plan) const {
+  const bool sums = (r.flags & kRowPoolSum) != 0, ends = (r.flags & kRowPool) != 0;
+  if (!sums && !ends) return;
+  const int32_t first = plan.row_offsets.back(), end = r.start + r.count;
+  if (!sums) {
+    plan.pools.push_back({r.slot, first + r.count - 1, 1, true, 1});
+    return;
+  }
+  if (r.start != 0 && r.start != s.summed)
+    bad("a row of slot %d adds tokens from %d on to the sum of %d", r.slot, r.start, s.summed);
+  s.summed = end;
+  plan.pools.push_back({r.slot, first, r.count, r.start == 0, ends ? end : 0});
 }
 
 void PlanChecker::read_samples(Cursor& at, ParsedPlan& plan) {
@@ -384,7 +402,7 @@ void PlanChecker::commit(ParsedPlan& plan) {
     }
   }
   plan.pure_decode = plan.max_row_count == 1 && plan.prompts.empty() && plan.logit_rows.empty() &&
-                     plan.samples.size() == plan.rows.size();
+                     plan.pools.empty() && plan.samples.size() == plan.rows.size();
   for (size_t i = 0; i < plan.samples.size() && plan.pure_decode; ++i)
     plan.pure_decode = plan.samples[i].row == static_cast<int32_t>(i);
   for (Slot& s : draft_) {

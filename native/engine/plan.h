@@ -53,6 +53,14 @@ struct LogitRow {
   int32_t slot, position, batch_row;
 };
 
+// Hidden states that go to the sum of a slot: those of a whole row, or of its last token alone.
+struct PoolSpan {
+  int32_t slot;
+  int32_t batch_row, count;  // token rows of the batch
+  bool fresh;                // the sum begins with them
+  int32_t over;              // > 0: the sum is complete, of so many states; their mean is wanted
+};
+
 // Sections of an accepted plan; the spans point into the checked words.
 struct ParsedPlan {
   PlanHeader header{};
@@ -69,6 +77,7 @@ struct ParsedPlan {
   std::vector<int64_t> sequences;  // [samples] whose they are, see PlanChecker::settle
   std::vector<PromptTarget> prompts;
   std::vector<LogitRow> logit_rows;
+  std::vector<PoolSpan> pools;
   std::vector<int32_t> freed_constraints;  // slots whose sequences had a grammar
   std::vector<NewConstraint> new_constraints;
   std::vector<size_t> constrained;  // samples of sequences that have one
@@ -101,6 +110,7 @@ class PlanChecker {
     int32_t most = 0;      // and at most
     int32_t prompt_len = 0;
     int32_t num_blocks = 0;
+    int32_t summed = 0;  // positions, from the first on, whose states are in its sum
     int32_t prompt_logprobs = -1;
     int32_t top_logprobs = -1;
     bool plain_greedy = true;
@@ -124,6 +134,8 @@ class PlanChecker {
   // Reads one list of a new slot; true when it has entries.
   bool read_list(Cursor& at, SlotListIndex index, int32_t count);
   void check_from_device(const PlanRow& row, const Slot& slot) const;
+  // Adds what the flags of `row`, the last in plan.row_offsets, say of pooling.
+  void read_pool(const PlanRow& row, Slot& slot, ParsedPlan& plan) const;
   void check_sample(const PlanSample& sample, const PlanRow& row, const Slot& slot) const;
   void commit(ParsedPlan& plan);
 

@@ -55,7 +55,7 @@ void ResultWriter::prepare(const StagedStep& step, StepFault fault, int64_t voca
   }
   fault_ = fault;
   vocab_size_ = vocab_size;
-  tops_ = 0;
+  tops_ = pooled_ = 0;
   words_ = static_cast<int64_t>(sizeof(ResultHeader) / 4);
   if (fault != StepFault::kNone) return;
   const ParsedPlan& plan = step.plan;
@@ -69,9 +69,12 @@ void ResultWriter::prepare(const StagedStep& step, StepFault fault, int64_t voca
   }
   for (size_t i = 0; i < plan.prompts.size(); ++i)
     tops_ += top_count(step.scored, i, plan.prompts[i].top);
+  pooled_ = std::count_if(plan.pools.begin(), plan.pools.end(),
+                          [](const PoolSpan& p) { return p.over > 0; });
   words_ += static_cast<int64_t>(tokens_.size() * sizeof(ResultSample) / 4 +
                                  plan.prompts.size() * sizeof(ResultPrompt) / 4) +
             tops_ * static_cast<int64_t>(sizeof(ResultTop) / 4) +
+            pooled_ * (static_cast<int64_t>(sizeof(ResultPooled) / 4) + step.pooled_width) +
             static_cast<int64_t>(plan.logit_rows.size()) * (2 + vocab_size_);
 }
 
@@ -90,6 +93,7 @@ void ResultWriter::write(std::span<std::byte> out) const {
                      .queue_us = clamped(queue_us_),
                      .exec_us = good ? clamped(exec_us_) : 0,
                      .words = static_cast<int32_t>(words_),
+                     .num_pooled = static_cast<int32_t>(pooled_),
                      .reserved = {}});
   if (!good) return;
 
@@ -119,6 +123,13 @@ void ResultWriter::write(std::span<std::byte> out) const {
     put_tops(sampled, at, top_count(sampled, at, most_sampled(plan)));
   for (size_t i = 0; i < plan.prompts.size(); ++i)
     put_tops(scored, i, top_count(scored, i, plan.prompts[i].top));
+  const float* sum = step_->pooled;
+  for (const PoolSpan& p : plan.pools) {
+    if (p.over == 0) continue;
+    w.put(ResultPooled{p.slot, static_cast<int32_t>(step_->pooled_width)});
+    for (const float* end = sum + step_->pooled_width; sum < end; ++sum)
+      w.put(*sum / static_cast<float>(p.over));
+  }
   for (size_t i = 0; i < plan.logit_rows.size(); ++i) {
     w.put(plan.logit_rows[i].slot);
     w.put(plan.logit_rows[i].position);

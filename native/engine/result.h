@@ -34,6 +34,7 @@ class ResultWriter {
   int64_t exec_us_ = 0;
   int64_t queue_us_ = 0;
   int64_t tops_ = 0;
+  int64_t pooled_ = 0;  // sums that are complete
   int64_t words_ = 0;
 };
 

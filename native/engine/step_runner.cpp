@@ -25,6 +25,11 @@ SampleOutputs from(const SampleOutputs& o, int64_t row) {
           o.top_counts + row};
 }
 
+// More picks than tokens come of raw logits and pooled states beside those of a prompt.
+bool picks_states(const StagedStep& step) {
+  return step.plan.pure_decode || step.num_picks <= step.plan.header.num_tokens;
+}
+
 }  // namespace
 
 int32_t StagedStep::tokens_given(size_t index) const {
@@ -63,8 +68,9 @@ StepInputs StepInputs::carve(Arena& arena, const PlanLimits& limits) {
   i.rows = arena.take<PlanRow>(slots);
   i.samples = arena.take<TokenSample>(max_sampled(limits));
   i.row_offsets = arena.take<int32_t>(slots + 1);
-  i.picks = arena.take<int32_t>(max_sampled(limits) + 2 * tokens);
+  i.picks = arena.take<int32_t>(max_sampled(limits) + 3 * tokens);
   i.targets = arena.take<int32_t>(tokens);
+  i.sums = arena.take<RowSum>(slots);
   return i;
 }
 
@@ -83,6 +89,7 @@ StepBuffers StepBuffers::carve(Arena& arena, Model& model, const BackendInfo& ba
   b.token_rows = arena.take<int32_t>(tokens);
   b.sampled = OutputBuffer::carve(arena, sampled);
   b.scored = OutputBuffer::carve(arena, tokens);
+  b.sums = arena.take_matrix(DType::kF32, limits.max_slots, model.config().hidden_size);
   return b;
 }
 
@@ -97,7 +104,9 @@ void StepRunner::prepare(StagedStep& step, const PlanLimits& limits) const {
   const auto carve = [&] {
     step.sampled = OutputBuffer::carve(outputs, max_sampled(limits)).view;
     step.scored = OutputBuffer::carve(outputs, limits.max_batch_tokens).view;
+    step.pooled = outputs.take<float>(limits.max_slots * step.pooled_width);
   };
+  step.pooled_width = model_.config().hidden_size;
   carve();
   step.output_memory = HostBuffer(backend_, outputs.peak());
   outputs = Arena(step.output_memory.as<void>());
@@ -156,9 +165,20 @@ void StepRunner::stage(StagedStep& step, int32_t graph_rows) {
     *pick++ = t.batch_row;
     *target++ = t.token;
   }
+  auto pooled = static_cast<int32_t>(pick - in.picks);
+  for (const PoolSpan& p : plan.pools) {
+    for (int32_t i = 0; i < p.count; ++i) *pick++ = p.batch_row + i;
+  }
   for (const LogitRow& r : plan.logit_rows) *pick++ = r.batch_row;
   step.num_picks = static_cast<int32_t>(pick - in.picks);
+  RowSum* sum = in.sums;
+  for (const PoolSpan& p : plan.pools) {
+    const int32_t first = picks_states(step) ? pooled : p.batch_row;
+    *sum++ = {.to = p.slot, .first = first, .count = p.count, .fresh = p.fresh ? 1 : 0};
+    pooled += p.count;
+  }
   const void* end = plan.prompts.empty() ? pick : target;
+  if (!plan.pools.empty()) end = sum;
   step.input_bytes = static_cast<const std::byte*>(end) - step.input_memory.as<std::byte>();
   step.logits.resize(plan.logit_rows.size() * static_cast<size_t>(model_.config().vocab_size));
 }
@@ -202,6 +222,7 @@ void StepRunner::execute(StagedStep& step) {
     const States states = forward(batch, step);
     score_prompts(step, states);
     copy_logits(step, states);
+    pool(step, states);
     constrain(step);
     sample(batch, states);
   }
@@ -288,10 +309,8 @@ StepBatch StepRunner::make_batch(const StagedStep& step) const {
 
 StepRunner::States StepRunner::forward(const StepBatch& batch, const StagedStep& step) const {
   backend_.gather_tokens(slots_.tables(), batch);
-  // The picks of a pure decode step are its rows. More picks than tokens come of raw logits beside
-  // those of a prompt.
-  const bool in_order = step.plan.pure_decode;
-  const bool by_pick = in_order || step.num_picks <= batch.num_tokens;
+  const bool in_order = step.plan.pure_decode;  // the picks of such a step are its rows
+  const bool by_pick = picks_states(step);
   const Picks picks = {
       .rows = buffers_.inputs.picks, .host_rows = step.inputs.picks, .count = step.num_picks};
   return {model_.forward({.kv = kv_.layers(),
@@ -329,6 +348,21 @@ void StepRunner::copy_logits(StagedStep& step, const States& states) const {
     const int32_t count = std::min(total - at, buffers_.max_logit_rows);
     backend_.copy_out(step.logits.data() + at * vocab, logits(states, first_pick + at, count).data,
                       static_cast<size_t>(count * vocab) * sizeof(float));
+  }
+}
+
+void StepRunner::pool(StagedStep& step, const States& states) const {
+  const std::vector<PoolSpan>& pools = step.plan.pools;
+  if (pools.empty()) return;
+  backend_.sum_rows(buffers_.sums, states.rows, buffers_.inputs.sums,
+                    static_cast<int32_t>(pools.size()));
+  const int64_t width = step.pooled_width;
+  float* home = step.pooled;
+  for (const PoolSpan& p : pools) {
+    if (p.over == 0) continue;
+    backend_.copy_out(home, buffers_.sums.as<float>() + p.slot * width,
+                      static_cast<size_t>(width) * sizeof(float));
+    home += width;
   }
 }
 

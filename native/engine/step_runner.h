@@ -2,7 +2,7 @@
 //
 //   submit   engine's thread    words -> PlanChecker -> StagedStep (host copy, one of two)
 //   run      backend's stream   slots, block moves, gather tokens, forward, prompt logprobs, raw
-//                               logits, masks of constrained sequences, sample
+//                               logits, pooled states, masks of constrained sequences, sample
 //   wait     engine's thread    StagedStep -> result body
 //
 // A StagedStep belongs to the stream between submit and wait; two of them alternate, so at most two
@@ -45,10 +45,11 @@ struct StepInputs {
   PlanRow* rows;         // [max_slots]
   TokenSample* samples;  // [max_sampled]
   int32_t* row_offsets;  // [max_slots + 1]
-  // [max_sampled + 2 max_batch_tokens] batch rows that get logits: of samples, then of prompts,
-  // then raw ones
+  // [max_sampled + 3 max_batch_tokens] batch rows whose states are wanted: of samples, of prompts,
+  // pooled ones, then of raw logits
   int32_t* picks;
   int32_t* targets;  // [max_batch_tokens] token ids to score
+  RowSum* sums;      // [max_slots] what is pooled
 
   static StepInputs carve(Arena& arena, const PlanLimits& limits);
 };
@@ -73,6 +74,8 @@ struct StagedStep {
   std::vector<float> logits;  // [logit_rows, vocab] raw logits; empty outside tests
   SampleOutputs sampled{};    // host, [max_sampled]
   SampleOutputs scored{};     // host, [max_batch_tokens]
+  float* pooled = nullptr;    // host, [max_slots, pooled_width] sums that are complete, in order
+  int64_t pooled_width = 0;
   std::chrono::steady_clock::time_point submitted, started, finished;
 };
 
@@ -84,6 +87,7 @@ struct StepBuffers {
   int32_t* token_rows;   // [max_batch_tokens]
   OutputBuffer sampled;  // [max_sampled]
   OutputBuffer scored;   // [max_batch_tokens]
+  Tensor sums;           // [max_slots, hidden] f32: of the hidden states of each slot
   int32_t max_logit_rows;
 
   // Those of `model` too.
@@ -145,6 +149,7 @@ class StepRunner {
   Tensor logits(const States& states, int32_t first, int32_t count) const;
   void score_prompts(const StagedStep& step, const States& states) const;
   void copy_logits(StagedStep& step, const States& states) const;
+  void pool(StagedStep& step, const States& states) const;
   void sample(const StepBatch& batch, const States& states) const;
   // What constrained sequences may take next; ahead of their sample.
   void constrain(StagedStep& step);

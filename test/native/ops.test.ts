@@ -17,6 +17,7 @@ import {
   rmsNorm,
   roundAll,
   roundTo,
+  summedRows,
 } from '../helpers/native/reference-ops.js';
 
 /** Squared relative error of float32 arithmetic over a few thousand terms, with a wide margin below what a wrong term would cause. */
@@ -48,7 +49,8 @@ it('the op table names every op', () => {
     'add',
   ])
     assert.ok(names.has(op), op);
-  for (const op of ['gather_rows', 'copy_blocks', 'swap_blocks', 'sample', 'score', 'apply_slots']) assert.ok(names.has(op), op);
+  for (const op of ['gather_rows', 'sum_rows', 'copy_blocks', 'swap_blocks', 'sample', 'score', 'apply_slots'])
+    assert.ok(names.has(op), op);
 });
 
 it('a call of the op table with a wrong size or name is refused with one sentence', () => {
@@ -229,6 +231,26 @@ for (const isa of isas) {
           want.copyWithin(0, width, 2 * width);
           assert.deepEqual(floats(moved, name), want);
         }
+      }
+    });
+
+    it('sum_rows adds rows in order, to the same bits at once and in pieces', () => {
+      const random = randomSource(14);
+      for (const cols of [1, 7, 64, 300]) {
+        const rows = 40;
+        const x = randomFloats(random, rows * cols, 3);
+        const before = randomFloats(random, 3 * cols, 5);
+        const run = (sums: Float32Array, ...entries: number[]): Float32Array => {
+          const attrs = { rows, cols, sums: 3, count: entries.length / 4 };
+          return floats(runOp({ isa, threads: 2 }, 'sum_rows', attrs, { x, sums, entries: Int32Array.from(entries) }), 'sums');
+        };
+        const once = run(before, 2, 0, rows, 1, 0, 5, 1, 1);
+        assertClose(once.subarray(2 * cols), summedRows(x, cols, 0, rows), F32_BOUND, 'a sum');
+        assert.deepEqual(once.subarray(0, cols), x.subarray(5 * cols, 6 * cols), 'one row is copied');
+        assert.deepEqual(once.subarray(cols, 2 * cols), before.subarray(cols, 2 * cols), 'no other sum is touched');
+        const pieces = run(run(run(before, 2, 0, 7, 1), 2, 7, 1, 0), 0, 1, 0, 1, 2, 8, 32, 0);
+        assert.deepEqual(pieces.subarray(2 * cols), once.subarray(2 * cols), 'in pieces');
+        assert.deepEqual(pieces.subarray(0, cols), new Float32Array(cols), 'no rows');
       }
     });
 

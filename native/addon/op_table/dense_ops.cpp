@@ -35,6 +35,9 @@
 //
 // gather_rows: rows cols count | x ids[count] -> out[count, cols]
 //
+// sum_rows: rows cols count sums | x sums[sums, cols] entries[4 count] -> sums
+//   Of each entry the row of `sums`, the first row of x, the number of them, and 1 to begin anew.
+//
 // copy_blocks: num_blocks kv_heads block_size head_dim kv_dtype count | k v pairs[2 count] -> k v
 //
 // swap_blocks: num_blocks kv_heads block_size head_dim kv_dtype count swap_blocks urgent
@@ -229,6 +232,22 @@ Napi::Object run_gather_rows(OpTestCall& c) {
   return c.run([&] { c.backend().gather_rows(out, x, ids, count); });
 }
 
+Napi::Object run_sum_rows(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols"), count = c.size("count");
+  const Tensor x = c.activations("x", rows, cols);
+  const Tensor sums = c.matrix("sums", DType::kF32, c.size("sums"), cols);
+  const int64_t words = 4 * int64_t{count};
+  const int32_t* host = c.host_ints("entries", words);
+  for (int64_t i = 0; i < words; i += 4) {
+    const int64_t to = host[i], first = host[i + 1], end = first + host[i + 2];
+    if (to < 0 || to >= sums.rows() || first < 0 || end < first || end > rows)
+      throw Error(ErrorCode::kUsage, "runOp: an entry of sum_rows is out of range");
+  }
+  const auto* entries = reinterpret_cast<const RowSum*>(c.ints("entries", words));  // int32 words
+  c.output("sums", sums);
+  return c.run([&] { c.backend().sum_rows(sums, x, entries, count); });
+}
+
 // The inputs k and v, which are outputs too.
 KvLayer cache(OpTestCall& c) {
   const int32_t blocks = c.size("num_blocks"), heads = c.size("kv_heads");
@@ -298,6 +317,7 @@ constexpr OpTest kTests[] = {
     {"gated_mul", run_gated_mul},
     {"cap_logits", run_cap_logits},
     {"gather_rows", run_gather_rows},
+    {"sum_rows", run_sum_rows},
     {"copy_blocks", run_copy_blocks},
     {"swap_blocks", run_swap_blocks},
 };

@@ -11,7 +11,7 @@
 
 namespace inferd {
 
-constexpr int32_t kLayoutVersion = 4;
+constexpr int32_t kLayoutVersion = 5;
 
 struct NewSlotFixed {
   int32_t slot;
@@ -31,7 +31,13 @@ struct BlockCopy {  // within the device, or between the device and the host
 struct PlanRow {
   int32_t slot, start, count, flags;
 };
-enum RowFlag : int32_t { kRowRawLogits = 1, kRowPromptLogprobs = 2, kRowFromDevice = 4 };
+enum RowFlag : int32_t {
+  kRowRawLogits = 1,
+  kRowPromptLogprobs = 2,
+  kRowFromDevice = 4,
+  kRowPoolSum = 8,
+  kRowPool = 16
+};
 struct PlanSample {
   int32_t row, slot, count;
 };
@@ -126,7 +132,8 @@ struct ResultHeader {
   int32_t queue_us;
   int32_t exec_us;
   int32_t words;
-  int32_t reserved[5];
+  int32_t num_pooled;
+  int32_t reserved[4];
 };
 static_assert(sizeof(ResultHeader) == 16 * 4);
 
@@ -143,6 +150,10 @@ struct ResultPrompt {
 struct ResultTop {
   int32_t id;
   float logprob;
+};
+// Followed by `width` floats.
+struct ResultPooled {
+  int32_t slot, width;
 };
 
 }  // namespace inferd

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { floats, runOp, type Setup } from '../../helpers/native/op-table.js';
-import { capped, gatedMul, gates, randomFloats, randomSource, rmsNorm, roundAll } from '../../helpers/native/reference-ops.js';
+import { capped, gatedMul, gates, randomFloats, randomSource, rmsNorm, roundAll, summedRows } from '../../helpers/native/reference-ops.js';
 import { close, STORED, type Type } from './bounds.js';
 
 for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
@@ -25,6 +25,25 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
           'embed, scaled',
         );
         assert.deepEqual(floats(runOp(setup, 'gather_rows', { rows: 9, cols, count: 5 }, { x: table, ids }), 'out'), want);
+      }
+    });
+
+    it('sum_rows adds rows in order, to the same bits at once and in pieces', () => {
+      const random = randomSource(3);
+      for (const cols of [8, 264, 4096]) {
+        const rows = 300;
+        const x = rounded(random, rows * cols, 3);
+        const before = randomFloats(random, 3 * cols, 5);
+        const run = (sums: Float32Array, ...entries: number[]): Float32Array => {
+          const attrs = { rows, cols, sums: 3, count: entries.length / 4 };
+          return floats(runOp(setup, 'sum_rows', attrs, { x, sums, entries: Int32Array.from(entries) }), 'sums');
+        };
+        const once = run(before, 2, 0, rows, 1, 0, 5, 1, 1);
+        close(once.subarray(2 * cols), summedRows(x, cols, 0, rows), 1e-11, 'sum_rows');
+        assert.deepEqual(once.subarray(0, cols), x.subarray(5 * cols, 6 * cols));
+        assert.deepEqual(once.subarray(cols, 2 * cols), before.subarray(cols, 2 * cols));
+        const pieces = run(run(run(before, 2, 0, 7, 1), 2, 7, 1, 0), 2, 8, rows - 8, 0);
+        assert.deepEqual(pieces.subarray(2 * cols), once.subarray(2 * cols));
       }
     });
 

@@ -8,6 +8,7 @@ import {
   LAYOUT_VERSION,
   RESULT,
   RESULT_LOGITS,
+  RESULT_POOLED,
   RESULT_PROMPT,
   RESULT_SAMPLE,
   RESULT_TOP,
@@ -110,6 +111,7 @@ export interface StepAnswer {
   readonly execUs: number;
   readonly samples: readonly SampledToken[];
   readonly prompts: readonly (SampledToken & { readonly position: number })[];
+  readonly pooled: readonly { readonly slot: number; readonly values: Float32Array }[];
   readonly logits: readonly { readonly slot: number; readonly position: number; readonly values: Float32Array }[];
 }
 
@@ -124,7 +126,12 @@ export function readResult(bytes: Uint8Array, vocabSize: number): StepAnswer {
   const samplesAt: number = RESULT.headerWords;
   const promptsAt = samplesAt + int(RESULT.numSamples) * RESULT_SAMPLE.words;
   const topsAt = promptsAt + int(RESULT.numPromptLogprobs) * RESULT_PROMPT.words;
-  const logitsAt = topsAt + int(RESULT.numTops) * RESULT_TOP.words;
+  let logitsAt = topsAt + int(RESULT.numTops) * RESULT_TOP.words; // behind the pooled states
+  const pooled = Array.from({ length: int(RESULT.numPooled) }, () => {
+    const at = logitsAt;
+    logitsAt += RESULT_POOLED.values + int(at + RESULT_POOLED.width);
+    return { slot: int(at + RESULT_POOLED.slot), values: floats.slice(at + RESULT_POOLED.values, logitsAt) };
+  });
   const logitWords = RESULT_LOGITS.logits + vocabSize;
   const end = logitsAt + int(RESULT.numLogitRows) * logitWords;
   if (int(RESULT.words) !== ints.length || end !== ints.length) throw new Error(`result of ${ints.length} words, sections end at ${end}`);
@@ -152,6 +159,7 @@ export function readResult(bytes: Uint8Array, vocabSize: number): StepAnswer {
       ...entry(at, RESULT_PROMPT),
       position: int(at + RESULT_PROMPT.position),
     })),
+    pooled,
     logits: each(logitsAt, end, logitWords).map((at) => ({
       slot: int(at + RESULT_LOGITS.slot),
       position: int(at + RESULT_LOGITS.position),

@@ -57,6 +57,13 @@ export function randomInt(random: () => number, low: number, high: number): numb
   return low + Math.floor(random() * (high - low + 1));
 }
 
+/** The sum of rows [first, first + count) of x. */
+export function summedRows(x: Float32Array, cols: number, first: number, count: number): Float64Array {
+  const sum = new Float64Array(cols);
+  for (let r = first; r < first + count; r++) for (let c = 0; c < cols; c++) sum[c]! += x[r * cols + c]!;
+  return sum;
+}
+
 /** Sum of squared errors over sum of squared reference values. */
 export function normalizedError(got: Float32Array, want: Float64Array): number {
   if (got.length !== want.length) return Infinity;

@@ -27,6 +27,8 @@ describe('a malformed plan', () => {
     words[PLAN[word]] = value;
   };
   const cases: readonly (readonly [name: string, spec: PlanSpec, message: RegExp, patch?: (words: number[]) => void])[] = [
+    ['that sums up from the middle of a prompt', row(8, 4, 0, ROW_FLAG.poolSum), /adds tokens from 8 on to the sum of 0/],
+    ['that pools a row from the device', row(39, 1, 0, ROW_FLAG.fromDevice | ROW_FLAG.pool), /starts from the device and has the flags 20/],
     ['of another layout version', {}, /layout version is 1/, header('layoutVersion', 1)],
     ['that is longer than it says', {}, /says 16 words and has 17/, (w) => w.push(0)],
     ['that is shorter than it says', {}, /says 20 words/, header('words', 20)],
@@ -100,7 +102,7 @@ describe('a malformed plan', () => {
       /ends at 40 and its 2 blocks hold 32/,
     ],
     ['with two rows of a slot', { rows: [0, 1].map((start) => ({ slot: 0, start, count: 1 })) }, /slot 0 has two rows/],
-    ['with unknown flags', row(0, 1, 0, 8), /flags 8/],
+    ['with unknown flags', row(0, 1, 0, 32), /flags 32/],
     ['with a row from the device that starts too early', row(38, 1, 0, ROW_FLAG.fromDevice), /starts at 38 at most, .* may have 40/],
     ['with a row from the device that has drafts', row(39, 2, 0, ROW_FLAG.fromDevice), /2 tokens from the device, more than 1/],
     ['with a row from the device beyond its blocks', row(48, 1, 0, ROW_FLAG.fromDevice), /ends at 49 and its 3 blocks hold 48/],

@@ -63,6 +63,7 @@ class StandIn final : public Backend {
   void gated_mul(Tensor, const Tensor&, Gate) override {}
   void cap_logits(Tensor, float, float) override {}
   void gather_rows(Tensor, const Tensor&, const int32_t*, int32_t) override {}
+  void sum_rows(Tensor, const Tensor&, const RowSum*, int32_t) override {}
   void sample(const Tensor&, const SlotTables&, const StepBatch&, const SampleOutputs&) override {}
   void score(const Tensor&, const int32_t*, int32_t, const SampleOutputs&) override {}
 
