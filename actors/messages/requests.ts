@@ -11,6 +11,7 @@
  * Failed arrived. Late messages for a finished or aborted request are ignored by every actor.
  */
 
+import type { Pooling } from '../../config/pooling.js';
 import type { Failure } from './errors.js';
 import type { RequestId } from './ids.js';
 import type { SamplingValues } from './sampling.js';
@@ -68,6 +69,8 @@ export interface GenerationParams {
   readonly truncatePromptTokens: number | null;
   /** Repeat the prompt's text in front of the answer (completions only). */
   readonly echo: boolean;
+  /** The answer is the pooled hidden state of the prompt. Nothing is sampled: `maxTokens` is then 0, `bestOf` 1. */
+  readonly pooling?: Pooling;
 }
 
 /** What the front says of everything that a tokenizer has to encode or decode. */
@@ -122,6 +125,8 @@ export interface Admit {
   readonly priority: number;
   readonly arrivalMs: number;
   readonly turn: number;
+  /** As in GenerationParams. */
+  readonly pooling?: Pooling;
 }
 
 export type FinishReason = 'stop' | 'length' | 'abort';
@@ -147,6 +152,14 @@ export interface Tokens {
   readonly prompt?: readonly PromptLogprobs[];
   /** First tokens: timing and cache facts of the request, once. */
   readonly started?: readonly Started[];
+  /** Requests that end here with what they asked to be pooled. */
+  readonly pooled?: readonly Pooled[];
+}
+
+export interface Pooled {
+  readonly id: RequestId;
+  /** [hidden size] float32 bytes, not normalised. */
+  readonly state: Uint8Array;
 }
 
 export interface Started {
@@ -220,6 +233,8 @@ export interface Delta {
   readonly stopReason?: string | number;
   /** With `finish`: sum of logprobs, when it was asked for. */
   readonly cumulative?: number;
+  /** With `finish`: the whole answer, when a pooled state was asked for; [hidden size] float32 bytes, not normalised. */
+  readonly pooled?: Uint8Array;
 }
 
 /** tokenizer -> front: all pieces of one step. */

@@ -5,8 +5,8 @@
 import type { Failure } from '../messages/errors.js';
 import type { RequestId } from '../messages/ids.js';
 import { LogprobColumn } from '../messages/logprobs.js';
-import type { Notice, PromptLogprobs, Refused, Started, Tokens } from '../messages/requests.js';
-import type { Sequence } from './request.js';
+import type { Notice, Pooled, PromptLogprobs, Refused, Started, Tokens } from '../messages/requests.js';
+import type { Request, Sequence } from './request.js';
 
 /** Everything since the last `take`. */
 export interface Outputs {
@@ -37,6 +37,7 @@ interface TokensDraft {
   cumulative?: number[];
   prompt?: PromptLogprobs[];
   started?: Started[];
+  pooled?: Pooled[];
 }
 
 /** What is packed when a message is handed over, by its tokenizer. */
@@ -79,6 +80,13 @@ export class Events {
     draft.started ??= [];
     draft.started.push(started);
     this.hasFirst = true;
+  }
+
+  /** Adds the answer of a request that ends with it; copies `state`. */
+  pooled({ owner, id }: Request, state: Float32Array): void {
+    const draft = this.draft(owner);
+    draft.pooled ??= [];
+    draft.pooled.push({ id, state: new Uint8Array(state.slice().buffer) });
   }
 
   /** Adds the record of the prompt token at `position`, which is copied. */

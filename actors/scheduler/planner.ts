@@ -124,8 +124,7 @@ export class Planner {
     const { preemptionMode, swapCostTokens, blockSize } = this.options;
     const part = roster.kv.ownPart(victim);
     const numTokens = part.numTokens - part.first * blockSize;
-    // Log-probabilities of a prompt come only from computing it.
-    const swaps = !reportsPrompt(victim) && prefersSwap(preemptionMode, numTokens, part.end - part.first, swapCostTokens);
+    const swaps = !needsWholePrompt(victim) && prefersSwap(preemptionMode, numTokens, part.end - part.first, swapCostTokens);
     if (swaps) roster.kv.swap.save(victim, part, (device, host) => writer.swapOut(device, host));
     roster.preempt(victim);
     stats.preempted++;
@@ -164,7 +163,7 @@ export class Planner {
     if (request.slotsNeeded > roster.slotsLeft || writer.admissionWords > ADMISSION_WORDS) return false;
     if (!alone && this.blocked === sequence && this.blockedAt === kv.releases) return false;
 
-    const numHits = reusesPrefix(sequence) ? kv.match(sequence) : 0;
+    const numHits = needsWholePrompt(sequence) ? 0 : kv.match(sequence);
     const cached = numHits * kv.blockSize;
     // Without chunks a prompt waits for a step that takes it whole. Only what was preempted or resumed can have outgrown a step;
     // it is computed again over several.
@@ -199,14 +198,16 @@ export class Planner {
     const start = sequence.numComputed;
     const end = start + count;
     const reports = reportsPrompt(sequence) && start + 1 < request.promptLen;
-    this.writer.row(sequence.slot, start, count, reports ? ROW_FLAG.promptLogprobs : 0);
+    const pools = poolFlags(sequence, end);
+    this.writer.row(sequence.slot, start, count, (reports ? ROW_FLAG.promptLogprobs : 0) | pools);
     this.record.advances.add(sequence, end);
     if (count > 1 || end <= request.promptLen) this.record.hasPrompt = true;
     sequence.numComputed = end;
     this.budget -= count;
     this.record.numTokens += count;
     if (end < sequence.length) return 0;
-    this.planSample(sequence);
+    if (request.pooling === null) this.planSample(sequence);
+    else this.planPooled(sequence);
     return request.forkPending ? this.fork(sequence) : 0;
   }
 
@@ -219,6 +220,12 @@ export class Planner {
       this.planSample(sibling);
     }
     return siblings.length;
+  }
+
+  /** Its state comes with the last row, in the place of a token. */
+  private planPooled(sequence: Sequence): void {
+    this.record.pools.add(sequence, 1);
+    sequence.length++;
   }
 
   /** From the last position of the last row. */
@@ -240,7 +247,16 @@ function reportsPrompt(sequence: Sequence): boolean {
   return sequence.index === 0 && sequence.request.promptLogprobsSent < sequence.request.promptLen - 1;
 }
 
-/** Prompt logprobs need the logits of every position, so nothing may be skipped until they were told. */
-function reusesPrefix(sequence: Sequence): boolean {
-  return !reportsPrompt(sequence);
+/** A mean takes every row, in order; the row that ends the prompt brings the answer. */
+function poolFlags({ request }: Sequence, end: number): number {
+  if (request.pooling === null) return 0;
+  return (request.pooling === 'mean' ? ROW_FLAG.poolSum : 0) | (end === request.promptLen ? ROW_FLAG.pool : 0);
+}
+
+/**
+ * Log-probabilities of a prompt and the mean of its hidden states come only from computing every position, in one slot: nothing may be
+ * skipped or swapped until they were told.
+ */
+function needsWholePrompt(sequence: Sequence): boolean {
+  return reportsPrompt(sequence) || sequence.request.pooling === 'mean';
 }

@@ -16,6 +16,7 @@
  *
  *   numRetired <= numComputed < length while it runs, numRetired <= numKnown <= length, length <= promptLen + maxTokens
  */
+import type { Pooling } from '../../config/pooling.js';
 import type { RequestId } from '../messages/ids.js';
 import type { Admit } from '../messages/requests.js';
 import { SAMPLING_ROW, type SlotLists } from '../messages/step.js';
@@ -38,7 +39,10 @@ export class Request {
   /** When it entered the queue; its queue timeout counts from here. */
   readonly enqueuedMs: number;
   readonly promptLen: number;
+  /** At least 1: a pooled state takes the place of a token that is sampled, until its result is read. */
   readonly maxTokens: number;
+  /** The hidden states of the prompt are pooled; nothing is sampled. */
+  readonly pooling: Pooling | null;
   readonly bestOf: number;
   readonly ignoreEos: boolean;
   readonly stopTokenIds: readonly number[];
@@ -85,6 +89,7 @@ export class Request {
     this.promptLen = prompt.length;
     // The last token of a sequence is never computed, so the one after a prompt that is all that is wanted needs no KV.
     this.maxTokens = Math.max(1, message.maxTokens);
+    this.pooling = message.pooling ?? null;
     this.bestOf = message.bestOf;
     this.ignoreEos = message.ignoreEos;
     this.stopTokenIds = message.stopTokenIds;

@@ -3,7 +3,7 @@
  * are valid until the next `load`.
  */
 import { LOGPROB, LOGPROB_TOP, recordWords } from '../messages/logprobs.js';
-import { LAYOUT_VERSION, RESULT, RESULT_PROMPT, RESULT_SAMPLE, RESULT_TOP } from '../messages/step.js';
+import { LAYOUT_VERSION, RESULT, RESULT_POOLED, RESULT_PROMPT, RESULT_SAMPLE, RESULT_TOP } from '../messages/step.js';
 import { invariant } from '../runtime/invariant.js';
 
 /** Places behind the token, in samples and prompt entries alike; what lies between is that of a record. */
@@ -25,6 +25,7 @@ export class ResultReader {
   /** Sampled tokens. */
   numTokens = 0;
   numPromptLogprobs = 0;
+  numPooled = 0;
   execUs = 0;
   private words: Int32Array = new Int32Array(0);
   private floats: Float32Array = new Float32Array(0);
@@ -32,6 +33,8 @@ export class ResultReader {
   private promptsAt = 0;
   private topsAt = 0;
   private numTops = 0;
+  /** Of the pooled state that is read next. */
+  private pooledAt = 0;
   /** The record that was read last. */
   private record: Int32Array = new Int32Array(recordWords(20));
 
@@ -49,11 +52,24 @@ export class ResultReader {
     this.numTokens = this.header(RESULT.numSamples);
     this.numPromptLogprobs = this.header(RESULT.numPromptLogprobs);
     this.numTops = this.header(RESULT.numTops);
+    this.numPooled = this.header(RESULT.numPooled);
     this.execUs = this.header(RESULT.execUs);
     this.samplesAt = RESULT.headerWords;
     this.promptsAt = this.samplesAt + this.numTokens * RESULT_SAMPLE.words;
     this.topsAt = this.promptsAt + this.numPromptLogprobs * RESULT_PROMPT.words;
-    invariant(this.topsAt + this.numTops * RESULT_TOP.words <= words.length, 'a step result is cut short');
+    this.pooledAt = this.topsAt + this.numTops * RESULT_TOP.words;
+    invariant(this.pooledAt <= words.length, 'a step result is cut short');
+  }
+
+  /** To be called at most numPooled times. The values are a view of the result. @throws BrokenInvariant when it ends before. */
+  nextPooled(): { readonly slot: number; readonly values: Float32Array } {
+    const first = this.pooledAt + RESULT_POOLED.values;
+    invariant(first <= this.words.length, 'a step result is cut short');
+    const end = first + this.word(this.pooledAt + RESULT_POOLED.width);
+    invariant(end >= first && end <= this.words.length, 'a step result is cut short');
+    const slot = this.word(this.pooledAt + RESULT_POOLED.slot);
+    this.pooledAt = end;
+    return { slot, values: this.floats.subarray(first, end) };
   }
 
   /** Of the i-th sampled token. */

@@ -147,6 +147,7 @@ export class Scheduler {
     this.advance(record);
     if (reader.numPromptLogprobs > 0) this.takePromptLogprobs(record);
     this.takeSamples(record);
+    this.takePooled(record);
     record.begin(0, 0); // drops its references
     this.spareRecords.push(record);
   }
@@ -189,12 +190,14 @@ export class Scheduler {
     this.roster.checkIntegrity();
     const samples = new Map<Sequence, number>();
     const ends = new Map<Sequence, number>();
-    for (const { samples: planned, advances } of this.inFlight) {
-      for (let i = 0; i < planned.size; i++) {
-        const sequence = planned.live(i);
-        if (sequence === null) continue;
-        invariant(sequence.slot === planned.slot(i), 'a sequence changed its slot within a generation');
-        samples.set(sequence, (samples.get(sequence) ?? 0) + planned.number(i));
+    for (const { samples: sampled, pools, advances } of this.inFlight) {
+      for (const planned of [sampled, pools]) {
+        for (let i = 0; i < planned.size; i++) {
+          const sequence = planned.live(i);
+          if (sequence === null) continue;
+          invariant(sequence.slot === planned.slot(i), 'a sequence changed its slot within a generation');
+          samples.set(sequence, (samples.get(sequence) ?? 0) + planned.number(i));
+        }
       }
       for (let i = 0; i < advances.size; i++) {
         const sequence = advances.live(i);
@@ -273,10 +276,7 @@ export class Scheduler {
     sequence.push(token);
     this.counters.generatedTokens++;
     if (request.sumsLogprobs) sequence.cumulativeLogprob += reader.tokenLogprob(at);
-    if (!request.announced) {
-      request.announced = true;
-      events.started(request.owner, { id: request.id, queueMs: request.queueMs, cachedTokens: request.cachedTokens });
-    }
+    this.announce(request);
     const finish = this.finishOf(sequence, token);
     events.token(sequence, token, finish, request.wantsLogprobs ? reader.tokenRecord(at) : null);
     if (finish !== FINISH.none) this.finish(sequence);
@@ -290,6 +290,28 @@ export class Scheduler {
       message: 'No token of the model can go on in the form that was asked for.',
       data: { retriable: false },
     });
+  }
+
+  private takePooled({ pools }: StepRecord): void {
+    const { reader, events } = this;
+    invariant(reader.numPooled === pools.size, 'a step result has other pooled states than its plan');
+    for (let i = 0; i < pools.size; i++) {
+      const state = reader.nextPooled();
+      invariant(state.slot === pools.slot(i), 'a pooled state is of another slot');
+      const sequence = pools.live(i);
+      if (sequence === null) continue;
+      this.announce(sequence.request);
+      events.pooled(sequence.request, state.values);
+      this.finish(sequence);
+    }
+  }
+
+  /** Once, before the first thing that a request is answered. */
+  private announce(request: Request): void {
+    if (request.announced) return;
+    request.announced = true;
+    const { id, owner, queueMs, cachedTokens } = request;
+    this.events.started(owner, { id, queueMs, cachedTokens });
   }
 
   /** A stop on the last allowed token is a stop, not a length. */

@@ -55,6 +55,8 @@ export class StepRecord {
   readonly advances = new Column();
   /** In the order of the plan's samples. Number: the most tokens that it may give. */
   readonly samples = new Column();
+  /** Whose pooled states the step gives, in the order of the plan's rows. Number: 1, the place that it takes. */
+  readonly pools = new Column();
 
   begin(step: number, nowMs: number): void {
     this.step = step;
@@ -63,5 +65,6 @@ export class StepRecord {
     this.hasPrompt = false;
     this.advances.clear();
     this.samples.clear();
+    this.pools.clear();
   }
 }

@@ -27,6 +27,7 @@ import type {
   Encoded,
   Failed,
   Handed,
+  Pooled,
   PromptInput,
   PromptLogprobs,
   Refused,
@@ -270,7 +271,7 @@ class TokenizerActor implements TokenizerHandlers {
     // Before the requests that end here are forgotten.
     const started = message.started?.filter((s) => this.#startsNow(s));
     const prompt = message.prompt?.flatMap((p) => this.#promptLogprobs(p));
-    const deltas: Delta[] = [];
+    const deltas: Delta[] = message.pooled?.flatMap((p) => this.#pooled(p)) ?? [];
     for (let i = 0; i < touched.length; i++) {
       const request = requests[i]!; // pushed in pairs
       const delta = touched[i]!.takeDelta(request.id);
@@ -287,6 +288,13 @@ class TokenizerActor implements TokenizerHandlers {
       ...(prompt?.length ? { prompt } : {}),
       ...(names === null ? {} : { names }),
     });
+  }
+
+  /** The only delta of its request, which is over then. */
+  #pooled({ id, state }: Pooled): Delta[] {
+    if (!this.#requests.get(id)?.admitted) return [];
+    this.#requests.delete(id);
+    return [{ id, index: 0, text: '', tokens: [], finish: 'stop', pooled: state }];
   }
 
   /** True the first time; a request that was admitted again starts again. */

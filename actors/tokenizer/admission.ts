@@ -96,6 +96,7 @@ export function admitMessage(
     priority: params.priority,
     arrivalMs: request.arrivalMs,
     turn: request.turn,
+    ...(params.pooling === undefined ? {} : { pooling: params.pooling }),
   };
 }
 

@@ -10,7 +10,7 @@
 
 import type { KvSettings } from '../../actors/executor/startup.js';
 import { InferdError } from '../../actors/messages/errors.js';
-import { RESULT, RESULT_PROMPT, RESULT_SAMPLE, RESULT_TOP } from '../../actors/messages/step.js';
+import { RESULT, RESULT_POOLED, RESULT_PROMPT, RESULT_SAMPLE, RESULT_TOP } from '../../actors/messages/step.js';
 import type { SchedulerOptions } from '../../actors/scheduler/options.js';
 import { planWordsLimit } from '../../actors/scheduler/plan-writer.js';
 import type { TokenizerStart } from '../../actors/tokenizer/actor.js';
@@ -166,7 +166,8 @@ function rings(config: Config, model: ModelFolder): { plans: RingSpec; results: 
   const batch = config.scheduler.max_num_batched_tokens;
   const planWords = planWordsLimit({ ...schedulerOptions(config, model), numBlocks: Number.MAX_SAFE_INTEGER }, SLOT_LIST_WORDS);
   const top = TOP_ENTRIES * RESULT_TOP.words;
-  const resultWords = RESULT.headerWords + slots * (RESULT_SAMPLE.words + top) + batch * (RESULT_PROMPT.words + top);
+  const perSlot = RESULT_SAMPLE.words + top + RESULT_POOLED.values + model.hiddenSize;
+  const resultWords = RESULT.headerWords + slots * perSlot + batch * (RESULT_PROMPT.words + top);
   const usualPlanBytes = 4 * (batch + slots * 128);
   const usualResultBytes = 4 * slots * (RESULT_SAMPLE.words + top);
   return {

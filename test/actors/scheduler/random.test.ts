@@ -5,6 +5,7 @@ import fc from 'fast-check';
 import type { RequestId } from '../../../actors/messages/ids.js';
 import { FINISH } from '../../../actors/messages/requests.js';
 import type { SchedulerOptions } from '../../../actors/scheduler/scheduler.js';
+import { referencePooled } from '../../helpers/engine/plan-interpreter.js';
 import { type Ask, expected, Rig } from './rig.js';
 
 /** Prompts share beginnings: a stem, cut, then a few own tokens. */
@@ -16,7 +17,7 @@ const prompts = fc
   })
   .map(({ stem, length, tail }) => [...Array.from({ length }, (_, i) => (i * (stem + 3)) % 11), ...tail, stem]);
 
-const asks: fc.Arbitrary<Ask> = fc.record({
+const generating: fc.Arbitrary<Ask> = fc.record({
   prompt: prompts,
   maxTokens: fc.integer({ min: 1, max: 14 }),
   bestOf: fc.constantFrom(1, 1, 1, 2, 3),
@@ -30,6 +31,13 @@ const asks: fc.Arbitrary<Ask> = fc.record({
   bias: fc.constantFrom([], [3, 99]),
   owner: fc.integer({ min: 0, max: 1 }),
 });
+const pooling: fc.Arbitrary<Ask> = fc.record({
+  prompt: prompts,
+  pooling: fc.constantFrom('last' as const, 'mean' as const),
+  priority: fc.integer({ min: -1, max: 1 }),
+  owner: fc.integer({ min: 0, max: 1 }),
+});
+const asks = fc.oneof({ weight: 5, arbitrary: generating }, { weight: 1, arbitrary: pooling });
 
 const settings: fc.Arbitrary<Partial<SchedulerOptions>> = fc.record({
   blockSize: fc.constantFrom(1, 2, 4),
@@ -112,8 +120,11 @@ function checkOutcomes(rig: Rig, stopped: ReadonlySet<string>): void {
         [...entry.sequences.values()].every((t) => t.tokens.length === 0),
         'a started request is not refused',
       );
+    const { pooled } = entry;
     const tokens = [...entry.sequences.values()].reduce((sum, t) => sum + t.tokens.length, 0);
-    assert.equal(entry.started.length, tokens > 0 ? 1 : 0, 'a request starts once, with its first token');
+    assert.equal(entry.started.length, tokens > 0 || pooled !== null ? 1 : 0, 'a request starts once, with its first token or its state');
+    if (entry.ask.pooling !== undefined && !entry.aborted && entry.refused === null)
+      assert.equal(pooled, referencePooled(entry.ask.prompt, entry.ask.pooling), `state of request ${id}`);
     const positions = entry.promptPositions;
     const all = Array.from({ length: entry.ask.prompt.length - 1 }, (_, i) => i + 1);
     if ((entry.ask.promptLogprobs ?? -1) < 0) assert.equal(positions.length, 0);
@@ -192,7 +203,7 @@ test('two steps in flight give the tokens of one step in flight', () => {
         for (const ask of batch) rig.admit(ask);
         rig.run();
         rig.assertIdle();
-        return [...rig.entries.values()].map((e) => [...e.sequences.values()].map((t) => t.tokens));
+        return [...rig.entries.values()].map((e) => [e.pooled, [...e.sequences.values()].map((t) => t.tokens)]);
       });
       assert.deepEqual(answers[0], answers[1]);
     }),

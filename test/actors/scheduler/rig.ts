@@ -7,9 +7,10 @@ import { type Admit, FINISH, type Notice, type Refused, type Started } from '../
 import { packSamplingRow } from '../../../actors/messages/sampling.js';
 import { SAMPLING_ROW } from '../../../actors/messages/step.js';
 import { planWordsLimit, Scheduler, type SchedulerOptions } from '../../../actors/scheduler/scheduler.js';
+import type { Pooling } from '../../../config/pooling.js';
 import { generation } from '../../helpers/engine/generation.js';
 import { readRecords, type TokenLogprob } from '../../helpers/engine/logprobs.js';
-import { PlanInterpreter, type PlanSummary, referenceAnswer } from '../../helpers/engine/plan-interpreter.js';
+import { PlanInterpreter, type PlanSummary, referenceAnswer, referencePooled } from '../../helpers/engine/plan-interpreter.js';
 
 const VOCAB = 50;
 export const EOS = 7;
@@ -52,6 +53,8 @@ export interface Ask {
   readonly generated?: readonly (readonly number[])[];
   readonly finished?: readonly boolean[];
   readonly cumulative?: readonly number[];
+  /** In place of tokens. */
+  readonly pooling?: Pooling;
 }
 
 /** What was told about one sequence. */
@@ -69,6 +72,8 @@ export interface Entry {
   readonly sequences: Map<number, Told>;
   readonly started: Started[];
   readonly promptPositions: number[];
+  /** The one number of a pooled state. */
+  pooled: number | null;
   refused: Refused | null;
   aborted: boolean;
 }
@@ -126,16 +131,17 @@ export class Rig {
       ...(ask.cumulative === undefined ? {} : { cumulative: ask.cumulative }),
       samplingRow: new Uint8Array(samplingRow(ask).buffer),
       bias: bytes(ask.bias ?? []),
-      maxTokens: ask.maxTokens ?? 8,
+      maxTokens: ask.pooling === undefined ? (ask.maxTokens ?? 8) : 0,
       stopTokenIds: ask.stopTokenIds ?? [],
       ignoreEos: ask.ignoreEos ?? false,
       bestOf: ask.bestOf ?? 1,
       priority: ask.priority ?? 0,
       arrivalMs: ask.arrivalMs ?? this.now,
       turn: ask.turn ?? 0,
+      ...(ask.pooling === undefined ? {} : { pooling: ask.pooling }),
     };
-    const entry: Entry = { ask, sequences: new Map(), started: [], promptPositions: [], refused: null, aborted: false };
-    for (let index = 0; index < (ask.bestOf ?? 1); index++) {
+    const entry: Entry = { ask, sequences: new Map(), started: [], promptPositions: [], pooled: null, refused: null, aborted: false };
+    for (let index = 0; index < (ask.pooling === undefined ? (ask.bestOf ?? 1) : 0); index++) {
       if (ask.finished?.[index] === true) continue;
       entry.sequences.set(index, { tokens: [...(ask.generated?.[index] ?? [])], logprobs: [], finish: FINISH.none, cumulative: null });
     }
@@ -201,6 +207,7 @@ export class Rig {
   assertAnswered(id: number): void {
     const { ask, sequences, refused } = this.entry(id);
     assert.equal(refused, null, `request ${id} was refused: ${refused?.failure.message}`);
+    if (ask.pooling !== undefined) assert.equal(this.entry(id).pooled, referencePooled(ask.prompt, ask.pooling), `state of request ${id}`);
     for (const [index, told] of sequences) {
       const want = expected(ask, index);
       assert.deepEqual(told.tokens, want.tokens, `tokens of request ${id}, sequence ${index}`);
@@ -236,6 +243,12 @@ export class Rig {
       for (const started of message.started ?? []) this.entry(started.id).started.push(started);
       for (const { id, first, logprobs } of message.prompt ?? [])
         this.entry(id).promptPositions.push(...readRecords(logprobs).map((_, i) => first + i));
+      for (const { id, state } of message.pooled ?? []) {
+        const entry = this.entry(id);
+        assert.equal(owner, entry.ask.owner ?? 0, 'a state goes to the owner');
+        assert.ok(!entry.aborted && entry.refused === null && entry.pooled === null, 'a request ends once');
+        entry.pooled = new Float32Array(state.buffer)[0] ?? Number.NaN;
+      }
       const records = message.logprobs === undefined ? [] : readRecords(message.logprobs);
       message.ids.forEach((id, i) => {
         const entry = this.entry(id);

@@ -10,7 +10,17 @@
  * sets name it.
  */
 import assert from 'node:assert/strict';
-import { LAYOUT_VERSION, RESULT, RESULT_PROMPT, RESULT_SAMPLE, RESULT_TOP, ROW_FLAG, SAMPLING_ROW } from '../../../actors/messages/step.js';
+import {
+  LAYOUT_VERSION,
+  RESULT,
+  RESULT_POOLED,
+  RESULT_PROMPT,
+  RESULT_SAMPLE,
+  RESULT_TOP,
+  ROW_FLAG,
+  SAMPLING_ROW,
+} from '../../../actors/messages/step.js';
+import type { Pooling } from '../../../config/pooling.js';
 import { type PlanBody, type PlanRow, type PlanSample, readPlan } from './plan-reader.js';
 
 export interface PlanInterpreterOptions {
@@ -32,6 +42,9 @@ interface SlotState {
   readonly row: Int32Array;
   readonly bias: ArrayLike<number>;
   readonly masked: ArrayLike<number>;
+  /** Sum of the states of positions 0 .. summed-1. */
+  sum: number;
+  summed: number;
 }
 
 /** What decides the tokens of one sequence besides its prompt. */
@@ -51,7 +64,7 @@ export interface PlanSummary {
   readonly swapOuts: readonly (readonly [number, number])[];
   readonly copies: readonly (readonly [number, number])[];
   readonly swapIns: readonly (readonly [number, number])[];
-  readonly rows: readonly { readonly slot: number; readonly start: number; readonly count: number }[];
+  readonly rows: readonly { readonly slot: number; readonly start: number; readonly count: number; readonly flags?: number }[];
   readonly samples: readonly number[];
   readonly numTokens: number;
 }
@@ -128,7 +141,7 @@ export class PlanInterpreter {
       assert.ok(!this.slots.has(slot), `slot ${slot} is taken twice`);
       if (forkOf >= 0) assert.equal(tokens.length, 0, 'a fork brings no tokens');
       const history = forkOf >= 0 ? [...this.slot(forkOf).history] : [...tokens];
-      this.slots.set(slot, { ...lists, history, promptLen, table: [], row });
+      this.slots.set(slot, { ...lists, history, promptLen, table: [], row, sum: 0, summed: 0 });
     }
   }
 
@@ -201,6 +214,7 @@ export class PlanInterpreter {
   private run(step: number, rows: readonly PlanRow[], samples: readonly PlanSample[]): void {
     const { blockSize, vocabSize } = this.options;
     const prompts: { slot: number; position: number; token: number }[] = [];
+    const pooled: PooledState[] = [];
     for (const row of rows) {
       const { history, table, promptLen, row: sampling } = this.slot(row.slot);
       for (let p = row.start; p < row.start + row.count; p++) {
@@ -211,6 +225,8 @@ export class PlanInterpreter {
           prompts.push({ slot: row.slot, position: p + 1, token: at(history, p + 1) });
         }
       }
+      const state = this.pool(row);
+      if (state !== null) pooled.push(state);
     }
     const tokens: { slot: number; token: number; logprob: number; top: number }[] = [];
     for (const sample of samples) {
@@ -228,7 +244,20 @@ export class PlanInterpreter {
       slot.history.push(token);
     }
     assert.equal(new Set(tokens.map((t) => t.slot)).size, tokens.length, 'a slot samples once in a step');
-    this.results.push(encodeResult(step, this.options.epoch, tokens, prompts));
+    this.results.push(encodeResult(step, this.options.epoch, tokens, prompts, pooled));
+  }
+
+  /** The hidden state of a position is made of the KV of all positions up to it. */
+  private pool({ slot, start, count, flags }: PlanRow): PooledState | null {
+    const state = this.slot(slot);
+    const end = start + count;
+    const hidden = (p: number): number => hiddenState(this.attend(state.table, p + 1));
+    if ((flags & ROW_FLAG.poolSum) === 0) return (flags & ROW_FLAG.pool) === 0 ? null : { slot, value: hidden(end - 1) };
+    if (start === 0) Object.assign(state, { sum: 0, summed: 0 });
+    assert.equal(start, state.summed, 'a sum has no gaps');
+    for (let p = start; p < end; p++) state.sum += hidden(p);
+    state.summed = end;
+    return (flags & ROW_FLAG.pool) === 0 ? null : { slot, value: state.sum / end };
   }
 
   /** Hash of the KV values of positions 0 .. end-1, through the table. */
@@ -254,16 +283,25 @@ function checkSwaps(pairs: readonly (readonly [number, number])[], sources: numb
   assert.equal(new Set(pairs.map(([, destination]) => destination)).size, pairs.length, 'no block is swapped to twice');
 }
 
+interface PooledState {
+  readonly slot: number;
+  /** Its state has one number. */
+  readonly value: number;
+}
+
 /** Builds the body of a StepResult. `top` entries are made up from the token. */
 export function encodeResult(
   step: number,
   epoch: number,
   samples: readonly { slot: number; token: number; logprob: number; top: number }[],
   prompts: readonly { slot: number; position: number; token: number }[] = [],
+  pooled: readonly PooledState[] = [],
 ): Uint8Array {
   const numTops = samples.reduce((sum, s) => sum + s.top, 0);
-  const length =
+  const pooledAt =
     RESULT.headerWords + samples.length * RESULT_SAMPLE.words + prompts.length * RESULT_PROMPT.words + numTops * RESULT_TOP.words;
+  const pooledWords = RESULT_POOLED.values + 1;
+  const length = pooledAt + pooled.length * pooledWords;
   const words = new Int32Array(length);
   const floats = new Float32Array(words.buffer);
   words[RESULT.layoutVersion] = LAYOUT_VERSION;
@@ -272,10 +310,11 @@ export function encodeResult(
   words[RESULT.numSamples] = samples.length;
   words[RESULT.numPromptLogprobs] = prompts.length;
   words[RESULT.numTops] = numTops;
+  words[RESULT.numPooled] = pooled.length;
   words[RESULT.execUs] = 1000;
   words[RESULT.words] = length;
   let base: number = RESULT.headerWords;
-  let topAt = length - numTops * RESULT_TOP.words;
+  let topAt = pooledAt - numTops * RESULT_TOP.words;
   let top = 0;
   for (const s of samples) {
     words[base + RESULT_SAMPLE.slot] = s.slot;
@@ -300,6 +339,12 @@ export function encodeResult(
     words[base + RESULT_PROMPT.rank] = 1;
     base += RESULT_PROMPT.words;
   }
+  for (const [i, { slot, value }] of pooled.entries()) {
+    const at = pooledAt + i * pooledWords;
+    words[at + RESULT_POOLED.slot] = slot;
+    words[at + RESULT_POOLED.width] = 1;
+    floats[at + RESULT_POOLED.values] = value;
+  }
   return new Uint8Array(words.buffer);
 }
 
@@ -323,6 +368,22 @@ export function referenceAnswer(
     advance(history.length - 1);
   }
   return { tokens: history.slice(prompt.length), logprobs };
+}
+
+/** The pooled state of a prompt, from its tokens alone. */
+export function referencePooled(prompt: readonly number[], pooling: Pooling): number {
+  let state = 17;
+  let sum = 0;
+  for (let p = 0; p < prompt.length; p++) {
+    state = mix(state, kvValue(at(prompt, p), p, p === 0 ? 0 : state));
+    sum += hiddenState(state);
+  }
+  return pooling === 'mean' ? Math.fround(sum / prompt.length) : hiddenState(state);
+}
+
+/** An integer below 2^12, so that sums are exact. */
+function hiddenState(state: number): number {
+  return (state >>> 0) % 4096;
 }
 
 function kvValue(token: number, position: number, before: number): number {
