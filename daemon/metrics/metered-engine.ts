@@ -88,7 +88,7 @@ class Run implements PromptRun {
     this.#books = books;
     this.n = params.n;
     this.maxTokens = params.maxTokens;
-    this.looksUp = prefixCache && params.promptLogprobs < 0;
+    this.looksUp = prefixCache && params.promptLogprobs < 0 && params.pooling !== 'mean';
     this.sequences = Array.from({ length: params.bestOf }, () => ({ tokens: 0, firstMs: 0, lastMs: 0, ended: false }));
   }
 
@@ -106,10 +106,11 @@ class Run implements PromptRun {
 
   deltas(deltas: readonly Delta[]): void {
     const nowMs = performance.now();
-    for (const { index, tokens, finish } of deltas) {
+    for (const { index, tokens, finish, pooled } of deltas) {
       const sequence = this.sequences[index];
       if (sequence === undefined) continue;
       if (tokens.length > 0) this.#tokens(sequence, tokens.length, nowMs);
+      if (pooled !== undefined) this.firstMs = this.lastMs = nowMs;
       if (finish === undefined) continue;
       sequence.ended = true;
       this.#books.sequenceEnded(sequence, finish);

@@ -14,6 +14,7 @@ export interface PromptRun {
   readonly queueMs: number;
   /** It ran, and its prompt counts. */
   readonly computed: boolean;
+  /** Of a token; of a prompt that was pooled, when that was done. */
   readonly firstMs: number;
   readonly lastMs: number;
   readonly endMs: number;

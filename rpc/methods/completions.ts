@@ -1,6 +1,5 @@
 /** completions.create: plain text completion, several prompts in one call. */
 import { randomUUID } from 'node:crypto';
-import type { PromptInput } from '../../actors/messages/requests.js';
 import { chunkObjects } from '../client/chunk.js';
 import type { RpcDeps } from '../context.js';
 import { completionExamples } from '../examples/generation.js';
@@ -12,8 +11,9 @@ import { streamChoice } from '../generation/stream-option.js';
 import { defineMethod, fromBody } from '../method.js';
 import { eventSchema, httpStream } from '../schemas/chunk.js';
 import type { RequestLimits } from '../schemas/common.js';
-import { completionBody, completionDeltaSchema, completionSchema, type PromptBody } from '../schemas/completion.js';
+import { completionBody, completionDeltaSchema, completionSchema } from '../schemas/completion.js';
 import { progressSchema } from '../schemas/progress.js';
+import { promptInputs } from '../schemas/prompt.js';
 
 /** OpenAI's and vLLM's default for text completions. */
 const defaultMaxTokens = 16;
@@ -81,15 +81,4 @@ export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
       return answer.build(await call.run(), call.usage());
     },
   });
-}
-
-function promptInputs(prompt: PromptBody, addSpecialTokens: boolean): readonly PromptInput[] {
-  const one = (p: string | readonly number[]): PromptInput =>
-    typeof p === 'string' ? { kind: 'text', text: p, addSpecialTokens } : { kind: 'ids', ids: p };
-  if (typeof prompt === 'string' || isIds(prompt)) return [one(prompt)];
-  return prompt.map(one);
-}
-
-function isIds(prompt: Exclude<PromptBody, string>): prompt is readonly number[] {
-  return typeof prompt[0] === 'number';
 }

@@ -5,6 +5,7 @@ import { requestLimits } from '../schemas/common.js';
 import { chatMethod } from './chat.js';
 import { completionsMethod } from './completions.js';
 import { daemonDrainMethod, daemonInfoMethod, discoverMethod, pingMethod } from './daemon.js';
+import { embeddingsMethod } from './embeddings.js';
 import { cancelRequestMethod, creditMethod } from './flow.js';
 import { initializeMethod } from './initialize.js';
 import { modelsGetMethod, modelsListMethod } from './models.js';
@@ -21,6 +22,7 @@ export function createMethods(deps: RpcDeps, document: () => object) {
     initialize: initializeMethod(deps),
     'chat.completions.create': chatMethod(deps, limits),
     'completions.create': completionsMethod(deps, limits),
+    'embeddings.create': embeddingsMethod(deps, limits),
     tokenize: tokenizeMethod(deps),
     detokenize: detokenizeMethod(deps),
     'models.list': modelsListMethod(deps),

@@ -9,6 +9,7 @@ export interface RequestLimits {
   /** Stop strings and stop token ids together. */
   readonly maxStop: number;
   readonly maxTop: number;
+  readonly maxEmbeddingInputs: number;
 }
 
 export function requestLimits({ validation }: Config): RequestLimits {
@@ -17,6 +18,7 @@ export function requestLimits({ validation }: Config): RequestLimits {
     maxBestOf: validation.best_of,
     maxStop: validation.max_stop_sequences,
     maxTop: validation.max_top_n_tokens,
+    maxEmbeddingInputs: validation.max_embedding_inputs,
   };
 }
 

@@ -1,30 +1,15 @@
 /** completions.create: body, answer, and the delta of its stream, in OpenAI's shapes. */
 import { z } from 'zod';
-import { idRange, isTokenIds, promptLogprobsSchema, type RequestLimits, usageSchema } from './common.js';
+import { promptLogprobsSchema, type RequestLimits, usageSchema } from './common.js';
 import { generationFields } from './generation.js';
+import { promptSchema } from './prompt.js';
 
 /** Prompts of one call. */
 const maxPrompts = 256;
 
-export type PromptBody = string | readonly number[] | readonly string[] | readonly (readonly number[])[];
-
-function isPrompt(value: unknown): value is PromptBody {
-  if (typeof value === 'string') return true;
-  if (!Array.isArray(value) || value.length === 0) return false;
-  if (typeof value[0] === 'number') return isTokenIds(value);
-  if (value.length > maxPrompts) return false;
-  if (typeof value[0] === 'string') return value.every((p: unknown) => typeof p === 'string');
-  return value.every((p: unknown) => isTokenIds(p) && p.length > 0);
-}
-
 export function completionBody(limits: RequestLimits) {
-  const ids = { type: 'array', items: idRange };
   return z.object({
-    prompt: z
-      .custom<PromptBody>(isPrompt, {
-        error: `must be a string, a list of token ids, or a list of at most ${maxPrompts} of either`,
-      })
-      .meta({ anyOf: [{ type: 'string' }, ids, { type: 'array', items: { type: 'string' } }, { type: 'array', items: ids }] }),
+    prompt: promptSchema(maxPrompts),
     ...generationFields(limits),
     logprobs: z.int().min(0).max(limits.maxTop).nullish().describe('Report the log-probability of each token, with so many alternatives.'),
     echo: z.boolean().nullish().describe('Put the prompt in front of the answer.'),

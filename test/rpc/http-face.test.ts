@@ -76,6 +76,7 @@ describe('the HTTP face of a method', () => {
       [
         'POST /v1/chat/completions chat.completions.create',
         'POST /v1/completions completions.create',
+        'POST /v1/embeddings embeddings.create',
         'POST /tokenize tokenize',
         'POST /detokenize detokenize',
         'GET /v1/models models.list',

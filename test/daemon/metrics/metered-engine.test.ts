@@ -44,6 +44,19 @@ function rig(prefixCache = true): Rig {
 
 const count = (counts: readonly number[]): number => counts.reduce((a, b) => a + b, 0);
 
+test('a prompt that is pooled counts as an answer without tokens; only its last state may come from the prefix cache', () => {
+  const { engine, books, submit, seen, ends } = rig();
+  for (const pooling of ['last', 'mean'] as const) submit({ pooling, maxTokens: 0 });
+  engine.step();
+  assert.deepEqual(ends, [null, null]);
+  assert.deepEqual(books.endings, { stop: 2, length: 0, abort: 0, error: 0 });
+  assert.deepEqual([books.promptTokens, books.queriedTokens, books.generatedTokens], [10, 5, 0]);
+  assert.deepEqual([count(books.firstToken.counts), count(books.gaps.counts)], [0, 0]);
+  assert.deepEqual(seen('vllm:request_prompt_tokens'), [2, 10]);
+  assert.deepEqual(seen('vllm:request_generation_tokens'), [2, 0]);
+  assert.equal(seen('vllm:request_prefill_time_seconds')[0], 2);
+});
+
 test('a whole answer counts once, its tokens one by one', () => {
   const { engine, books, submit, seen, ends } = rig();
   submit();

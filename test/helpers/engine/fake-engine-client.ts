@@ -91,6 +91,8 @@ export class FakeEngineClient implements EngineClient {
   readonly cancelled: RequestId[] = [];
   readonly pauses: { readonly id: RequestId; readonly paused: boolean }[] = [];
   script: Script = (prompt, _params, index) => words(`${index > 0 ? `(${index}) ` : ''}You said: ${promptText(prompt)}`);
+  /** What a prompt is pooled to. */
+  pool: (prompt: PromptInput) => readonly number[] = (prompt) => [3, 4, 0, promptText(prompt).length];
   /** When set, the next submit is refused with it. */
   refuseNext: Failure | null = null;
   /** What control calls are answered. */
@@ -278,6 +280,12 @@ export class FakeEngineClient implements EngineClient {
         sink.onPromptLogprobs(recordsOf(bytes.slice(1).map((b) => this.#logprob(b, params.promptLogprobs))));
       }
       sink.onStarted({ id: request.id, queueMs: 1, cachedTokens: 2 });
+    }
+    if (params.pooling !== undefined) {
+      const pooled = new Uint8Array(Float32Array.from(this.pool(request.prompt)).buffer);
+      sink.onDeltas([{ id: request.id, index: 0, text: '', tokens: [], finish: 'stop', pooled }]);
+      this.#end(request, null);
+      return;
     }
     const deltas: Delta[] = [];
     for (const [index, texts] of request.texts.entries()) {

@@ -58,6 +58,7 @@ describe('rpc.discover', () => {
         prompt_logprobs: 1,
       },
       'completions.create': { prompt: ['a', 'b'], n: 2, logprobs: 1, echo: true, return_token_ids: true },
+      'embeddings.create': { input: ['a', 'b'] },
       tokenize: { text: 'x' },
       detokenize: { ids: [65] },
       'models.list': {},

@@ -1,0 +1,162 @@
+/**
+ * One call for embeddings from submit to answer: a request to the engine for each input, a few at a time, so that one call of many
+ * inputs does not fill the queue. Ends exactly once: when every request has ended, at the first failure, or when the caller cancels;
+ * whichever comes first ends the rest.
+ */
+import type { RequestHandle, RequestSink } from '../../actors/client-types.js';
+import { int32Of } from '../../actors/messages/codec.js';
+import { type Failure, InferdError, type ParamIssue } from '../../actors/messages/errors.js';
+import type { Delta, GenerationParams, PromptInput } from '../../actors/messages/requests.js';
+import type { CallContext } from '../context.js';
+import type { Served } from '../models.js';
+
+export interface EmbeddingPlan {
+  readonly served: Served;
+  /** By which the call is known while it runs: "embd-…". */
+  readonly id: string;
+  readonly inputs: readonly PromptInput[];
+  /** With `pooling`. */
+  readonly params: GenerationParams;
+  /** Requests that run or wait at a time, at most. */
+  readonly atOnce: number;
+  /** Called for each input when its state is there, in any order; `state` belongs to it. @throws InferdError, which ends the call */
+  readonly onState: (index: number, state: Float32Array) => void;
+}
+
+/** Token counts of all inputs together. */
+export interface EmbeddingUsage {
+  promptTokens: number;
+  cachedTokens: number;
+}
+
+export class EmbeddingCall {
+  readonly #plan: EmbeddingPlan;
+  readonly #ctx: CallContext;
+  readonly #usage: EmbeddingUsage = { promptTokens: 0, cachedTokens: 0 };
+  /** Of requests that have not ended. */
+  readonly #handles = new Map<number, RequestHandle>();
+  readonly #onAbort = (): void => this.#fail({ kind: 'cancelled' });
+  /** Inputs that were submitted, and those that are done. */
+  #next = 0;
+  #done = 0;
+  #filling = false;
+  #settled = false;
+  #resolve: (usage: EmbeddingUsage) => void = () => {};
+  #reject: (error: InferdError) => void = () => {};
+
+  constructor(plan: EmbeddingPlan, ctx: CallContext) {
+    this.#plan = plan;
+    this.#ctx = ctx;
+  }
+
+  /** Submits at once; resolves when every state was handed out. @throws (rejects) InferdError */
+  run(): Promise<EmbeddingUsage> {
+    return new Promise((resolve, reject) => {
+      this.#resolve = resolve;
+      this.#reject = reject;
+      if (this.#ctx.cancellation.cancelled) {
+        this.#onAbort();
+        return;
+      }
+      this.#ctx.cancellation.listen(this.#onAbort);
+      this.#fill();
+    });
+  }
+
+  /** Submits what may be. A request that ends at once comes back here, which the loop sees by itself. */
+  #fill(): void {
+    if (this.#filling) return;
+    this.#filling = true;
+    const { inputs, atOnce } = this.#plan;
+    while (!this.#settled && this.#next < inputs.length && this.#next - this.#done < atOnce) this.#submit(this.#next++);
+    this.#filling = false;
+  }
+
+  #submit(index: number): void {
+    const { inputs, params, served, id } = this.#plan;
+    const input = inputs[index];
+    if (input === undefined) return;
+    let ended = false;
+    const sink = this.#sink(index, () => {
+      ended = true;
+    });
+    const handle = served.engine.submit(input, params, sink, this.#ctx.client);
+    if (ended) return;
+    if (this.#settled) {
+      handle.cancel();
+      return;
+    }
+    this.#handles.set(index, handle);
+    this.#ctx.live.set(handle.id, { answerId: id, session: this.#ctx.session, cancel: this.#onAbort });
+  }
+
+  #sink(index: number, onEnd: () => void): RequestSink {
+    let answered = false;
+    return {
+      onEncoded: (promptIds) => {
+        this.#usage.promptTokens += promptIds.length;
+      },
+      onNotice() {},
+      onStarted: ({ cachedTokens }) => {
+        this.#usage.cachedTokens += cachedTokens;
+      },
+      onPromptLogprobs() {},
+      onDeltas: (deltas) => {
+        for (const { pooled } of deltas) if (pooled !== undefined) answered = this.#take(index, pooled);
+      },
+      onEnd: (failure) => {
+        onEnd();
+        this.#forget(index);
+        if (this.#settled) return;
+        if (failure !== null) this.#fail(ofInput(failure, index, this.#plan.inputs.length));
+        else if (!answered) this.#fail({ kind: 'internal' });
+        else if (++this.#done === this.#plan.inputs.length) this.#settle(() => this.#resolve(this.#usage));
+        else this.#fill();
+      },
+    };
+  }
+
+  /** True when the state was handed out. */
+  #take(index: number, pooled: NonNullable<Delta['pooled']>): boolean {
+    if (this.#settled) return false;
+    const words = int32Of(pooled);
+    try {
+      this.#plan.onState(index, new Float32Array(words.buffer, words.byteOffset, words.length));
+      return true;
+    } catch (error) {
+      this.#fail(error instanceof InferdError ? error.failure : { kind: 'internal' });
+      return false;
+    }
+  }
+
+  #forget(index: number): void {
+    const handle = this.#handles.get(index);
+    if (handle === undefined) return;
+    this.#handles.delete(index);
+    this.#ctx.live.delete(handle.id);
+  }
+
+  #fail({ kind, message, data }: Failure): void {
+    this.#settle(() => this.#reject(new InferdError(kind, message, data)));
+    // A handle that is cancelled leaves the map.
+    for (const handle of [...this.#handles.values()]) handle.cancel();
+  }
+
+  #settle(answer: () => void): void {
+    if (this.#settled) return;
+    this.#settled = true;
+    answer();
+    this.#ctx.cancellation.unlisten(this.#onAbort);
+  }
+}
+
+/** What the engine says of a prompt, said of the input that it was. */
+function ofInput({ kind, message, data }: Failure, index: number, count: number): Failure {
+  const name = count === 1 ? 'input' : `input[${index}]`;
+  if (kind === 'invalid_params' && Array.isArray(data)) {
+    const issues = (data as readonly ParamIssue[]).map((issue) => ({ ...issue, path: name })); // proof: what invalidParams gives
+    return { kind, message: `Invalid params: ${name}: ${issues[0]?.message ?? 'not valid'}`, data: issues };
+  }
+  const where = count === 1 || message === undefined || kind !== 'context_length_exceeded' ? '' : `${name}: `;
+  return { kind, ...(message === undefined ? {} : { message: `${where}${message}` }), ...(data === undefined ? {} : { data }) };
+}
