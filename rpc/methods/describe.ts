@@ -19,6 +19,7 @@ export function describeLimits({ model, limits }: Served, { config }: RpcDeps): 
     max_stop_sequences: limits.max_stop_sequences,
     max_top_logprobs: limits.max_top_n_tokens,
     max_reported_logprobs: limits.max_reported_logprobs,
+    max_embedding_inputs: limits.max_embedding_inputs,
   };
 }
 

@@ -13,6 +13,7 @@ export const limitsSchema = z.object({
   max_stop_sequences: z.int(),
   max_top_logprobs: z.int(),
   max_reported_logprobs: z.int().describe('Of one answer, alternatives included.'),
+  max_embedding_inputs: z.int().describe('Of one call.'),
 });
 
 export const modelSchema = z.object({
