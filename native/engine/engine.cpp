@@ -75,6 +75,15 @@ void check_options(const EngineOptions& o) {
   }
 }
 
+// The names of a checkpoint that holds the model without what is around it, as those of embedding
+// models often do: "layers.0.mlp.up_proj.weight". An output head must then be the embedding.
+void take_bare_names(ModelConfig& config, const Checkpoint& checkpoint) {
+  const NameMap bare = {{"model.*", "*"}};
+  if (find_tensor(checkpoint, config.names, kEmbeddingTensor) == nullptr &&
+      find_tensor(checkpoint, bare, kEmbeddingTensor) != nullptr)
+    config.names = bare;
+}
+
 // Layers that are full beside layers with a window stay full: the model was trained so.
 void replace_windows(ModelConfig& config, int32_t window) {
   bool some = false;
@@ -105,6 +114,7 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
 
   std::unique_ptr<Checkpoint> checkpoint;
   if (!options.load_dummy) checkpoint = open_checkpoint(options.model_path);
+  if (checkpoint != nullptr) take_bare_names(config, *checkpoint);
   const StoredTensor* embedding =
       checkpoint == nullptr ? nullptr : find_tensor(*checkpoint, config.names, kEmbeddingTensor);
   const DType stored = embedding != nullptr && embedding->floating

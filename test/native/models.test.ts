@@ -202,6 +202,36 @@ describe('sliding windows', () => {
   });
 });
 
+test('a checkpoint of the bare model, saved without its head, gives the same as the whole one', () => {
+  const tied = { ...tinyConfig, tie_word_embeddings: true };
+  const run = (rename: (name: string) => string): Float32Array | undefined => {
+    const tensors = new Map(
+      [...tinyTensors()].filter(([name]) => name !== 'lm_head.weight').map(([name, tensor]) => [rename(name), tensor]),
+    );
+    return withModel(
+      tensors,
+      (folder) => {
+        const engine = openEngine(folder, {}, 4);
+        const rows = [{ slot: 0, start: 0, count: 24, flags: ROW_FLAG.rawLogits }];
+        const answer = runStep(engine, { newSlots: [{ slot: 0, tokens }], blockSets: blockSets(0, 0, 2), rows });
+        engine.close();
+        return answer.logits[23]?.values;
+      },
+      tied,
+    );
+  };
+  const whole = run((name) => name);
+  assert.ok(whole !== undefined);
+  assert.deepEqual(
+    run((name) => name.replace(/^model\./, '')),
+    whole,
+  );
+  assert.throws(
+    () => run((name) => name.replace(/^model\./, 'other.')),
+    (error) => /lacks tensors .* model\.embed_tokens\.weight/.test((error as Error).message),
+  );
+});
+
 test('weights can be held in another dtype than the checkpoint has', () => {
   const run = (weightDtype: EngineOptions['weightDtype']): { dtype: string; logits: Float32Array | undefined } =>
     withModel(tinyTensors(), (folder) => {
