@@ -15,6 +15,8 @@ import type {
   Completion,
   CompletionChunk,
   CompletionParams,
+  EmbeddingList,
+  EmbeddingParams,
   MethodName,
   MethodParams,
   MethodResult,
@@ -45,6 +47,7 @@ export class InferdClient {
   readonly closed: Promise<string>;
   readonly chat: { readonly completions: { readonly create: CreateChat } };
   readonly completions: { readonly create: CreateCompletion };
+  readonly embeddings: { readonly create: (body: EmbeddingParams, options?: CallOptions) => Promise<EmbeddingList> };
   #server: ServerInfo | null = null;
   #transport: Transport | null = null;
   #closedReason: string | null = null;
@@ -61,6 +64,7 @@ export class InferdClient {
     this.#rpc = new JSONRPCClient((payload: unknown) => this.#send(payload));
     this.chat = { completions: { create: this.#creator('chat.completions.create') as CreateChat } };
     this.completions = { create: this.#creator('completions.create') as CreateCompletion };
+    this.embeddings = { create: (body, options) => this.call('embeddings.create', body, options) };
   }
 
   /** Opens a connection and introduces itself. @throws ConnectError */

@@ -10,8 +10,10 @@ export type { MethodName, MethodParams, MethodResult };
 
 export type ChatCompletionParams = Omit<MethodParams<'chat.completions.create'>, 'stream'>;
 export type CompletionParams = Omit<MethodParams<'completions.create'>, 'stream'>;
+export type EmbeddingParams = MethodParams<'embeddings.create'>;
 export type ChatCompletion = MethodResult<'chat.completions.create'>;
 export type Completion = MethodResult<'completions.create'>;
+export type EmbeddingList = MethodResult<'embeddings.create'>;
 
 export type ChatCompletionChunk = Chunk<ChatDelta, Usage, (typeof chunkObjects)['chat.completions.create']>;
 export type CompletionChunk = Chunk<CompletionDelta, Usage, (typeof chunkObjects)['completions.create']>;

@@ -95,6 +95,21 @@ const bodies: readonly Exchange[] = [
       return [shown, text(completions, { prompt: 'a', max_tokens: 1, [name]: value }), 400, 404, ...(value === null ? [200] : [])];
     }),
   ),
+  ...[null, true, 1.5, {}, [], [[]], [1.5], [-1], [2 ** 40], ['a', 1], '', [''], [[5], 'a'], '\ud800'].map(
+    (input): Exchange => [`input ${JSON.stringify(input)}`, text('/v1/embeddings', { input }), 400, ...(input === '\ud800' ? [200] : [])],
+  ),
+  ...Object.entries({
+    dimensions: [0, -1, 1.5, '5', 1e9, {}],
+    encoding_format: ['int8', 1, {}, []],
+    truncate_prompt_tokens: [0, 1.5, 1e12],
+    priority: [1e12, 'x'],
+    model: ['', 'other', 7],
+  }).flatMap(([name, values]) =>
+    values.map((value): Exchange => {
+      const shown = `embeddings with ${name} ${JSON.stringify(value)}`;
+      return [shown, text('/v1/embeddings', { input: 'a', [name]: value }), value === 'other' ? 404 : 400];
+    }),
+  ),
   ['a prompt of 70 kB', text(completions, { prompt: 'a'.repeat(70_000) }), 413],
   ['a prompt longer than the context', text(completions, { prompt: 'word '.repeat(6000) }), 400],
   ['a member named __proto__', whole(completions, '{"__proto__":{"prompt":"x"}}'), 400],

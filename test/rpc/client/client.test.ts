@@ -18,6 +18,17 @@ describe('calls', () => {
     await client.close();
   });
 
+  test('embeddings are a list of OpenAI’s shape', async () => {
+    const { client } = await linkedClient(setup().server);
+    const { data, usage } = await client.embeddings.create({ input: ['a', 'bc'], dimensions: 2 });
+    assert.deepEqual(
+      data.map((one) => one.embedding),
+      [0, 1].map(() => [Math.fround(0.6), Math.fround(0.8)]),
+    );
+    assert.equal(usage.prompt_tokens, 3);
+    await client.close();
+  });
+
   test('an error of the daemon is an RpcError with code and data', async () => {
     const { client } = await linkedClient(setup().server);
     await assert.rejects(client.chat.completions.create({ messages, temperature: 9 }), (error) => {
