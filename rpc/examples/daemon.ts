@@ -28,6 +28,7 @@ const limits = {
   max_stop_sequences: 16,
   max_top_logprobs: 20,
   max_reported_logprobs: 3000000,
+  max_embedding_inputs: 2048,
 };
 
 /** A call that takes nothing. */

@@ -6,6 +6,7 @@ import { defaultSampling } from '../../actors/messages/sampling.js';
 import type { RpcDeps } from '../context.js';
 import { EmbeddingCall } from '../embeddings/call.js';
 import { embeddingOf, encoded, keptBytes } from '../embeddings/vector.js';
+import { embeddingExamples } from '../examples/embeddings.js';
 import { servedModel } from '../generation/served.js';
 import { tooManyAnswers } from '../holding.js';
 import { defineMethod, fromBody } from '../method.js';
@@ -41,6 +42,7 @@ export function embeddingsMethod(deps: RpcDeps, limits: RequestLimits) {
     summary: 'A vector for each of one or more texts, pooled from the hidden states of the model.',
     params: embeddingBody(limits),
     result: embeddingList,
+    examples: embeddingExamples,
     longLists: ['input'],
     http: { verb: 'POST', path: '/v1/embeddings', params: fromBody },
     work: true,
