@@ -103,7 +103,7 @@ test('errors come as the classes of the client, with all four fields', async () 
   await bad({ input: [4096] }, 'input', 'invalid_params');
   await bad({ dimensions: 100_000 }, 'dimensions', 'invalid_params');
   await bad({ encoding_format: 'binary' }, 'encoding_format', 'invalid_params');
-  await bad({ input: new Array<number>(4096).fill(7) }, null, 'context_length_exceeded');
+  await bad({ input: new Array<number>(4097).fill(7) }, null, 'context_length_exceeded');
   await assert.rejects(client.embeddings.create({ model: 'other', input: 'x' }), OpenAI.NotFoundError);
   const body = (await (await post({ input: ['a', new Array(5000).fill('word').join(' ')] })).json()) as { error: Record<string, unknown> };
   assert.deepEqual(Object.keys(body.error).sort(), ['code', 'message', 'param', 'type']);
