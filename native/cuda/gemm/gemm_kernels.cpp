@@ -14,9 +14,8 @@ size_t one_variant(const GemmArgs&, std::span<GemmVariant, kGemmVariants>) { ret
 
 // Where the streaming GEMM may lead inside a step of Llama-3-8B on an H200, which is not where it
 // leads alone, since it starts early and leaves no gaps: 32x128 4 % less a step than with cuBLASLt;
-// 128x128 1.5 % less when gated, else 0 to 1 % more; 256x128 2 % more. 16x1024 1.1 % more than with
-// the small GEMM for all products, though alone one of them is a little faster.
-constexpr int32_t kStreamFrom = kSmallGemmRows + 1, kStreamRows = 64, kStreamGatedRows = 128;
+// 128x128 1.5 % less when gated, else 0 to 1 % more; 256x128 2 % more.
+constexpr int32_t kStreamFrom = 9, kStreamRows = 64, kStreamGatedRows = 128;
 
 bool stream_takes(const GemmArgs& p) {
   return plain_weights(p) && p.out == GemmOut::kHalf && p.m >= kStreamFrom &&
