@@ -24,7 +24,7 @@ Readings::Readings(const Automaton& automaton, int32_t position) : automaton_(&a
   frames_.push_back({automaton.positions[static_cast<size_t>(position)].part, -1, keys, -1});
   add_return(0, {kLeft, 0, keys, -1});
   add({position, 0, keys, false});
-  close_level();
+  close_level(false);
 }
 
 const Part& Readings::part_of(int32_t position) const {
@@ -93,7 +93,7 @@ void Readings::push_alone(const Reading& reading) {
   const Reading alone{reading.position, reading.frame, reading.keys, false};
   begin_level();
   add(alone);
-  close_level();
+  close_level(false);
 }
 
 ByteSet Readings::next_bytes() const {
@@ -171,13 +171,15 @@ void Readings::add_return(int32_t frame, const Return& to) {
 
 // Follows calls and ends until nothing new comes. What grows while it is read are vectors: indexes
 // and copies, no references.
-void Readings::close_level() {
+void Readings::close_level(bool call_closed) {
   for (size_t i = levels_.back().readings; i < readings_.size(); ++i) {
     const Reading r = readings_[i];
     const Position& p = automaton_->positions[static_cast<size_t>(r.position)];
     if (p.final) leave(r);
-    for (int32_t c = p.calls; c < p.calls_end; ++c)
-      call(r, automaton_->calls[static_cast<size_t>(c)]);
+    for (int32_t c = p.calls; c < p.calls_end; ++c) {
+      const CallEdge& edge = automaton_->calls[static_cast<size_t>(c)];
+      if (call_closed || !automaton_->parts[static_cast<size_t>(edge.part)].closed) call(r, edge);
+    }
   }
 }
 
@@ -190,7 +192,7 @@ void Readings::call(const Reading& from, const CallEdge& edge) {
       !texts_left(part, part.start, keys, std::string_view()))
     return;
   const int32_t frame = frame_for(edge.part, keys);
-  add({part.start, frame, keys, true});
+  add({part.start, frame, keys, !part.closed});
 
   const Part& caller = part_of(from.position);
   const Frame own = frames_[static_cast<size_t>(from.frame)];

@@ -32,7 +32,8 @@ struct Reading {
   // Texts taken in the scope, where the frame's part is open or a scope: index into a list, or one
   // of the values below.
   int32_t keys;
-  // Came by a call at this very byte: whoever looks at the caller's position sees this one, too.
+  // Came by a call at this very byte, of a part that is not closed: whoever looks at the caller's
+  // position sees this one, too.
   bool called;
 };
 
@@ -49,7 +50,8 @@ class Readings {
 
   // At the start of the root. `automaton` must outlive this.
   explicit Readings(const Automaton& automaton);
-  // At one position, with unknown callers: nothing returns, and left() says when it would.
+  // At one position, with unknown callers: nothing returns, and left() says when it would. Closed
+  // parts that are called here, and not behind some byte, are left out.
   Readings(const Automaton& automaton, int32_t position);
 
   // Reads one more byte. False, and nothing changed, when no reading goes on.
@@ -59,7 +61,8 @@ class Readings {
   // distinct part is not looked at: it counts as some text that nothing else equals. False when
   // there is no level because nothing goes on.
   bool push_returns(const Reading& reading);
-  // A level without a byte, with this reading of the latest level alone.
+  // A level without a byte, with this reading of the latest level alone; without the closed parts
+  // that it calls, which have readings of their own.
   void push_alone(const Reading& reading);
   void pop();
   // Only the latest level stays, as the first one.
@@ -123,7 +126,7 @@ class Readings {
   void add(const Reading& reading);
   void add_return(int32_t frame, const Return& to);
   void work(int64_t units);
-  void close_level();
+  void close_level(bool call_closed = true);
   void call(const Reading& from, const CallEdge& edge);
   int32_t frame_for(int32_t part, int32_t keys);
   void leave(const Reading& from);
