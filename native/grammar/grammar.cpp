@@ -17,7 +17,7 @@ Grammar::Grammar(Automaton automaton, std::shared_ptr<const TokenTrie> vocabular
       vocabulary_(std::move(vocabulary)),
       tables_(std::move(tables)),
       bytes_(automaton_.bytes()) {
-  for (const auto& table : tables_) bytes_ += table == nullptr ? 0 : table->bytes();
+  for (const auto& table : tables_) bytes_ += table == nullptr ? 0 : table->bytes;
 }
 
 std::shared_ptr<const Grammar> compile_grammar(std::string_view gbnf,

@@ -1,25 +1,11 @@
 // See mask_filler.h.
 #include "grammar/mask_filler.h"
 
+#include "grammar/mask_bits.h"
 #include "grammar/token_table.h"
 #include "grammar/trie_walk.h"
 
 namespace inferd {
-namespace {
-
-void set_bits(std::span<uint32_t> words, std::span<const int32_t> ids) {
-  for (const int32_t id : ids) words[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
-}
-
-void clear_bits(std::span<uint32_t> words, std::span<const int32_t> ids) {
-  for (const int32_t id : ids) words[static_cast<size_t>(id) / 32] &= ~(1u << (id % 32));
-}
-
-void add_words(std::span<uint32_t> words, std::span<const uint32_t> more) {
-  for (size_t i = 0; i < words.size(); ++i) words[i] |= more[i];
-}
-
-}  // namespace
 
 void MaskFiller::fill() {
   // A copy: levels come and go above them.
@@ -35,20 +21,34 @@ void MaskFiller::fill_from(const Reading& reading) {
   if (position.ends_only()) return;  // where it returns to has readings of its own
   const TokenTable* table = grammar_.table(reading.position);
   if (table == nullptr) return fill_by_walk(reading);
-  if (!table->mask.empty()) add_words(words_, table->mask);
-  set_bits(words_, table->list);
-  if (table->unsure.size() > 1) {
+  fill_allowed(*table);
+  if (table->unsure != nullptr) {
     readings_.push_alone(reading);
-    walk_into(table->unsure, words_);
+    walk_into(*table->unsure, words_);
     readings_.pop();
   }
-  const bool tails = table->tails.size() > 1 || !table->tails.ids(0).empty();
-  if (!tails) return;
+  if (table->tails == nullptr) return;
   if (automaton.parts[static_cast<size_t>(position.part)].kind == PartKind::kDistinct) {
-    fill_tails_of_distinct(reading, table->tails);
+    fill_tails_of_distinct(reading, *table);
+  } else if (table->tails_cut.empty()) {
+    fill_tails(reading, *table->tails, words_);
   } else {
-    fill_tails(reading, table->tails, words_);
+    std::vector<uint32_t> own(words_.size());
+    fill_tails(reading, *table->tails, own);
+    clear_bits(own, table->tails_cut);
+    add_words(words_, own);
   }
+}
+
+void MaskFiller::fill_allowed(const TokenTable& table) {
+  if (table.mask != nullptr && table.cut.empty()) add_words(words_, *table.mask);
+  if (table.mask != nullptr && !table.cut.empty()) {
+    // Other readings may allow what this one does not.
+    std::vector<uint32_t> own = *table.mask;
+    clear_bits(own, table.cut);
+    add_words(words_, own);
+  }
+  set_bits(words_, table.list);
 }
 
 void MaskFiller::fill_by_walk(const Reading& reading) {
@@ -67,9 +67,10 @@ void MaskFiller::fill_tails(const Reading& reading, const ByteTrie& tails,
 
 // The tails are tried as if the text of the distinct part were like no other; the tokens that
 // complete it to a text that is taken are taken out again.
-void MaskFiller::fill_tails_of_distinct(const Reading& reading, const ByteTrie& tails) {
+void MaskFiller::fill_tails_of_distinct(const Reading& reading, const TokenTable& table) {
   std::vector<uint32_t> own(words_.size());
-  fill_tails(reading, tails, own);
+  fill_tails(reading, *table.tails, own);
+  clear_bits(own, table.tails_cut);
   // Another distinct text in the same token: only the real texts tell.
   if (readings_.unseen_compared()) return fill_by_walk(reading);
   const ByteTrie& trie = grammar_.vocabulary().trie();

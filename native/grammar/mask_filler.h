@@ -20,9 +20,10 @@ class MaskFiller {
 
  private:
   void fill_from(const Reading& reading);
+  void fill_allowed(const TokenTable& table);
   void fill_by_walk(const Reading& reading);
   void fill_tails(const Reading& reading, const ByteTrie& tails, std::span<uint32_t> words);
-  void fill_tails_of_distinct(const Reading& reading, const ByteTrie& tails);
+  void fill_tails_of_distinct(const Reading& reading, const TokenTable& table);
   // Tokens of `trie` that can be read from the latest level.
   void walk_into(const ByteTrie& trie, std::span<uint32_t> words);
 

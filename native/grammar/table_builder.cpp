@@ -13,8 +13,13 @@
 namespace inferd {
 namespace {
 
-// Nodes of the vocabulary that all walks of one grammar may visit, those of closed parts apart.
+// Nodes of the vocabulary that all walks of one grammar may visit, those of closed parts apart. What
+// a walk finds from a position with few next bytes is found in some 10 us while answering, too:
+// that is not worth more than a few milliseconds of compiling.
 constexpr int64_t kMaxVisits = 3'000'000;
+constexpr int64_t kMaxNarrowVisits = 500'000;
+// So many next bytes make a position wide.
+constexpr size_t kWideBytes = 20;
 
 // A walk of so few nodes is done again while answering.
 constexpr int64_t kFewVisits = 48;
@@ -143,32 +148,43 @@ class TableBuilder {
 
   std::vector<std::shared_ptr<const TokenTable>> run() {
     build_closed_tables(automaton_, vocabulary_, budget_, tables_);
-    for (const int32_t position : by_width()) {
-      if (visits_ > kMaxVisits) break;
-      auto& table = tables_[static_cast<size_t>(position)];
-      if (table != nullptr) continue;
-      table = walk_from(position);
-      if (table != nullptr) budget_.memory(table->bytes());
-    }
+    const auto [wide, narrow] = by_width();
+    build(wide, kMaxVisits);
+    build(narrow, visits_ + kMaxNarrowVisits);
     return std::move(tables_);
   }
 
  private:
-  // Positions whose tables this makes, those with the most tokens first.
-  std::vector<int32_t> by_width() const {
-    std::vector<std::pair<int64_t, int32_t>> width;
+  // Positions whose tables this makes; the wide ones first, by how many tokens may come.
+  std::pair<std::vector<int32_t>, std::vector<int32_t>> by_width() const {
+    std::vector<std::pair<int64_t, int32_t>> wide;
+    std::vector<int32_t> narrow, out;
     for (int32_t i = 0; i < static_cast<int32_t>(automaton_.positions.size()); ++i) {
       const Position& p = automaton_.positions[static_cast<size_t>(i)];
       const Part& part = automaton_.parts[static_cast<size_t>(p.part)];
       // In closed parts, what is wide has a table already. The end of any other %distinct depends
       // on more than a table tells.
       if (p.ends_only() || part.closed || part.kind == PartKind::kDistinct) continue;
-      width.emplace_back(-tokens_starting(Readings(automaton_, i).next_bytes()), i);
+      budget_.tick();
+      const ByteSet bytes = Readings(automaton_, i).next_bytes();
+      if (bytes.count() >= kWideBytes) {
+        wide.emplace_back(-tokens_starting(bytes), i);
+      } else {
+        narrow.push_back(i);
+      }
     }
-    std::sort(width.begin(), width.end());
-    std::vector<int32_t> out;
-    for (const auto& [tokens, position] : width) out.push_back(position);
-    return out;
+    std::sort(wide.begin(), wide.end());
+    for (const auto& [tokens, position] : wide) out.push_back(position);
+    return {std::move(out), std::move(narrow)};
+  }
+
+  void build(const std::vector<int32_t>& positions, int64_t max_visits) {
+    for (const int32_t position : positions) {
+      if (visits_ > max_visits) return;
+      auto& table = tables_[static_cast<size_t>(position)];
+      table = walk_from(position);
+      if (table != nullptr) budget_.memory(table->bytes);
+    }
   }
 
   int64_t tokens_starting(const ByteSet& bytes) const {
