@@ -2,6 +2,7 @@
 #include "grammar/mask_filler.h"
 
 #include "grammar/mask_bits.h"
+#include "grammar/position_walk.h"
 #include "grammar/token_table.h"
 #include "grammar/trie_walk.h"
 
@@ -52,8 +53,14 @@ void MaskFiller::fill_allowed(const TokenTable& table) {
 }
 
 void MaskFiller::fill_by_walk(const Reading& reading) {
+  const ByteTrie& trie = grammar_.vocabulary().trie();
   readings_.push_alone(reading);
-  walk_into(grammar_.vocabulary().trie(), words_);
+  PositionWalk(grammar_.automaton(), trie, readings_, reading.position)
+      .run([&](uint32_t node, const Readings* readings) {
+        const std::span<const int32_t> ids = trie.ids(node);
+        if (!ids.empty() && (readings == nullptr || readings_.viable())) set_bits(words_, ids);
+        return true;
+      });
   readings_.pop();
 }
 
