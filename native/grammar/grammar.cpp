@@ -6,6 +6,7 @@
 #include "grammar/compile/link.h"
 #include "grammar/compile/lower.h"
 #include "grammar/compile/plan.h"
+#include "grammar/readings.h"
 #include "grammar/syntax/parser.h"
 #include "grammar/table_builder.h"
 
@@ -34,6 +35,7 @@ std::shared_ptr<const Grammar> compile_grammar(std::string_view gbnf,
   const RulePlan plan = plan_rules(syntax, budget);
   Automaton automaton = link(syntax, lower(syntax, plan, budget), budget);
   budget.memory(automaton.bytes());
+  Readings{automaton};  // throws when already its start has too many readings
   std::vector<std::shared_ptr<const TokenTable>> tables =
       build_tables(automaton, *vocabulary, budget);
   return std::make_shared<const Grammar>(std::move(automaton), std::move(vocabulary),

@@ -20,6 +20,8 @@ constexpr int64_t kMaxNarrowVisits = 500'000;
 // So many next bytes make a position wide.
 constexpr size_t kWideBytes = 20;
 
+// What it costs to find that a position has too many readings, in visits.
+constexpr int64_t kAmbiguousVisits = 50'000;
 // A walk of so few nodes is done again while answering.
 constexpr int64_t kFewVisits = 48;
 
@@ -42,7 +44,7 @@ class TableBuilder {
 
  private:
   // Positions whose tables this makes; the wide ones first, by how many tokens may come.
-  std::pair<std::vector<int32_t>, std::vector<int32_t>> by_width() const {
+  std::pair<std::vector<int32_t>, std::vector<int32_t>> by_width() {
     std::vector<std::pair<int64_t, int32_t>> wide;
     std::vector<int32_t> narrow, out;
     for (int32_t i = 0; i < static_cast<int32_t>(automaton_.positions.size()); ++i) {
@@ -51,8 +53,9 @@ class TableBuilder {
       // In closed parts, what is wide has a table already. The end of any other %distinct depends
       // on more than a table tells.
       if (p.ends_only() || part.closed || part.kind == PartKind::kDistinct) continue;
+      if (visits_ > kMaxVisits) break;
       budget_.tick();
-      const ByteSet bytes = Readings(automaton_, i).next_bytes();
+      const ByteSet bytes = next_bytes(i);
       if (bytes.count() >= kWideBytes) {
         wide.emplace_back(-tokens_starting(bytes), i);
       } else {
@@ -62,6 +65,18 @@ class TableBuilder {
     std::sort(wide.begin(), wide.end());
     for (const auto& [tokens, position] : wide) out.push_back(position);
     return {std::move(out), std::move(narrow)};
+  }
+
+  // None where calls lead to more readings than there may be.
+  ByteSet next_bytes(int32_t position) {
+    try {
+      const Readings readings(automaton_, position);
+      visits_ += static_cast<int64_t>(readings.latest().size()) - 1;
+      return readings.next_bytes();
+    } catch (const AmbiguityError&) {
+      visits_ += kAmbiguousVisits;
+      return {};
+    }
   }
 
   void build(const std::vector<int32_t>& positions, int64_t max_visits) {
@@ -90,21 +105,21 @@ class TableBuilder {
         automaton_.positions[static_cast<size_t>(position)].part)];
     const ByteTrie& trie = vocabulary_.trie();
     TableParts parts(vocabulary_);
-    Readings readings(automaton_, position);
-    PositionWalk walk(automaton_, trie, readings, position);
-    const auto visit = [&](uint32_t node, const Readings* at) {
-      budget_.tick();
-      if (++visits_ > kMaxVisits) return false;
-      const std::span<const int32_t> ids = trie.ids(node);
-      if (!ids.empty()) {
-        const Fate fate = at == nullptr ? Fate::kCertain : at->fate();
-        if (fate == Fate::kCertain) parts.allow(ids);
-        if (fate == Fate::kUnsure) parts.unsure(ids);
-      }
-      return at == nullptr || !at->left() || parts.leave(node, walk.depth(), &follow);
-    };
     try {
-      if (!walk.run(visit)) return nullptr;
+      Readings readings(automaton_, position);
+      PositionWalk walk(automaton_, trie, readings, position);
+      const bool whole = walk.run([&](uint32_t node, const Readings* at) {
+        budget_.tick();
+        if (++visits_ > kMaxVisits) return false;
+        const std::span<const int32_t> ids = trie.ids(node);
+        if (!ids.empty()) {
+          const Fate fate = at == nullptr ? Fate::kCertain : at->fate();
+          if (fate == Fate::kCertain) parts.allow(ids);
+          if (fate == Fate::kUnsure) parts.unsure(ids);
+        }
+        return at == nullptr || !at->left() || parts.leave(node, walk.depth(), &follow);
+      });
+      if (!whole) return nullptr;
     } catch (const AmbiguityError&) {
       return nullptr;  // the answer meets it too, if it ever comes here
     }

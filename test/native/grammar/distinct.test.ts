@@ -4,6 +4,10 @@ import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { addon, allowed, limits, refusal, vocabulary } from './matcher.js';
 
+/** Letters of the keys that the parser below knows, and the length of a text beyond which it would need longer ones. */
+const LONGEST_KEY = 11;
+const MAX_TEXT = LONGEST_KEY - 3;
+
 interface Family {
   readonly name: string;
   readonly key: string;
@@ -25,7 +29,7 @@ const quoted = (list: readonly string[]): string[] => list.map((w) => `"${w}"`);
 
 const families: readonly Family[] = [
   { name: 'six keys, two taken', key: '"\\"" [ab]{1,2} "\\""', taken: ['"a"', '"bb"'], keys: quoted(words(1, 2)) },
-  { name: 'endlessly many keys', key: '"\\"" [ab]* "\\""', taken: ['""', '"a"'], keys: quoted(words(0, 9)) },
+  { name: 'endlessly many keys', key: '"\\"" [ab]* "\\""', taken: ['""', '"a"'], keys: quoted(words(0, LONGEST_KEY)) },
   { name: 'two keys without quotes', key: '[ab]', taken: [], keys: words(1, 1) },
   { name: 'keys that start others', key: '[ab]{1,2}', taken: ['ab'], keys: words(1, 2) },
 ];
@@ -82,7 +86,7 @@ describe('distinct texts', () => {
             assert.deepEqual(allowed(matcher.mask()), want, `after ${JSON.stringify(read)} of ${JSON.stringify(tokens)}`);
             for (const i of tokens.keys()) assert.equal(matcher.wouldAccept(i), want.includes(i), `${tokens[i]} after ${read}`);
             const next = want[choice % Math.max(1, want.length)];
-            if (next === undefined || next === tokens.length) return;
+            if (next === undefined || next === tokens.length || read.length > MAX_TEXT) return;
             assert.equal(matcher.accept(next), true);
             read += tokens[next] ?? '';
           }
