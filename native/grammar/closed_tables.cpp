@@ -6,9 +6,9 @@
 #include <map>
 #include <optional>
 
-#include "grammar/mask_bits.h"
+#include "grammar/match/mask_bits.h"
+#include "grammar/match/table_cache.h"
 #include "grammar/position_hashes.h"
-#include "grammar/table_cache.h"
 #include "grammar/table_parts.h"
 
 namespace inferd {

@@ -6,7 +6,7 @@
 #include "grammar/compile/link.h"
 #include "grammar/compile/lower.h"
 #include "grammar/compile/plan.h"
-#include "grammar/readings.h"
+#include "grammar/match/readings.h"
 #include "grammar/syntax/parser.h"
 #include "grammar/table_builder.h"
 
@@ -17,7 +17,8 @@ Grammar::Grammar(Automaton automaton, std::shared_ptr<const TokenTrie> vocabular
     : automaton_(std::move(automaton)),
       vocabulary_(std::move(vocabulary)),
       tables_(std::move(tables)),
-      bytes_(automaton_.bytes()) {
+      bytes_(automaton_.bytes() +
+             static_cast<int64_t>(tables_.capacity() * sizeof(tables_.front()))) {
   for (const auto& table : tables_) bytes_ += table == nullptr ? 0 : table->bytes;
 }
 

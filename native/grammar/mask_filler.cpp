@@ -1,10 +1,10 @@
 // See mask_filler.h.
 #include "grammar/mask_filler.h"
 
-#include "grammar/mask_bits.h"
-#include "grammar/position_walk.h"
-#include "grammar/token_table.h"
-#include "grammar/trie_walk.h"
+#include "grammar/match/mask_bits.h"
+#include "grammar/match/position_walk.h"
+#include "grammar/match/token_table.h"
+#include "grammar/match/trie_walk.h"
 
 namespace inferd {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "grammar/grammar.h"
-#include "grammar/readings.h"
+#include "grammar/match/readings.h"
 
 namespace inferd {
 

@@ -5,8 +5,8 @@
 
 #include "grammar/closed_tables.h"
 #include "grammar/compile/follow.h"
-#include "grammar/position_walk.h"
-#include "grammar/readings.h"
+#include "grammar/match/position_walk.h"
+#include "grammar/match/readings.h"
 #include "grammar/table_parts.h"
 
 namespace inferd {
@@ -22,6 +22,8 @@ constexpr size_t kWideBytes = 20;
 
 // What it costs to find that a position has too many readings, in visits.
 constexpr int64_t kAmbiguousVisits = 50'000;
+// So many given bytes make a place in a literal.
+constexpr int32_t kLiteralBytes = 3;
 // A walk of so few nodes is done again while answering.
 constexpr int64_t kFewVisits = 48;
 
@@ -58,7 +60,7 @@ class TableBuilder {
       const ByteSet bytes = next_bytes(i);
       if (bytes.count() >= kWideBytes) {
         wide.emplace_back(-tokens_starting(bytes), i);
-      } else {
+      } else if (!is_in_literal(i)) {
         narrow.push_back(i);
       }
     }
@@ -69,6 +71,8 @@ class TableBuilder {
 
   // None where calls lead to more readings than there may be.
   ByteSet next_bytes(int32_t position) {
+    const Position& p = automaton_.positions[static_cast<size_t>(position)];
+    if (p.calls == p.calls_end) return edge_bytes(automaton_, position);
     try {
       const Readings readings(automaton_, position);
       visits_ += static_cast<int64_t>(readings.latest().size()) - 1;
@@ -86,6 +90,18 @@ class TableBuilder {
       table = walk_from(position);
       if (table != nullptr) budget_.memory(table->bytes);
     }
+  }
+
+  // The next bytes are given: few nodes lie on that way.
+  bool is_in_literal(int32_t position) const {
+    for (int32_t n = 0; n < kLiteralBytes; ++n) {
+      const Position& p = automaton_.positions[static_cast<size_t>(position)];
+      if (p.final || p.calls != p.calls_end || p.edges + 1 != p.edges_end) return false;
+      const ByteEdge& edge = automaton_.edges[static_cast<size_t>(p.edges)];
+      if (edge.lo != edge.hi) return false;
+      position = edge.target;
+    }
+    return true;
   }
 
   int64_t tokens_starting(const ByteSet& bytes) const {

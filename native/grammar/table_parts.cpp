@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "grammar/mask_bits.h"
+#include "grammar/match/mask_bits.h"
 
 namespace inferd {
 namespace {

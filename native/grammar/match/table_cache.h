@@ -7,7 +7,7 @@
 #include <memory>
 #include <mutex>
 
-#include "grammar/token_table.h"
+#include "grammar/match/token_table.h"
 
 namespace inferd {
 

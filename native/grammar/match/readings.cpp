@@ -1,5 +1,5 @@
 // See readings.h.
-#include "grammar/readings.h"
+#include "grammar/match/readings.h"
 
 #include <algorithm>
 #include <set>
@@ -98,13 +98,7 @@ void Readings::push_alone(const Reading& reading) {
 
 ByteSet Readings::next_bytes() const {
   ByteSet out;
-  for (const Reading& r : latest()) {
-    const Position& p = automaton_->positions[static_cast<size_t>(r.position)];
-    for (int32_t e = p.edges; e < p.edges_end; ++e) {
-      const ByteEdge& edge = automaton_->edges[static_cast<size_t>(e)];
-      for (int32_t b = edge.lo; b <= edge.hi; ++b) out.set(static_cast<size_t>(b));
-    }
-  }
+  for (const Reading& r : latest()) out |= edge_bytes(*automaton_, r.position);
   return out;
 }
 

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "grammar/byte_trie.h"
 #include "grammar/compile/automaton.h"
-#include "grammar/readings.h"
+#include "grammar/match/byte_trie.h"
+#include "grammar/match/readings.h"
 
 namespace inferd {
 

@@ -14,7 +14,7 @@
 #include <memory>
 #include <vector>
 
-#include "grammar/byte_trie.h"
+#include "grammar/match/byte_trie.h"
 
 namespace inferd {
 
