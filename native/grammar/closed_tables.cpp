@@ -19,6 +19,9 @@ constexpr int64_t kWide = 512;
 // ByteTrie::Node::height stops counting here: longer tokens are compared as if they were alike
 // nowhere.
 constexpr int32_t kTallest = 255;
+// Nodes of the vocabulary that the walks of one grammar may visit. Tables that are not made then
+// are found while answering, in a millisecond each time.
+constexpr int64_t kMaxVisits = 60'000'000;
 // A table that cuts more tokens off a mask has a mask of its own.
 constexpr size_t kMaxCut = 2048;
 
@@ -45,21 +48,22 @@ class ClosedTables {
     const int32_t longest = trie_.node(0).height;
     if (wide.empty() || longest >= kTallest) return;
     hashes_.emplace(automaton_, std::move(closed), longest, budget_);
-    TableCache& cache = vocabulary_.tables();
+    const TableCache& cache = vocabulary_.tables();
     for (const int32_t position : wide) {
       auto& table = tables[static_cast<size_t>(position)];
       const TableCache::Key& key = hashes_->hash(position);
       table = cache.find(key);
-      if (table == nullptr) {
-        table = make(position);
-        if (table == nullptr) continue;
-        cache.keep(key, table);
-      }
-      budget_.memory(table->bytes);
+      if (table == nullptr && visits_ < kMaxVisits) table = make(position, key);
+      if (table != nullptr) budget_.memory(table->bytes);
     }
   }
 
  private:
+  std::shared_ptr<const TokenTable> make(int32_t position, const TableCache::Key& key) {
+    std::shared_ptr<const TokenTable> table = make(position);
+    if (table != nullptr) vocabulary_.tables().keep(key, table);
+    return table;
+  }
   std::shared_ptr<const TokenTable> make(int32_t position) {
     const Base* base = nearest(position);
     if (base != nullptr) {
@@ -107,7 +111,8 @@ class ClosedTables {
         i = node.end;
         continue;
       }
-      budget_.tick();
+      budget_.pace();
+      ++visits_;
       if (added != nullptr && (final(at) || few(at))) return false;
       if (final(at)) {
         if (!parts.leave(i, above.size() + 1, nullptr)) return false;
@@ -150,7 +155,8 @@ class ClosedTables {
       const int32_t own = automaton_.step(above.empty() ? position : above.back().own, node.byte);
       const int32_t other =
           automaton_.step(above.empty() ? base.position : above.back().base, node.byte);
-      budget_.tick();
+      budget_.pace();
+      ++visits_;
       if (own >= 0 && other >= 0 && !hashes_->alike(own, other, node.height)) {
         if (final(own) || final(other) || few(own) || few(other)) return nullptr;
         above.push_back({node.end, own, other});
@@ -198,6 +204,7 @@ class ClosedTables {
   const TokenTrie& vocabulary_;
   const ByteTrie& trie_;
   Budget& budget_;
+  int64_t visits_ = 0;
   std::optional<PositionHashes> hashes_;
   std::vector<Base> bases_;
   std::map<std::pair<size_t, PositionHashes::Hash>, size_t> by_hash_;

@@ -26,7 +26,7 @@ PositionHashes::PositionHashes(const Automaton& automaton, std::vector<int32_t> 
   std::vector<Hash> next(now.size());
   for (int32_t round = 1; round <= length; ++round) {
     for (size_t n = 0; n < positions_.size(); ++n) {
-      budget.tick();
+      budget.pace();
       next[n] = once(positions_[n], now);
     }
     now.swap(next);

@@ -52,11 +52,10 @@ class TableBuilder {
     for (int32_t i = 0; i < static_cast<int32_t>(automaton_.positions.size()); ++i) {
       const Position& p = automaton_.positions[static_cast<size_t>(i)];
       const Part& part = automaton_.parts[static_cast<size_t>(p.part)];
-      // In closed parts, what is wide has a table already. The end of any other %distinct depends
-      // on more than a table tells.
-      if (p.ends_only() || part.closed || part.kind == PartKind::kDistinct) continue;
+      // In closed parts, what is wide has a table already.
+      if (p.ends_only() || part.closed) continue;
       if (visits_ > kMaxVisits) break;
-      budget_.tick();
+      budget_.pace();
       const ByteSet bytes = next_bytes(i);
       if (bytes.count() >= kWideBytes) {
         wide.emplace_back(-tokens_starting(bytes), i);
@@ -125,15 +124,17 @@ class TableBuilder {
       Readings readings(automaton_, position);
       PositionWalk walk(automaton_, trie, readings, position);
       const bool whole = walk.run([&](uint32_t node, const Readings* at) {
-        budget_.tick();
+        budget_.pace();
         if (++visits_ > kMaxVisits) return false;
         const std::span<const int32_t> ids = trie.ids(node);
         if (!ids.empty()) {
-          const Fate fate = at == nullptr ? Fate::kCertain : at->fate();
+          const Fate fate = at == nullptr ? Fate::kCertain : at->local_fate();
           if (fate == Fate::kCertain) parts.allow(ids);
           if (fate == Fate::kUnsure) parts.unsure(ids);
         }
-        return at == nullptr || !at->left() || parts.leave(node, walk.depth(), &follow);
+        if (at == nullptr || at->left() == Fate::kNone) return true;
+        if (at->left() == Fate::kUnsure) return parts.leave_unsure(node, &follow);
+        return parts.leave(node, walk.depth(), &follow);
       });
       if (!whole) return nullptr;
     } catch (const AmbiguityError&) {

@@ -24,15 +24,29 @@ int64_t tokens_at(const Automaton& automaton, const TokenTrie& vocabulary, int32
   return tokens;
 }
 
-bool TableParts::leave(uint32_t node, size_t depth, const ByteSet* follow) {
-  const ByteTrie& trie = vocabulary_.trie();
-  const auto add = [&](std::span<const int32_t> ids) {
-    for (const int32_t id : ids) tails_.emplace_back(vocabulary_.token(id).substr(depth), id);
-  };
+namespace {
+
+// Calls add(ids) for the tokens that end at a node, or go on with a byte of `follow`.
+template <typename Add>
+void each_behind(const ByteTrie& trie, uint32_t node, const ByteSet* follow, Add&& add) {
   add(trie.ids(node));
   for (uint32_t child = node + 1; child < trie.node(node).end; child = trie.node(child).end)
     if (follow == nullptr || (*follow)[trie.node(child).byte]) add(trie.ids_below(child));
+}
+
+}  // namespace
+
+bool TableParts::leave(uint32_t node, size_t depth, const ByteSet* follow) {
+  each_behind(vocabulary_.trie(), node, follow, [&](std::span<const int32_t> ids) {
+    for (const int32_t id : ids) tails_.emplace_back(vocabulary_.token(id).substr(depth), id);
+  });
   return tails_.size() <= kMaxTails;
+}
+
+bool TableParts::leave_unsure(uint32_t node, const ByteSet* follow) {
+  each_behind(vocabulary_.trie(), node, follow,
+              [&](std::span<const int32_t> ids) { unsure(ids); });
+  return unsure_.size() <= kMaxTails;
 }
 
 std::vector<int32_t> TableParts::tail_ids() const {

@@ -24,6 +24,8 @@ class TableParts {
   // At this node, `depth` bytes into its tokens, the part can end; what comes then starts with a
   // byte of `follow` when that is not null. False when there are too many tails for a table.
   bool leave(uint32_t node, size_t depth, const ByteSet* follow);
+  // The same where it depends on texts taken whether the part can end.
+  bool leave_unsure(uint32_t node, const ByteSet* follow);
   // Tokens with tails so far, sorted.
   std::vector<int32_t> tail_ids() const;
   std::shared_ptr<const TokenTable> finish();

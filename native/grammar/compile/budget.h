@@ -34,11 +34,15 @@ class Budget {
 
   const GrammarLimits& limits() const { return limits_; }
 
-  // Some unit of work was done, of some nanoseconds; throws when that was too many, once the time
-  // is over, or when the work was cancelled.
+  // Some unit of work was done, of some nanoseconds; throws once the time is over, or when the work
+  // was cancelled.
+  void pace() {
+    if ((++paces_ & 1023) == 0) check_time();
+  }
+  // The same for work that grows with the ambiguity of a grammar: throws also when it was too much.
   void tick() {
-    if ((++ticks_ & 1023) == 0) check_time();
-    if (ticks_ > kMaxTicks) {
+    pace();
+    if (++ticks_ > kMaxTicks) {
       throw Error(ErrorCode::kUnsupported,
                   "The grammar is too ambiguous to compile; nest repetitions and choices less.");
     }
@@ -82,6 +86,7 @@ class Budget {
   const std::chrono::steady_clock::time_point end_;
   int64_t states_ = 0;
   int64_t memory_ = 0;
+  uint64_t paces_ = 0;
   uint64_t ticks_ = 0;
 };
 

@@ -22,8 +22,8 @@ class PositionWalk {
         trie_(trie),
         readings_(readings),
         start_(position),
-        deterministic_(part_of(position).deterministic &&
-                       part_of(position).kind != PartKind::kDistinct) {}
+        deterministic_(part_of(position).deterministic),
+        distinct_(part_of(position).kind == PartKind::kDistinct) {}
 
   // Calls visit(node, readings) for each node of the trie but the root that can be read: `readings`
   // are those behind it, or null where a position is followed, from which there is always a way on.
@@ -73,7 +73,8 @@ class PositionWalk {
     const int32_t next = automaton_.step(at, node.byte);
     if (next < 0) return false;
     const auto n = static_cast<size_t>(next);
-    if (automaton_.positions[n].final || automaton_.endangered[n] || !has_edges_only(next))
+    const bool few = distinct_ && automaton_.num_texts[n] < Automaton::kMany;
+    if (automaton_.positions[n].final || automaton_.endangered[n] || few || !has_edges_only(next))
       return enter_by_readings(node);
     path_.push_back({node.end, next, node.byte});
     return true;
@@ -106,6 +107,7 @@ class PositionWalk {
   Readings& readings_;
   const int32_t start_;
   const bool deterministic_;
+  const bool distinct_;
   std::vector<Step> path_;
 };
 

@@ -42,11 +42,13 @@ class Readings {
   // More readings than this at once, or more work than this between two commits, are an error.
   static constexpr int32_t kMaxReadings = 1024;
   static constexpr int64_t kMaxWork = 1 << 25;
-  // Values of Reading::keys: no texts; not known (in walks that do not know their callers); only
-  // possible when some text is not taken yet, which is not known.
+  // Values of Reading::keys: no texts; not known (in walks that do not know their callers); the
+  // reading itself depends on a text that is not known.
   static constexpr int32_t kNoKeys = 0;
   static constexpr int32_t kUnknownKeys = -1;
   static constexpr int32_t kUncertain = -2;
+
+  enum class Fate : uint8_t { kNone, kUnsure, kCertain };
 
   // At the start of the root. `automaton` must outlive this.
   explicit Readings(const Automaton& automaton);
@@ -73,18 +75,17 @@ class Readings {
   std::span<const Reading> latest() const;
   // The text can end here.
   bool ended() const { return levels_.back().ended; }
-  // The frame that the walk began in can end here.
-  bool left() const { return levels_.back().left; }
-  // Some way to the end of the grammar exists: one %distinct ahead is looked at.
-  bool viable();
+  // Whether the frame that the walk began in can end here; kUnsure: that depends on a text that is
+  // not known.
+  Fate left() const { return levels_.back().left; }
+  // Whether some way to the end of the grammar exists: one %distinct ahead is looked at. kUnsure:
+  // that depends on the unseen text of push_returns().
+  Fate fate();
+  bool viable() { return fate() == Fate::kCertain; }
   // The same where callers and texts taken are not known.
-  enum class Fate { kNone, kUnsure, kCertain };
-  Fate fate() const;
+  Fate local_fate() const;
   // Bytes that push() can succeed with.
   ByteSet next_bytes() const;
-  // A text that push_returns() took unseen was compared with another one since the last reset.
-  bool unseen_compared() const { return unseen_compared_; }
-
   // Texts that the distinct part of this reading cannot end with, as what is missing to them.
   std::vector<std::string> taken_rests(const Reading& reading) const;
   int64_t bytes() const;
@@ -116,7 +117,7 @@ class Readings {
     size_t keys;
     size_t text;
     bool ended = false;
-    bool left = false;
+    Fate left = Fate::kNone;
   };
   static constexpr int32_t kEnd = -1;
   static constexpr int32_t kLeft = -2;
@@ -131,11 +132,12 @@ class Readings {
   int32_t frame_for(int32_t part, int32_t keys);
   void leave(const Reading& from);
   void return_to(const Frame& frame, const Reading& from, int32_t keys);
-  bool is_taken(const Part& part, int32_t keys, std::string_view text);
+  // Whether a text can be taken: kUnsure when only the unseen one might equal it.
+  Fate untaken(const Part& part, int32_t keys, std::string_view text);
   int32_t take_key(int32_t previous, int64_t start, int64_t length);
-  bool texts_left(const Part& part, int32_t position, int32_t keys, std::string_view begun);
-  bool viable(const Reading& reading);
-  bool some_distinct_left(const Reading& reading);
+  Fate texts_left(const Part& part, int32_t position, int32_t keys, std::string_view begun);
+  Fate fate(const Reading& reading);
+  Fate some_distinct_left(const Reading& reading);
   void collect_garbage();
 
   const Automaton* automaton_;
@@ -147,7 +149,6 @@ class Readings {
   std::vector<Level> levels_;
   int64_t work_ = 0;
   size_t garbage_limit_ = 4096;
-  bool unseen_compared_ = false;
 };
 
 }  // namespace inferd

@@ -30,6 +30,7 @@ const quoted = (list: readonly string[]): string[] => list.map((w) => `"${w}"`);
 const families: readonly Family[] = [
   { name: 'six keys, two taken', key: '"\\"" [ab]{1,2} "\\""', taken: ['"a"', '"bb"'], keys: quoted(words(1, 2)) },
   { name: 'endlessly many keys', key: '"\\"" [ab]* "\\""', taken: ['""', '"a"'], keys: quoted(words(0, LONGEST_KEY)) },
+  { name: 'endlessly many keys without quotes', key: '[ab]+', taken: ['a'], keys: words(1, LONGEST_KEY) },
   { name: 'two keys without quotes', key: '[ab]', taken: [], keys: words(1, 1) },
   { name: 'keys that start others', key: '[ab]{1,2}', taken: ['ab'], keys: words(1, 2) },
 ];
