@@ -175,6 +175,8 @@ export interface GrammarLimits {
 export interface GrammarMatcher {
   /** False when the token is not allowed: nothing has changed. @throws NativeError when the text has too many readings. */
   accept(token: number): boolean;
+  /** What `accept` would answer: a copy of this matcher takes the token. @throws as `accept` */
+  wouldAccept(token: number): boolean;
   /** Bit i % 32 of word i / 32 = token i is allowed. @throws as `accept` */
   mask(): Uint32Array<ArrayBuffer>;
   /** The text so far is a whole match. */

@@ -13,6 +13,7 @@ Napi::Function GrammarMatcher::define(Napi::Env env) {
   return DefineClass(env, "GrammarMatcher",
                      {
                          InstanceMethod<&GrammarMatcher::accept>("accept"),
+                         InstanceMethod<&GrammarMatcher::would_accept>("wouldAccept"),
                          InstanceMethod<&GrammarMatcher::mask>("mask"),
                          InstanceMethod<&GrammarMatcher::complete>("complete"),
                          InstanceMethod<&GrammarMatcher::only_token>("onlyToken"),
@@ -35,6 +36,14 @@ Napi::Value GrammarMatcher::accept(const Napi::CallbackInfo& info) {
     if (!info[0].IsNumber()) throw Error(ErrorCode::kUsage, "a token must be a number");
     return Napi::Boolean::New(info.Env(),
                               matcher_->accept(info[0].As<Napi::Number>().Int32Value()));
+  });
+}
+
+Napi::Value GrammarMatcher::would_accept(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&] {
+    if (!info[0].IsNumber()) throw Error(ErrorCode::kUsage, "a token must be a number");
+    Matcher copy = *matcher_;
+    return Napi::Boolean::New(info.Env(), copy.accept(info[0].As<Napi::Number>().Int32Value()));
   });
 }
 

@@ -19,6 +19,7 @@ class GrammarMatcher final : public Napi::ObjectWrap<GrammarMatcher> {
 
  private:
   Napi::Value accept(const Napi::CallbackInfo& info);
+  Napi::Value would_accept(const Napi::CallbackInfo& info);
   Napi::Value mask(const Napi::CallbackInfo& info);
   Napi::Value complete(const Napi::CallbackInfo& info);
   Napi::Value only_token(const Napi::CallbackInfo& info);

@@ -6,6 +6,7 @@
 #include "grammar/compile/link.h"
 #include "grammar/compile/lower.h"
 #include "grammar/compile/plan.h"
+#include "grammar/match/readings.h"
 #include "grammar/syntax/parser.h"
 #include "grammar/table_builder.h"
 
@@ -16,8 +17,9 @@ Grammar::Grammar(Automaton automaton, std::shared_ptr<const TokenTrie> vocabular
     : automaton_(std::move(automaton)),
       vocabulary_(std::move(vocabulary)),
       tables_(std::move(tables)),
-      bytes_(automaton_.bytes()) {
-  for (const auto& table : tables_) bytes_ += table == nullptr ? 0 : table->bytes();
+      bytes_(automaton_.bytes() +
+             static_cast<int64_t>(tables_.capacity() * sizeof(tables_.front()))) {
+  for (const auto& table : tables_) bytes_ += table == nullptr ? 0 : table->bytes;
 }
 
 std::shared_ptr<const Grammar> compile_grammar(std::string_view gbnf,
@@ -34,6 +36,7 @@ std::shared_ptr<const Grammar> compile_grammar(std::string_view gbnf,
   const RulePlan plan = plan_rules(syntax, budget);
   Automaton automaton = link(syntax, lower(syntax, plan, budget), budget);
   budget.memory(automaton.bytes());
+  Readings{automaton};  // throws when already its start has too many readings
   std::vector<std::shared_ptr<const TokenTable>> tables =
       build_tables(automaton, *vocabulary, budget);
   return std::make_shared<const Grammar>(std::move(automaton), std::move(vocabulary),

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "grammar/grammar.h"
-#include "grammar/readings.h"
+#include "grammar/match/readings.h"
 
 namespace inferd {
 
@@ -20,15 +20,20 @@ class MaskFiller {
 
  private:
   void fill_from(const Reading& reading);
+  void fill_allowed(const TokenTable& table);
   void fill_by_walk(const Reading& reading);
   void fill_tails(const Reading& reading, const ByteTrie& tails, std::span<uint32_t> words);
-  void fill_tails_of_distinct(const Reading& reading, const ByteTrie& tails);
+  void fill_tails_of_distinct(const Reading& reading, const TokenTable& table);
+  void try_token(const Reading& reading, int32_t id);
   // Tokens of `trie` that can be read from the latest level.
   void walk_into(const ByteTrie& trie, std::span<uint32_t> words);
+  // Tokens that end at the latest level.
+  void judge(std::span<const int32_t> ids, std::span<uint32_t> words);
 
   const Grammar& grammar_;
   Readings& readings_;
   std::span<uint32_t> words_;
+  std::vector<int32_t> unsure_;  // tokens whose fate an unseen text decides
 };
 
 }  // namespace inferd

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "grammar/mask_filler.h"
-#include "grammar/trie_walk.h"
+#include "grammar/match/trie_walk.h"
 
 namespace inferd {
 

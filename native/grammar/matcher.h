@@ -15,7 +15,7 @@
 #include <span>
 
 #include "grammar/grammar.h"
-#include "grammar/readings.h"
+#include "grammar/match/readings.h"
 
 namespace inferd {
 

@@ -5,7 +5,7 @@
 
 #include "grammar/compile/automaton.h"
 #include "grammar/compile/budget.h"
-#include "grammar/token_table.h"
+#include "grammar/match/token_table.h"
 #include "grammar/token_trie.h"
 
 namespace inferd {

@@ -7,12 +7,12 @@
 
 #include "grammar/compile/automaton.h"
 #include "grammar/compile/follow.h"
-#include "grammar/token_table.h"
+#include "grammar/match/token_table.h"
 #include "grammar/token_trie.h"
 
 namespace inferd {
 
-// How many tokens start with a byte that can come next at a position, calls left out.
+// How many tokens start with a byte that has an edge at a position.
 int64_t tokens_at(const Automaton& automaton, const TokenTrie& vocabulary, int32_t position);
 
 class TableParts {
@@ -24,6 +24,10 @@ class TableParts {
   // At this node, `depth` bytes into its tokens, the part can end; what comes then starts with a
   // byte of `follow` when that is not null. False when there are too many tails for a table.
   bool leave(uint32_t node, size_t depth, const ByteSet* follow);
+  // The same where it depends on texts taken whether the part can end.
+  bool leave_unsure(uint32_t node, const ByteSet* follow);
+  // Tokens with tails so far, sorted.
+  std::vector<int32_t> tail_ids() const;
   std::shared_ptr<const TokenTable> finish();
 
  private:

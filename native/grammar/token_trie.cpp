@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "grammar/table_cache.h"
+#include "grammar/match/table_cache.h"
 
 namespace inferd {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "grammar/byte_trie.h"
+#include "grammar/match/byte_trie.h"
 
 namespace inferd {
 

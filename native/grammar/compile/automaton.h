@@ -46,9 +46,9 @@ struct Part {
   bool nullable = false;  // matches the empty text
   // Can take texts of the scope that it is called in.
   bool open = false;
-  // Calls no part, and at each position a byte leads to at most one other.
+  // At each position a byte leads to at most one other, calls apart.
   bool deterministic = false;
-  // Deterministic, and once it can end it must: no text of it starts with another one.
+  // Deterministic, calls no part, and once it can end it must: no text of it starts with another.
   bool closed = false;
   // Of kDistinct: index into Automaton::taken.
   int32_t taken = -1;

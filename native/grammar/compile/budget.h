@@ -34,9 +34,18 @@ class Budget {
 
   const GrammarLimits& limits() const { return limits_; }
 
-  // Some unit of work was done; throws once the time is over or the work was cancelled.
+  // Some unit of work was done, of some nanoseconds; throws once the time is over, or when the work
+  // was cancelled.
+  void pace() {
+    if ((++paces_ & 1023) == 0) check_time();
+  }
+  // The same for work that grows with the ambiguity of a grammar: throws also when it was too much.
   void tick() {
-    if ((++ticks_ & 1023) == 0) check_time();
+    pace();
+    if (++ticks_ > kMaxTicks) {
+      throw Error(ErrorCode::kUnsupported,
+                  "The grammar is too ambiguous to compile; nest repetitions and choices less.");
+    }
   }
   void check_time() const {
     if (limits_.cancelled != nullptr && limits_.cancelled->load(std::memory_order_relaxed)) {
@@ -70,10 +79,14 @@ class Budget {
   }
 
  private:
+  // Many times what a grammar with the most states needs when its states do not multiply.
+  static constexpr uint64_t kMaxTicks = 30'000'000;
+
   const GrammarLimits limits_;
   const std::chrono::steady_clock::time_point end_;
   int64_t states_ = 0;
   int64_t memory_ = 0;
+  uint64_t paces_ = 0;
   uint64_t ticks_ = 0;
 };
 

@@ -70,10 +70,7 @@ class Follow {
       const Position& p = automaton_.positions[static_cast<size_t>(open[i])];
       budget_.tick();
       out.ends = out.ends || p.final;
-      for (int32_t e = p.edges; e < p.edges_end; ++e) {
-        const ByteEdge& edge = automaton_.edges[static_cast<size_t>(e)];
-        for (int32_t b = edge.lo; b <= edge.hi; ++b) out.bytes.set(static_cast<size_t>(b));
-      }
+      out.bytes |= edge_bytes(automaton_, open[i]);
       for (int32_t c = p.calls; c < p.calls_end; ++c) {
         const CallEdge& call = automaton_.calls[static_cast<size_t>(c)];
         out.bytes |= first_[static_cast<size_t>(call.part)];
@@ -91,6 +88,16 @@ class Follow {
 };
 
 }  // namespace
+
+ByteSet edge_bytes(const Automaton& automaton, int32_t position) {
+  const Position& p = automaton.positions[static_cast<size_t>(position)];
+  ByteSet out;
+  for (int32_t e = p.edges; e < p.edges_end; ++e) {
+    const ByteEdge& edge = automaton.edges[static_cast<size_t>(e)];
+    for (int32_t b = edge.lo; b <= edge.hi; ++b) out.set(static_cast<size_t>(b));
+  }
+  return out;
+}
 
 std::vector<ByteSet> follow_bytes(const Automaton& automaton, Budget& budget) {
   return Follow(automaton, budget).run();

@@ -10,6 +10,9 @@ namespace inferd {
 
 using ByteSet = std::bitset<256>;
 
+// Bytes that have an edge at a position, calls apart.
+ByteSet edge_bytes(const Automaton& automaton, int32_t position);
+
 // By part.
 std::vector<ByteSet> follow_bytes(const Automaton& automaton, Budget& budget);
 

@@ -163,10 +163,7 @@ class Linker {
       part.kind = from.kind;
       part.start = number_[static_cast<size_t>(first_[i])];
       part.nullable = nullable[static_cast<size_t>(first_[i])];
-      part.deterministic =
-          from.body.deterministic &&
-          std::all_of(from.body.states.begin(), from.body.states.end(),
-                      [](const LocalPart::State& s) { return s.calls.empty(); });
+      part.deterministic = from.body.deterministic;
       part.closed = is_closed(from.body);
       if (part.kind == PartKind::kDistinct) {
         if (part.nullable)

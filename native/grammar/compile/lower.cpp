@@ -7,8 +7,8 @@
 namespace inferd {
 namespace {
 
-// Copies inside copies: a part of a %distinct copies all rules that it uses.
-constexpr int32_t kMaxDepth = 1500;
+// Rules that one part copies although they are called elsewhere.
+constexpr int32_t kMaxTailCopies = 4096;
 
 class Lowering {
  public:
@@ -20,7 +20,7 @@ class Lowering {
     // Parts name others, which come to the end of the list.
     for (size_t i = 0; i < waiting_.size(); ++i) {
       const Waiting w = waiting_[i];
-      LocalPart body = build({w.node, w.kind == PartKind::kDistinct, w.rule});
+      LocalPart body = build({w.node, w.kind == PartKind::kDistinct});
       parts_[static_cast<size_t>(w.part)].body = std::move(body);
     }
     return std::move(parts_);
@@ -30,13 +30,11 @@ class Lowering {
   struct Waiting {
     int32_t part;
     int32_t node;
-    int32_t rule;  // or -1
     PartKind kind;
   };
   struct Body {
     int32_t node;
     bool copy_all;  // of a %distinct: calls nothing
-    int32_t rule;
   };
   // The elements [first, last) of a sequence, and a text behind them.
   struct Unit {
@@ -45,12 +43,23 @@ class Lowering {
     int32_t last;
     std::string closing;
   };
+  // The copy of a rule between two states.
+  struct Copy {
+    int32_t rule;
+    int32_t from;
+    int32_t to;
+  };
   // What is being lowered into.
   struct Target {
     Nfa nfa;
     bool copy_all = false;
     bool units = true;
-    int32_t depth = 0;
+    // Start of the copy of a rule that ends at a state: whoever uses the rule with the same to
+    // follow shares it.
+    std::map<std::pair<int32_t, int32_t>, int32_t> copies;
+    std::vector<Copy> waiting;  // states that exist, of rules still to be written there
+    int32_t tail_to = 0;        // where the rule that is being written ends
+    int32_t tail_copies = 0;
   };
 
   int32_t add_part(PartKind kind) {
@@ -64,7 +73,7 @@ class Lowering {
     if (part < 0) {
       part = add_part(PartKind::kPlain);
       waiting_.push_back(
-          {part, syntax_.rules[static_cast<size_t>(rule)].node, rule, PartKind::kPlain});
+          {part, syntax_.rules[static_cast<size_t>(rule)].node, PartKind::kPlain});
     }
     return part;
   }
@@ -77,7 +86,7 @@ class Lowering {
       const PartKind kind = node.kind == NodeKind::kScope ? PartKind::kScope : PartKind::kDistinct;
       at->second = add_part(kind);
       if (kind == PartKind::kDistinct) parts_.back().taken = node.b;
-      waiting_.push_back({at->second, node.a, -1, kind});
+      waiting_.push_back({at->second, node.a, kind});
     }
     return at->second;
   }
@@ -91,8 +100,9 @@ class Lowering {
     Target t;
     t.copy_all = body.copy_all;
     t.units = !body.copy_all;
-    t.nfa.start = new_state(t);
-    t.nfa.end = node(t, body.node, t.nfa.start);
+    begin(t);
+    into(t, body.node, t.nfa.start, t.nfa.end);
+    write_copies(t);
     LocalPart out = determinize(t.nfa, budget_);
     if (body.copy_all && !out.deterministic) {
       throw Error(ErrorCode::kUnsupported,
@@ -104,91 +114,105 @@ class Lowering {
   LocalPart build_unit(const Unit& unit) {
     Target t;
     t.units = false;
-    t.nfa.start = new_state(t);
+    begin(t);
     int32_t at = t.nfa.start;
-    for (int32_t i = unit.first; i < unit.last; ++i)
-      at = node(t, syntax_.children[static_cast<size_t>(unit.sequence + i)], at);
-    t.nfa.end = literal(t, unit.closing, at);
+    for (int32_t i = unit.first; i < unit.last; ++i) {
+      const int32_t next = new_state(t);
+      into(t, syntax_.children[static_cast<size_t>(unit.sequence + i)], at, next);
+      at = next;
+    }
+    literal(t, unit.closing, at, t.nfa.end);
+    write_copies(t);
     return determinize(t.nfa, budget_);
   }
 
-  // Adds what the node matches from state `from`, which nothing leads to afterwards; returns the
-  // state behind it.
-  int32_t node(Target& t, int32_t index, int32_t from) {
-    budget_.tick();
-    if (++t.depth > kMaxDepth) {
-      throw Error(ErrorCode::kUnsupported,
-                  format("The grammar's rules are nested deeper than the limit of %d.", kMaxDepth));
-    }
-    const int32_t to = node_body(t, index, from);
-    --t.depth;
-    return to;
+  void begin(Target& t) {
+    t.nfa.start = new_state(t);
+    t.nfa.end = new_state(t);
+    t.tail_to = t.nfa.end;
   }
 
-  int32_t node_body(Target& t, int32_t index, int32_t from) {
+  void write_copies(Target& t) {
+    while (!t.waiting.empty()) {
+      const Copy copy = t.waiting.back();
+      t.waiting.pop_back();
+      t.tail_to = copy.to;
+      into(t, syntax_.rules[static_cast<size_t>(copy.rule)].node, copy.from, copy.to);
+    }
+  }
+
+  // Adds all ways through a node, from one state to another.
+  void into(Target& t, int32_t index, int32_t from, int32_t to) {
+    budget_.tick();
     const Node& n = syntax_.nodes[static_cast<size_t>(index)];
     switch (n.kind) {
       case NodeKind::kLiteral:
-        return literal(t, syntax_.texts[static_cast<size_t>(n.a)], from);
+        return literal(t, syntax_.texts[static_cast<size_t>(n.a)], from, to);
       case NodeKind::kClass:
-        return char_class(t, syntax_.classes[static_cast<size_t>(n.a)], from);
+        return char_class(t, syntax_.classes[static_cast<size_t>(n.a)], from, to);
       case NodeKind::kSequence:
-        return sequence(t, n, from);
-      case NodeKind::kChoice: {
-        const int32_t to = new_state(t);
+        return sequence(t, n, from, to);
+      case NodeKind::kChoice:
         for (int32_t i = 0; i < n.b; ++i)
-          t.nfa.add_empty(node(t, syntax_.children[static_cast<size_t>(n.a + i)], from), to);
-        return to;
-      }
+          into(t, syntax_.children[static_cast<size_t>(n.a + i)], from, to);
+        return;
       case NodeKind::kRepeat:
-        return repeat(t, n, from);
+        return repeat(t, n, from, to);
       case NodeKind::kRule:
-        return rule(t, n.a, from);
+        return rule(t, n.a, from, to);
       case NodeKind::kScope:
       case NodeKind::kDistinct:
         if (t.copy_all) {
           throw Error(ErrorCode::kUsage,
                       "A %distinct of the grammar contains another %scope or %distinct.");
         }
-        return call(t, call_node(index), from);
+        t.nfa.edges.push_back({from, to, call_node(index)});
+        return;
     }
-    return from;
   }
 
-  int32_t call(Target& t, int32_t part, int32_t from) {
-    const int32_t to = new_state(t);
-    t.nfa.edges.push_back({from, to, part});
-    return to;
-  }
-
-  int32_t rule(Target& t, int32_t rule, int32_t from) {
+  // A rule that is called elsewhere, but small but for the rules that it ends with, is copied where
+  // the rule that uses it ends with it, too: chains of such rules, as automata are written in GBNF,
+  // then become states again.
+  void rule(Target& t, int32_t rule, int32_t from, int32_t to) {
     const auto r = static_cast<size_t>(rule);
-    if (!plan_.called[r]) return node(t, syntax_.rules[r].node, from);
-    if (!t.copy_all) return call(t, call_rule(rule), from);
-    if (plan_.recursive[r]) {
-      throw Error(ErrorCode::kUsage,
-                  format("A %%distinct of the grammar contains the rule \"%s\", which contains "
-                         "itself.",
-                         syntax_.rules[r].name.c_str()));
+    const auto shared = t.copies.find({rule, to});
+    if (shared != t.copies.end()) return t.nfa.add_empty(from, shared->second);
+    if (plan_.called[r]) {
+      const bool tail = to == t.tail_to && plan_.small[r] && !plan_.recursive[r] &&
+                        t.tail_copies < kMaxTailCopies;
+      if (!tail && !t.copy_all) {
+        t.nfa.edges.push_back({from, to, call_rule(rule)});
+        return;
+      }
+      if (plan_.recursive[r]) {
+        throw Error(ErrorCode::kUsage,
+                    format("A %%distinct of the grammar contains the rule \"%s\", which contains "
+                           "itself.",
+                           syntax_.rules[r].name.c_str()));
+      }
+      ++t.tail_copies;
     }
-    return node(t, syntax_.rules[r].node, from);
+    const int32_t start = new_state(t);
+    t.copies.emplace(std::pair(rule, to), start);
+    t.nfa.add_empty(from, start);
+    t.waiting.push_back({rule, start, to});
   }
 
-  int32_t literal(Target& t, const std::string& text, int32_t from) {
-    for (const char c : text) {
-      const int32_t to = new_state(t);
-      const auto byte = static_cast<uint8_t>(c);
-      t.nfa.edges.push_back({from, to, Nfa::kBytes, byte, byte});
-      from = to;
+  void literal(Target& t, const std::string& text, int32_t from, int32_t to) {
+    if (text.empty()) return t.nfa.add_empty(from, to);
+    for (size_t i = 0; i < text.size(); ++i) {
+      const int32_t next = i + 1 == text.size() ? to : new_state(t);
+      const auto byte = static_cast<uint8_t>(text[i]);
+      t.nfa.edges.push_back({from, next, Nfa::kBytes, byte, byte});
+      from = next;
     }
-    return from;
   }
 
   // Sequences that end alike share their last states: those where 1, 2 or 3 bytes of any kind
   // complete the character.
-  int32_t char_class(Target& t, const CodePoints& points, int32_t from) {
-    const int32_t to = new_state(t);
-    std::map<std::vector<std::pair<uint8_t, uint8_t>>, int32_t> states{{{}, to}};
+  void char_class(Target& t, const CodePoints& points, int32_t from, int32_t to) {
+    std::map<std::vector<std::pair<uint8_t, uint8_t>>, int32_t> states;
     for (const Utf8Range& range : utf8_ranges(points)) {
       std::vector<std::pair<uint8_t, uint8_t>> rest;  // last byte first
       int32_t behind = to;
@@ -207,54 +231,53 @@ class Lowering {
         behind = here;
       }
     }
-    return to;
   }
 
-  int32_t repeat(Target& t, const Node& n, int32_t from) {
+  void repeat(Target& t, const Node& n, int32_t from, int32_t to) {
+    const bool endless = n.max == Node::kUnbounded;
     for (int32_t i = 0; i < n.min; ++i) {
-      budget_.states(1);  // also when a copy adds none
-      from = node(t, n.a, from);
+      const bool last = i + 1 == n.max;
+      const int32_t next = last ? to : new_state(t);
+      into(t, n.a, from, next);
+      from = next;
     }
-    if (n.max == Node::kUnbounded) {
+    if (endless) {
       const int32_t loop = new_state(t);
       t.nfa.add_empty(from, loop);
-      t.nfa.add_empty(node(t, n.a, loop), loop);
-      return loop;
+      into(t, n.a, loop, loop);
+      from = loop;
     }
-    if (n.max == n.min) return from;
-    const int32_t to = new_state(t);
     for (int32_t i = n.min; i < n.max; ++i) {
-      budget_.states(1);
       t.nfa.add_empty(from, to);
-      from = node(t, n.a, from);
+      const int32_t next = i + 1 == n.max ? to : new_state(t);
+      into(t, n.a, from, next);
+      from = next;
     }
-    t.nfa.add_empty(from, to);
-    return to;
+    if (from != to) t.nfa.add_empty(from, to);
   }
 
-  int32_t sequence(Target& t, const Node& n, int32_t from) {
-    std::string rest;  // of a literal whose first character a unit took
-    bool has_rest = false;
-    for (int32_t i = 0; i < n.b; ++i) {
+  void sequence(Target& t, const Node& n, int32_t from, int32_t to) {
+    if (n.b == 0) return t.nfa.add_empty(from, to);
+    for (int32_t i = 0; i < n.b;) {
       const int32_t child = syntax_.children[static_cast<size_t>(n.a + i)];
-      if (has_rest) {
-        from = literal(t, rest, from);
-        has_rest = false;
-        continue;
-      }
       const int32_t last = t.units && plan_.open_ended[static_cast<size_t>(child)]
                                ? next_literal(n, i + 1)
                                : -1;
+      std::string rest;  // of the literal whose first character a unit takes
       const int32_t unit = last < 0 ? -1 : unit_part(n, i, last, rest);
+      i = unit < 0 ? i + 1 : last + 1;
+      const int32_t next = i == n.b ? to : new_state(t);
       if (unit < 0) {
-        from = node(t, child, from);
-        continue;
+        into(t, child, from, next);
+      } else if (rest.empty()) {
+        t.nfa.edges.push_back({from, next, unit});
+      } else {
+        const int32_t behind = new_state(t);
+        t.nfa.edges.push_back({from, behind, unit});
+        literal(t, rest, behind, next);
       }
-      from = call(t, unit, from);
-      has_rest = true;
-      i = last - 1;
+      from = next;
     }
-    return from;
   }
 
   // Index in the sequence of the first literal with a text, at `from` or later; -1 when none.

@@ -16,6 +16,7 @@ constexpr int64_t kWideClass = 24;
 // What is known of a node, copied rules included.
 struct Facts {
   int64_t size = 1;
+  int64_t tail_size = 1;  // where nothing follows it: without the rules that it ends with
   int32_t height = 1;
   bool wide_char = false;   // contains a wide class
   bool open_ended = false;  // see RulePlan
@@ -28,6 +29,7 @@ class Planner {
     const size_t rules = syntax.rules.size();
     plan_.called.resize(rules);
     plan_.recursive.resize(rules);
+    plan_.small.resize(rules);
     plan_.open_ended.resize(syntax.nodes.size());
   }
 
@@ -96,6 +98,7 @@ class Planner {
       facts_[static_cast<size_t>(n)] = facts_of(syntax_.nodes[static_cast<size_t>(n)]);
     }
     const Facts& own = facts_[static_cast<size_t>(syntax_.rules[r].node)];
+    plan_.small[r] = own.tail_size <= kMaxCopied;
     if ((own.size > kMaxCopied && uses_[r] > 1) || own.height > kMaxHeight) plan_.called[r] = true;
   }
 
@@ -104,6 +107,7 @@ class Planner {
     switch (node.kind) {
       case NodeKind::kLiteral:
         out.size = static_cast<int64_t>(syntax_.texts[static_cast<size_t>(node.a)].size()) + 1;
+        out.tail_size = out.size;
         break;
       case NodeKind::kClass:
         out.wide_char = count(syntax_.classes[static_cast<size_t>(node.a)]) >= kWideClass;
@@ -115,6 +119,7 @@ class Planner {
         out = child_facts(node.a);
         const int64_t times = node.max == Node::kUnbounded ? int64_t{node.min} + 1 : node.max;
         out.size = std::min<int64_t>(out.size * std::max<int64_t>(times, 1), INT32_MAX);
+        out.tail_size = out.size;
         out.open_ended = out.open_ended || (out.wide_char && node.max != 1 && node.max != 0);
         break;
       }
@@ -122,6 +127,7 @@ class Planner {
         if (plan_.called[static_cast<size_t>(node.a)]) break;
         const int32_t target = syntax_.rules[static_cast<size_t>(node.a)].node;
         out = child_facts(target);
+        out.tail_size = 1;
         break;
       }
       case NodeKind::kScope:
@@ -142,6 +148,8 @@ class Planner {
     for (int32_t i = 0; i < node.b; ++i) {
       const int32_t child = syntax_.children[static_cast<size_t>(node.a + i)];
       const Facts f = child_facts(child);
+      const bool last = node.kind == NodeKind::kChoice || i + 1 == node.b;
+      out.tail_size = std::min<int64_t>(out.tail_size + (last ? f.tail_size : f.size), INT32_MAX);
       out.size = std::min<int64_t>(out.size + f.size, INT32_MAX);
       out.height = std::max(out.height, f.height);
       out.wide_char = out.wide_char || f.wide_char;

@@ -16,6 +16,8 @@ struct RulePlan {
   // Indexed by rule.
   std::vector<bool> called;
   std::vector<bool> recursive;  // of the called ones: contains itself
+  // Small, leaving out the rules that it ends with: those can be shared (Lowering::rule).
+  std::vector<bool> small;
   // Indexed by node: a repetition of many different characters may be the last that it matches.
   // What follows such a repetition is best kept apart from it (UnitPlan in lower.h).
   std::vector<bool> open_ended;

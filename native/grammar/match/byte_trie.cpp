@@ -1,5 +1,5 @@
 // See byte_trie.h.
-#include "grammar/byte_trie.h"
+#include "grammar/match/byte_trie.h"
 
 #include <algorithm>
 #include <string_view>

@@ -7,7 +7,7 @@
 #include <memory>
 #include <mutex>
 
-#include "grammar/token_table.h"
+#include "grammar/match/token_table.h"
 
 namespace inferd {
 
@@ -26,10 +26,10 @@ class TableCache {
   }
   void keep(const Key& key, std::shared_ptr<const TokenTable> table) {
     const std::lock_guard lock(mutex_);
-    bytes_ += table->bytes();
+    bytes_ += table->bytes;
     if (bytes_ > kMaxBytes) {
       tables_.clear();
-      bytes_ = table->bytes();
+      bytes_ = table->bytes;
     }
     tables_.insert_or_assign(key, std::move(table));
   }

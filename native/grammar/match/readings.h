@@ -32,7 +32,8 @@ struct Reading {
   // Texts taken in the scope, where the frame's part is open or a scope: index into a list, or one
   // of the values below.
   int32_t keys;
-  // Came by a call at this very byte: whoever looks at the caller's position sees this one, too.
+  // Came by a call at this very byte, of a part that is not closed: whoever looks at the caller's
+  // position sees this one, too.
   bool called;
 };
 
@@ -41,15 +42,18 @@ class Readings {
   // More readings than this at once, or more work than this between two commits, are an error.
   static constexpr int32_t kMaxReadings = 1024;
   static constexpr int64_t kMaxWork = 1 << 25;
-  // Values of Reading::keys: no texts; not known (in walks that do not know their callers); only
-  // possible when some text is not taken yet, which is not known.
+  // Values of Reading::keys: no texts; not known (in walks that do not know their callers); the
+  // reading itself depends on a text that is not known.
   static constexpr int32_t kNoKeys = 0;
   static constexpr int32_t kUnknownKeys = -1;
   static constexpr int32_t kUncertain = -2;
 
+  enum class Fate : uint8_t { kNone, kUnsure, kCertain };
+
   // At the start of the root. `automaton` must outlive this.
   explicit Readings(const Automaton& automaton);
-  // At one position, with unknown callers: nothing returns, and left() says when it would.
+  // At one position, with unknown callers: nothing returns, and left() says when it would. Closed
+  // parts that are called here, and not behind some byte, are left out.
   Readings(const Automaton& automaton, int32_t position);
 
   // Reads one more byte. False, and nothing changed, when no reading goes on.
@@ -59,7 +63,8 @@ class Readings {
   // distinct part is not looked at: it counts as some text that nothing else equals. False when
   // there is no level because nothing goes on.
   bool push_returns(const Reading& reading);
-  // A level without a byte, with this reading of the latest level alone.
+  // A level without a byte, with this reading of the latest level alone; without the closed parts
+  // that it calls, which have readings of their own.
   void push_alone(const Reading& reading);
   void pop();
   // Only the latest level stays, as the first one.
@@ -70,18 +75,17 @@ class Readings {
   std::span<const Reading> latest() const;
   // The text can end here.
   bool ended() const { return levels_.back().ended; }
-  // The frame that the walk began in can end here.
-  bool left() const { return levels_.back().left; }
-  // Some way to the end of the grammar exists: one %distinct ahead is looked at.
-  bool viable();
+  // Whether the frame that the walk began in can end here; kUnsure: that depends on a text that is
+  // not known.
+  Fate left() const { return levels_.back().left; }
+  // Whether some way to the end of the grammar exists: one %distinct ahead is looked at. kUnsure:
+  // that depends on the unseen text of push_returns().
+  Fate fate();
+  bool viable() { return fate() == Fate::kCertain; }
   // The same where callers and texts taken are not known.
-  enum class Fate { kNone, kUnsure, kCertain };
-  Fate fate() const;
+  Fate local_fate() const;
   // Bytes that push() can succeed with.
   ByteSet next_bytes() const;
-  // A text that push_returns() took unseen was compared with another one since the last reset.
-  bool unseen_compared() const { return unseen_compared_; }
-
   // Texts that the distinct part of this reading cannot end with, as what is missing to them.
   std::vector<std::string> taken_rests(const Reading& reading) const;
   int64_t bytes() const;
@@ -113,7 +117,7 @@ class Readings {
     size_t keys;
     size_t text;
     bool ended = false;
-    bool left = false;
+    Fate left = Fate::kNone;
   };
   static constexpr int32_t kEnd = -1;
   static constexpr int32_t kLeft = -2;
@@ -123,16 +127,17 @@ class Readings {
   void add(const Reading& reading);
   void add_return(int32_t frame, const Return& to);
   void work(int64_t units);
-  void close_level();
+  void close_level(bool call_closed = true);
   void call(const Reading& from, const CallEdge& edge);
   int32_t frame_for(int32_t part, int32_t keys);
   void leave(const Reading& from);
   void return_to(const Frame& frame, const Reading& from, int32_t keys);
-  bool is_taken(const Part& part, int32_t keys, std::string_view text);
+  // Whether a text can be taken: kUnsure when only the unseen one might equal it.
+  Fate untaken(const Part& part, int32_t keys, std::string_view text);
   int32_t take_key(int32_t previous, int64_t start, int64_t length);
-  bool texts_left(const Part& part, int32_t position, int32_t keys, std::string_view begun);
-  bool viable(const Reading& reading);
-  bool some_distinct_left(const Reading& reading);
+  Fate texts_left(const Part& part, int32_t position, int32_t keys, std::string_view begun);
+  Fate fate(const Reading& reading);
+  Fate some_distinct_left(const Reading& reading);
   void collect_garbage();
 
   const Automaton* automaton_;
@@ -144,7 +149,6 @@ class Readings {
   std::vector<Level> levels_;
   int64_t work_ = 0;
   size_t garbage_limit_ = 4096;
-  bool unseen_compared_ = false;
 };
 
 }  // namespace inferd

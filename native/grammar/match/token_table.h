@@ -11,27 +11,28 @@
 //   it fits nowhere.
 #pragma once
 #include <cstdint>
-#include <span>
+#include <memory>
 #include <vector>
 
-#include "grammar/byte_trie.h"
+#include "grammar/match/byte_trie.h"
 
 namespace inferd {
 
+// Positions that behave almost alike, as those of a string that may go on for 200 or for 201
+// characters, share what is large and say only where they differ.
 struct TokenTable {
-  // Tokens that are allowed: a mask when they are many, else a list.
-  std::vector<uint32_t> mask;
+  // Tokens that are allowed: those of the mask, if there is one, without those cut, and the list.
+  std::shared_ptr<const std::vector<uint32_t>> mask;
+  std::vector<int32_t> cut;
   std::vector<int32_t> list;
-  // By the bytes behind the end of the part, "" included.
-  ByteTrie tails;
-  // Whole tokens that have to be tried.
-  ByteTrie unsure;
-
-  int64_t bytes() const {
-    return static_cast<int64_t>(sizeof *this + mask.capacity() * sizeof(uint32_t) +
-                                list.capacity() * sizeof(int32_t)) +
-           tails.bytes() + unsure.bytes();
-  }
+  // By the bytes behind the end of the part, "" included; null when there are none. Without those
+  // cut, which are sorted.
+  std::shared_ptr<const ByteTrie> tails;
+  std::vector<int32_t> tails_cut;
+  // Whole tokens that have to be tried; null when there are none.
+  std::shared_ptr<const ByteTrie> unsure;
+  // Memory, without what it shares with a table made earlier.
+  int64_t bytes = 0;
 };
 
 }  // namespace inferd

@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "grammar/byte_trie.h"
-#include "grammar/readings.h"
+#include "grammar/match/byte_trie.h"
+#include "grammar/match/readings.h"
 
 namespace inferd {
 

