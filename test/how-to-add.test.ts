@@ -12,7 +12,7 @@ import { packs } from './helpers/native/golden.js';
 
 const root = packageRoot();
 const read = (path: string): string => readFileSync(join(root, path), 'utf8');
-const readmes = ['README.md', 'config', 'daemon', 'rpc', 'actors', 'native', 'native/cuda', 'test'].map((path) =>
+const readmes = ['README.md', 'config', 'daemon', 'rpc', 'actors', 'actors/grammar', 'native', 'native/cuda', 'test'].map((path) =>
   path.endsWith('.md') ? path : `${path}/README.md`,
 );
 
