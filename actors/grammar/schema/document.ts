@@ -56,13 +56,15 @@ export class SchemaDocument {
   readonly root: Schema;
   readonly #paths = new Map<SchemaObject, Path>();
   readonly #anchors = new Map<string, Schema>();
+  readonly #meter: Meter;
   #inner: Path | null = null;
 
   constructor(root: unknown, meter: Meter) {
     measure(root, meter);
     if (!isObject(root) && typeof root !== 'boolean') throw new ConstraintError('A schema must be an object, true or false.');
     this.root = root;
-    this.#visit(root, [], meter);
+    this.#meter = meter;
+    this.#visit(root, []);
   }
 
   pathOf(schema: SchemaObject): Path {
@@ -97,15 +99,15 @@ export class SchemaDocument {
       at = (at as Record<string, unknown>)[key];
     }
     // A target outside of the places where schemas stand is met here for the first time.
-    if (isObject(at) && !this.#paths.has(at)) this.#paths.set(at, pointer.split('/'));
+    if (isObject(at) && !this.#paths.has(at)) this.#visit(at, pointer.split('/'));
     return at;
   }
 
-  #visit(root: Schema, at: Path, meter: Meter): void {
+  #visit(root: Schema, at: Path): void {
     const rest: { readonly schema: unknown; readonly path: Path }[] = [{ schema: root, path: at }];
     for (let next = rest.pop(); next !== undefined; next = rest.pop()) {
       const { schema, path } = next;
-      meter.tick();
+      this.#meter.tick();
       if (!isObject(schema)) continue;
       this.#paths.set(schema, path);
       for (const key of ['$anchor', '$dynamicAnchor']) if (typeof schema[key] === 'string') this.#anchors.set(schema[key], schema);

@@ -70,6 +70,13 @@ const sources: Readonly<Record<string, string | null>> = {
 export const numberFormats: Readonly<Record<string, { readonly integer: boolean; readonly min?: number; readonly max?: number }>> = {
   int32: { integer: true, min: -(2 ** 31), max: 2 ** 31 - 1 },
   int64: { integer: true },
+  int8: { integer: true, min: -(2 ** 7), max: 2 ** 7 - 1 },
+  int16: { integer: true, min: -(2 ** 15), max: 2 ** 15 - 1 },
+  uint8: { integer: true, min: 0, max: 2 ** 8 - 1 },
+  uint16: { integer: true, min: 0, max: 2 ** 16 - 1 },
+  uint32: { integer: true, min: 0, max: 2 ** 32 - 1 },
+  uint64: { integer: true, min: 0 },
+  uint: { integer: true, min: 0 },
   float: { integer: false },
   double: { integer: false },
 };

@@ -9,6 +9,10 @@ import { alt, chars, EMPTY, type Expr, NEVER, optional, repeat, seq, text } from
 const DIGIT = chars('09');
 /** Decimal digits that a double always tells apart. */
 const MAX_DIGITS = 15;
+/** Digits behind the point: of numbers with bounds, of bounds that need more, and where large bounds leave less room. */
+const USUAL_DECIMALS = 6;
+const MAX_DECIMALS = 9;
+const FEW_DECIMALS = 3;
 
 const whole = (digits: number): Expr => alt(text('0'), seq(chars('19'), repeat(DIGIT, 0, digits - 1)));
 const fraction = (digits: number): Expr => seq(text('.'), repeat(DIGIT, 1, digits));
@@ -59,18 +63,20 @@ export interface ScaledRange {
   readonly hi: bigint;
 }
 
-/** The decimals that a range allows, as integers; null when the bounds have more digits than can be told apart. */
+/**
+ * The decimals that a range allows, as integers, with as many digits behind the point as leave room for the bounds before it; bounds with
+ * more are rounded inwards. null when the bounds leave only numbers of more digits than can be told apart.
+ */
 export function scaledRange(range: NumberRange): ScaledRange | null {
-  const bounds = [range.min, range.max].flatMap((b) => (b === null ? [] : [b]));
-  const needed = range.integer ? 0 : Math.max(0, ...bounds.map((b) => Math.min(numDecimals(b.value), 300)));
-  const decimals = range.integer ? 0 : Math.max(needed, 6);
-  const digits = Math.max(MAX_DIGITS - decimals, 1);
-  const limit = 10n ** BigInt(digits + decimals) - 1n;
-  if (needed > MAX_DIGITS - 1) return null;
-  const lo = range.min === null ? -limit : scaled(range.min.value, decimals, true) + exclusive(range.min, decimals, true);
-  const hi = range.max === null ? limit : scaled(range.max.value, decimals, false) - exclusive(range.max, decimals, false);
-  if (lo > limit || hi < -limit) return null;
-  return { decimals, digits, lo: lo < -limit ? -limit : lo, hi: hi > limit ? limit : hi };
+  const needed = [range.min, range.max].map((b) => (b === null ? 0 : Math.min(numDecimals(b.value), MAX_DECIMALS)));
+  for (const decimals of range.integer ? [0] : [Math.max(USUAL_DECIMALS, ...needed), FEW_DECIMALS, 0]) {
+    const digits = MAX_DIGITS - decimals;
+    const limit = 10n ** BigInt(MAX_DIGITS) - 1n;
+    const lo = range.min === null ? -limit : scaled(range.min.value, decimals, true) + exclusive(range.min, decimals, true);
+    const hi = range.max === null ? limit : scaled(range.max.value, decimals, false) - exclusive(range.max, decimals, false);
+    if (lo <= limit && hi >= -limit) return { decimals, digits, lo: lo < -limit ? -limit : lo, hi: hi > limit ? limit : hi };
+  }
+  return null;
 }
 
 /** A bound that is excluded moves by one step, unless rounding has moved it already. */
@@ -120,7 +126,8 @@ function digitsBetween(lo: bigint, hi: bigint, length: number, decimals: number,
     const have = known.get(key);
     if (have !== undefined) return have;
     meter.tick();
-    const stop = at >= length && (!onLow || /^0*$/.test(low.slice(at))) ? [EMPTY] : [];
+    const open = !onLow && !onHigh && at > length;
+    const stop = at >= length && !open && (!onLow || /^0*$/.test(low.slice(at))) ? [EMPTY] : [];
     let rest: Expr;
     if (!onLow && !onHigh && at >= length) rest = repeat(DIGIT, at === length ? 1 : 0, total - at);
     else if (!onLow && !onHigh) rest = seq(repeat(DIGIT, length - at, length - at), from(length, false, false));
