@@ -11,6 +11,7 @@ const sectionDocs: Readonly<Record<SectionName, string>> = {
   cache: 'The KV cache.',
   scheduler: 'What runs in a step, and who waits.',
   validation: 'Limits of a request.',
+  structured_output: 'What a schema, a pattern or a grammar of a request may cost.',
   server: 'Where the daemon listens, and limits of a connection.',
   auth: 'Who may connect.',
   profile: 'Recordings of what the engine does.',

@@ -191,6 +191,22 @@ export const schema = {
       'Log-probabilities that one answer may report, alternatives included; all answers that are not written yet hold four times as many.',
     ),
   },
+  structured_output: {
+    max_schema_bytes: int(256 * 1024, [1024, 16 * 2 ** 20], 'Largest schema, grammar or list of choices of a request.', { unit: 'bytes' }),
+    max_depth: int(64, [4, 256], 'Deepest nesting of a schema, and of groups in a pattern.'),
+    max_rules: int(4000, [16, 100_000], 'Most different parts of a schema, combinations of them included.'),
+    max_states: int(100_000, [1000, 10_000_000], 'Most states of the automata of the patterns, ranges and counts of a schema.'),
+    max_enum: int(2000, [1, 100_000], 'Most members of an enum, or choices.'),
+    max_pattern_length: int(1000, [16, 65_536], 'Longest pattern.', { unit: 'characters' }),
+    max_repeat: int(
+      512,
+      [16, 65_536],
+      'Largest count in a pattern; strings and lists that may be longer by a maximum of the schema are kept to it.',
+    ),
+    max_value_depth: int(16, [1, 64], 'Nesting of JSON values that no schema describes, as with response_format json_object.'),
+    max_grammar_bytes: int(2 ** 20, [4096, 64 * 2 ** 20], 'Largest grammar that is made of a schema or a pattern.', { unit: 'bytes' }),
+    deadline_ms: int(500, [10, 60_000], 'Time to turn a schema into a grammar.', { unit: 'ms' }),
+  },
   server: {
     host: text('127.0.0.1', 'Address to listen on; anything but loopback needs auth.mode = "token".'),
     port: int(8765, [0, 65_535], 'TCP port for WebSocket and HTTP; 0 takes a free one.'),

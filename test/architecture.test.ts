@@ -56,6 +56,7 @@ const allowed: readonly (readonly [string, readonly string[]])[] = [
     'actors/runtime/',
     ['actors/runtime/', 'actors/messages/', 'config/', 'actors/tokenizer/host', 'actors/scheduler/actor', 'actors/executor/actor'],
   ],
+  ['actors/grammar/', ['actors/grammar/']],
   ['actors/tokenizer/model/', ['actors/tokenizer/model/', 'actors/messages/']],
   ['actors/tokenizer/work/', ['actors/tokenizer/work/', 'actors/runtime/', 'actors/messages/']],
   [
@@ -75,7 +76,7 @@ const allowed: readonly (readonly [string, readonly string[]])[] = [
       'actors/messages/',
     ],
   ],
-  ['actors/tokenizer/', ['actors/tokenizer/', 'actors/runtime/', 'actors/messages/', 'config/']],
+  ['actors/tokenizer/', ['actors/tokenizer/', 'actors/grammar/index', 'actors/runtime/', 'actors/messages/', 'config/']],
   ['actors/scheduler/', ['actors/scheduler/', 'actors/runtime/', 'actors/messages/', 'config/']],
   ['actors/executor/', ['actors/executor/', 'actors/runtime/', 'actors/messages/', 'config/', 'native/']],
   ['actors/client', ['actors/client', 'actors/runtime/', 'actors/messages/', 'config/']],

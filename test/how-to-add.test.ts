@@ -12,8 +12,8 @@ import { packs } from './helpers/native/golden.js';
 
 const root = packageRoot();
 const read = (path: string): string => readFileSync(join(root, path), 'utf8');
-const readmes = ['README.md', 'config', 'daemon', 'rpc', 'actors', 'native', 'native/cuda', 'native/grammar', 'test'].map((path) =>
-  path.endsWith('.md') ? path : `${path}/README.md`,
+const readmes = ['README.md', 'config', 'daemon', 'rpc', 'actors', 'actors/grammar', 'native', 'native/cuda', 'native/grammar', 'test'].map(
+  (path) => (path.endsWith('.md') ? path : `${path}/README.md`),
 );
 
 /** What stands in a list in the place of a name. */

@@ -48,9 +48,9 @@
 //    in one loop over them: 15 us at 1x16384, now 3. Shares found by every block from the lengths:
 //    64 instead of 41 us at 256x128, hence the plan. A team for every row: 26 instead of 21.7 us at
 //    128x128. Capping by a branch in the loop: steps of Llama-3-8B at 16x1024 1.8 % longer than
-//    before there were caps, 1.2 % in kernels of their own. Unrolled ring start and merge (100 KB of code): 10.3 instead of 8.4 us at
-//    1x1024, instruction misses. 8 warps a block: 32 us at 128x128. 2 warps: 5.6 at 1x128. e4m3
-//    widened by integer operations: 124 us at 128x1024.
+//    before there were caps, 1.2 % in kernels of their own. Unrolled ring start and merge (100 KB
+//    of code): 10.3 instead of 8.4 us at 1x1024, instruction misses. 8 warps a block: 32 us at
+//    128x128. 2 warps: 5.6 at 1x128. e4m3 widened by integer operations: 124 us at 128x1024.
 #include <math_constants.h>
 
 #include "cuda/attention/attention_decode_merge.cuh"

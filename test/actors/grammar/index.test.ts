@@ -1,0 +1,139 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { type Constraint, ConstraintError, constraintGrammar } from '../../../actors/grammar/index.js';
+import { parseGrammar } from '../../helpers/grammar/gbnf.js';
+import { recognises } from '../../helpers/grammar/recognise.js';
+import { defaultLimits } from '../../helpers/grammar/validator.js';
+
+const fits = (constraint: Constraint, text: string): boolean =>
+  recognises(parseGrammar(constraintGrammar(constraint, defaultLimits).text), text);
+
+function refusal(constraint: Constraint): ConstraintError {
+  try {
+    constraintGrammar(constraint, defaultLimits);
+  } catch (error) {
+    assert.ok(error instanceof ConstraintError, String(error));
+    return error;
+  }
+  assert.fail(`${JSON.stringify(constraint)} is not refused`);
+}
+const schema = (value: unknown): Constraint => ({ kind: 'json_schema', schema: value });
+
+describe('json_object', () => {
+  const any: Constraint = { kind: 'json_object' };
+  test('is any object, no key twice, as deep as the limit', () => {
+    assert.ok(fits(any, '{}'));
+    assert.ok(fits(any, '{"a": [1, {"b": null}], "é\\n": "\\ud83d\\ude00"}'));
+    assert.ok(!fits(any, '[]'));
+    assert.ok(!fits(any, '{"a":1,"a":2}'));
+    assert.ok(!fits(any, '{"a":"\\ud83d"}'), 'half of a surrogate pair');
+    assert.ok(!fits(any, '{"a":"\n"}'), 'a raw control character');
+    assert.ok(!fits(any, '{"\\u0061":1}'), 'a key in another spelling');
+    assert.ok(!fits(any, '{"a":1e999}'), 'a number past every double');
+    const depth = defaultLimits.maxValueDepth;
+    assert.ok(fits(any, `${'{"a":'.repeat(depth)}1${'}'.repeat(depth)}`));
+    assert.ok(!fits(any, `${'{"a":'.repeat(depth + 1)}1${'}'.repeat(depth + 1)}`));
+  });
+});
+
+describe('regex', () => {
+  test('matches the whole answer, in characters as they are', () => {
+    const number: Constraint = { kind: 'regex', pattern: '\\d+|"x"' };
+    assert.ok(fits(number, '42'));
+    assert.ok(fits(number, '"x"'));
+    assert.ok(!fits(number, '42 '));
+    assert.ok(fits({ kind: 'regex', pattern: '^(?P<year>[0-9]{4})$' }, '2024'));
+  });
+
+  test('that matches nothing is refused', () => {
+    assert.match(refusal({ kind: 'regex', pattern: '[]' }).message, /matches no text/);
+  });
+});
+
+describe('choice', () => {
+  test('is one of the texts, given twice or not', () => {
+    const choice: Constraint = { kind: 'choice', choices: ['yes', 'no', 'yes', 'a"\\\n'] };
+    for (const text of ['yes', 'no', 'a"\\\n']) assert.ok(fits(choice, text));
+    assert.ok(!fits(choice, 'maybe'));
+  });
+
+  test('of nothing is refused', () => {
+    assert.match(refusal({ kind: 'choice', choices: [] }).message, /empty/);
+    assert.deepEqual(refusal({ kind: 'choice', choices: ['a', '\ud800'] }).path, [1]);
+  });
+});
+
+describe('grammar', () => {
+  test('is passed on as it is, without our extensions', () => {
+    const text = 'root ::= "a"';
+    assert.deepEqual(constraintGrammar({ kind: 'grammar', text }, defaultLimits), { text, extensions: false });
+    assert.match(refusal({ kind: 'grammar', text: ' ' }).message, /empty/);
+  });
+});
+
+describe('rules', () => {
+  test('begin with the name of the root rule, so that several grammars can stand in one text', () => {
+    const { text } = constraintGrammar(schema({ type: 'object' }), defaultLimits, { rootName: 'call-0' });
+    assert.ok(text.startsWith('call-0 ::='));
+    for (const line of text.trimEnd().split('\n')) assert.match(line, /^call-0(-[\w-]+)? ::= /);
+    const both = `root ::= call-0 | call-1\n${text}${constraintGrammar(schema({ type: 'integer' }), defaultLimits, { rootName: 'call-1' }).text}`;
+    assert.ok(recognises(parseGrammar(both), '12'));
+  });
+});
+
+describe('a schema that cannot be enforced is refused with the keyword and its place', () => {
+  const cases: Readonly<Record<string, readonly [unknown, RegExp, readonly (string | number)[]]>> = {
+    'an unknown keyword': [
+      { properties: { a: { colour: 1 } } },
+      /"colour" at #\/properties\/a is not supported/,
+      ['properties', 'a', 'colour'],
+    ],
+    'a malformed keyword': [{ minLength: -1 }, /"minLength" at # is -1; it must be a whole number/, ['minLength']],
+    'an unknown type': [{ type: 'text' }, /"type" at # is "text"/, ['type']],
+    'an unknown format': [{ type: 'string', format: 'isbn' }, /"format" at # asks for "isbn"/, ['format']],
+    'a remote reference': [
+      { items: { $ref: 'https://example.com/s.json' } },
+      /"\$ref" at #\/items names "https:\/\/example.com\/s.json" outside/,
+      ['items', '$ref'],
+    ],
+    'a dangling reference': [{ $ref: '#/$defs/none' }, /"\$ref" at # names "#\/\$defs\/none", which the schema does not have/, ['$ref']],
+    'a pattern with a lookahead': [{ items: { type: 'string', pattern: '(?=a)' } }, /lookahead/, ['items', 'pattern']],
+    'a schema without a value': [{ type: 'integer', minimum: 5, maximum: 4 }, /allows no value/, []],
+    'a schema that is false': [false, /allows no value/, []],
+    'text in place of a schema': ['{}', /must be an object, true or false/, []],
+  };
+  for (const [name, [value, why, path]] of Object.entries(cases)) {
+    test(name, () => {
+      const error = refusal(schema(value));
+      assert.match(error.message, why);
+      assert.match(error.message, /^[A-Z].*\.$/);
+      assert.deepEqual(error.path, path);
+    });
+  }
+});
+
+describe('an object', () => {
+  test('has its keys in the order of properties, required ones always, none twice', () => {
+    const of = schema({ type: 'object', properties: { b: { type: 'integer' }, a: { type: 'integer' } }, required: ['a'] });
+    assert.ok(fits(of, '{"b":1,"a":2}'));
+    assert.ok(fits(of, '{"a":2}'));
+    assert.ok(fits(of, '{"a":2,"c":3,"d":4}'));
+    for (const text of ['{"a":2,"b":1}', '{"b":1}', '{"a":1,"a":2}', '{"a":1,"b":2}', '{"a":1,"c":2,"c":3}'])
+      assert.ok(!fits(of, text), text);
+  });
+
+  test('keeps what annotations say out of it', () => {
+    const of = schema({
+      title: 't',
+      description: 'd',
+      $comment: 'c',
+      examples: [1],
+      default: 3,
+      deprecated: true,
+      readOnly: true,
+      type: 'integer',
+    });
+    assert.ok(fits(of, '7'));
+    assert.ok(!fits(of, '7.0'));
+  });
+});
