@@ -206,6 +206,9 @@ export const schema = {
     max_value_depth: int(16, [1, 64], 'Nesting of JSON values that no schema describes, as with response_format json_object.'),
     max_grammar_bytes: int(2 ** 20, [4096, 64 * 2 ** 20], 'Largest grammar that is made of a schema or a pattern.', { unit: 'bytes' }),
     deadline_ms: int(500, [10, 60_000], 'Time to turn a schema into a grammar.', { unit: 'ms' }),
+    max_compiled_states: int(2 ** 18, [1000, 2 ** 24], 'Most states of a compiled grammar.'),
+    max_compiled_bytes: int(256 * 2 ** 20, [2 ** 20, 2 ** 36], 'Most memory of a compiled grammar.', { unit: 'bytes' }),
+    compile_deadline_ms: int(2000, [10, 60_000], 'Time to compile a grammar.', { unit: 'ms' }),
   },
   server: {
     host: text('127.0.0.1', 'Address to listen on; anything but loopback needs auth.mode = "token".'),

@@ -2,6 +2,7 @@
  * What a request asks of its answer's form, to a grammar in GBNF that the engine compiles. Pure and synchronous; runs on a tokenizer's
  * thread. Fails closed: a text of the grammar always has the form, and what cannot be enforced is refused with a sentence that names it.
  */
+import type { Constraint } from '../messages/constraint.js';
 import { ConstraintError } from './error.js';
 import { type ConstraintLimits, Meter } from './limits.js';
 import { isNever } from './pattern/expr.js';
@@ -13,17 +14,9 @@ import { PLAIN_ALPHABET } from './text/json-text.js';
 import { anyOf, GrammarWriter, literal } from './text/writer.js';
 import { anyObject } from './value/any.js';
 
+export type { Constraint } from '../messages/constraint.js';
 export { ConstraintError } from './error.js';
 export { type ConstraintLimits, constraintLimits, type StructuredOutputOptions } from './limits.js';
-
-export type Constraint =
-  | { readonly kind: 'json_object' }
-  | { readonly kind: 'json_schema'; readonly schema: unknown }
-  /** The whole answer matches. */
-  | { readonly kind: 'regex'; readonly pattern: string }
-  | { readonly kind: 'choice'; readonly choices: readonly string[] }
-  /** The client's own GBNF, with a rule `root`. */
-  | { readonly kind: 'grammar'; readonly text: string };
 
 export interface ConstraintGrammar {
   readonly text: string;

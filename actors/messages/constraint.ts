@@ -12,5 +12,11 @@ export type Constraint =
   /** A grammar in GBNF whose rule `root` the whole answer matches. */
   | { readonly kind: 'grammar'; readonly text: string };
 
+/** A constraint, and the parameter that asks for it: refusals name it. */
+export interface AskedConstraint {
+  readonly param: string;
+  readonly constraint: Constraint;
+}
+
 /** In SAMPLING_ROW: every token may follow. */
 export const NO_GRAMMAR = 0;

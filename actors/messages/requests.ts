@@ -12,6 +12,7 @@
  */
 
 import type { Pooling } from '../../config/pooling.js';
+import type { AskedConstraint } from './constraint.js';
 import type { Failure } from './errors.js';
 import type { RequestId } from './ids.js';
 import type { SamplingValues } from './sampling.js';
@@ -71,6 +72,7 @@ export interface GenerationParams {
   readonly echo: boolean;
   /** The answer is the pooled hidden state of the prompt. Nothing is sampled: `maxTokens` is then 0, `bestOf` 1. */
   readonly pooling?: Pooling;
+  readonly constraint: AskedConstraint | null;
 }
 
 /** What the front says of everything that a tokenizer has to encode or decode. */

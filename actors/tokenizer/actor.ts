@@ -16,6 +16,7 @@
 import type { ModelFolder } from '../../config/model-folder.js';
 import type { CallReply, TokenizerCall } from '../messages/calls.js';
 import { bytesOf, int32Of } from '../messages/codec.js';
+import { NO_GRAMMAR } from '../messages/constraint.js';
 import { type Failure, InferdError } from '../messages/errors.js';
 import type { RequestId } from '../messages/ids.js';
 import { RecordReader, recordWordsAt } from '../messages/logprobs.js';
@@ -39,7 +40,9 @@ import type {
 } from '../messages/requests.js';
 import { Cancellation } from '../runtime/cancellation.js';
 import { admitMessage, type LengthLimits, longestPrompt, promptTooLong, resolveMaxTokens, truncated } from './admission.js';
-import { Answers, type ParserChoice } from './answer/answers.js';
+import { Answers, isOpened, type ParserChoice } from './answer/answers.js';
+import type { AnswerStyle } from './constrain/answer-grammar.js';
+import { type GrammarLimits, Grammars } from './constrain/grammars.js';
 import { decodeAll, decodeInTurns } from './decode/detokenizer.js';
 import { RequestState, type SequenceState } from './decode/request-state.js';
 import { StopStrings } from './decode/stop-strings.js';
@@ -59,6 +62,7 @@ export interface TokenizerStart {
   readonly index: number;
   readonly limits: LengthLimits & TemplateLimits;
   readonly parsers: ParserChoice;
+  readonly grammarLimits: GrammarLimits;
 }
 
 /** Where messages go; both functions keep order and never block or throw. */
@@ -103,6 +107,7 @@ class TokenizerActor implements TokenizerHandlers {
   readonly #out: TokenizerOut;
   readonly #vocabulary: Vocabulary;
   readonly #encoder: PromptEncoder;
+  readonly #grammars: Grammars;
   readonly #names: NamesToTell;
   readonly #answers: Answers;
   readonly #queue: PromptQueue;
@@ -118,6 +123,7 @@ class TokenizerActor implements TokenizerHandlers {
     this.#encoder = encoder;
     this.#queue = queue;
     this.#workload = workload;
+    this.#grammars = new Grammars(vocabulary.table, start.model.eosTokenIds, start.grammarLimits);
     this.#names = new NamesToTell(vocabulary.table);
     this.#answers = new Answers(vocabulary.table, start.parsers);
   }
@@ -127,6 +133,7 @@ class TokenizerActor implements TokenizerHandlers {
   }
 
   close(): void {
+    for (const id of [...this.#requests.keys()]) this.#forget(id);
     this.#encoder.close();
   }
 
@@ -188,7 +195,12 @@ class TokenizerActor implements TokenizerHandlers {
       const promptIds = truncated(await this.#encode(prompt, asker, maxIds), params.truncatePromptTokens);
       if (this.#requests.get(id) !== request) return; // aborted meanwhile
       const maxTokens = resolveMaxTokens(promptIds.length, params.maxTokens, this.#start.limits);
-      request.admitted = { promptIds, maxTokens };
+      const grammar = await this.#grammars.hold(prompt, params.constraint, this.#style(prompt, promptIds), asker);
+      if (this.#requests.get(id) !== request) {
+        this.#grammars.release(grammar);
+        return;
+      }
+      request.admitted = { promptIds, maxTokens, grammar };
       this.#readAnswer(request, prompt, promptIds);
       const whole = prompt.kind === 'text' && promptIds.length > 0 && params.truncatePromptTokens === null;
       const promptText = params.echo
@@ -211,9 +223,20 @@ class TokenizerActor implements TokenizerHandlers {
     return this.#encoder.encode(taken, asker, maxIds);
   }
 
+  /** The last characters of a prompt. */
+  #promptEnd(promptIds: Int32Array): string {
+    return decodeAll(this.#vocabulary.table, promptIds.subarray(-PROMPT_END), false);
+  }
+
+  #style(prompt: PromptInput, promptIds: Int32Array): AnswerStyle | null {
+    if (prompt.kind !== 'chat') return null;
+    const format = this.#answers.formatFor(this.#encoder.templateSource(prompt));
+    return { format, opened: format.reasoning !== null && isOpened(format.reasoning, this.#promptEnd(promptIds)) };
+  }
+
   #readAnswer(request: RequestState, prompt: PromptInput, promptIds: Int32Array): void {
     if (prompt.kind !== 'chat') return;
-    const promptEnd = (): string => decodeAll(this.#vocabulary.table, promptIds.subarray(-PROMPT_END), false);
+    const promptEnd = (): string => this.#promptEnd(promptIds);
     const reading = this.#answers.readingOf(prompt, this.#encoder.templateSource(prompt), promptEnd);
     if (reading !== null) request.readWith(reading);
   }
@@ -234,13 +257,18 @@ class TokenizerActor implements TokenizerHandlers {
     for (const id of ids) {
       this.#wanted.get(id)?.cancel();
       if (this.#requests.get(id)?.admitted) known.push(id);
-      this.#requests.delete(id);
+      this.#forget(id);
     }
     if (known.length > 0) this.#out.toScheduler({ k: 'abort', ids: known });
   }
 
-  #fail(id: RequestId, failure: Failure): void {
+  #forget(id: RequestId): void {
+    this.#grammars.release(this.#requests.get(id)?.admitted?.grammar ?? NO_GRAMMAR);
     this.#requests.delete(id);
+  }
+
+  #fail(id: RequestId, failure: Failure): void {
+    this.#forget(id);
     this.#out.toFront({ k: 'failed', id, failure });
   }
 
@@ -277,7 +305,7 @@ class TokenizerActor implements TokenizerHandlers {
       const delta = touched[i]!.takeDelta(request.id);
       if (delta === null) continue;
       deltas.push(delta);
-      if (delta.finish !== undefined && request.over) this.#requests.delete(request.id);
+      if (delta.finish !== undefined && request.over) this.#forget(request.id);
     }
     if (deltas.length === 0 && !started?.length && !prompt?.length) return;
     const names = this.#names.take();

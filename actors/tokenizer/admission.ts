@@ -79,6 +79,7 @@ export function admitMessage(
     seedHi: params.seedHi,
     topLogprobs: params.topLogprobs,
     promptLogprobs: params.promptLogprobs,
+    grammar: admitted.grammar,
   });
   return {
     k: 'admit',

@@ -14,6 +14,7 @@ import { RESULT, RESULT_POOLED, RESULT_PROMPT, RESULT_SAMPLE, RESULT_TOP } from 
 import type { SchedulerOptions } from '../../actors/scheduler/options.js';
 import { planWordsLimit } from '../../actors/scheduler/plan-writer.js';
 import type { TokenizerStart } from '../../actors/tokenizer/actor.js';
+import { grammarLimits } from '../../actors/tokenizer/constrain/grammars.js';
 import type { ModelFolder } from '../../config/model-folder.js';
 import type { Config } from '../../config/schema.js';
 import { type BackendName, type EngineOptions, loadAddon } from '../../native/index.js';
@@ -85,6 +86,7 @@ function tokenizerStart(config: Config, model: ModelFolder, index: number): Toke
     index,
     limits: { maxModelLen, maxInputLength, maxTotalTokens, ...template },
     parsers: { toolCalls: config.inference.tool_call_parser, reasoning: config.inference.reasoning_parser },
+    grammarLimits: grammarLimits(config.structured_output),
   };
 }
 

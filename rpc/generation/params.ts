@@ -8,6 +8,7 @@ import type { Served } from '../models.js';
 import type { GenerationBody } from '../schemas/generation.js';
 import { samplingValues } from '../schemas/sampling.js';
 import { refuseUnsupported } from '../schemas/unsupported.js';
+import { constraintOf, refuseBesideConstraint } from './constraint.js';
 
 /** What chat and text completions say differently. */
 export interface GenerationExtras {
@@ -48,6 +49,9 @@ export function generationParams(body: GenerationBody, { model, limits }: Served
   if (stop.length + stopTokenIds.length > limits.max_stop_sequences) {
     refuse('stop', `stop and stop_token_ids may have at most ${limits.max_stop_sequences} entries together`);
   }
+  const constraint = constraintOf(body, refuse);
+  const ignoreEos = body.ignore_eos ?? false;
+  if (constraint !== null) refuseBesideConstraint({ min_tokens: sampling.min_tokens, ignore_eos: ignoreEos }, refuse);
   if (issues.length > 0) throw invalidParams(issues);
 
   const [seedLo, seedHi] = seedWords(body.seed ?? null);
@@ -62,13 +66,14 @@ export function generationParams(body: GenerationBody, { model, limits }: Served
     stop,
     stopTokenIds,
     includeStop: body.include_stop_str_in_output ?? false,
-    ignoreEos: body.ignore_eos ?? false,
+    ignoreEos,
     skipSpecialTokens: body.skip_special_tokens ?? true,
     n,
     bestOf,
     priority: body.priority ?? 0,
     truncatePromptTokens: body.truncate_prompt_tokens ?? null,
     echo: extras.echo,
+    constraint,
   };
 }
 

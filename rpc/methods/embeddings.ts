@@ -34,6 +34,7 @@ const noGeneration: GenerationParams = {
   priority: 0,
   truncatePromptTokens: null,
   echo: false,
+  constraint: null,
 };
 
 export function embeddingsMethod(deps: RpcDeps, limits: RequestLimits) {

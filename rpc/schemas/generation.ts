@@ -4,6 +4,7 @@
  */
 import { z } from 'zod';
 import { maxTokenCount, type RequestLimits, tokenIds } from './common.js';
+import { constraintFields } from './constraint.js';
 import { samplingFields } from './sampling.js';
 import { unsupportedFields } from './unsupported.js';
 
@@ -75,6 +76,7 @@ export function generationFields(limits: RequestLimits) {
     priority: z.int().min(-maxInt32).max(maxInt32).nullish().describe('Smaller runs first when the policy is priority.'),
     truncate_prompt_tokens: count(1, maxTokenCount, 'Keep only the last so many tokens of the prompt.'),
     return_token_ids: flag('Report the token ids of prompt and answer.'),
+    ...constraintFields,
     user: z.string().nullish().describe('Accepted and not used.'),
     ...unsupportedFields,
   };

@@ -14,16 +14,6 @@ interface Rule {
 }
 
 const rules: readonly Rule[] = [
-  {
-    name: 'response_format',
-    refuses: (v) => given(v) && (typeof v !== 'object' || (v as { type?: unknown }).type !== 'text'),
-    what: 'Only response_format {"type": "text"} is supported',
-  },
-  ...['guided_json', 'guided_regex', 'guided_choice', 'guided_grammar', 'structured_outputs'].map((name) => ({
-    name,
-    refuses: given,
-    what: `${name} is not supported: answers cannot be constrained yet`,
-  })),
   { name: 'lora', refuses: given, what: 'LoRA adapters are not supported' },
   { name: 'functions', refuses: given, what: 'functions is not supported: use tools' },
   { name: 'function_call', refuses: given, what: 'function_call is not supported: use tool_choice' },

@@ -86,6 +86,7 @@ describe('parameters', () => {
       priority: -4,
       truncatePromptTokens: 11,
       echo: false,
+      constraint: null,
     });
   });
 

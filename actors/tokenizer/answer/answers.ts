@@ -76,10 +76,15 @@ export class Answers {
     const names = new Set((prompt.tools ?? []).flatMap(functionName));
     const calls = format === null || names.size === 0 ? null : { format, names, parallel: prompt.parallelToolCalls ?? true };
     if (calls === null && reasoning === null) return null;
-    const opened = reasoning !== null && promptEnd().trimEnd().endsWith(reasoning.start.text);
+    const opened = reasoning !== null && isOpened(reasoning, promptEnd());
     const options = { calls, reasoning: reasoning === null ? null : { format: reasoning, opened } };
     return { newReader: () => new AnswerReader(options), units };
   }
+}
+
+/** The prompt ends inside the reasoning. `promptEnd`: its last characters. */
+export function isOpened({ start }: ReasoningFormat, promptEnd: string): boolean {
+  return promptEnd.trimEnd().endsWith(start.text);
 }
 
 /** A tool in OpenAI's shape, as the front has checked it. */

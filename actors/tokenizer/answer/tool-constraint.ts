@@ -1,7 +1,7 @@
 /** The grammar that the answer to a chat prompt is held to because of its tools: tool-grammar.ts for a prompt as the front has checked it. */
 import type { PromptInput } from '../../messages/requests.js';
 import type { AnswerFormat } from './answers.js';
-import { type OfferedTool, type SchemaGrammar, toolGrammar } from './tool-grammar.js';
+import { CallGrammarError, type OfferedTool, type SchemaGrammar, toolGrammar } from './tool-grammar.js';
 
 type ChatPrompt = Extract<PromptInput, { kind: 'chat' }>;
 
@@ -13,7 +13,7 @@ interface ToolBody {
 /**
  * GBNF, or null when nothing is constrained.
  * @param opened the prompt ends inside the reasoning.
- * @throws Error with one sentence where the model's format cannot be constrained; and what `schemaGrammar` throws
+ * @throws CallGrammarError with one sentence where the model's format cannot be constrained; and what `schemaGrammar` throws
  */
 export function toolConstraint(
   prompt: ChatPrompt,
@@ -24,7 +24,8 @@ export function toolConstraint(
   const tools = (prompt.tools ?? []).map((tool) => offered(tool as ToolBody)); // proof: the front has checked them
   const choice = prompt.toolChoice ?? 'auto';
   if (tools.length === 0 || (choice === 'auto' && !tools.some((tool) => tool.strict))) return null;
-  if (format === null) throw new Error('Calls of tools are not read (inference.tool_call_parser = "none"), so they cannot be constrained');
+  if (format === null)
+    throw new CallGrammarError('Calls of tools are not read (inference.tool_call_parser = "none"), so they cannot be constrained');
   return toolGrammar({
     format,
     tools,

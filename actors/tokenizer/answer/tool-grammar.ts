@@ -13,6 +13,11 @@ import { literal, withoutMarker } from './avoid-marker.js';
 import type { CallFormat } from './call-format.js';
 import type { ReasoningFormat } from './reasoning-reader.js';
 
+/** Calls cannot be constrained, in one sentence. */
+export class CallGrammarError extends Error {
+  override readonly name = 'CallGrammarError';
+}
+
 /** The rules of a JSON Schema in GBNF: one named `root`, and others whose names begin with it. */
 export type SchemaGrammar = (schema: unknown, root: string) => string;
 
@@ -38,15 +43,15 @@ const anyArguments = { type: 'object' };
 
 /**
  * Null when nothing is constrained: `auto` without a strict tool.
- * @throws Error when the format cannot be constrained, or no tool has the name that is asked for; and what `schemaGrammar` throws
+ * @throws CallGrammarError when the format cannot be constrained, or no tool has the name that is asked for; and what `schemaGrammar` throws
  */
 export function toolGrammar(options: ToolGrammarOptions): string | null {
   const { format, choice, schemaGrammar } = options;
   if (choice === 'auto' && !options.tools.some((tool) => tool.strict)) return null;
   const { shape } = format;
-  if (shape === null) throw new Error(`Calls in the format ${format.name} cannot be constrained: their arguments are not JSON`);
+  if (shape === null) throw new CallGrammarError(`Calls in the format ${format.name} cannot be constrained: their arguments are not JSON`);
   const tools = typeof choice === 'object' ? options.tools.filter(({ name }) => name === choice.name) : options.tools;
-  if (tools.length === 0) throw new Error('There is no such tool to call');
+  if (tools.length === 0) throw new CallGrammarError('There is no such tool to call');
   const parallel = options.parallel && typeof choice !== 'object';
 
   const rules = tools.flatMap(({ name, parameters, strict }, i) => {
@@ -56,7 +61,7 @@ export function toolGrammar(options: ToolGrammarOptions): string | null {
   });
   const answer = choice === 'auto' ? autoAnswer(shape, parallel) : shape.calls('tool-call', parallel);
   return [
-    `root ::= ${reasoningFirst(options.reasoning)}${answer}`,
+    `root ::= ${options.reasoning === null ? '' : reasoningFirst(options.reasoning)}${answer}`,
     `tool-call ::= ${tools.map((_, i) => `tool-${i}`).join(' | ')}`,
     ...rules,
     'tool-space ::= [ \\t\\n]{0,16}',
@@ -71,9 +76,9 @@ function autoAnswer({ marker, calls }: NonNullable<CallFormat['shape']>, paralle
   return `${text} (${calls('tool-call', parallel && marker.before === 'all')} ${text})${several}`;
 }
 
-function reasoningFirst(reasoning: ToolGrammarOptions['reasoning']): string {
-  if (reasoning === null) return '';
-  const { start, end } = reasoning.format;
-  const inside = `${withoutMarker(end.text)} ${literal(end.text)} tool-space`;
-  return reasoning.opened ? `${inside} ` : `(tool-space ${literal(start.text)} ${inside})? `;
+/** The reasoning that may come before an answer, or must, with a space behind it. */
+export function reasoningFirst({ format: { start, end }, opened }: NonNullable<ToolGrammarOptions['reasoning']>): string {
+  const space = '[ \\t\\n]{0,16}';
+  const inside = `${withoutMarker(end.text)} ${literal(end.text)} ${space}`;
+  return opened ? `${inside} ` : `(${space} ${literal(start.text)} ${inside})? `;
 }

@@ -184,7 +184,7 @@ export class RequestState {
   readonly turn: number;
   readonly sequences: readonly SequenceState[];
   /** Set when the request is admitted; null while its prompt is being encoded. */
-  admitted: { readonly promptIds: Int32Array; readonly maxTokens: number } | null = null;
+  admitted: { readonly promptIds: Int32Array; readonly maxTokens: number /** Held: Grammars. */; readonly grammar: number } | null = null;
   /** Schedulers that were told of it. */
   admissions = 0;
   /** The front was told about the first step. */

@@ -24,7 +24,9 @@ import type {
 import { defaultSampling, type SamplingParamName } from '../../../actors/messages/sampling.js';
 import { createCounters, TOKENIZER_COUNTER } from '../../../actors/runtime/counters.js';
 import { createTokenizerActor, type TokenizerHandlers, type TokenizerStart } from '../../../actors/tokenizer/actor.js';
+import { grammarLimits } from '../../../actors/tokenizer/constrain/grammars.js';
 import { Workload } from '../../../actors/tokenizer/work/workload.js';
+import { loadConfig } from '../../../config/load.js';
 import type { ModelFolder } from '../../../config/model-folder.js';
 import { packageRoot } from '../../../native/index.js';
 import { generation } from '../../helpers/engine/generation.js';
@@ -133,7 +135,13 @@ export class Harness {
       ...limits,
     };
     harness.handlers = await createTokenizerActor(
-      { model, index: 0, limits: all, parsers: { toolCalls: 'auto', reasoning: 'auto' } },
+      {
+        model,
+        index: 0,
+        limits: all,
+        parsers: { toolCalls: 'auto', reasoning: 'auto' },
+        grammarLimits: grammarLimits(loadConfig({ env: {} }).config.structured_output),
+      },
       {
         toFront: (m) => {
           harness.front.push(m);

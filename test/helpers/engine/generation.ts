@@ -22,6 +22,7 @@ export function generation(changes: Partial<GenerationParams> = {}): GenerationP
     priority: 0,
     truncatePromptTokens: null,
     echo: false,
+    constraint: null,
     ...changes,
   };
 }
