@@ -33,6 +33,8 @@ describe('CUDA, logits', () => {
           ...(i % 4 === 2 ? { top_p: 0.8 } : {}),
           ...(i % 5 === 1 ? { min_p: 0.05 } : {}),
           ...(i % 5 === 2 ? { repetition_penalty: 1.3, frequency_penalty: 0.2, presence_penalty: 0.1 } : {}),
+          ...(i % 7 === 3 ? { allowed: new Set([0, 31, 32, vocab - 1, (i * 997) % vocab]) } : {}),
+          ...(i % 7 === 5 ? { allowed: new Set([(i * 997) % vocab]) } : {}),
           prompt: [1, 2, 3, 4],
           output: [5, 6, 6, 7],
         },
