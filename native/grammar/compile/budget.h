@@ -57,7 +57,7 @@ class Budget {
                          static_cast<long long>(limits_.deadline.count())));
     }
   }
-  // `count` more states exist.
+  // `count` more states exist, or fewer when it is negative.
   void states(int64_t count) {
     states_ += count;
     if (states_ > limits_.max_states) {

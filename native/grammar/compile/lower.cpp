@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 namespace inferd {
 namespace {
 
+// States of a unit before it is made deterministic: what is larger is no unit.
+constexpr int32_t kMaxUnitStates = 1 << 15;
 // Rules that one part copies although they are called elsewhere.
 constexpr int32_t kMaxTailCopies = 4096;
 
@@ -52,8 +55,12 @@ class Lowering {
   // What is being lowered into.
   struct Target {
     Nfa nfa;
+    // Calls nothing: a %distinct, for which what cannot be copied is an error, or a unit, which is
+    // given up then.
     bool copy_all = false;
     bool units = true;
+    bool is_unit = false;
+    bool given_up = false;
     // Start of the copy of a rule that ends at a state: whoever uses the rule with the same to
     // follow shares it.
     std::map<std::pair<int32_t, int32_t>, int32_t> copies;
@@ -111,9 +118,12 @@ class Lowering {
     return out;
   }
 
-  LocalPart build_unit(const Unit& unit) {
+  // Nothing when it would not be closed.
+  std::optional<LocalPart> build_unit(const Unit& unit) {
     Target t;
     t.units = false;
+    t.copy_all = true;
+    t.is_unit = true;
     begin(t);
     int32_t at = t.nfa.start;
     for (int32_t i = unit.first; i < unit.last; ++i) {
@@ -123,7 +133,16 @@ class Lowering {
     }
     literal(t, unit.closing, at, t.nfa.end);
     write_copies(t);
-    return determinize(t.nfa, budget_);
+    if (t.given_up) {
+      budget_.states(-t.nfa.num_states);
+      return std::nullopt;
+    }
+    LocalPart out = determinize(t.nfa, budget_);
+    if (!is_closed(out)) {
+      budget_.states(-t.nfa.num_states - static_cast<int64_t>(out.states.size()));
+      return std::nullopt;
+    }
+    return out;
   }
 
   void begin(Target& t) {
@@ -144,6 +163,8 @@ class Lowering {
   // Adds all ways through a node, from one state to another.
   void into(Target& t, int32_t index, int32_t from, int32_t to) {
     budget_.tick();
+    if (t.is_unit && t.nfa.num_states > kMaxUnitStates) t.given_up = true;
+    if (t.given_up) return;
     const Node& n = syntax_.nodes[static_cast<size_t>(index)];
     switch (n.kind) {
       case NodeKind::kLiteral:
@@ -162,6 +183,10 @@ class Lowering {
         return rule(t, n.a, from, to);
       case NodeKind::kScope:
       case NodeKind::kDistinct:
+        if (t.is_unit) {
+          t.given_up = true;
+          return;
+        }
         if (t.copy_all) {
           throw Error(ErrorCode::kUsage,
                       "A %distinct of the grammar contains another %scope or %distinct.");
@@ -183,6 +208,10 @@ class Lowering {
                         t.tail_copies < kMaxTailCopies;
       if (!tail && !t.copy_all) {
         t.nfa.edges.push_back({from, to, call_rule(rule)});
+        return;
+      }
+      if (plan_.recursive[r] && t.is_unit) {
+        t.given_up = true;
         return;
       }
       if (plan_.recursive[r]) {
@@ -301,10 +330,11 @@ class Lowering {
     rest = text.substr(length);
     const auto [at, fresh] = unit_of_.try_emplace(sequence.a + first, -1);
     if (!fresh) return at->second;
-    LocalPart body = build_unit({sequence.a, first, last, text.substr(0, length)});
-    if (!is_closed(body)) return -1;
+    std::optional<LocalPart> body =
+        build_unit({sequence.a, first, last, text.substr(0, length)});
+    if (!body.has_value()) return -1;
     const int32_t part = add_part(PartKind::kPlain);
-    parts_.back().body = std::move(body);
+    parts_.back().body = std::move(*body);
     unit_of_[sequence.a + first] = part;
     return part;
   }

@@ -12,6 +12,8 @@ constexpr int64_t kMaxCopied = 64;
 constexpr int32_t kMaxHeight = 200;
 // A class of so many characters makes a repetition wide: many tokens can go on in it.
 constexpr int64_t kWideClass = 24;
+// So many nodes are not yet a repetition written out.
+constexpr int64_t kFewChars = 8;
 
 // What is known of a node, copied rules included.
 struct Facts {
@@ -19,6 +21,7 @@ struct Facts {
   int64_t tail_size = 1;  // where nothing follows it: without the rules that it ends with
   int32_t height = 1;
   bool wide_char = false;   // contains a wide class
+  bool ends_wide = false;   // a wide class may be the last that it matches
   bool open_ended = false;  // see RulePlan
 };
 
@@ -111,6 +114,7 @@ class Planner {
         break;
       case NodeKind::kClass:
         out.wide_char = count(syntax_.classes[static_cast<size_t>(node.a)]) >= kWideClass;
+        out.ends_wide = out.wide_char;
         break;
       case NodeKind::kSequence:
       case NodeKind::kChoice:
@@ -124,10 +128,14 @@ class Planner {
         break;
       }
       case NodeKind::kRule: {
-        if (plan_.called[static_cast<size_t>(node.a)]) break;
-        const int32_t target = syntax_.rules[static_cast<size_t>(node.a)].node;
-        out = child_facts(target);
+        const auto r = static_cast<size_t>(node.a);
+        if (plan_.recursive[r]) break;
+        const Facts target = child_facts(syntax_.rules[r].node);
+        if (!plan_.called[r]) out = target;
         out.tail_size = 1;
+        out.wide_char = target.wide_char;
+        out.ends_wide = target.ends_wide;
+        out.open_ended = target.open_ended;
         break;
       }
       case NodeKind::kScope:
@@ -157,7 +165,10 @@ class Planner {
       const bool literal = node.kind == NodeKind::kSequence && c.kind == NodeKind::kLiteral &&
                            !syntax_.texts[static_cast<size_t>(c.a)].empty();
       out.open_ended = !literal && (out.open_ended || f.open_ended);
+      out.ends_wide = f.ends_wide || (node.kind == NodeKind::kChoice && out.ends_wide);
     }
+    // Characters one by one, as in an automaton written in GBNF, are a repetition, too.
+    out.open_ended = out.open_ended || (out.ends_wide && out.size > kFewChars);
     return out;
   }
 
