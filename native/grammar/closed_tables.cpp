@@ -22,6 +22,8 @@ constexpr int32_t kTallest = 255;
 // Nodes of the vocabulary that the walks of one grammar may visit. Tables that are not made then
 // are found while answering, in a millisecond each time.
 constexpr int64_t kMaxVisits = 60'000'000;
+// Positions whose steps are written out, 1 KiB each.
+constexpr size_t kMaxSteps = 8192;
 // A table that cuts more tokens off a mask has a mask of its own.
 constexpr size_t kMaxCut = 2048;
 
@@ -47,6 +49,7 @@ class ClosedTables {
     }
     const int32_t longest = trie_.node(0).height;
     if (wide.empty() || longest >= kTallest) return;
+    write_steps(closed);
     hashes_.emplace(automaton_, std::move(closed), longest, budget_);
     const TableCache& cache = vocabulary_.tables();
     for (const int32_t position : wide) {
@@ -59,6 +62,27 @@ class ClosedTables {
   }
 
  private:
+  // Where each byte leads from each position: walks ask millions of times.
+  void write_steps(const std::vector<int32_t>& closed) {
+    if (closed.size() > kMaxSteps) return;
+    row_.assign(automaton_.positions.size(), -1);
+    steps_.assign(closed.size() * 256, -1);
+    for (size_t n = 0; n < closed.size(); ++n) {
+      const Position& p = automaton_.positions[static_cast<size_t>(closed[n])];
+      row_[static_cast<size_t>(closed[n])] = static_cast<int32_t>(n);
+      for (int32_t e = p.edges; e < p.edges_end; ++e) {
+        const ByteEdge& edge = automaton_.edges[static_cast<size_t>(e)];
+        std::fill(steps_.begin() + static_cast<std::ptrdiff_t>(n * 256 + edge.lo),
+                  steps_.begin() + static_cast<std::ptrdiff_t>(n * 256 + edge.hi + 1), edge.target);
+      }
+    }
+  }
+
+  int32_t step(int32_t position, uint8_t byte) const {
+    if (steps_.empty()) return automaton_.step(position, byte);
+    return steps_[static_cast<size_t>(row_[static_cast<size_t>(position)]) * 256 + byte];
+  }
+
   std::shared_ptr<const TokenTable> make(int32_t position, const TableCache::Key& key) {
     std::shared_ptr<const TokenTable> table = make(position);
     if (table != nullptr) vocabulary_.tables().keep(key, table);
@@ -106,7 +130,7 @@ class ClosedTables {
     for (uint32_t i = first; i < end;) {
       while (!above.empty() && above.back().first <= i) above.pop_back();
       const ByteTrie::Node& node = trie_.node(i);
-      const int32_t at = automaton_.step(above.empty() ? position : above.back().second, node.byte);
+      const int32_t at = step(above.empty() ? position : above.back().second, node.byte);
       if (at < 0) {
         i = node.end;
         continue;
@@ -152,9 +176,9 @@ class ClosedTables {
     for (uint32_t i = 1; i < trie_.size();) {
       while (!above.empty() && above.back().end <= i) above.pop_back();
       const ByteTrie::Node& node = trie_.node(i);
-      const int32_t own = automaton_.step(above.empty() ? position : above.back().own, node.byte);
+      const int32_t own = step(above.empty() ? position : above.back().own, node.byte);
       const int32_t other =
-          automaton_.step(above.empty() ? base.position : above.back().base, node.byte);
+          step(above.empty() ? base.position : above.back().base, node.byte);
       budget_.pace();
       ++visits_;
       if (own >= 0 && other >= 0 && !hashes_->alike(own, other, node.height)) {
@@ -181,9 +205,12 @@ class ClosedTables {
     auto table = std::make_shared<TokenTable>();
     table->bytes = static_cast<int64_t>(sizeof *table);
     table->tails = base.table->tails;
-    std::sort(removed.begin(), removed.end());
-    std::set_intersection(removed.begin(), removed.end(), base.tail_ids.begin(),
-                          base.tail_ids.end(), std::back_inserter(table->tails_cut));
+    std::vector<uint32_t> gone(base.table->mask->size());
+    set_bits(gone, removed);
+    std::copy_if(base.tail_ids.begin(), base.tail_ids.end(), std::back_inserter(table->tails_cut),
+                 [&](int32_t id) {
+                   return (gone[static_cast<size_t>(id) / 32] >> (id % 32) & 1u) != 0;
+                 });
     table->list = std::move(added);
     table->list.shrink_to_fit();
     if (removed.size() <= kMaxCut) {
@@ -204,6 +231,8 @@ class ClosedTables {
   const TokenTrie& vocabulary_;
   const ByteTrie& trie_;
   Budget& budget_;
+  std::vector<int32_t> row_;    // by position: its row in steps_
+  std::vector<int32_t> steps_;  // [row][byte]: position or -1; empty when there are too many
   int64_t visits_ = 0;
   std::optional<PositionHashes> hashes_;
   std::vector<Base> bases_;

@@ -23,6 +23,7 @@ PositionHashes::PositionHashes(const Automaton& automaton, std::vector<int32_t> 
     index_[static_cast<size_t>(positions_[n])] = static_cast<int32_t>(n);
     now.push_back(finality(positions_[n]));
   }
+  own_ = now;
   std::vector<Hash> next(now.size());
   for (int32_t round = 1; round <= length; ++round) {
     for (size_t n = 0; n < positions_.size(); ++n) {
@@ -39,9 +40,11 @@ PositionHashes::PositionHashes(const Automaton& automaton, std::vector<int32_t> 
 
 bool PositionHashes::alike(int32_t a, int32_t b, int32_t length) const {
   if (a == b) return true;
-  for (size_t level = 0; level < kLengths.size(); ++level)
-    if (length <= kLengths[level]) return hash(a, level) == hash(b, level);
-  return hash(a) == hash(b);
+  size_t level = 0;
+  while (level < kLengths.size() && length > kLengths[level]) ++level;
+  const Hash& own = rounds_[level][index(a)];
+  const Hash& other = rounds_[level][index(b)];
+  return own[0] == other[0] && own[1] == other[1];
 }
 
 // Distinct parts are set apart: their tables leave open which texts are taken.
@@ -57,7 +60,7 @@ PositionHashes::Hash PositionHashes::finality(int32_t position) const {
 PositionHashes::Hash PositionHashes::once(int32_t position,
                                           const std::vector<Hash>& targets) const {
   const Position& p = automaton_.positions[static_cast<size_t>(position)];
-  Hash h = finality(position);
+  Hash h = own_[index(position)];
   for (int32_t e = p.edges; e < p.edges_end;) {
     const ByteEdge& edge = automaton_.edges[static_cast<size_t>(e)];
     const Hash& target = targets[index(edge.target)];

@@ -35,6 +35,7 @@ class PositionHashes {
   const Automaton& automaton_;
   const std::vector<int32_t> positions_;
   std::vector<int32_t> index_;
+  std::vector<Hash> own_;  // of the positions alone
   std::vector<std::vector<Hash>> rounds_;  // by level, and one more
 };
 
