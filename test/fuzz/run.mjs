@@ -19,6 +19,13 @@ const architectures = readdirSync(join(native, families))
   .filter((file) => file.endsWith('.cpp') && /^ModelConfig configure_/m.test(readFileSync(join(native, families, file), 'utf8')))
   .map((file) => `${families}/${file}`);
 
+/** All sources of a folder and those in it. */
+function filesUnder(folder) {
+  return readdirSync(join(native, folder), { recursive: true })
+    .filter((file) => file.endsWith('.cpp'))
+    .map((file) => `${folder}/${file}`);
+}
+
 /** Native sources under test, and the most bytes of an input. */
 const targets = {
   json: { sources: ['core/checkpoint/json.cpp'], maxBytes: 4096 },
@@ -35,6 +42,7 @@ const targets = {
     maxBytes: 4096,
   },
   plan: { sources: ['engine/plan.cpp'], maxBytes: 8192 },
+  grammar: { sources: filesUnder('grammar'), maxBytes: 4096 },
 };
 
 function fail(message, code) {
