@@ -1,4 +1,5 @@
-// See grammar_calls.h. A grammar is compiled on a thread of libuv's pool; only its number comes back.
+// See grammar_calls.h. A grammar is compiled on a thread of libuv's pool; only its number comes
+// back.
 #include "addon/grammar_calls.h"
 
 #include <optional>
@@ -103,8 +104,8 @@ Napi::Value compile_grammar_text(const Napi::CallbackInfo& info) {
     const int32_t vocabulary = read_number(info[0], "the vocabulary");
     if (!info[1].IsString()) throw Error(ErrorCode::kUsage, "the grammar must be a string");
     const GrammarLimits limits = read_limits(info[2]);
-    auto* worker = new CompileWorker(info.Env(), vocabulary,
-                                     info[1].As<Napi::String>().Utf8Value(), limits);
+    auto* worker =
+        new CompileWorker(info.Env(), vocabulary, info[1].As<Napi::String>().Utf8Value(), limits);
     const Napi::Promise promise = worker->promise();
     worker->Queue();  // owns itself from here on
     return promise;

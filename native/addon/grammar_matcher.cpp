@@ -60,8 +60,7 @@ Napi::Value GrammarMatcher::complete(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value GrammarMatcher::only_token(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(),
-                 [&] { return Napi::Number::New(info.Env(), matcher_->only_token()); });
+  return guarded(info.Env(), [&] { return Napi::Number::New(info.Env(), matcher_->only_token()); });
 }
 
 // Takes these tokens from the start, with a mask before each; microseconds of each.

@@ -177,8 +177,7 @@ class ClosedTables {
       while (!above.empty() && above.back().end <= i) above.pop_back();
       const ByteTrie::Node& node = trie_.node(i);
       const int32_t own = step(above.empty() ? position : above.back().own, node.byte);
-      const int32_t other =
-          step(above.empty() ? base.position : above.back().base, node.byte);
+      const int32_t other = step(above.empty() ? base.position : above.back().base, node.byte);
       budget_.pace();
       ++visits_;
       if (own >= 0 && other >= 0 && !hashes_->alike(own, other, node.height)) {
@@ -207,10 +206,9 @@ class ClosedTables {
     table->tails = base.table->tails;
     std::vector<uint32_t> gone(base.table->mask->size());
     set_bits(gone, removed);
-    std::copy_if(base.tail_ids.begin(), base.tail_ids.end(), std::back_inserter(table->tails_cut),
-                 [&](int32_t id) {
-                   return (gone[static_cast<size_t>(id) / 32] >> (id % 32) & 1u) != 0;
-                 });
+    std::copy_if(
+        base.tail_ids.begin(), base.tail_ids.end(), std::back_inserter(table->tails_cut),
+        [&](int32_t id) { return (gone[static_cast<size_t>(id) / 32] >> (id % 32) & 1u) != 0; });
     table->list = std::move(added);
     table->list.shrink_to_fit();
     if (removed.size() <= kMaxCut) {

@@ -26,10 +26,10 @@ std::shared_ptr<const Grammar> compile_grammar(std::string_view gbnf,
                                                std::shared_ptr<const TokenTrie> vocabulary,
                                                const GrammarLimits& limits) {
   if (static_cast<int64_t>(gbnf.size()) > limits.max_text_bytes) {
-    throw Error(ErrorCode::kUnsupported,
-                format("The grammar has %lld bytes, more than the limit of %lld.",
-                       static_cast<long long>(gbnf.size()),
-                       static_cast<long long>(limits.max_text_bytes)));
+    throw Error(
+        ErrorCode::kUnsupported,
+        format("The grammar has %lld bytes, more than the limit of %lld.",
+               static_cast<long long>(gbnf.size()), static_cast<long long>(limits.max_text_bytes)));
   }
   Budget budget(limits);
   const Syntax syntax = parse_grammar(gbnf, {limits.max_depth, limits.extensions});

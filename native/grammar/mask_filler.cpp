@@ -72,10 +72,10 @@ void MaskFiller::fill_tails(const Reading& reading, const ByteTrie& tails,
   readings_.pop();
 }
 
-// The tails are tried as if the text of the distinct part were like no other. Tokens that begin with
-// what completes it to a text that is taken are taken out again: a closed part has ended there. In
-// another one, some may go on; they are tried as a whole, as are tokens with another distinct text,
-// which may be the same.
+// The tails are tried as if the text of the distinct part were like no other. Tokens that begin
+// with what completes it to a text that is taken are taken out again: a closed part has ended
+// there. In another one, some may go on; they are tried as a whole, as are tokens with another
+// distinct text, which may be the same.
 void MaskFiller::fill_tails_of_distinct(const Reading& reading, const TokenTable& table) {
   std::vector<uint32_t> own(words_.size());
   unsure_.clear();

@@ -28,14 +28,16 @@ class PositionHashes {
   bool alike(int32_t a, int32_t b, int32_t length) const;
 
  private:
-  size_t index(int32_t position) const { return static_cast<size_t>(index_[static_cast<size_t>(position)]); }
+  size_t index(int32_t position) const {
+    return static_cast<size_t>(index_[static_cast<size_t>(position)]);
+  }
   Hash finality(int32_t position) const;
   Hash once(int32_t position, const std::vector<Hash>& targets) const;
 
   const Automaton& automaton_;
   const std::vector<int32_t> positions_;
   std::vector<int32_t> index_;
-  std::vector<Hash> own_;  // of the positions alone
+  std::vector<Hash> own_;                  // of the positions alone
   std::vector<std::vector<Hash>> rounds_;  // by level, and one more
 };
 

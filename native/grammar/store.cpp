@@ -56,9 +56,8 @@ int32_t GrammarStore::vocabulary(std::vector<std::string> token_bytes,
 
 void GrammarStore::forget_vocabulary() {
   const auto oldest =
-      std::min_element(vocabularies_.begin(), vocabularies_.end(), [](const auto& a, const auto& b) {
-        return a.second.used < b.second.used;
-      });
+      std::min_element(vocabularies_.begin(), vocabularies_.end(),
+                       [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
   vocabulary_numbers_.erase(oldest->second.content);
   vocabularies_.erase(oldest);
 }

@@ -12,9 +12,9 @@
 namespace inferd {
 namespace {
 
-// Nodes of the vocabulary that all walks of one grammar may visit, those of closed parts apart. What
-// a walk finds from a position with few next bytes is found in some 10 us while answering, too:
-// that is not worth more than a few milliseconds of compiling.
+// Nodes of the vocabulary that all walks of one grammar may visit, those of closed parts apart.
+// What a walk finds from a position with few next bytes is found in some 10 us while answering,
+// too: that is not worth more than a few milliseconds of compiling.
 constexpr int64_t kMaxVisits = 3'000'000;
 constexpr int64_t kMaxNarrowVisits = 500'000;
 // So many next bytes make a position wide.
@@ -116,8 +116,8 @@ class TableBuilder {
   std::shared_ptr<const TokenTable> walk_from(int32_t position) {
     using Fate = Readings::Fate;
     const int64_t before = visits_;
-    const ByteSet& follow = follow_[static_cast<size_t>(
-        automaton_.positions[static_cast<size_t>(position)].part)];
+    const ByteSet& follow =
+        follow_[static_cast<size_t>(automaton_.positions[static_cast<size_t>(position)].part)];
     const ByteTrie& trie = vocabulary_.trie();
     TableParts parts(vocabulary_);
     try {

@@ -44,8 +44,7 @@ bool TableParts::leave(uint32_t node, size_t depth, const ByteSet* follow) {
 }
 
 bool TableParts::leave_unsure(uint32_t node, const ByteSet* follow) {
-  each_behind(vocabulary_.trie(), node, follow,
-              [&](std::span<const int32_t> ids) { unsure(ids); });
+  each_behind(vocabulary_.trie(), node, follow, [&](std::span<const int32_t> ids) { unsure(ids); });
   return unsure_.size() <= kMaxTails;
 }
 

@@ -19,8 +19,12 @@ class TableParts {
  public:
   explicit TableParts(const TokenTrie& vocabulary) : vocabulary_(vocabulary) {}
 
-  void allow(std::span<const int32_t> ids) { allowed_.insert(allowed_.end(), ids.begin(), ids.end()); }
-  void unsure(std::span<const int32_t> ids) { unsure_.insert(unsure_.end(), ids.begin(), ids.end()); }
+  void allow(std::span<const int32_t> ids) {
+    allowed_.insert(allowed_.end(), ids.begin(), ids.end());
+  }
+  void unsure(std::span<const int32_t> ids) {
+    unsure_.insert(unsure_.end(), ids.begin(), ids.end());
+  }
   // At this node, `depth` bytes into its tokens, the part can end; what comes then starts with a
   // byte of `follow` when that is not null. False when there are too many tails for a table.
   bool leave(uint32_t node, size_t depth, const ByteSet* follow);

@@ -1,4 +1,5 @@
-// The tokens of a vocabulary as a trie over their bytes, and what is known of them for all grammars.
+// The tokens of a vocabulary as a trie over their bytes, and what is known of them for all
+// grammars.
 //
 // Immutable but for the cache of token tables (token_table.h), which locks; shared by all threads.
 #pragma once

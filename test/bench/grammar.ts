@@ -53,7 +53,7 @@ interface Case {
 const kinds: readonly (readonly [string, unknown])[] = [
   ['string', 'Some text with café “quotes”, 日本語 and 123'],
   ['integer', 12345],
-  ['number', 2.71828],
+  ['number', 12.75],
   ['boolean', false],
   ['color', 'green'],
 ];

@@ -1,5 +1,5 @@
-// Grammars: whatever compiles has masks that hold exactly the tokens that are accepted, and a way on
-// as long as the text is not complete. The first bytes of the input choose the tokens that are
+// Grammars: whatever compiles has masks that hold exactly the tokens that are accepted, and a way
+// on as long as the text is not complete. The first bytes of the input choose the tokens that are
 // taken, the rest is the grammar.
 #include <cstdint>
 #include <string>

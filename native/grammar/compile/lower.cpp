@@ -79,8 +79,7 @@ class Lowering {
     int32_t& part = part_of_rule_[static_cast<size_t>(rule)];
     if (part < 0) {
       part = add_part(PartKind::kPlain);
-      waiting_.push_back(
-          {part, syntax_.rules[static_cast<size_t>(rule)].node, PartKind::kPlain});
+      waiting_.push_back({part, syntax_.rules[static_cast<size_t>(rule)].node, PartKind::kPlain});
     }
     return part;
   }
@@ -289,9 +288,8 @@ class Lowering {
     if (n.b == 0) return t.nfa.add_empty(from, to);
     for (int32_t i = 0; i < n.b;) {
       const int32_t child = syntax_.children[static_cast<size_t>(n.a + i)];
-      const int32_t last = t.units && plan_.open_ended[static_cast<size_t>(child)]
-                               ? next_literal(n, i + 1)
-                               : -1;
+      const int32_t last =
+          t.units && plan_.open_ended[static_cast<size_t>(child)] ? next_literal(n, i + 1) : -1;
       std::string rest;  // of the literal whose first character a unit takes
       const int32_t unit = last < 0 ? -1 : unit_part(n, i, last, rest);
       i = unit < 0 ? i + 1 : last + 1;
@@ -312,8 +310,8 @@ class Lowering {
   // Index in the sequence of the first literal with a text, at `from` or later; -1 when none.
   int32_t next_literal(const Node& sequence, int32_t from) const {
     for (int32_t i = from; i < sequence.b; ++i) {
-      const Node& n = syntax_.nodes[static_cast<size_t>(
-          syntax_.children[static_cast<size_t>(sequence.a + i)])];
+      const Node& n =
+          syntax_.nodes[static_cast<size_t>(syntax_.children[static_cast<size_t>(sequence.a + i)])];
       if (n.kind == NodeKind::kLiteral && !syntax_.texts[static_cast<size_t>(n.a)].empty())
         return i;
     }
@@ -323,15 +321,15 @@ class Lowering {
   // The part of a unit, or -1 when it would not be closed. `rest`: what stays of the literal.
   int32_t unit_part(const Node& sequence, int32_t first, int32_t last, std::string& rest) {
     const Node& closing =
-        syntax_.nodes[static_cast<size_t>(syntax_.children[static_cast<size_t>(sequence.a + last)])];
+        syntax_
+            .nodes[static_cast<size_t>(syntax_.children[static_cast<size_t>(sequence.a + last)])];
     const std::string& text = syntax_.texts[static_cast<size_t>(closing.a)];
     size_t length = 1;
     while (length < text.size() && (static_cast<uint8_t>(text[length]) & 0xC0) == 0x80) ++length;
     rest = text.substr(length);
     const auto [at, fresh] = unit_of_.try_emplace(sequence.a + first, -1);
     if (!fresh) return at->second;
-    std::optional<LocalPart> body =
-        build_unit({sequence.a, first, last, text.substr(0, length)});
+    std::optional<LocalPart> body = build_unit({sequence.a, first, last, text.substr(0, length)});
     if (!body.has_value()) return -1;
     const int32_t part = add_part(PartKind::kPlain);
     parts_.back().body = std::move(*body);

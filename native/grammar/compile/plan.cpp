@@ -49,9 +49,8 @@ class Planner {
   void list_uses() {
     std::vector<size_t> by_node;
     for (size_t r = 0; r < syntax_.rules.size(); ++r) by_node.push_back(r);
-    std::sort(by_node.begin(), by_node.end(), [this](size_t a, size_t b) {
-      return syntax_.rules[a].node < syntax_.rules[b].node;
-    });
+    std::sort(by_node.begin(), by_node.end(),
+              [this](size_t a, size_t b) { return syntax_.rules[a].node < syntax_.rules[b].node; });
     first_node_.resize(syntax_.rules.size());
     int32_t next = 0;
     for (const size_t r : by_node) {

@@ -25,8 +25,7 @@ ByteTrie::ByteTrie(std::vector<std::pair<std::string, int32_t>> entries) {
     close(common);
     for (size_t d = common; d < text.size(); ++d) {
       path.push_back(static_cast<uint32_t>(nodes_.size()));
-      nodes_.push_back(
-          {0, static_cast<uint32_t>(ids_.size()), static_cast<uint8_t>(text[d]), 0});
+      nodes_.push_back({0, static_cast<uint32_t>(ids_.size()), static_cast<uint8_t>(text[d]), 0});
     }
     for (size_t d = 0; d < path.size(); ++d) {
       uint8_t& height = nodes_[path[d]].height;

@@ -59,8 +59,8 @@ class PositionWalk {
   };
 
   const Part& part_of(int32_t position) const {
-    return automaton_.parts[static_cast<size_t>(
-        automaton_.positions[static_cast<size_t>(position)].part)];
+    return automaton_
+        .parts[static_cast<size_t>(automaton_.positions[static_cast<size_t>(position)].part)];
   }
   bool has_edges_only(int32_t position) const {
     const Position& p = automaton_.positions[static_cast<size_t>(position)];

@@ -2,7 +2,6 @@
 #include "grammar/match/readings.h"
 
 #include <algorithm>
-#include <set>
 
 namespace inferd {
 
@@ -28,8 +27,8 @@ Readings::Readings(const Automaton& automaton, int32_t position) : automaton_(&a
 }
 
 const Part& Readings::part_of(int32_t position) const {
-  return automaton_->parts[static_cast<size_t>(
-      automaton_->positions[static_cast<size_t>(position)].part)];
+  return automaton_
+      ->parts[static_cast<size_t>(automaton_->positions[static_cast<size_t>(position)].part)];
 }
 
 void Readings::begin_level() {
@@ -121,7 +120,8 @@ void Readings::commit() {
   work_ = 0;
   if (levels_.size() == 1) return;
   const Level last = levels_.back();
-  readings_.erase(readings_.begin(), readings_.begin() + static_cast<std::ptrdiff_t>(last.readings));
+  readings_.erase(readings_.begin(),
+                  readings_.begin() + static_cast<std::ptrdiff_t>(last.readings));
   levels_.assign(1, {.readings = 0,
                      .frames = frames_.size(),
                      .returns = returns_.size(),
@@ -144,9 +144,8 @@ void Readings::add(const Reading& reading) {
   }
   work(static_cast<int64_t>(readings_.size() - from) / 16 + 1);
   if (readings_.size() - from >= static_cast<size_t>(kMaxReadings)) {
-    throw AmbiguityError(
-        format("The text can be read in more than %d ways at once under its grammar.",
-               kMaxReadings));
+    throw AmbiguityError(format(
+        "The text can be read in more than %d ways at once under its grammar.", kMaxReadings));
   }
   readings_.push_back(reading);
 }
@@ -226,12 +225,12 @@ void Readings::leave(const Reading& from) {
     if (keys == kUnknownKeys) {
       keys = kUncertain;
     } else {
-      const std::string_view text = std::string_view(text_).substr(static_cast<size_t>(frame.start));
+      const std::string_view text =
+          std::string_view(text_).substr(static_cast<size_t>(frame.start));
       const Fate fate = untaken(part, keys, text);
       if (fate == Fate::kNone) return;
-      keys = fate == Fate::kUnsure
-                 ? kUncertain
-                 : take_key(keys, frame.start, static_cast<int64_t>(text.size()));
+      keys = fate == Fate::kUnsure ? kUncertain
+                                   : take_key(keys, frame.start, static_cast<int64_t>(text.size()));
     }
   }
   return_to(frame, from, keys);
@@ -250,94 +249,6 @@ void Readings::return_to(const Frame& frame, const Reading& from, int32_t keys) 
       add({to.position, to.frame, open || keys == kUncertain ? keys : to.keys, false});
     }
   }
-}
-
-Readings::Fate Readings::untaken(const Part& part, int32_t keys, std::string_view text) {
-  const auto& literals = automaton_->taken[static_cast<size_t>(part.taken)];
-  if (std::binary_search(literals.begin(), literals.end(), text)) return Fate::kNone;
-  Fate out = Fate::kCertain;
-  for (int32_t k = keys; k > 0; k = keys_[static_cast<size_t>(k)].previous) {
-    const Key& key = keys_[static_cast<size_t>(k)];
-    work(1);
-    if (key.length < 0) {
-      out = Fate::kUnsure;
-    } else if (std::string_view(text_).substr(static_cast<size_t>(key.start),
-                                              static_cast<size_t>(key.length)) == text) {
-      return Fate::kNone;
-    }
-  }
-  return out;
-}
-
-int32_t Readings::take_key(int32_t previous, int64_t start, int64_t length) {
-  if (previous < 0) return previous;
-  for (size_t i = levels_.back().keys; i < keys_.size(); ++i) {
-    const Key& k = keys_[i];
-    if (k.previous == previous && k.start == start && k.length == length)
-      return static_cast<int32_t>(i);
-  }
-  keys_.push_back({previous, start, length});
-  return static_cast<int32_t>(keys_.size()) - 1;
-}
-
-std::vector<std::string> Readings::taken_rests(const Reading& reading) const {
-  const Part& part = part_of(reading.position);
-  const Frame& frame = frames_[static_cast<size_t>(reading.frame)];
-  const std::string_view text = text_;
-  const std::string_view begun = text.substr(static_cast<size_t>(frame.start));
-  std::vector<std::string> out;
-  const auto consider = [&](std::string_view taken) {
-    if (!taken.starts_with(begun)) return;
-    const std::string_view rest = taken.substr(begun.size());
-    int32_t at = reading.position;
-    for (const char c : rest) {
-      at = automaton_->step(at, static_cast<uint8_t>(c));
-      if (at < 0) return;
-    }
-    if (automaton_->positions[static_cast<size_t>(at)].final) out.emplace_back(rest);
-  };
-  for (const std::string& literal : automaton_->taken[static_cast<size_t>(part.taken)])
-    consider(literal);
-  for (int32_t k = reading.keys; k > 0; k = keys_[static_cast<size_t>(k)].previous) {
-    const Key& key = keys_[static_cast<size_t>(k)];
-    if (key.length >= 0)
-      consider(text.substr(static_cast<size_t>(key.start), static_cast<size_t>(key.length)));
-  }
-  std::sort(out.begin(), out.end());
-  out.erase(std::unique(out.begin(), out.end()), out.end());
-  return out;
-}
-
-// A distinct part, begun with this text, can still end with one that is not taken.
-Readings::Fate Readings::texts_left(const Part& part, int32_t position, int32_t keys,
-                                    std::string_view begun) {
-  const uint32_t all = automaton_->num_texts[static_cast<size_t>(position)];
-  if (all >= Automaton::kMany) return Fate::kCertain;
-  bool unseen = false;
-  std::set<std::string_view> taken;
-  const auto consider = [&](std::string_view text) {
-    work(1);
-    if (!text.starts_with(begun)) return;
-    int32_t at = position;
-    for (const char c : text.substr(begun.size())) {
-      at = automaton_->step(at, static_cast<uint8_t>(c));
-      if (at < 0) return;
-    }
-    if (automaton_->positions[static_cast<size_t>(at)].final) taken.insert(text);
-  };
-  for (const std::string& literal : automaton_->taken[static_cast<size_t>(part.taken)])
-    consider(literal);
-  for (int32_t k = keys; k > 0; k = keys_[static_cast<size_t>(k)].previous) {
-    const Key& key = keys_[static_cast<size_t>(k)];
-    if (key.length < 0) {
-      unseen = true;
-    } else {
-      consider(std::string_view(text_).substr(static_cast<size_t>(key.start),
-                                              static_cast<size_t>(key.length)));
-    }
-  }
-  if (taken.size() >= all) return Fate::kNone;
-  return unseen && taken.size() + 1 == all ? Fate::kUnsure : Fate::kCertain;
 }
 
 Readings::Fate Readings::fate() {
@@ -376,119 +287,6 @@ Readings::Fate Readings::local_fate() const {
     out = Fate::kUnsure;
   }
   return out;
-}
-
-// All ways to the end of the part lead through a %distinct: one that is left is found by searching
-// the positions from here to the nearest ones.
-Readings::Fate Readings::some_distinct_left(const Reading& reading) {
-  Fate out = Fate::kNone;
-  std::vector<int32_t> open{reading.position};
-  std::set<int32_t> seen{reading.position};
-  const auto visit = [&](int32_t position) {
-    if (seen.insert(position).second) open.push_back(position);
-  };
-  while (!open.empty()) {
-    const int32_t at = open.back();
-    open.pop_back();
-    work(1);
-    if (!automaton_->endangered[static_cast<size_t>(at)]) return Fate::kCertain;
-    const Position& p = automaton_->positions[static_cast<size_t>(at)];
-    for (int32_t e = p.edges; e < p.edges_end; ++e)
-      visit(automaton_->edges[static_cast<size_t>(e)].target);
-    for (int32_t c = p.calls; c < p.calls_end; ++c) {
-      const CallEdge& edge = automaton_->calls[static_cast<size_t>(c)];
-      const Part& part = automaton_->parts[static_cast<size_t>(edge.part)];
-      if (part.kind == PartKind::kDistinct) {
-        const Fate left = texts_left(part, part.start, reading.keys, std::string_view());
-        if (left == Fate::kCertain) return left;
-        if (left == Fate::kUnsure) out = left;
-      } else if (!automaton_->endangered[static_cast<size_t>(part.start)]) {
-        visit(edge.ret);
-      } else if (part.open) {
-        visit(part.start);
-      }
-    }
-  }
-  return out;
-}
-
-// Keeps what the readings can still reach. Only between steps, with one level.
-void Readings::collect_garbage() {
-  std::vector<int32_t> frame_to(frames_.size(), -1), key_to(keys_.size(), -1), open;
-  key_to[0] = 0;
-  const auto mark_keys = [&](int32_t k) {
-    for (; k > 0 && key_to[static_cast<size_t>(k)] < 0; k = keys_[static_cast<size_t>(k)].previous)
-      key_to[static_cast<size_t>(k)] = 0;
-  };
-  const auto mark_frame = [&](int32_t f) {
-    if (frame_to[static_cast<size_t>(f)] >= 0) return;
-    frame_to[static_cast<size_t>(f)] = 0;
-    open.push_back(f);
-  };
-  for (const Reading& r : readings_) {
-    mark_frame(r.frame);
-    mark_keys(r.keys);
-  }
-  while (!open.empty()) {
-    const Frame f = frames_[static_cast<size_t>(open.back())];
-    open.pop_back();
-    mark_keys(f.keys);
-    for (int32_t i = f.returns; i >= 0; i = returns_[static_cast<size_t>(i)].next) {
-      const Return& to = returns_[static_cast<size_t>(i)];
-      mark_keys(to.keys);
-      if (to.position >= 0) mark_frame(to.frame);
-    }
-  }
-  // New numbers in the old order; a key's previous one has a smaller number.
-  std::vector<Key> keys;
-  for (size_t k = 0; k < keys_.size(); ++k) {
-    if (key_to[k] < 0) continue;
-    key_to[k] = static_cast<int32_t>(keys.size());
-    keys.push_back(keys_[k]);
-    Key& key = keys.back();
-    if (key.previous > 0) key.previous = key_to[static_cast<size_t>(key.previous)];
-  }
-  const auto new_key = [&](int32_t k) { return k > 0 ? key_to[static_cast<size_t>(k)] : k; };
-  int32_t next = 0;
-  for (int32_t& to : frame_to)
-    if (to >= 0) to = next++;
-  std::vector<Frame> frames;
-  std::vector<Return> returns;
-  for (size_t f = 0; f < frames_.size(); ++f) {
-    if (frame_to[f] < 0) continue;
-    Frame frame = frames_[f];
-    frame.keys = new_key(frame.keys);
-    int32_t list = -1;
-    for (int32_t i = frame.returns; i >= 0; i = returns_[static_cast<size_t>(i)].next) {
-      Return to = returns_[static_cast<size_t>(i)];
-      to.frame = to.position >= 0 ? frame_to[static_cast<size_t>(to.frame)] : 0;
-      to.keys = new_key(to.keys);
-      to.next = list;
-      returns.push_back(to);
-      list = static_cast<int32_t>(returns.size()) - 1;
-    }
-    frame.returns = list;
-    frames.push_back(frame);
-  }
-  for (Reading& r : readings_) {
-    r.frame = frame_to[static_cast<size_t>(r.frame)];
-    r.keys = new_key(r.keys);
-  }
-  frames_ = std::move(frames);
-  returns_ = std::move(returns);
-  keys_ = std::move(keys);
-  Level& level = levels_.back();
-  level.frames = frames_.size();
-  level.returns = returns_.size();
-  level.keys = keys_.size();
-  garbage_limit_ = std::max<size_t>(4096, 2 * (frames_.size() + returns_.size() + keys_.size()));
-}
-
-int64_t Readings::bytes() const {
-  return static_cast<int64_t>(text_.capacity() + readings_.capacity() * sizeof(Reading) +
-                              frames_.capacity() * sizeof(Frame) +
-                              returns_.capacity() * sizeof(Return) +
-                              keys_.capacity() * sizeof(Key) + levels_.capacity() * sizeof(Level));
 }
 
 }  // namespace inferd

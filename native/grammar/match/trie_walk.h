@@ -13,7 +13,7 @@ namespace inferd {
 // the walk ends when visit answers false, and leaves the readings where it ended.
 template <typename Visit>
 void walk(const ByteTrie& trie, Readings& readings, Visit&& visit) {
-  std::vector<uint32_t> ends;  // of the nodes above that were read
+  std::vector<uint32_t> ends;                   // of the nodes above that were read
   const ByteSet first = readings.next_bytes();  // the root has many children
   for (uint32_t i = 1; i < trie.size();) {
     while (!ends.empty() && ends.back() <= i) {

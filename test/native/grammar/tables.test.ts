@@ -55,7 +55,10 @@ const written: readonly (readonly [name: string, text: string])[] = [
   ],
   ['few keys', 'root ::= %scope("{" (pair ("," pair)*)? "}")\npair ::= %distinct{"\\"a0\\""}("\\"" [a0]{1,2} "\\"") ":" "0"?'],
   ['keys without ends', 'root ::= %scope("{" (pair ("," pair)*)? "}")\npair ::= %distinct{"a"}([a0]{1,2}) ":" "0"'],
-  ['keys without ends, endlessly many', 'root ::= %scope("{" (pair ("," pair)*)? "}")\npair ::= %distinct{"a"}([a0:]+) "," %distinct{}("\\"" [^"]* "\\"" | [0a]+) ":"'],
+  [
+    'keys without ends, endlessly many',
+    'root ::= %scope("{" (pair ("," pair)*)? "}")\npair ::= %distinct{"a"}([a0:]+) "," %distinct{}("\\"" [^"]* "\\"" | [0a]+) ":"',
+  ],
   ['keys of one scope in another', 'root ::= %scope(k "," %scope(k ("," k)*) "," k)\nk ::= %distinct{}("\\"" [a0,]{0,2} "\\"")'],
   ['distinct texts through recursion', 'root ::= %scope("{" more)\nmore ::= %distinct{}("\\"" [a0]{1,2} "\\"") ("," more | "}")'],
   ['strings of at most six', 'root ::= "{" s{0,6} "\\"" s{2,3} "\\"" "}"\ns ::= [^"\\\\\\x00-\\x1f] | "\\\\" ["\\\\a]'],
