@@ -208,7 +208,7 @@ export const schema = {
     deadline_ms: int(500, [10, 60_000], 'Time to turn a schema into a grammar.', { unit: 'ms' }),
     max_compiled_states: int(2 ** 18, [1000, 2 ** 24], 'Most states of a compiled grammar.'),
     max_compiled_bytes: int(256 * 2 ** 20, [2 ** 20, 2 ** 36], 'Most memory of a compiled grammar.', { unit: 'bytes' }),
-    compile_deadline_ms: int(2000, [10, 60_000], 'Time to compile a grammar.', { unit: 'ms' }),
+    compile_deadline_ms: int(4000, [10, 60_000], 'Time to compile a grammar.', { unit: 'ms' }),
   },
   server: {
     host: text('127.0.0.1', 'Address to listen on; anything but loopback needs auth.mode = "token".'),

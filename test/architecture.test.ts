@@ -84,6 +84,7 @@ const allowed: readonly (readonly [string, readonly string[]])[] = [
       'actors/tokenizer/work/',
       'actors/tokenizer/model/',
       'actors/grammar/index',
+      'actors/runtime/cpu-time',
       'actors/messages/',
       'config/',
       'native/',

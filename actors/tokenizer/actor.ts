@@ -41,8 +41,9 @@ import type {
 import { Cancellation } from '../runtime/cancellation.js';
 import { admitMessage, type LengthLimits, longestPrompt, promptTooLong, resolveMaxTokens, truncated } from './admission.js';
 import { Answers, isOpened, type ParserChoice } from './answer/answers.js';
-import type { AnswerStyle } from './constrain/answer-grammar.js';
-import { type GrammarLimits, Grammars } from './constrain/grammars.js';
+import type { ToolsOffered } from './answer/tool-constraint.js';
+import type { GrammarLimits } from './constrain/grammar-limits.js';
+import { type ChatStyle, Grammars } from './constrain/grammars.js';
 import { decodeAll, decodeInTurns } from './decode/detokenizer.js';
 import { RequestState, type SequenceState } from './decode/request-state.js';
 import { StopStrings } from './decode/stop-strings.js';
@@ -135,6 +136,7 @@ class TokenizerActor implements TokenizerHandlers {
   close(): void {
     for (const id of [...this.#requests.keys()]) this.#forget(id);
     this.#encoder.close();
+    this.#grammars.close();
   }
 
   fromFront(message: Submit | Abort | TokenizerCall): void {
@@ -195,7 +197,7 @@ class TokenizerActor implements TokenizerHandlers {
       const promptIds = truncated(await this.#encode(prompt, asker, maxIds), params.truncatePromptTokens);
       if (this.#requests.get(id) !== request) return; // aborted meanwhile
       const maxTokens = resolveMaxTokens(promptIds.length, params.maxTokens, this.#start.limits);
-      const grammar = await this.#grammars.hold(prompt, params.constraint, this.#style(prompt, promptIds), asker);
+      const grammar = await this.#grammars.hold(params.constraint, this.#style(prompt, promptIds), asker);
       if (this.#requests.get(id) !== request) {
         this.#grammars.release(grammar);
         return;
@@ -228,10 +230,12 @@ class TokenizerActor implements TokenizerHandlers {
     return decodeAll(this.#vocabulary.table, promptIds.subarray(-PROMPT_END), false);
   }
 
-  #style(prompt: PromptInput, promptIds: Int32Array): AnswerStyle | null {
+  #style(prompt: PromptInput, promptIds: Int32Array): ChatStyle | null {
     if (prompt.kind !== 'chat') return null;
-    const format = this.#answers.formatFor(this.#encoder.templateSource(prompt));
-    return { format, opened: format.reasoning !== null && isOpened(format.reasoning, this.#promptEnd(promptIds)) };
+    const template = this.#encoder.templateSource(prompt);
+    const { reasoning, units } = this.#answers.formatFor(template);
+    const opened = reasoning !== null && isOpened(reasoning, this.#promptEnd(promptIds));
+    return { chat: { tools: toolsOf(prompt), template, parsers: this.#start.parsers, opened }, markerIds: [...units.keys()] };
   }
 
   #readAnswer(request: RequestState, prompt: PromptInput, promptIds: Int32Array): void {
@@ -374,6 +378,15 @@ class TokenizerActor implements TokenizerHandlers {
     await this.#queue.pass(asker);
     return namesOf(table, checkIds(ids, table.size, 'ids'));
   }
+}
+
+/** Without what does not matter to a grammar. */
+function toolsOf({ tools, toolChoice, parallelToolCalls }: Extract<PromptInput, { kind: 'chat' }>): ToolsOffered {
+  return {
+    ...(tools === undefined ? {} : { tools }),
+    ...(toolChoice === undefined ? {} : { toolChoice }),
+    ...(parallelToolCalls === undefined ? {} : { parallelToolCalls }),
+  };
 }
 
 /** Faults of our own say nothing of what happened inside. */

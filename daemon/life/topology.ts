@@ -14,7 +14,7 @@ import { RESULT, RESULT_POOLED, RESULT_PROMPT, RESULT_SAMPLE, RESULT_TOP } from 
 import type { SchedulerOptions } from '../../actors/scheduler/options.js';
 import { planWordsLimit } from '../../actors/scheduler/plan-writer.js';
 import type { TokenizerStart } from '../../actors/tokenizer/actor.js';
-import { grammarLimits } from '../../actors/tokenizer/constrain/grammars.js';
+import { grammarLimits } from '../../actors/tokenizer/constrain/grammar-limits.js';
 import type { ModelFolder } from '../../config/model-folder.js';
 import type { Config } from '../../config/schema.js';
 import { type BackendName, type EngineOptions, loadAddon } from '../../native/index.js';

@@ -10,15 +10,18 @@ export interface RequestLimits {
   readonly maxStop: number;
   readonly maxTop: number;
   readonly maxEmbeddingInputs: number;
+  /** A schema, pattern, list of choices or grammar, as JSON text. */
+  readonly maxConstraintBytes: number;
 }
 
-export function requestLimits({ validation }: Config): RequestLimits {
+export function requestLimits({ validation, structured_output }: Config): RequestLimits {
   return {
     maxN: validation.max_n,
     maxBestOf: validation.best_of,
     maxStop: validation.max_stop_sequences,
     maxTop: validation.max_top_n_tokens,
     maxEmbeddingInputs: validation.max_embedding_inputs,
+    maxConstraintBytes: structured_output.max_schema_bytes,
   };
 }
 

@@ -76,7 +76,7 @@ export function generationFields(limits: RequestLimits) {
     priority: z.int().min(-maxInt32).max(maxInt32).nullish().describe('Smaller runs first when the policy is priority.'),
     truncate_prompt_tokens: count(1, maxTokenCount, 'Keep only the last so many tokens of the prompt.'),
     return_token_ids: flag('Report the token ids of prompt and answer.'),
-    ...constraintFields,
+    ...constraintFields(limits),
     user: z.string().nullish().describe('Accepted and not used.'),
     ...unsupportedFields,
   };

@@ -3,7 +3,8 @@ import type { PromptInput } from '../../messages/requests.js';
 import type { AnswerFormat } from './answers.js';
 import { CallGrammarError, type OfferedTool, type SchemaGrammar, toolGrammar } from './tool-grammar.js';
 
-type ChatPrompt = Extract<PromptInput, { kind: 'chat' }>;
+/** What a chat prompt says of its tools. */
+export type ToolsOffered = Pick<Extract<PromptInput, { kind: 'chat' }>, 'tools' | 'toolChoice' | 'parallelToolCalls'>;
 
 /** A tool in OpenAI's shape. */
 interface ToolBody {
@@ -16,8 +17,8 @@ interface ToolBody {
  * @throws CallGrammarError with one sentence where the model's format cannot be constrained; and what `schemaGrammar` throws
  */
 export function toolConstraint(
-  prompt: ChatPrompt,
-  { calls: format, reasoning }: AnswerFormat,
+  prompt: ToolsOffered,
+  { calls: format, reasoning }: Pick<AnswerFormat, 'calls' | 'reasoning'>,
   opened: boolean,
   schemaGrammar: SchemaGrammar,
 ): string | null {

@@ -1,44 +1,34 @@
 /**
- * The grammars of constrained requests: written as GBNF here (actors/grammar), compiled by the addon on threads of its own, and held in
+ * The grammars of constrained requests: written as GBNF in a thread beside this one (grammar-texts.ts), compiled by the addon on threads of its own, and held in
  * the process, where the native engine finds them by number. A tokenizer's thread.
  *
  * A grammar is held from `hold` to `release`; equal ones are compiled once. One is compiled at a time, and clients take turns: the threads
  * that compile are the process's few, on which prompts are encoded too.
  */
-import type { Config } from '../../../config/schema.js';
 import { loadAddon } from '../../../native/index.js';
-import { ConstraintError, type ConstraintLimits, constraintLimits } from '../../grammar/index.js';
 import { type AskedConstraint, NO_GRAMMAR } from '../../messages/constraint.js';
 import { invalidParams } from '../../messages/errors.js';
-import type { PromptInput } from '../../messages/requests.js';
 import type { TokenTable } from '../model/byte-decoder.js';
 import { Places } from '../work/places.js';
 import type { Asker } from '../work/waiting-line.js';
-import { type AnswerGrammar, type AnswerStyle, answerGrammar } from './answer-grammar.js';
-
-/** Bounds on a constraint, and on what becomes of it: see [structured_output] of the options. */
-export type GrammarLimits = ConstraintLimits & {
-  readonly maxCompiledStates: number;
-  readonly maxCompiledBytes: number;
-  readonly compileDeadlineMs: number;
-};
-
-export function grammarLimits(options: Config['structured_output']): GrammarLimits {
-  return {
-    ...constraintLimits(options),
-    maxCompiledStates: options.max_compiled_states,
-    maxCompiledBytes: options.max_compiled_bytes,
-    compileDeadlineMs: options.compile_deadline_ms,
-  };
-}
+import type { AnswerGrammar } from './answer-grammar.js';
+import type { GrammarLimits } from './grammar-limits.js';
+import { type ChatPart, GrammarTexts } from './grammar-texts.js';
 
 /** Parentheses that one level of a constraint may become. */
 const GROUPS_A_LEVEL = 8;
+
+/** A chat prompt as its grammar depends on it, and the markers of its model that are control tokens, by id. */
+export interface ChatStyle {
+  readonly chat: ChatPart;
+  readonly markerIds: readonly number[];
+}
 
 export class Grammars {
   readonly #limits: GrammarLimits;
   readonly #table: TokenTable;
   readonly #endIds: readonly number[];
+  readonly #texts: GrammarTexts;
   readonly #places = new Places(1);
   /** Numbers of vocabularies in the addon, by the control tokens that are spelled in them. */
   readonly #vocabularies = new Map<string, number>();
@@ -48,27 +38,37 @@ export class Grammars {
     this.#table = table;
     this.#endIds = endIds;
     this.#limits = limits;
+    this.#texts = new GrammarTexts(limits);
   }
 
   /**
    * Number of the compiled grammar; NO_GRAMMAR for none. To be released once, unless it rejects.
+   * @param style null for a prompt that is no chat
    * @throws (rejects) InferdError invalid_params when the constraint cannot be enforced; cancelled
    */
-  async hold(prompt: PromptInput, asked: AskedConstraint | null, style: AnswerStyle | null, asker: Asker): Promise<number> {
-    if (asked === null && !mayConstrainCalls(prompt)) return NO_GRAMMAR;
+  async hold(asked: AskedConstraint | null, style: ChatStyle | null, asker: Asker): Promise<number> {
+    if (asked === null && (style?.chat.tools.tools?.length ?? 0) === 0) return NO_GRAMMAR;
+    const grammar = await this.#texts.write({ asked, chat: style?.chat ?? null }, asker);
+    if (grammar === null) return NO_GRAMMAR;
+    const vocabulary = this.#vocabulary(grammar.markers ? (style?.markerIds ?? []) : []);
     try {
-      return await this.#places.run(asker, () => {
-        const grammar = answerGrammar(prompt, asked?.constraint ?? null, style, this.#limits);
-        return grammar === null ? NO_GRAMMAR : this.#compile(grammar);
-      });
+      return await this.#places.run(asker, () => this.#compile(vocabulary, grammar));
     } catch (error) {
       throw refusal(error, asked?.param ?? 'tools');
     }
   }
 
-  #compile({ text, extensions, spelled }: AnswerGrammar): Promise<number> {
+  release(grammar: number): void {
+    if (grammar !== NO_GRAMMAR) loadAddon().releaseGrammar(grammar);
+  }
+
+  close(): void {
+    this.#texts.close();
+  }
+
+  #compile(vocabulary: number, { text, extensions }: AnswerGrammar): Promise<number> {
     const { maxGrammarBytes, maxCompiledStates, maxCompiledBytes, maxDepth, compileDeadlineMs } = this.#limits;
-    return loadAddon().compileGrammar(this.#vocabulary(spelled), text, {
+    return loadAddon().compileGrammar(vocabulary, text, {
       maxTextBytes: maxGrammarBytes,
       maxStates: maxCompiledStates,
       maxMemoryBytes: maxCompiledBytes,
@@ -78,21 +78,12 @@ export class Grammars {
     });
   }
 
-  release(grammar: number): void {
-    if (grammar !== NO_GRAMMAR) loadAddon().releaseGrammar(grammar);
-  }
-
   #vocabulary(spelled: readonly number[]): number {
     const key = spelled.join();
     const known = this.#vocabularies.get(key) ?? registered(this.#table, this.#endIds, new Set(spelled));
     this.#vocabularies.set(key, known);
     return known;
   }
-}
-
-/** A look that costs nothing: most prompts offer no tools. */
-function mayConstrainCalls(prompt: PromptInput): boolean {
-  return prompt.kind === 'chat' && (prompt.tools?.length ?? 0) > 0;
 }
 
 /** Special tokens are no text, whatever they look like, but those that are spelled. */
@@ -106,18 +97,9 @@ function registered(table: TokenTable, endIds: readonly number[], spelled: Reado
   return loadAddon().grammarVocabulary(Buffer.concat(bytes), offsets, Int32Array.from(endIds));
 }
 
-/** What cannot be enforced, as a wrong value of the parameter that asks for it. */
+/** What cannot be compiled, as a wrong value of the parameter that asks for it. */
 function refusal(error: unknown, param: string): unknown {
-  if (error instanceof ConstraintError) return invalidParams([{ path: pathText(param, error.path), message: error.message }]);
   const code = (error as { readonly code?: unknown } | null)?.code;
   const wrong = error instanceof Error && (code === 'usage' || code === 'unsupported');
   return wrong ? invalidParams([{ path: param, message: error.message }]) : error;
-}
-
-/** Longest path that an error names: keys of a schema are a client's. */
-const LONGEST_PATH = 200;
-
-function pathText(param: string, path: readonly (string | number)[]): string {
-  const text = path.reduce<string>((at, part) => (typeof part === 'number' ? `${at}[${part}]` : `${at}.${part}`), param);
-  return text.length > LONGEST_PATH ? `${text.slice(0, LONGEST_PATH)}…` : text;
 }

@@ -24,7 +24,7 @@ import type {
 import { defaultSampling, type SamplingParamName } from '../../../actors/messages/sampling.js';
 import { createCounters, TOKENIZER_COUNTER } from '../../../actors/runtime/counters.js';
 import { createTokenizerActor, type TokenizerHandlers, type TokenizerStart } from '../../../actors/tokenizer/actor.js';
-import { grammarLimits } from '../../../actors/tokenizer/constrain/grammars.js';
+import { grammarLimits } from '../../../actors/tokenizer/constrain/grammar-limits.js';
 import { Workload } from '../../../actors/tokenizer/work/workload.js';
 import { loadConfig } from '../../../config/load.js';
 import type { ModelFolder } from '../../../config/model-folder.js';
