@@ -11,6 +11,7 @@ import { ConstraintError, type ConstraintLimits, constraintLimits } from '../../
 import { type AskedConstraint, NO_GRAMMAR } from '../../messages/constraint.js';
 import { invalidParams } from '../../messages/errors.js';
 import type { PromptInput } from '../../messages/requests.js';
+import { constrainsCalls } from '../answer/tool-constraint.js';
 import type { TokenTable } from '../model/byte-decoder.js';
 import { Places } from '../work/places.js';
 import type { Asker } from '../work/waiting-line.js';
@@ -55,7 +56,7 @@ export class Grammars {
    * @throws (rejects) InferdError invalid_params when the constraint cannot be enforced; cancelled
    */
   async hold(prompt: PromptInput, asked: AskedConstraint | null, style: AnswerStyle | null, asker: Asker): Promise<number> {
-    if (asked === null && !mayConstrainCalls(prompt)) return NO_GRAMMAR;
+    if (asked === null && !(prompt.kind === 'chat' && constrainsCalls(prompt))) return NO_GRAMMAR;
     try {
       return await this.#places.run(asker, () => {
         const grammar = answerGrammar(prompt, asked?.constraint ?? null, style, this.#limits);
@@ -88,11 +89,6 @@ export class Grammars {
     this.#vocabularies.set(key, known);
     return known;
   }
-}
-
-/** A look that costs nothing: most prompts offer no tools. */
-function mayConstrainCalls(prompt: PromptInput): boolean {
-  return prompt.kind === 'chat' && (prompt.tools?.length ?? 0) > 0;
 }
 
 /** Special tokens are no text, whatever they look like, but those that are spelled. */
