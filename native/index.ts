@@ -203,13 +203,13 @@ export interface Addon {
    */
   grammarVocabulary(tokenBytes: Buffer, offsets: Int32Array, endIds: Int32Array): number;
   /**
-   * Compiles a GBNF text (dialect: native/grammar/README.md) on a thread of libuv's pool. Resolves to its number, process-wide, which is held
-   * until releaseGrammar; rejects with a NativeError of one plain sentence.
+   * Compiles a GBNF text (dialect: native/grammar/README.md) on a thread of libuv's pool. Resolves to its number, process-wide, which this
+   * thread holds until releaseGrammar or its end; rejects with a NativeError of one plain sentence.
    */
   compileGrammar(vocabulary: number, text: string, limits: GrammarLimits): Promise<number>;
-  /** Gives one hold of a grammar back. */
+  /** Gives one hold of this thread back; nothing happens where it has none. */
   releaseGrammar(grammar: number): void;
-  /** @throws NativeError when nobody holds the grammar. */
+  /** @throws NativeError for a grammar that nobody holds and that is forgotten. */
   createGrammarMatcher(grammar: number): GrammarMatcher;
   /** Names of the ops of the test table. */
   opNames(): readonly string[];

@@ -26,16 +26,17 @@ export interface ConstraintGrammar {
 
 /**
  * `rootName` (default `root`) names the root rule and begins the names of all others, so that several grammars can stand in one text.
+ * `endMs` (of performance.now(), default `limits.deadlineMs` from now) is when the work has to be done: one for all of such a text.
  * Throws ConstraintError for a constraint that is malformed, cannot be enforced, matches nothing or is over a limit.
  */
 export function constraintGrammar(
   constraint: Constraint,
   limits: ConstraintLimits,
-  options: { readonly rootName?: string } = {},
+  options: { readonly rootName?: string; readonly endMs?: number } = {},
 ): ConstraintGrammar {
   const rootName = options.rootName ?? 'root';
   if (constraint.kind === 'grammar') return clientGrammar(constraint.text, limits, rootName);
-  const writer = new GrammarWriter(rootName, new Meter(limits));
+  const writer = new GrammarWriter(rootName, new Meter(limits, options.endMs));
   const root = rootOf(constraint, writer);
   const text = writer.finish(root);
   return { text, extensions: writer.extensions };

@@ -68,18 +68,23 @@ export class Meter {
   #states = 0;
   #rules = 0;
 
-  constructor(limits: ConstraintLimits) {
+  /** @param endMs of performance.now() */
+  constructor(limits: ConstraintLimits, endMs: number = performance.now() + limits.deadlineMs) {
     this.limits = limits;
-    this.#end = performance.now() + limits.deadlineMs;
+    this.#end = endMs;
+    this.#look();
   }
 
   /** Called at least once for each step of a loop whose length depends on the client. */
   tick(): void {
-    if (++this.#ticks % TICKS_PER_LOOK === 0 && performance.now() > this.#end) {
-      throw new ConstraintError(
-        `The constraint takes longer to prepare than structured_output.deadline_ms = ${this.limits.deadlineMs} allows.`,
-      );
-    }
+    if (++this.#ticks % TICKS_PER_LOOK === 0) this.#look();
+  }
+
+  #look(): void {
+    if (performance.now() <= this.#end) return;
+    throw new ConstraintError(
+      `The constraint takes longer to prepare than structured_output.deadline_ms = ${this.limits.deadlineMs} allows.`,
+    );
   }
 
   /** Counts states of automata; they add up over the whole constraint. */

@@ -282,7 +282,7 @@ export class Scheduler {
     if (finish !== FINISH.none) this.finish(sequence);
   }
 
-  /** Cannot happen with a vocabulary that spells every byte. */
+  /** Its vocabulary lacks what the grammar asks for next, or the grammar has too many readings at once to be followed. */
   private failStuck(request: Request): void {
     this.drop(request);
     this.events.refuse(request.owner, request.id, {

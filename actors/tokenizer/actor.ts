@@ -325,7 +325,7 @@ class TokenizerActor implements TokenizerHandlers {
   /** The only delta of its request, which is over then. */
   #pooled({ id, state }: Pooled): Delta[] {
     if (!this.#requests.get(id)?.admitted) return [];
-    this.#requests.delete(id);
+    this.#forget(id);
     return [{ id, index: 0, text: '', tokens: [], finish: 'stop', pooled: state }];
   }
 

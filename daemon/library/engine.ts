@@ -140,10 +140,12 @@ export class LocalEngine implements Engine {
   #ask(prompt: Prompt, params: Params, signal: AbortSignal | undefined): Promise<Answer> {
     const ask = askFor(prompt, params);
     const options = signal === undefined ? {} : { signal };
-    return this.#window.run<Answer>(() =>
-      ask.kind === 'chat'
-        ? this.client.chat.completions.create({ ...ask.body, stream: false }, options)
-        : this.client.completions.create({ ...ask.body, stream: false }, options),
+    return this.#window.run<Answer>(
+      () =>
+        ask.kind === 'chat'
+          ? this.client.chat.completions.create({ ...ask.body, stream: false }, options)
+          : this.client.completions.create({ ...ask.body, stream: false }, options),
+      signal,
     );
   }
 

@@ -4,21 +4,40 @@
  */
 export class Window {
   #free: number;
-  #waiting: (() => void)[] = [];
+  /** In order. */
+  readonly #waiting = new Set<() => void>();
 
   constructor(size: number) {
     this.#free = size;
   }
 
-  async run<T>(work: () => Promise<T>): Promise<T> {
+  /** @throws the signal's reason, as soon as it fires before `work` begins; what `work` throws */
+  async run<T>(work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
     if (this.#free > 0) this.#free--;
-    else await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    else await this.#turn(signal);
     try {
       return await work();
     } finally {
-      const next = this.#waiting.shift();
+      const [next] = this.#waiting;
       if (next === undefined) this.#free++;
       else next(); // takes this place
     }
+  }
+
+  #turn(signal: AbortSignal | undefined): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const goOn = (): void => {
+        this.#waiting.delete(goOn);
+        signal?.removeEventListener('abort', leave);
+        resolve();
+      };
+      const leave = (): void => {
+        this.#waiting.delete(goOn);
+        reject(signal?.reason);
+      };
+      signal?.throwIfAborted();
+      this.#waiting.add(goOn);
+      signal?.addEventListener('abort', leave, { once: true });
+    });
   }
 }

@@ -6,6 +6,7 @@
 
 #include "addon/convert.h"
 #include "addon/engine_wrap.h"
+#include "addon/environment.h"
 #include "addon/grammar_calls.h"
 #include "addon/grammar_matcher.h"
 #include "addon/layout.h"
@@ -18,17 +19,12 @@
 namespace inferd {
 namespace {
 
-struct EnvironmentData {
-  Napi::FunctionReference engine_class;
-  Napi::FunctionReference matcher_class;
-};
-
 Napi::Value create_engine(const Napi::CallbackInfo& info) {
-  return info.Env().GetInstanceData<EnvironmentData>()->engine_class.New({info[0]});
+  return environment_data(info.Env()).engine_class.New({info[0]});
 }
 
 Napi::Value create_grammar_matcher(const Napi::CallbackInfo& info) {
-  return info.Env().GetInstanceData<EnvironmentData>()->matcher_class.New({info[0]});
+  return environment_data(info.Env()).matcher_class.New({info[0]});
 }
 
 Napi::Array strings(Napi::Env env, const std::vector<std::string>& list) {
@@ -84,7 +80,8 @@ Napi::Value guarded_run_op(const Napi::CallbackInfo& info) {
 
 static Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   auto* data = new EnvironmentData{Napi::Persistent(EngineWrap::define(env)),
-                                   Napi::Persistent(GrammarMatcher::define(env))};
+                                   Napi::Persistent(GrammarMatcher::define(env)),
+                                   {}};
   env.SetInstanceData(data);  // owns it: deleted with the environment
   exports.Set("createEngine", Napi::Function::New<create_engine>(env, "createEngine"));
   exports.Set("systemInfo", Napi::Function::New<system_info>(env, "systemInfo"));

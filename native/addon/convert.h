@@ -3,6 +3,7 @@
 #pragma once
 #include <napi.h>
 
+#include <cmath>
 #include <new>
 #include <string>
 #include <vector>
@@ -60,6 +61,15 @@ class OptionReader {
     return v.As<Napi::Boolean>().Value();
   }
   int32_t integer(const char* key) const { return whole(object_.Get(key), key); }
+  // Where 32 bits are too few: what a JavaScript number can count.
+  int64_t large_integer(const char* key) const {
+    constexpr double kMost = 9007199254740991;  // Number.MAX_SAFE_INTEGER
+    const Napi::Value v = object_.Get(key);
+    const double d = v.IsNumber() ? v.As<Napi::Number>().DoubleValue() : 0.5;
+    if (!(d >= -kMost && d <= kMost) || d != std::trunc(d))
+      throw Error(ErrorCode::kUsage, format("the option %s must be a whole number", key));
+    return static_cast<int64_t>(d);
+  }
   // A list of at most kMaxList integers; empty when the member is absent.
   std::vector<int32_t> integers(const char* key) const {
     std::vector<int32_t> out;

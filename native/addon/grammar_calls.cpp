@@ -3,8 +3,10 @@
 #include "addon/grammar_calls.h"
 
 #include <optional>
+#include <utility>
 
 #include "addon/convert.h"
+#include "addon/environment.h"
 #include "grammar/store.h"
 
 namespace inferd {
@@ -15,7 +17,7 @@ GrammarLimits read_limits(const Napi::Value& value) {
   GrammarLimits limits;
   limits.max_text_bytes = r.integer("maxTextBytes");
   limits.max_states = r.integer("maxStates");
-  limits.max_memory_bytes = r.integer("maxMemoryBytes");
+  limits.max_memory_bytes = r.large_integer("maxMemoryBytes");
   limits.max_depth = r.integer("maxDepth");
   limits.deadline = std::chrono::milliseconds(r.integer("deadlineMs"));
   limits.extensions = r.boolean("extensions");
@@ -36,6 +38,9 @@ class CompileWorker final : public Napi::AsyncWorker {
         text_(std::move(text)),
         limits_(limits) {}
 
+  // Nobody took the grammar over: the environment is at its end.
+  ~CompileWorker() override { GrammarStore::shared().release(number_); }
+
   Napi::Promise promise() const { return deferred_.Promise(); }
 
   void Execute() override {
@@ -45,6 +50,8 @@ class CompileWorker final : public Napi::AsyncWorker {
       error_ = e;
     } catch (const std::bad_alloc&) {
       error_ = Error(ErrorCode::kOutOfMemory, "The host is out of memory.");
+    } catch (const std::exception& e) {
+      error_ = Error(ErrorCode::kDevice, e.what());
     }
   }
   void OnOK() override {
@@ -52,7 +59,9 @@ class CompileWorker final : public Napi::AsyncWorker {
       deferred_.Reject(
           make_js_error(Env(), error_code_name(error_->code), error_->what(), false).Value());
     } else {
-      deferred_.Resolve(Napi::Number::New(Env(), number_));
+      const int32_t number = std::exchange(number_, 0);
+      environment_data(Env()).grammars.add(number);
+      deferred_.Resolve(Napi::Number::New(Env(), number));
     }
   }
 
@@ -61,7 +70,7 @@ class CompileWorker final : public Napi::AsyncWorker {
   const int32_t vocabulary_;
   const std::string text_;
   const GrammarLimits limits_;
-  int32_t number_ = 0;
+  int32_t number_ = 0;  // held
   std::optional<Error> error_;
 };
 
@@ -114,7 +123,7 @@ Napi::Value compile_grammar_text(const Napi::CallbackInfo& info) {
 
 Napi::Value release_grammar(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&] {
-    GrammarStore::shared().release(read_number(info[0], "the grammar"));
+    environment_data(info.Env()).grammars.release(read_number(info[0], "the grammar"));
     return info.Env().Undefined();
   });
 }

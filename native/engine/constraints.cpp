@@ -38,14 +38,17 @@ void Constraints::stage(const ParsedPlan& plan, const int32_t* tokens, Constrain
 
 void Constraints::apply(ConstraintWork& work) noexcept {
   for (const ConstraintWork::Taken& t : work.taken) {
-    take(matchers_[static_cast<size_t>(t.slot)], *t.token);
+    MaybeMatcher& matcher = matchers_[static_cast<size_t>(t.slot)];
+    // The token of a stuck one may be marked at this moment (StagedStep::mark_stuck).
+    if (matcher) take(matcher, *t.token);
   }
-  // Forks of this plan still read what it frees.
-  for (const ConstraintWork::Begun& b : work.begun) begin(b);
-  for (const int32_t slot : work.ended) {
-    const auto again = [slot](const ConstraintWork::Begun& b) { return b.slot == slot; };
-    if (std::none_of(work.begun.begin(), work.begun.end(), again))
-      matchers_[static_cast<size_t>(slot)].reset();
+  for (const int32_t slot : work.ended) matchers_[static_cast<size_t>(slot)].reset();
+  for (const ConstraintWork::Begun& b : work.begun) {
+    try {
+      begin(b);
+    } catch (const std::exception&) {  // out of memory: it gets no token
+      matchers_[static_cast<size_t>(b.slot)].reset();
+    }
   }
   for (const int32_t slot : work.sampled) {
     if (!fill(slot)) work.stuck.push_back(slot);
@@ -64,7 +67,7 @@ void Constraints::take(MaybeMatcher& matcher, int32_t token) {
 void Constraints::begin(const ConstraintWork::Begun& begun) {
   MaybeMatcher& matcher = matchers_[static_cast<size_t>(begun.slot)];
   if (begun.fork_of >= 0) {
-    if (begun.fork_of != begun.slot) matcher = matchers_[static_cast<size_t>(begun.fork_of)];
+    matcher = matchers_[static_cast<size_t>(begun.fork_of)];
     return;
   }
   matcher.reset();
@@ -73,7 +76,7 @@ void Constraints::begin(const ConstraintWork::Begun& begun) {
   for (const int32_t token : begun.outputs) take(matcher, token);
 }
 
-// A mask of zeros leaves the sampler no token.
+// A mask of zeros leaves the sampler no token, and the slot no matcher.
 bool Constraints::fill(int32_t slot) {
   const std::span mask(host_mask(slot), static_cast<size_t>(tables_.mask_words));
   MaybeMatcher& matcher = matchers_[static_cast<size_t>(slot)];
@@ -83,7 +86,9 @@ bool Constraints::fill(int32_t slot) {
     matcher.reset();
   }
   if (!matcher) std::fill(mask.begin(), mask.end(), 0u);
-  return std::any_of(mask.begin(), mask.end(), [](uint32_t word) { return word != 0; });
+  const bool any = std::any_of(mask.begin(), mask.end(), [](uint32_t word) { return word != 0; });
+  if (!any) matcher.reset();
+  return any;
 }
 
 // Neighbouring slots in one copy.

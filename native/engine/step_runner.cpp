@@ -235,12 +235,15 @@ void StepRunner::execute(StagedStep& step) {
 }
 
 void StepRunner::run_decode_graph(StagedStep& step, const StepBatch& batch) {
-  const bool masked = !step.constraint.empty();
+  const bool masked = !step.constraint.sampled.empty();
   // The key says all that the body depends on besides the contents of device memory.
   const uint64_t key = static_cast<uint64_t>(step.padded_rows) << 3 | (masked ? 4u : 0u) |
                        (batch.max_context == kShortContext ? 2u : 0u) |
                        (batch.plain_greedy ? 1u : 0u);
-  if (!masked) return backend_.run_graph(key, [&] { sample(batch, forward(batch, step)); });
+  if (!masked) {
+    backend_.run_graph(key, [&] { sample(batch, forward(batch, step)); });
+    return constrain(step);
+  }
   // The masks come between the graph and the sample. Such steps are recorded when one first comes.
   backend_.run_graph(
       key, [&] { graph_logits_[key] = logits(forward(batch, step), 0, batch.num_samples); });

@@ -19,6 +19,8 @@ export interface GenerationExtras {
   readonly echo: boolean;
   /** `null`: as many as fit. */
   readonly defaultMaxTokens: number | null;
+  /** Something else than the fields of a constraint holds the answer to a form: calls of tools. */
+  readonly constrained: boolean;
 }
 
 /** Temperatures below this are greedy in every sampler. */
@@ -51,7 +53,7 @@ export function generationParams(body: GenerationBody, { model, limits }: Served
   }
   const constraint = constraintOf(body, refuse);
   const ignoreEos = body.ignore_eos ?? false;
-  if (constraint !== null) refuseBesideConstraint({ min_tokens: sampling.min_tokens, ignore_eos: ignoreEos }, refuse);
+  if (constraint !== null || extras.constrained) refuseBesideConstraint({ min_tokens: sampling.min_tokens, ignore_eos: ignoreEos }, refuse);
   if (issues.length > 0) throw invalidParams(issues);
 
   const [seedLo, seedHi] = seedWords(body.seed ?? null);

@@ -13,16 +13,18 @@ export interface ToolOffer {
   readonly tools: Tools;
   /** Null: the model chooses. */
   readonly choice: ToolChoice | null;
+  /** The answer is held to a form by them: a call is forced, or a tool is strict. */
+  readonly constrains: boolean;
 }
 
-const nothing: ToolOffer = { tools: [], choice: null };
+const nothing: ToolOffer = { tools: [], choice: null, constrains: false };
 
 /** @throws InferdError invalid_params for a choice that is not offered */
 export function toolOffer(body: ChatBody): ToolOffer {
   if (body.tool_choice === 'none') return nothing;
   const tools = body.tools ?? [];
   const choice = toolChoice(body.tool_choice ?? 'auto', tools);
-  return { tools, choice };
+  return { tools, choice, constrains: choice !== null || tools.some((tool) => tool.function.strict === true) };
 }
 
 function toolChoice(asked: Exclude<ChatBody['tool_choice'], 'none' | null | undefined>, tools: Tools): ToolChoice | null {

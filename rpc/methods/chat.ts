@@ -47,6 +47,7 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
         promptLogprobs: -1,
         echo: false,
         defaultMaxTokens: null,
+        constrained: offer.constrains,
       });
       const head = { id: `chatcmpl-${randomUUID()}`, created: Math.floor(Date.now() / 1000), model: served.model.name };
       const answer = new ChatAnswer({

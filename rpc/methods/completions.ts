@@ -46,7 +46,13 @@ export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
       const echo = body.echo ?? false;
       const tokenIds = body.return_token_ids ?? false;
       const topLogprobs = body.logprobs ?? -1;
-      const params = generationParams(body, served, { topLogprobs, promptLogprobs: echo ? topLogprobs : -1, echo, defaultMaxTokens });
+      const params = generationParams(body, served, {
+        topLogprobs,
+        promptLogprobs: echo ? topLogprobs : -1,
+        echo,
+        defaultMaxTokens,
+        constrained: false,
+      });
       const perPrompt = (echo && topLogprobs >= 0 ? 1 : 0) + (typeof body.prompt_logprobs === 'number' ? 1 : 0);
       const head = { id: `cmpl-${randomUUID()}`, created: Math.floor(Date.now() / 1000), model: served.model.name };
       const answer = new CompletionAnswer({

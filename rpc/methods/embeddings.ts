@@ -46,6 +46,7 @@ export function embeddingsMethod(deps: RpcDeps, limits: RequestLimits) {
     examples: embeddingExamples,
     longLists: ['input'],
     http: { verb: 'POST', path: '/v1/embeddings', params: fromBody },
+    operation: 'embeddings',
     work: true,
     ownsCancel: true,
     handler: async (body, ctx): Promise<EmbeddingList> => {

@@ -35,6 +35,7 @@ test('a call over WebSocket, whole, streamed and in a batch, and what is no such
   peer.say(call(2, 'completions.create', { prompt: 'a b', stream: true, model: 'fake' }));
   peer.say([call(3, 'completions.create', { prompt: 'a' }), call(4, 'ping')]);
   peer.say(call(5, 'tokenize', { text: 'a' }));
+  peer.say(call(6, 'embeddings.create', { input: 'a' }));
   await peer.hear();
   assert.deepEqual(
     heard.map(({ call: { operation, model, trace }, ends }) => [operation, model, trace, ends]),
@@ -42,6 +43,7 @@ test('a call over WebSocket, whole, streamed and in a batch, and what is no such
       ['chat', 'fake', null, ['chat.completion']],
       ['text_completion', 'fake', null, ['text_completion']],
       ['text_completion', 'fake', null, ['text_completion']],
+      ['embeddings', 'fake', null, ['list']],
     ],
   );
   assert.equal(heard[0]?.call.params['temperature'], 0.5);

@@ -1,6 +1,6 @@
-/** Deterministic automata over code points: made from patterns by the subset construction, combined, cut to lengths. */
+/** Deterministic automata over code points: made from patterns by the subset construction, combined. */
 import type { Meter } from '../limits.js';
-import { type Expr, lengthsOf } from './expr.js';
+import type { Expr } from './expr.js';
 import { close, type Nfa, nfaOf } from './nfa.js';
 import { ALL, type Ranges, unionRanges } from './ranges.js';
 
@@ -166,13 +166,6 @@ export function trim(a: Dfa, meter: Meter): Dfa {
 }
 
 export const acceptsNothing = (a: Dfa): boolean => !a.accepts.includes(true);
-
-/** Cuts an automaton to texts of `min` to `max` characters. */
-export function withLength(a: Dfa, e: Expr | null, min: number, max: number, meter: Meter): Dfa {
-  const lengths = e === null ? { min: 0, max: Infinity } : lengthsOf(e);
-  if (min <= lengths.min && max >= lengths.max) return a;
-  return intersect(a, lengthDfa(min, max, meter), meter);
-}
 
 /** The characters of each pair of states, as sets. */
 export function labels(a: Dfa, from: number): ReadonlyMap<number, Ranges> {

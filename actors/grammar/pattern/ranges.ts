@@ -21,9 +21,6 @@ export function rangesOf(list: readonly Range[]): Ranges {
   return intersectRanges(out, ALL);
 }
 
-/** The characters of a text as a set; `a-z` in it is not a range. */
-export const charsOf = (text: string): Ranges => rangesOf([...text].map((c) => [c.codePointAt(0) ?? 0, c.codePointAt(0) ?? 0]));
-
 export function intersectRanges(a: Ranges, b: Ranges): Ranges {
   const out: Range[] = [];
   for (let i = 0, j = 0; i < a.length && j < b.length; ) {

@@ -15,7 +15,6 @@ export interface Condition {
 export type Conditions = readonly Condition[];
 
 export const ANYTHING: Conditions = [];
-export const NOTHING: Conditions = [{ schema: false, negated: false }];
 
 /** Pattern with its source, which names it. */
 export interface Pattern {

@@ -14,7 +14,12 @@ const NAME = /[A-Za-z_][\w.-]*/y;
 const KEY = /[A-Za-z_]\w*/y;
 const NUMBER = /[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?/y;
 const SPACE = /\s*/y;
-const WORDS: Readonly<Record<string, string>> = { True: 'true', False: 'false', None: 'null', true: 'true', false: 'false', null: 'null' };
+const WORDS: ReadonlyMap<string, string> = new Map([
+  ['True', 'true'],
+  ['False', 'false'],
+  ['None', 'null'],
+  ...['true', 'false', 'null'].map((word) => [word, word] as const),
+]);
 const ESCAPES: Readonly<Record<string, string>> = { n: '\n', r: '\r', t: '\t', b: '\b', f: '\f', v: '\v', a: '\x07', 0: '\0', '\n': '' };
 
 export class PythonCalls implements HeldCalls {
@@ -94,7 +99,7 @@ class Literals {
     if (c === '(') return `[${this.#items('(', ')', () => this.#value(depth + 1)).join(', ')}]`;
     if (c === '{') return `{${this.#items('{', '}', () => this.#member(depth + 1)).join(', ')}}`;
     if (/[-+.\d]/.test(c)) return this.#number();
-    const word = WORDS[this.#match(KEY)];
+    const word = WORDS.get(this.#match(KEY));
     if (word === undefined) throw new NoCall();
     return word;
   }

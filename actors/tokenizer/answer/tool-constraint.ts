@@ -11,6 +11,12 @@ interface ToolBody {
   readonly function: { readonly name: string; readonly parameters?: unknown; readonly strict?: boolean | null };
 }
 
+/** Whether the answer to a prompt is held to calls that its tools ask for: one is forced, or a tool is strict. Costs next to nothing. */
+export function constrainsCalls(prompt: ToolsOffered): boolean {
+  const tools = (prompt.tools ?? []) as readonly ToolBody[]; // proof: the front has checked them
+  return tools.length > 0 && (prompt.toolChoice !== undefined || tools.some((tool) => tool.function.strict === true));
+}
+
 /**
  * GBNF, or null when nothing is constrained.
  * @param opened the prompt ends inside the reasoning.
@@ -22,9 +28,9 @@ export function toolConstraint(
   opened: boolean,
   schemaGrammar: SchemaGrammar,
 ): string | null {
+  if (!constrainsCalls(prompt)) return null;
   const tools = (prompt.tools ?? []).map((tool) => offered(tool as ToolBody)); // proof: the front has checked them
   const choice = prompt.toolChoice ?? 'auto';
-  if (tools.length === 0 || (choice === 'auto' && !tools.some((tool) => tool.strict))) return null;
   if (format === null)
     throw new CallGrammarError('Calls of tools are not read (inference.tool_call_parser = "none"), so they cannot be constrained');
   return toolGrammar({

@@ -43,8 +43,10 @@ export function answerGrammar({ constraint, chat }: Asked, limits: ConstraintLim
 
 function callGrammar(tools: ToolsOffered, style: AnswerStyle, limits: ConstraintLimits): AnswerGrammar | null {
   let extensions = false;
+  // One deadline for all tools: a request may bring thousands of them.
+  const endMs = performance.now() + limits.deadlineMs;
   const schemaRules = (schema: unknown, rootName: string): string => {
-    const made = constraintGrammar({ kind: 'json_schema', schema }, limits, { rootName });
+    const made = constraintGrammar({ kind: 'json_schema', schema }, limits, { rootName, endMs });
     extensions ||= made.extensions;
     return made.text;
   };

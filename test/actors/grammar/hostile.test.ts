@@ -32,4 +32,9 @@ describe('hostile constraints are answered at once', () => {
     const limits = { ...defaultLimits, deadlineMs: 1, maxStates: 1e9 };
     assert.throws(() => constraintGrammar(slow, limits), /deadline_ms = 1 /);
   });
+
+  test('no work is begun for a text whose time is over', () => {
+    const options = { endMs: performance.now() - 1 };
+    assert.throws(() => constraintGrammar(json({ type: 'integer' }), defaultLimits, options), ConstraintError);
+  });
 });

@@ -35,3 +35,22 @@ test('never more run than fit, all run, in order, and those that fail give their
     ),
   );
 });
+
+test('who leaves while it waits is told at once, and the place goes to the next', async () => {
+  const window = new Window(1);
+  let end = (): void => {};
+  const first = window.run(() => new Promise<void>((resolve) => (end = resolve)));
+  const left = new AbortController();
+  const waiting = window.run(async () => assert.fail('it has left'), left.signal);
+  const next = window.run(async () => 'next', new AbortController().signal);
+  const reason = new Error('no more');
+  left.abort(reason);
+  await assert.rejects(waiting, reason);
+  await assert.rejects(
+    window.run(async () => assert.fail('it has left before'), left.signal),
+    reason,
+  );
+  end();
+  await first;
+  assert.equal(await next, 'next');
+});

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { describe, test } from 'node:test';
 import { Worker } from 'node:worker_threads';
+import { schema } from '../../../config/schema.js';
 import type { NativeError } from '../../../native/index.js';
 import { addon, allowed, byteTokens, limits, vocabulary } from './matcher.js';
 
@@ -31,6 +32,27 @@ async function inWorker(texts: readonly string[], rounds: number): Promise<numbe
   const [numbers] = (await once(worker, 'message')) as [number[]];
   await once(worker, 'exit');
   return numbers;
+}
+
+/** Begins to compile the text in another thread, which is terminated: when it has the grammar, or at once. */
+async function inTerminated(text: string, when: 'held' | 'asked'): Promise<void> {
+  const code = `
+    const { parentPort, workerData } = require('node:worker_threads');
+    import(workerData.helper).then(async ({ addon, vocabulary, byteTokens, limits }) => {
+      const held = addon.compileGrammar(vocabulary(byteTokens), workerData.text, limits);
+      if (workerData.when === 'held') await held;
+      parentPort.postMessage('');
+      setInterval(() => {}, 1000);
+    });`;
+  const workerData = { helper: new URL('./matcher.js', import.meta.url).href, text, when };
+  const worker = new Worker(code, { eval: true, workerData });
+  await once(worker, 'message');
+  await worker.terminate();
+}
+
+/** Makes the store forget what nobody holds. */
+async function crowd(): Promise<void> {
+  for (let i = 0; i < 30; i++) addon.releaseGrammar(await numberOf(`root ::= "${i}" ("a" [bc] "d"){20000}`));
 }
 
 describe('a store of grammars', () => {
@@ -77,9 +99,37 @@ describe('a store of grammars', () => {
     addon.releaseGrammar(first);
     assert.equal(await numberOf('root ::= "first"'), first);
     addon.releaseGrammar(first);
-    for (let i = 0; i < 30; i++) addon.releaseGrammar(await numberOf(`root ::= "${i}" ("a" [bc] "d"){20000}`));
+    await crowd();
     assert.throws(() => addon.createGrammarMatcher(first), /there is no such grammar/);
     assert.notEqual(await numberOf('root ::= "first"'), first);
+  });
+
+  for (const when of ['held', 'asked'] as const) {
+    test(`has back what a thread held that was terminated, ${when === 'held' ? 'with the grammar' : 'while it was compiled'}`, async () => {
+      const text = `root ::= "${when}" ("a" [bc] "d"){3000}`;
+      await inTerminated(text, when);
+      const number = await numberOf(text);
+      addon.releaseGrammar(number);
+      await crowd();
+      assert.throws(() => addon.createGrammarMatcher(number), /there is no such grammar/);
+    });
+  }
+
+  test('lets no thread give back what another one holds', async () => {
+    const number = await numberOf('root ::= "mine"');
+    const code = `
+      const { parentPort, workerData } = require('node:worker_threads');
+      import(workerData.helper).then(({ addon }) => parentPort.postMessage(addon.releaseGrammar(workerData.number)));`;
+    const workerData = { helper: new URL('./matcher.js', import.meta.url).href, number };
+    await once(new Worker(code, { eval: true, workerData }), 'exit');
+    await crowd();
+    assert.equal(addon.createGrammarMatcher(number).accept('m'.charCodeAt(0)), true);
+    addon.releaseGrammar(number);
+  });
+
+  test('takes the largest limit of memory that the options allow', async () => {
+    const { max } = schema.structured_output.max_compiled_bytes;
+    addon.releaseGrammar(await numberOf('root ::= "large"', { maxMemoryBytes: max }));
   });
 
   test('refuses a text for all who wait for it', async () => {

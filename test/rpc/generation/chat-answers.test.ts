@@ -156,18 +156,25 @@ describe('calls of tools', () => {
     assert.equal(choices.flatMap((choice) => at(choice, 'token_ids') as number[]).length, script.length);
   });
 
-  test('what needs a constraint is refused, by what it is', async () => {
-    const refused = async (more: object): Promise<unknown> => {
-      const peer = connectPeer(serve({ script: ['x'] }).server);
-      peer.say(call(1, create, chat('x', more)));
-      const [frame] = await peer.hear();
-      assert.equal(at(frame, 'error', 'code'), -32011);
-      return at(frame, 'error', 'message');
-    };
-    assert.match(String(await refused({ tools, tool_choice: 'required' })), /tool_choice may be "auto" or "none"/);
-    assert.match(String(await refused({ tools, tool_choice: { type: 'function', function: { name: 'add' } } })), /tool_choice/);
+  test('calls that are forced or strict are refused beside tokens that must come whatever their form is', async () => {
     const strict = [{ type: 'function', function: { name: 'add', strict: true, parameters: {} } }];
-    assert.match(String(await refused({ tools: strict })), /tool add is strict/);
+    for (const held of [
+      { tools, tool_choice: 'required' },
+      { tools, tool_choice: { type: 'function', function: { name: 'add' } } },
+      { tools: strict },
+    ]) {
+      for (const [field, value] of [
+        ['ignore_eos', true],
+        ['min_tokens', 1],
+      ] as const) {
+        const peer = connectPeer(serve({ script: ['x'] }).server);
+        peer.say(call(1, create, chat('x', { ...held, [field]: value })));
+        const [frame] = await peer.hear();
+        assert.deepEqual([at(frame, 'error', 'code'), at(frame, 'error', 'data', 0, 'path')], [-32602, field]);
+      }
+    }
+    const free = { tools: strict, tool_choice: 'none', ignore_eos: true, min_tokens: 1 };
+    assert.equal((await whole({ script: ['x'] }, free)).message.content, 'x');
   });
 
   test('a choice that is not offered is refused by its place', async () => {

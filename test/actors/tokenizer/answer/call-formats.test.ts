@@ -93,6 +93,7 @@ const cases: Readonly<Record<string, readonly Case[]>> = {
     ['large numbers', '[add(a=12345678901234567890)]', '', [['add', '{"a": 12345678901234567890}']]],
     ['a function that was not offered', '[rm(a=1)]', '[rm(a=1)]', []],
     ['an expression', '[add(a=1+2)]', '[add(a=1+2)]', []],
+    ['a word that is no literal', '[add(a=constructor)]', '[add(a=constructor)]', []],
     ['an argument without a name', '[add(1)]', '[add(1)]', []],
     ['the same argument twice', '[add(a=1, a=2)]', '[add(a=1, a=2)]', []],
     ['text after the list', '[now()] now', '[now()] now', []],

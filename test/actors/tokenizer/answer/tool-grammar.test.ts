@@ -3,7 +3,7 @@ import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { withoutMarker } from '../../../../actors/tokenizer/answer/avoid-marker.js';
 import { callFormatOf, callFormats, reasoningFormatOf } from '../../../../actors/tokenizer/answer/formats/table.js';
-import { toolConstraint } from '../../../../actors/tokenizer/answer/tool-constraint.js';
+import { constrainsCalls, toolConstraint } from '../../../../actors/tokenizer/answer/tool-constraint.js';
 import { type ToolGrammarOptions, toolGrammar } from '../../../../actors/tokenizer/answer/tool-grammar.js';
 import { matcherOf } from './grammar-matcher.js';
 import { read } from './reading.js';
@@ -98,6 +98,15 @@ for (const [format, { one, many }] of Object.entries(written)) {
     });
   });
 }
+
+test('only forced calls and strict tools constrain a prompt', () => {
+  const offered = (strict: boolean) => [{ type: 'function', function: { name: 'add', parameters, strict } }];
+  assert.equal(constrainsCalls({}), false);
+  assert.equal(constrainsCalls({ tools: [], toolChoice: 'required' }), false);
+  assert.equal(constrainsCalls({ tools: offered(false) }), false);
+  assert.equal(constrainsCalls({ tools: offered(true) }), true);
+  assert.equal(constrainsCalls({ tools: offered(false), toolChoice: 'required' }), true);
+});
 
 test('auto without a strict tool constrains nothing', () => {
   assert.equal(grammar('hermes', { choice: 'auto', tools: tools.filter((tool) => !tool.strict) }), null);
