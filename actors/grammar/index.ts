@@ -48,12 +48,24 @@ function rootOf(constraint: Exclude<Constraint, { kind: 'grammar' }>, writer: Gr
       return anyObject(writer);
     case 'json_schema':
       return schemaGrammar(constraint.schema, writer);
+    case 'json_text':
+      return schemaGrammar(parsedSchema(constraint.text, writer.meter.limits), writer);
     case 'regex':
       return regexGrammar(constraint.pattern, writer);
     case 'choice':
       return choiceGrammar(constraint.choices, writer);
     default:
       return constraint satisfies never;
+  }
+}
+
+/** Nothing looks at a text over the limit, which may be of millions of values. */
+function parsedSchema(text: string, { maxBytes }: ConstraintLimits): unknown {
+  if (text.length > maxBytes) throw new ConstraintError(`The schema is larger than structured_output.max_schema_bytes = ${maxBytes}.`);
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    throw new ConstraintError('The text is not JSON, as a schema must be.');
   }
 }
 

@@ -6,6 +6,11 @@ export type Constraint =
   | { readonly kind: 'json_object' }
   /** A value of a JSON schema: an object or a boolean. */
   | { readonly kind: 'json_schema'; readonly schema: unknown }
+  /**
+   * The same as JSON text, as schemas cross threads: a text costs the main thread nothing, however many values it is of, and its escapes
+   * keep characters that UTF-8 cannot hold.
+   */
+  | { readonly kind: 'json_text'; readonly text: string }
   /** The whole answer matches the pattern. */
   | { readonly kind: 'regex'; readonly pattern: string }
   | { readonly kind: 'choice'; readonly choices: readonly string[] }

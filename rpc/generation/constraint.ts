@@ -9,7 +9,7 @@ type Refuse = (path: string, message: string) => void;
 
 /** `refuse` is told what is wrong; the answer is then of no use. */
 export function constraintOf(body: ConstraintBody, refuse: Refuse): AskedConstraint | null {
-  const asked = [...responseFormat(body), ...guided(body, refuse)];
+  const asked = [...responseFormat(body, refuse), ...guided(body, refuse)];
   const [first, second] = asked;
   if (second !== undefined) refuse(second.param, `only one constraint is allowed, and ${first?.param} is one already`);
   return first ?? null;
@@ -25,10 +25,10 @@ export function refuseBesideConstraint(
   if (ignore_eos) refuse('ignore_eos', why);
 }
 
-function responseFormat({ response_format: format }: ConstraintBody): AskedConstraint[] {
+function responseFormat({ response_format: format }: ConstraintBody, refuse: Refuse): AskedConstraint[] {
   if (format === undefined || format === null || format.type === 'text') return [];
   if (format.type === 'json_object') return [{ param: 'response_format', constraint: { kind: 'json_object' } }];
-  return [{ param: 'response_format.json_schema.schema', constraint: { kind: 'json_schema', schema: format.json_schema.schema } }];
+  return schemaAt('response_format.json_schema.schema', format.json_schema.schema, refuse);
 }
 
 function guided(body: ConstraintBody, refuse: Refuse): AskedConstraint[] {
@@ -46,14 +46,25 @@ function guided(body: ConstraintBody, refuse: Refuse): AskedConstraint[] {
   ];
 }
 
+/** Longer texts are first read by a tokenizer, behind its check of their size: here one of megabytes would hold up everybody. */
+const maxTextReadHere = 64 * 1024;
+
 function schemaAt(param: string, given: unknown, refuse: Refuse): AskedConstraint[] {
   if (given === undefined || given === null) return [];
-  if (typeof given !== 'string') return [{ param, constraint: { kind: 'json_schema', schema: given } }];
-  try {
-    return [{ param, constraint: { kind: 'json_schema', schema: JSON.parse(given) as unknown } }];
-  } catch {
+  const text = typeof given === 'string' ? given : JSON.stringify(given);
+  if (typeof given === 'string' && text.length <= maxTextReadHere && !isJson(text)) {
     refuse(param, 'must be a JSON schema: the text is not JSON');
     return [];
+  }
+  return [{ param, constraint: { kind: 'json_text', text } }];
+}
+
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
   }
 }
 

@@ -15,11 +15,13 @@ export function constraintFields({ maxConstraintBytes }: Pick<RequestLimits, 'ma
       error: 'must be a JSON schema: an object, a boolean, or JSON text of one',
     }),
   );
-  const pattern = small(z.string()).describe('A regular expression that the whole answer matches.');
-  const choices = small(z.array(z.string(), { error: 'must be a list of strings' }).min(1, 'must not be empty')).describe(
+  // On its way to another thread half of a pair would become another character, and the answer one that was not asked for.
+  const text = z.string().refine((s) => s.isWellFormed(), 'holds half of a surrogate pair');
+  const pattern = small(text).describe('A regular expression that the whole answer matches.');
+  const choices = small(z.array(text, { error: 'must be a list of strings' }).min(1, 'must not be empty')).describe(
     'The answer is one of these strings.',
   );
-  const grammar = small(z.string()).describe('A grammar in GBNF; the whole answer matches its rule root.');
+  const grammar = small(text).describe('A grammar in GBNF; the whole answer matches its rule root.');
   const responseFormat = z.discriminatedUnion(
     'type',
     [

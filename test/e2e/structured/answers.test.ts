@@ -40,6 +40,7 @@ test('each kind of constraint gives answers of its form', async () => {
     [{ response_format: { type: 'json_object' } }, (text) => typeof JSON.parse(text) === 'object'],
     [{ guided_json: { type: 'integer', minimum: 10, maximum: 12 } }, (text) => ['10', '11', '12'].includes(text)],
     [{ guided_json: '{"const": "fox"}' }, (text) => text === '"fox"'],
+    [{ guided_json: { const: 'a\ud800' } }, (text) => JSON.parse(text) === 'a\ud800'],
     [{ guided_regex: pattern }, (text) => form.test(text)],
     [{ guided_choice: ['rot', 'grün', '蓝'] }, (text) => ['rot', 'grün', '蓝'].includes(text)],
     [{ guided_grammar: 'root ::= "<" [a-c]{3} ">"' }, (text) => /^<[abc]{3}>$/.test(text)],
@@ -142,6 +143,9 @@ test('what cannot be enforced is refused by the name of its parameter, and other
     [{ guided_regex: '(a)\\1' }, 'guided_regex', /./],
     [{ guided_json: { type: 'integer', minimum: 2, maximum: 1 } }, 'guided_json', /./],
     [{ guided_json: { $ref: 'https://example.com/schema' } }, 'guided_json.$ref', /ref/],
+    [{ guided_json: 'no JSON' }, 'guided_json', /JSON/],
+    [{ guided_json: `{"const":${'['.repeat(9000)}${']'.repeat(9000)}}` }, 'guided_json', /deeper/],
+    [{ guided_choice: ['a', '\ud800'] }, 'guided_choice[1]', /surrogate/],
     [
       { guided_json: { type: 'object', properties: { a: { contentEncoding: 'base64' } } } },
       'guided_json.properties.a.contentEncoding',
