@@ -286,9 +286,8 @@ export class Scheduler {
   private failStuck(request: Request): void {
     this.drop(request);
     this.events.refuse(request.owner, request.id, {
-      kind: 'engine_failure',
-      message: 'No token of the model can go on in the form that was asked for.',
-      data: { retriable: false },
+      kind: 'unsupported',
+      message: 'No token can go on in the form that was asked for: its grammar can be read in too many ways, or the model cannot spell it.',
     });
   }
 

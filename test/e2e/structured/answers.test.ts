@@ -134,6 +134,19 @@ test('a forced call is a call of a tool with arguments of its schema, a named on
   }
 });
 
+test('a grammar that turns out too ambiguous to follow ends its own answer as a request that cannot be served', async () => {
+  const ambiguous = 'root ::= x{200}\nx ::= [a-z ] x? | [a-z ]';
+  const [refused, served] = await Promise.allSettled([
+    completed({ guided_grammar: ambiguous, max_tokens: 400, seed: 3 }),
+    completed({ guided_regex: pattern, seed: 3 }),
+  ]);
+  assert.ok(refused.status === 'rejected' && refused.reason instanceof OpenAI.APIError);
+  assert.equal(refused.reason.status, 400);
+  assert.match(refused.reason.message, /too many ways/);
+  assert.ok(served.status === 'fulfilled');
+  await at.untilFreed();
+});
+
 test('what cannot be enforced is refused by the name of its parameter, and others are served', async () => {
   const refused: [object, string, RegExp][] = [
     [{ guided_grammar: 'root ::= other' }, 'guided_grammar', /other/],
