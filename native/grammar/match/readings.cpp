@@ -5,7 +5,8 @@
 
 namespace inferd {
 
-Readings::Readings(const Automaton& automaton) : automaton_(&automaton) {
+Readings::Readings(const Automaton& automaton)
+    : automaton_(&automaton), max_work_(kMaxTokenWork) {
   begin_level();
   frames_.push_back({automaton.root, -1, kNoKeys, 0});
   add_return(0, {kEnd, 0, kNoKeys, -1});
@@ -15,7 +16,8 @@ Readings::Readings(const Automaton& automaton) : automaton_(&automaton) {
   close_level();
 }
 
-Readings::Readings(const Automaton& automaton, int32_t position) : automaton_(&automaton) {
+Readings::Readings(const Automaton& automaton, int32_t position)
+    : automaton_(&automaton), max_work_(kMaxTableWork) {
   begin_level();
   const Part& part = part_of(position);
   const bool scoped = part.open || part.kind == PartKind::kScope;
@@ -46,7 +48,7 @@ std::span<const Reading> Readings::latest() const {
 
 void Readings::work(int64_t units) {
   work_ += units;
-  if (work_ > kMaxWork) {
+  if (work_ > max_work_) {
     throw AmbiguityError(
         "The text can be read in too many ways under its grammar: the next token takes too long "
         "to find.");
@@ -81,6 +83,8 @@ bool Readings::push_returns(const Reading& reading) {
   const Part& part = part_of(reading.position);
   int32_t keys = reading.keys;
   if (part.kind == PartKind::kDistinct) keys = take_key(keys, 0, -1);
+  // Stands for what was read in the frame: callers that began where it did are not empty matches.
+  text_.push_back('\0');
   return_to(frame, reading, keys);
   close_level();
   if (readings_.size() > levels_.back().readings || levels_.back().ended) return true;

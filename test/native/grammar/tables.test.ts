@@ -64,6 +64,8 @@ const written: readonly (readonly [name: string, text: string])[] = [
   ['strings of at most six', 'root ::= "{" s{0,6} "\\"" s{2,3} "\\"" "}"\ns ::= [^"\\\\\\x00-\\x1f] | "\\\\" ["\\\\a]'],
   ['strings of at least three', 'root ::= ("\\"" s{3,} "\\"" ","?)+\ns ::= [^"\\\\\\x00-\\x1f] | "\\\\" ["\\\\a]'],
   ['strings in a choice', 'root ::= "\\"a\\"" | "\\"" [^"]* "\\"" ":" | "\\"" [^"]{2,3} "\\"" "," root'],
+  ['a string that is all there is', 'root ::= [^"]* "\\""'],
+  ['a string that is all there is, by another name', 'root ::= all\nall ::= rest\nrest ::= [^0]* "0"'],
   ['a string that something closes twice', 'root ::= ("\\"" [^,]* "\\"" ",")*'],
   ['a list of lists, written from the right', 'root ::= "{" list "}"\nlist ::= "0" | "0" "," list | "{" list "}"'],
   ['a list of lists, written from the left', 'root ::= "{" list "}"\nlist ::= "0" | list "," "0" | "{" list "}"'],
