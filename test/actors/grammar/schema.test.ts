@@ -46,7 +46,7 @@ describe('a grammar of an ordinary schema', () => {
         if (answer === null) continue;
         made++;
         const value: unknown = JSON.parse(answer);
-        assert.ok(validate(value), `${answer} is not valid: ${JSON.stringify(validate.errors)}`);
+        assert.ok(validate(value), `${answer} is not valid`);
       }
       assert.ok(made > TEXTS / 2, `${made} texts of ${TEXTS}`);
       for (const value of valid) {

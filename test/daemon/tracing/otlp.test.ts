@@ -136,6 +136,6 @@ test('where the packages that send are not installed, the start ends with 78 and
   assert.equal(code, 78);
   assert.match(
     stderr,
-    /^inferd: metrics\.otlp_endpoint needs packages that are not installed: run "npm install @opentelemetry\/sdk-trace-node@2 .*" beside inferd, or leave it away\n$/,
+    /^inferd: metrics\.otlp_endpoint needs packages that are not installed: run "npm install @opentelemetry\/sdk-trace-node@2 .*" beside inferd, or leave it away\n$/m,
   );
 });

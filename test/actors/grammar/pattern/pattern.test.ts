@@ -8,6 +8,7 @@ import { matches, nfaOf } from '../../../../actors/grammar/pattern/nfa.js';
 import { parsePattern } from '../../../../actors/grammar/pattern/parse.js';
 import { exprOf } from '../../../../actors/grammar/pattern/to-expr.js';
 import { wholeExpr } from '../../../../actors/grammar/pattern/whole.js';
+import { judgeable } from '../../../helpers/grammar/sound-regexp.js';
 import { defaultLimits } from '../../../helpers/grammar/validator.js';
 
 const meter = (): Meter => new Meter({ ...defaultLimits, maxStates: 1e7, deadlineMs: 60_000 });
@@ -39,7 +40,7 @@ describe('a pattern', () => {
         const e = read(pattern);
         const whole = wholeExpr(e, true, meter());
         const again = exprOf(dfaOf(e, true, meter()), meter());
-        for (const text of texts) {
+        for (const text of texts.filter(judgeable)) {
           const found = expected.test(text);
           assert.equal(matches(nfaOf(e, meter()), text, meter()), found, `${pattern} in ${JSON.stringify(text)}`);
           assert.equal(fits(whole, text), found, `whole ${pattern} in ${JSON.stringify(text)}`);
@@ -56,7 +57,7 @@ describe('a pattern', () => {
         const m = meter();
         const [a, b] = [dfaOf(read(p), true, m), dfaOf(read(q), true, m)];
         const all = exprOf(intersect(intersect(a, complement(b, m), m), lengthDfa(1, 5, m), m), m);
-        for (const text of texts) {
+        for (const text of texts.filter(judgeable)) {
           const length = [...text].length;
           const expected = new RegExp(p, 'u').test(text) && !new RegExp(q, 'u').test(text) && length >= 1 && length <= 5;
           assert.equal(fits(all, text), expected, `${p} without ${q} in ${JSON.stringify(text)}`);
