@@ -1,6 +1,6 @@
 /**
- * The grammars of constrained requests: written as GBNF in a thread beside this one (grammar-texts.ts), compiled by the addon on threads of its own, and held in
- * the process, where the native engine finds them by number. A tokenizer's thread.
+ * The grammars of constrained requests: written as GBNF in a thread beside this one (grammar-texts.ts), compiled by the addon on threads of
+ * its own, and held in the process, where the native engine finds them by number. A tokenizer's thread.
  *
  * A grammar is held from `hold` to `release`; equal ones are compiled once. One is compiled at a time, and clients take turns: the threads
  * that compile are the process's few, on which prompts are encoded too.

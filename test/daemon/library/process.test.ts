@@ -26,7 +26,7 @@ const program = (text: string): Promise<Result> =>
   node(['--input-type=module', '--eval', `import { createEngine } from 'inferd';\n${text}`]);
 
 test('the example prints its answers, and the README shows it as it is', async () => {
-  const file = join(packageRoot(), 'examples', 'answers.mjs');
+  const file = join(packageRoot(), 'daemon', 'library', 'answers.mjs');
   const { code, stdout, stderr } = await node([file]);
   assert.deepEqual([code, stderr], [0, '']);
   const [english, capital, chinese, ...story] = stdout.trimEnd().split('\n');

@@ -1,4 +1,4 @@
-// Answers of an engine in this process: node examples/answers.mjs
+// Answers of an engine in this process: node daemon/library/answers.mjs
 import { createEngine } from 'inferd';
 
 const engine = await createEngine(); // the demo model; { model_name: '/path/to/model' } takes another
