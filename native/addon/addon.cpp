@@ -1,7 +1,8 @@
 // Entry point of the addon: its exports (Addon in native/index.ts) and what it keeps per
 // environment.
 //
-// The library is loaded by several threads of one process; nothing here is shared between them.
+// The library is loaded by several threads of one process, which share the compiled grammars
+// (grammar/store.h) and nothing else.
 #include <napi.h>
 
 #include "addon/convert.h"

@@ -36,22 +36,25 @@ GrammarStore& GrammarStore::shared() {
 int32_t GrammarStore::vocabulary(std::vector<std::string> token_bytes,
                                  std::vector<int32_t> end_ids) {
   std::string content = content_of(token_bytes, end_ids);
+  if (const int32_t number = known_vocabulary(content); number > 0) return number;
+  // Without the lock, for it takes a tenth of a second: steps of the engine look grammars up
+  // meanwhile.
+  auto trie = std::make_shared<const TokenTrie>(std::move(token_bytes), std::move(end_ids));
   const std::lock_guard lock(mutex_);
   const auto [at, fresh] = vocabulary_numbers_.try_emplace(content, last_number_ + 1);
-  if (!fresh) {
-    vocabularies_[at->second].used = ++calls_;
-    return at->second;
-  }
-  try {
-    auto trie = std::make_shared<const TokenTrie>(std::move(token_bytes), std::move(end_ids));
-    vocabularies_[++last_number_] = {std::move(trie), std::move(content), ++calls_};
-  } catch (...) {
-    vocabulary_numbers_.erase(at);
-    throw;
-  }
+  if (!fresh) return at->second;  // another thread was faster
+  vocabularies_[++last_number_] = {std::move(trie), std::move(content), ++calls_};
   const int32_t number = last_number_;
   if (vocabularies_.size() > kMaxVocabularies) forget_vocabulary();
   return number;
+}
+
+int32_t GrammarStore::known_vocabulary(const std::string& content) {
+  const std::lock_guard lock(mutex_);
+  const auto at = vocabulary_numbers_.find(content);
+  if (at == vocabulary_numbers_.end()) return 0;
+  vocabularies_[at->second].used = ++calls_;
+  return at->second;
 }
 
 void GrammarStore::forget_vocabulary() {

@@ -59,6 +59,8 @@ class GrammarStore {
     uint64_t used = 0;  // when, in calls
   };
 
+  // 0: not known.
+  int32_t known_vocabulary(const std::string& content);
   void forget_vocabulary();
   int32_t hold_compiled(Entry& entry);
   void drop_kept();
