@@ -7,6 +7,7 @@
  * The engine (daemon/life/engine.ts) tells it which actors are there and in which state the engine is.
  */
 import { asError, Calls } from './client-calls.js';
+import { byRequest } from './client-deltas.js';
 import type { RequestIds } from './client-ids.js';
 import { idsSize, promptSize, TokenizerLoad } from './client-load.js';
 import { Names } from './client-names.js';
@@ -491,14 +492,3 @@ export class ActorClient implements EngineClient {
 }
 
 const tokenizerName = (index: number): string => `tokenizer ${index}`;
-
-/** Splits the pieces of one step by request, keeping their order. Almost always each request has one piece. */
-function byRequest(deltas: readonly Delta[]): Map<RequestId, Delta[]> {
-  const groups = new Map<RequestId, Delta[]>();
-  for (const delta of deltas) {
-    const own = groups.get(delta.id);
-    if (own === undefined) groups.set(delta.id, [delta]);
-    else own.push(delta);
-  }
-  return groups;
-}
