@@ -8,6 +8,7 @@
  *    viewed in place.
  * Each message is self-contained (no structures shared between messages): a link can be replaced at any time.
  */
+import { Buffer } from 'node:buffer';
 import { Packr, Unpackr } from 'msgpackr';
 
 /** One per thread and purpose; not re-entrant, which no caller can notice because both calls are synchronous. */
@@ -54,7 +55,23 @@ export function packMessage(value: unknown): Uint8Array<ArrayBuffer> {
   return new Uint8Array(plainPackr.pack(value));
 }
 
-/** The value of msgpack bytes whose structure was checked before (depth, sizes, no extension types). @throws on bytes that are not msgpack. */
+/** Members called `__proto__`, which `plainUnpackr` would rename, stay what they are in a Map. */
+const mapUnpackr = new Unpackr({ useRecords: false, mapsAsObjects: false, int64AsType: 'number' });
+
+/**
+ * The value of msgpack bytes whose structure was checked before (depth, sizes, no extension types). Members named `__proto__` are dropped.
+ * @throws on bytes that are not msgpack.
+ */
 export function unpackMessage(bytes: Uint8Array): unknown {
-  return plainUnpackr.unpack(bytes);
+  const view = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  return view.includes('__proto__') ? objectOf(mapUnpackr.unpack(bytes)) : plainUnpackr.unpack(bytes);
+}
+
+/** Maps as objects, without their members named `__proto__`. Depth is bounded by the check before. */
+function objectOf(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(objectOf);
+  if (!(value instanceof Map)) return value;
+  const object: Record<string, unknown> = {};
+  for (const [key, member] of value) if (key !== '__proto__') object[key as string] = objectOf(member); // proof: keys are checked to be strings
+  return object;
 }
