@@ -18,6 +18,7 @@ import type { Log } from '../actors/runtime/log.js';
 import type { ModelFolder } from '../config/model-folder.js';
 import { expandHome, inferdPaths } from '../config/paths.js';
 import type { Config } from '../config/schema.js';
+import { fixedModels } from '../rpc/models.js';
 import { EXIT, type ExitCode, startExit } from './exit-code.js';
 import { type Auth, createAuth } from './front/auth.js';
 import { createFront, type Front } from './front/front.js';
@@ -204,8 +205,8 @@ class DaemonProcess implements Daemon {
     const metrics = new Metrics({ engine: engine.client, model, config, traffic, webSockets });
     const front = createFront({
       config,
-      model,
-      engine: metrics.engine,
+      models: fixedModels({ engine: metrics.engine, model, config }),
+      probed: engine.client,
       profiler,
       traffic,
       scrape: () => metrics.scrape(),

@@ -1,43 +1,109 @@
 /**
- * The models that calls may name, each with the engine that runs it. Made by the daemon; handlers ask for a model by the name in the call
- * and know no engine but the one they are given.
+ * The models that calls may name. What is known of a model is there at once, whether or not an engine runs it; who needs the engine takes
+ * a lease, which may have to wait until the model is loaded, and which keeps it loaded until it is given back. Made by the daemon;
+ * handlers know no engine but the one they hold a lease of.
  */
-import type { EngineClient } from '../actors/client-types.js';
+import type { EngineClient, EngineState, StartProgress } from '../actors/client-types.js';
 import { InferdError } from '../actors/messages/errors.js';
+import type { Cancellation } from '../actors/runtime/cancellation.js';
 import type { ModelFolder } from '../config/model-folder.js';
 import type { Config } from '../config/schema.js';
 
-/** One model that can be asked. */
-export interface Served {
-  readonly engine: EngineClient;
+/** A model that may be named. */
+export interface KnownModel {
   readonly model: ModelFolder;
-  /** What one request to it may ask for. */
-  readonly limits: Config['validation'];
+  /** Its own: what one request to it may ask for, among others. */
+  readonly config: Config;
+  /** `null` while none runs it. */
+  readonly engine: EngineClient | null;
+}
+
+/** One whose engine is there. */
+export interface Served extends KnownModel {
+  readonly engine: EngineClient;
+}
+
+/** A promise that the engine stays. Whoever takes it gives it back, once. */
+export interface Lease {
+  readonly served: Served;
+  release(): void;
+}
+
+/** Who waits for a model that is being loaded. */
+export interface LeaseAsker {
+  /** The wait ends as cancelled when it fires. */
+  readonly cancellation?: Cancellation;
+  /** How far loading is. */
+  onLoading?(progress: StartProgress): void;
 }
 
 export interface Models {
   /** Absent or null: the default model. @throws InferdError model_not_found */
-  get(name?: string | null): Served;
-  /** The default model first. */
-  list(): readonly Served[];
+  find(name?: string | null): KnownModel;
+  /** All that may be named, the default model first. */
+  list(): readonly KnownModel[];
+  /** Those with an engine. */
+  loaded(): readonly Served[];
+  /**
+   * The engine of a model: at once where it is loaded, else when it is. A lease that comes after the cancellation must be given back too.
+   * @throws (or rejects) InferdError model_not_found, model_loading, overloaded, out_of_memory, shutting_down, engine_failure, cancelled
+   */
+  acquire(name: string | null | undefined, asker: LeaseAsker): Lease | Promise<Lease>;
 }
 
 /** Characters of an unknown model's name that its error repeats. */
 const maxShownName = 64;
 
-/** Models that stay the same for the life of the daemon; the first is the default. */
+/** The refusal of a name that no model has; `names`: of those that may be asked for. */
+export function modelNotFound(name: string, names: readonly string[]): InferdError {
+  const asked = JSON.stringify(name.slice(0, maxShownName));
+  const known = names.map((one) => `"${one}"`).join(', ');
+  return new InferdError('model_not_found', `The model ${asked} is not served here; this daemon serves ${known}`);
+}
+
+/** Why an engine in a state takes no new work, or null. */
+export function refusalIn(state: EngineState): InferdError | null {
+  if (state === 'starting') return new InferdError('model_loading');
+  if (state === 'draining' || state === 'stopped') return new InferdError('shutting_down');
+  if (state === 'failed') return new InferdError('engine_failure');
+  return null;
+}
+
+/** Models that stay loaded for the life of the program; the first is the default. */
 export function fixedModels(first: Served, ...others: readonly Served[]): Models {
   const all = [first, ...others];
   const byName = new Map(all.map((served) => [served.model.name, served]));
-  const names = all.map(({ model }) => `"${model.name}"`).join(', ');
-  return {
-    get(name) {
-      if (name === undefined || name === null) return first;
-      const served = byName.get(name);
-      if (served !== undefined) return served;
-      const asked = JSON.stringify(name.slice(0, maxShownName));
-      throw new InferdError('model_not_found', `The model ${asked} is not served here; this daemon serves ${names}`);
-    },
-    list: () => all,
+  const find = (name?: string | null): Served => {
+    if (name === undefined || name === null) return first;
+    const served = byName.get(name);
+    if (served === undefined) throw modelNotFound(name, [...byName.keys()]);
+    return served;
   };
+  return {
+    find,
+    list: () => all,
+    loaded: () => all,
+    acquire(name) {
+      const served = find(name);
+      const refusal = refusalIn(served.engine.state());
+      if (refusal !== null) throw refusal;
+      return { served, release() {} };
+    },
+  };
+}
+
+/** Does `work` with the engine of a model, and gives it back afterwards. */
+export async function withEngine<T>(
+  models: Models,
+  name: string | null | undefined,
+  asker: LeaseAsker,
+  work: (served: Served) => Promise<T>,
+): Promise<T> {
+  const asked = models.acquire(name, asker);
+  const lease = asked instanceof Promise ? await asked : asked;
+  try {
+    return await work(lease.served);
+  } finally {
+    lease.release();
+  }
 }

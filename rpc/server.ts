@@ -286,7 +286,7 @@ export class RpcServer {
     if (operation === undefined || observe === undefined) return this.#invoke(method, params, ctx);
     const given = (params ?? {}) as Readonly<Record<string, unknown>>; // proof: a message's params are an object or a list
     const asked = given['model'];
-    const model = typeof asked === 'string' ? asked : (models.list()[0]?.model.name ?? '');
+    const model = typeof asked === 'string' ? asked : models.find().model.name;
     const watch = observe({ operation, model, params: given, trace: ctx.trace });
     return watch === null ? this.#invoke(method, params, ctx) : watched(() => this.#invoke(method, params, ctx), watch);
   }

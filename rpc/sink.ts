@@ -15,6 +15,7 @@ import type { Id } from './message.js';
 /** What a call tells while its answer is made. */
 export type SinkEvent =
   | { readonly kind: 'queued' /** 0 is next. */; readonly position: number /** Which, of several. */; readonly prompt?: number }
+  | { /** The model is being loaded. */ readonly kind: 'loading'; readonly phase: string; readonly done: number; readonly total: number }
   | { readonly kind: 'prefill' /** Tokens. */; readonly done: number; readonly total: number; readonly prompt?: number }
   | {
       readonly kind: 'delta';

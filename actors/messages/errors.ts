@@ -121,6 +121,11 @@ export class InferdError extends Error {
   }
 }
 
+/** What a caller is told of an exception: nothing of one that is none of the table's. */
+export function failureOf(error: unknown): Failure {
+  return error instanceof InferdError ? error.failure : { kind: 'internal' };
+}
+
 /** One thing that is wrong with the params. */
 export interface ParamIssue {
   /** For example "messages[0].role"; "" is the whole. */

@@ -3,12 +3,10 @@
  */
 
 import type { Server } from 'node:http';
-import type { EngineClient } from '../../actors/client-types.js';
 import type { Log } from '../../actors/runtime/log.js';
-import type { ModelFolder } from '../../config/model-folder.js';
 import type { Config } from '../../config/schema.js';
 import { RpcConnection } from '../../rpc/connection.js';
-import { fixedModels } from '../../rpc/models.js';
+import type { Models } from '../../rpc/models.js';
 import type { Observe } from '../../rpc/observe.js';
 import type { Profiler } from '../../rpc/schemas/profile.js';
 import { createRpcServer } from '../../rpc/server.js';
@@ -22,8 +20,9 @@ import { createSockets, type Sockets } from './websocket.js';
 
 export interface FrontDeps {
   readonly config: Config;
-  readonly model: ModelFolder;
-  readonly engine: EngineClient;
+  readonly models: Models;
+  /** What probes are told. */
+  readonly probed: RouteDeps['probed'];
   readonly profiler: Profiler;
   /** What the front counts of its own. */
   readonly traffic: Traffic;
@@ -57,9 +56,9 @@ export interface Front {
 const SPARE_CONNECTIONS = 64;
 
 export function createFront(deps: FrontDeps): Front {
-  const { config, engine, log, version } = deps;
+  const { config, log, version } = deps;
   const rpc = createRpcServer({
-    models: fixedModels({ engine, model: deps.model, limits: config.validation }),
+    models: deps.models,
     profiler: deps.profiler,
     config,
     version,
@@ -75,7 +74,7 @@ export function createFront(deps: FrontDeps): Front {
     openHandler: (wire, options) => new RpcConnection(rpc, wire, options),
   });
   const routes = createRoutes({
-    engine,
+    probed: deps.probed,
     rpc,
     metrics: { open: config.metrics.open, scrape: deps.scrape },
     version,

@@ -10,7 +10,8 @@ import { send, sendJson } from './http-reply.js';
 import type { Handler, OwnRoute } from './route.js';
 
 export interface OwnRouteDeps {
-  readonly engine: Pick<EngineClient, 'healthy' | 'state' | 'requests'>;
+  /** What probes are told of the engines. */
+  readonly probed: Pick<EngineClient, 'healthy' | 'state' | 'requests'>;
   /** The answer of /metrics, and whether it needs no token. */
   readonly metrics: { readonly open: boolean; scrape(): Promise<{ readonly type: string; readonly body: string }> };
   readonly version: string;
@@ -33,10 +34,10 @@ export interface OtherAnswers {
 const RETRY_AFTER_SECONDS = '1';
 
 export function ownRoutes(deps: OwnRouteDeps, { post, openrpc, openapi }: OtherAnswers): readonly OwnRoute[] {
-  const { engine, version } = deps;
+  const { probed, version } = deps;
   const about = ownOperations;
-  const state = () => (deps.accepting() ? engine.state() : 'draining');
-  const alive: Handler = (_, response) => status(response, engine.healthy(), 'ok', state() === 'ready' ? 'unhealthy' : state());
+  const state = () => (deps.accepting() ? probed.state() : 'draining');
+  const alive: Handler = (_, response) => status(response, probed.healthy(), 'ok', state() === 'ready' ? 'unhealthy' : state());
   const ready: Handler = (_, response) => status(response, state() === 'ready', 'ready', state());
   const metrics: Handler = async (_, response) => send(response, { status: 200, ...(await deps.metrics.scrape()) });
   const root: Handler = (_, response) => send(response, { status: 200, type: 'text/plain', body: howToConnect(version) });
@@ -59,7 +60,7 @@ export function ownRoutes(deps: OwnRouteDeps, { post, openrpc, openapi }: OtherA
     { path: '/health', open: true, GET: { answer: alive, about: about.health } },
     { path: '/ready', open: true, GET: { answer: ready, about: about.ready } },
     { path: '/ping', open: true, GET: { answer: alive, about: about.ping }, POST: { answer: alive, about: about.pingByPost } },
-    { path: '/load', GET: { answer: json(() => ({ server_load: engine.requests().length })), about: about.load } },
+    { path: '/load', GET: { answer: json(() => ({ server_load: probed.requests().length })), about: about.load } },
     { path: '/metrics', ...(deps.metrics.open ? { open: true } : {}), GET: { answer: metrics, about: about.metrics } },
     { path: '/version', open: true, GET: { answer: json(() => ({ name: 'inferd', version, protocol: 1 })), about: about.version } },
     { path: '/openrpc.json', GET: { answer: json(openrpc), about: about.openrpc } },

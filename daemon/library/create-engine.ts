@@ -96,7 +96,7 @@ export async function openEngine({ config, model, env, onProgress, signal }: Ope
     await untilReady(handle, signal);
     if (config.profile.at_start) await profiler.start();
     const server = createRpcServer({
-      models: fixedModels({ engine: handle.client, model, limits: config.validation }),
+      models: fixedModels({ engine: handle.client, model, config }),
       profiler,
       config,
       version: packageVersion(),

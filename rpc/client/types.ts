@@ -21,6 +21,7 @@ export type CompletionChunk = Chunk<CompletionDelta, Usage, (typeof chunkObjects
 /** What happens before the first token. */
 export type ProgressEvent =
   | { readonly kind: 'queued' /** 0 is next. */; readonly position: number; readonly prompt?: number }
+  | { readonly kind: 'loading'; readonly phase: string; readonly done: number; readonly total: number }
   | { readonly kind: 'prefill' /** Tokens. */; readonly done: number; readonly total: number; readonly prompt?: number };
 
 export interface CallOptions {

@@ -3,15 +3,15 @@
  * inputs does not fill the queue. Ends exactly once: when every request has ended, at the first failure, or when the caller cancels;
  * whichever comes first ends the rest.
  */
-import type { RequestHandle, RequestSink } from '../../actors/client-types.js';
+import type { EngineClient, RequestHandle, RequestSink } from '../../actors/client-types.js';
 import { int32Of } from '../../actors/messages/codec.js';
-import { type Failure, InferdError, type ParamIssue } from '../../actors/messages/errors.js';
+import { type Failure, failureOf, InferdError, type ParamIssue } from '../../actors/messages/errors.js';
 import type { Delta, GenerationParams, PromptInput } from '../../actors/messages/requests.js';
 import type { CallContext } from '../context.js';
-import type { Served } from '../models.js';
+import type { KnownModel, Lease, Models } from '../models.js';
 
 export interface EmbeddingPlan {
-  readonly served: Served;
+  readonly known: KnownModel;
   /** By which the call is known while it runs: "embd-…". */
   readonly id: string;
   readonly inputs: readonly PromptInput[];
@@ -30,6 +30,7 @@ export interface EmbeddingUsage {
 }
 
 export class EmbeddingCall {
+  readonly #models: Models;
   readonly #plan: EmbeddingPlan;
   readonly #ctx: CallContext;
   readonly #usage: EmbeddingUsage = { promptTokens: 0, cachedTokens: 0 };
@@ -40,16 +41,18 @@ export class EmbeddingCall {
   #next = 0;
   #done = 0;
   #filling = false;
+  #lease: Lease | null = null;
   #settled = false;
   #resolve: (usage: EmbeddingUsage) => void = () => {};
   #reject: (error: InferdError) => void = () => {};
 
-  constructor(plan: EmbeddingPlan, ctx: CallContext) {
+  constructor(models: Models, plan: EmbeddingPlan, ctx: CallContext) {
+    this.#models = models;
     this.#plan = plan;
     this.#ctx = ctx;
   }
 
-  /** Submits at once; resolves when every state was handed out. @throws (rejects) InferdError */
+  /** Submits as soon as the model is loaded; resolves when every state was handed out. @throws (rejects) InferdError */
   run(): Promise<EmbeddingUsage> {
     return new Promise((resolve, reject) => {
       this.#resolve = resolve;
@@ -59,8 +62,25 @@ export class EmbeddingCall {
         return;
       }
       this.#ctx.cancellation.listen(this.#onAbort);
-      this.#fill();
+      this.#askForEngine();
     });
+  }
+
+  #askForEngine(): void {
+    const fail = (error: unknown): void => this.#fail(failureOf(error));
+    try {
+      const lease = this.#models.acquire(this.#plan.known.model.name, { cancellation: this.#ctx.cancellation });
+      if (lease instanceof Promise) lease.then((came) => this.#begin(came), fail);
+      else this.#begin(lease);
+    } catch (error) {
+      fail(error);
+    }
+  }
+
+  #begin(lease: Lease): void {
+    this.#lease = lease;
+    if (this.#settled) lease.release();
+    else this.#fill();
   }
 
   /** Submits what may be. A request that ends at once comes back here, which the loop sees by itself. */
@@ -68,19 +88,21 @@ export class EmbeddingCall {
     if (this.#filling) return;
     this.#filling = true;
     const { inputs, atOnce } = this.#plan;
-    while (!this.#settled && this.#next < inputs.length && this.#next - this.#done < atOnce) this.#submit(this.#next++);
+    const engine = this.#lease?.served.engine;
+    while (engine !== undefined && !this.#settled && this.#next < inputs.length && this.#next - this.#done < atOnce)
+      this.#submit(this.#next++, engine);
     this.#filling = false;
   }
 
-  #submit(index: number): void {
-    const { inputs, params, served, id } = this.#plan;
+  #submit(index: number, engine: EngineClient): void {
+    const { inputs, params, id } = this.#plan;
     const input = inputs[index];
     if (input === undefined) return;
     let ended = false;
     const sink = this.#sink(index, () => {
       ended = true;
     });
-    const handle = served.engine.submit(input, params, sink, this.#ctx.client);
+    const handle = engine.submit(input, params, sink, this.#ctx.client);
     if (ended) return;
     if (this.#settled) {
       handle.cancel();
@@ -147,6 +169,7 @@ export class EmbeddingCall {
     this.#settled = true;
     answer();
     this.#ctx.cancellation.unlisten(this.#onAbort);
+    this.#lease?.release();
   }
 }
 

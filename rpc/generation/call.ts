@@ -3,12 +3,12 @@
  * Ends exactly once: when every request has ended and everything is sent, at the first failure, when the caller cancels, or when the
  * caller reads too slowly; whichever comes first ends the rest. After that nothing is sent on the stream.
  */
-import type { RequestHandle, RequestSink } from '../../actors/client-types.js';
-import { type Failure, InferdError } from '../../actors/messages/errors.js';
+import type { EngineClient, RequestHandle, RequestSink, StartProgress, TokenText } from '../../actors/client-types.js';
+import { type Failure, failureOf, InferdError } from '../../actors/messages/errors.js';
 import type { Delta, GenerationParams, Notice, PromptInput, Started } from '../../actors/messages/requests.js';
 import type { AnswerHead } from '../client/chunk.js';
 import type { CallContext, RpcDeps } from '../context.js';
-import type { Served } from '../models.js';
+import type { KnownModel, Lease } from '../models.js';
 import type { OpenSink, SinkEvent } from '../sink.js';
 import { AnswerStream } from './answer-stream.js';
 import { Choice, type Keep } from './choice.js';
@@ -29,7 +29,7 @@ export interface StreamShape {
 }
 
 export interface CallPlan {
-  readonly served: Served;
+  readonly known: KnownModel;
   readonly head: AnswerHead;
   readonly prompts: readonly PromptInput[];
   readonly params: GenerationParams;
@@ -73,6 +73,8 @@ export interface CallOutcome {
   readonly choices: readonly Choice[];
 }
 
+const noText: TokenText = { token: '', bytes: [] };
+
 export class GenerationCall {
   readonly prompts: readonly PromptRun[];
   readonly choices: readonly Choice[];
@@ -86,6 +88,7 @@ export class GenerationCall {
   /** Nothing but the prompt is asked for. The engine gives a sequence one token all the same, which is dropped here. */
   readonly #promptOnly: boolean;
   #stream: AnswerStream | null = null;
+  #lease: Lease | null = null;
   #paused = false;
   #running: number;
   #settled = false;
@@ -96,18 +99,17 @@ export class GenerationCall {
     this.#deps = deps;
     this.#plan = plan;
     this.#ctx = ctx;
-    const { engine, limits } = plan.served;
-    const textOf: TextOf = (id) => engine.tokenText(id);
+    const textOf: TextOf = (id) => this.textOf(id);
     this.prompts = plan.prompts.map((_, i) => new PromptRun(i, textOf));
     const { reports, params } = plan;
-    const limit = limits.max_reported_logprobs;
+    const limit = plan.known.config.validation.max_reported_logprobs;
     this.#budget = new ReportBudget({ reports, params, numPrompts: this.prompts.length, limit, holding: ctx.holding });
     this.choices = this.prompts.flatMap((p) => Array.from({ length: params.bestOf }, (_, s) => new Choice(p.index, s, plan.keep, textOf)));
     this.#running = this.prompts.length;
     this.#promptOnly = params.maxTokens === 0;
   }
 
-  /** Submits at once. @throws (rejects) InferdError */
+  /** Submits as soon as the model is loaded. @throws (rejects) InferdError */
   run(): Promise<CallOutcome> {
     return new Promise((resolve, reject) => {
       this.#resolve = resolve;
@@ -123,8 +125,13 @@ export class GenerationCall {
         return;
       }
       this.#ctx.cancellation.listen(this.#onAbort);
-      for (const prompt of this.prompts) if (!this.#settled) this.#submit(prompt);
+      this.#askForEngine();
     });
+  }
+
+  /** What a token of the prompts or answers of this call stands for. */
+  textOf(id: number): TokenText {
+    return this.#lease?.served.engine.tokenText(id) ?? noText;
   }
 
   usage() {
@@ -151,10 +158,35 @@ export class GenerationCall {
     });
   }
 
-  #submit(prompt: PromptRun): void {
+  #askForEngine(): void {
+    const { model } = this.#plan.known;
+    const fail = (error: unknown): void => this.#fail(failureOf(error));
+    try {
+      const lease = this.#deps.models.acquire(model.name, {
+        cancellation: this.#ctx.cancellation,
+        onLoading: (progress) => this.#loading(progress),
+      });
+      if (lease instanceof Promise) lease.then((came) => this.#begin(came), fail);
+      else this.#begin(lease);
+    } catch (error) {
+      fail(error);
+    }
+  }
+
+  #loading({ phase, done, total }: StartProgress): void {
+    if (!this.#settled) this.#stream?.notice({ kind: 'loading', phase, done, total });
+  }
+
+  #begin(lease: Lease): void {
+    this.#lease = lease;
+    if (this.#settled) lease.release();
+    for (const prompt of this.prompts) if (!this.#settled) this.#submit(prompt, lease.served.engine);
+  }
+
+  #submit(prompt: PromptRun, engine: EngineClient): void {
     const input = this.#plan.prompts[prompt.index];
     if (input === undefined) return;
-    const handle = this.#plan.served.engine.submit(input, this.#plan.params, this.#sink(prompt), this.#ctx.client);
+    const handle = engine.submit(input, this.#plan.params, this.#sink(prompt), this.#ctx.client);
     if (this.#settled) {
       handle.cancel();
       return;
@@ -250,6 +282,7 @@ export class GenerationCall {
     this.#ctx.cancellation.unlisten(this.#onAbort);
     this.#stream?.close();
     for (const handle of this.#handles) this.#ctx.live.delete(handle.id);
+    this.#lease?.release();
   }
 }
 

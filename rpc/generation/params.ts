@@ -4,7 +4,7 @@
  */
 import { invalidParams, type ParamIssue } from '../../actors/messages/errors.js';
 import type { GenerationParams } from '../../actors/messages/requests.js';
-import type { Served } from '../models.js';
+import type { KnownModel } from '../models.js';
 import type { GenerationBody } from '../schemas/generation.js';
 import { samplingValues } from '../schemas/sampling.js';
 import { refuseUnsupported } from '../schemas/unsupported.js';
@@ -27,7 +27,11 @@ export interface GenerationExtras {
 const greedyBelow = 1e-5;
 
 /** @throws InferdError invalid_params or unsupported */
-export function generationParams(body: GenerationBody, { model, limits }: Served, extras: GenerationExtras): GenerationParams {
+export function generationParams(
+  body: GenerationBody,
+  { model, config: { validation: limits } }: KnownModel,
+  extras: GenerationExtras,
+): GenerationParams {
   refuseUnsupported(body);
   const issues: ParamIssue[] = [];
   const refuse = (path: string, message: string): void => void issues.push({ path, message });

@@ -8,7 +8,6 @@ import { GenerationCall } from '../generation/call.js';
 import { ChatAnswer } from '../generation/chat-answer.js';
 import { chatPrompt } from '../generation/messages.js';
 import { generationParams } from '../generation/params.js';
-import { servedModel } from '../generation/served.js';
 import { streamChoice } from '../generation/stream-option.js';
 import { toolOffer } from '../generation/tool-choice.js';
 import { defineMethod, fromBody } from '../method.js';
@@ -39,17 +38,17 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
     work: true,
     ownsCancel: true,
     handler: async (body, ctx) => {
-      const served = servedModel(body.model, deps.models);
+      const known = deps.models.find(body.model);
       const open = streamChoice(body, ctx);
       const offer = toolOffer(body);
-      const params = generationParams(body, served, {
+      const params = generationParams(body, known, {
         topLogprobs: topLogprobs(body),
         promptLogprobs: -1,
         echo: false,
         defaultMaxTokens: null,
         constrained: offer.constrains,
       });
-      const head = { id: `chatcmpl-${randomUUID()}`, created: Math.floor(Date.now() / 1000), model: served.model.name };
+      const head = { id: `chatcmpl-${randomUUID()}`, created: Math.floor(Date.now() / 1000), model: known.model.name };
       const answer = new ChatAnswer({
         ...head,
         n: params.n,
@@ -59,12 +58,12 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
         promptLogprobs: params.promptLogprobs >= 0,
         tokenIds: body.return_token_ids ?? false,
         promptInStream: ctx.sinks.kind === 'sse',
-        textOf: (id) => served.engine.tokenText(id),
+        textOf: (id) => call.textOf(id),
       });
-      const call = new GenerationCall(
+      const call: GenerationCall = new GenerationCall(
         deps,
         {
-          served,
+          known,
           head: { ...head, object: chunkObjects['chat.completions.create'] },
           prompts: [chatPrompt(body, offer.tools, offer.choice)],
           params,

@@ -6,7 +6,6 @@ import { completionExamples } from '../examples/generation.js';
 import { GenerationCall } from '../generation/call.js';
 import { CompletionAnswer } from '../generation/completion-answer.js';
 import { generationParams } from '../generation/params.js';
-import { servedModel } from '../generation/served.js';
 import { streamChoice } from '../generation/stream-option.js';
 import { defineMethod, fromBody } from '../method.js';
 import { eventSchema, httpStream } from '../schemas/chunk.js';
@@ -41,12 +40,12 @@ export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
     work: true,
     ownsCancel: true,
     handler: async (body, ctx) => {
-      const served = servedModel(body.model, deps.models);
+      const known = deps.models.find(body.model);
       const open = streamChoice(body, ctx);
       const echo = body.echo ?? false;
       const tokenIds = body.return_token_ids ?? false;
       const topLogprobs = body.logprobs ?? -1;
-      const params = generationParams(body, served, {
+      const params = generationParams(body, known, {
         topLogprobs,
         promptLogprobs: echo ? topLogprobs : -1,
         echo,
@@ -54,7 +53,7 @@ export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
         constrained: false,
       });
       const perPrompt = (echo && topLogprobs >= 0 ? 1 : 0) + (typeof body.prompt_logprobs === 'number' ? 1 : 0);
-      const head = { id: `cmpl-${randomUUID()}`, created: Math.floor(Date.now() / 1000), model: served.model.name };
+      const head = { id: `cmpl-${randomUUID()}`, created: Math.floor(Date.now() / 1000), model: known.model.name };
       const answer = new CompletionAnswer({
         ...head,
         n: params.n,
@@ -65,12 +64,12 @@ export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
         tokenIds,
         promptInStream: ctx.sinks.kind === 'sse',
         echo,
-        textOf: (id) => served.engine.tokenText(id),
+        textOf: (id) => call.textOf(id),
       });
-      const call = new GenerationCall(
+      const call: GenerationCall = new GenerationCall(
         deps,
         {
-          served,
+          known,
           head: { ...head, object: chunkObjects['completions.create'] },
           prompts: promptInputs(body.prompt, body.add_special_tokens ?? true),
           params,

@@ -39,7 +39,7 @@ export function daemonInfoMethod(deps: RpcDeps) {
     }),
     examples: infoExamples,
     handler: () => {
-      const served = deps.models.get();
+      const known = deps.models.find();
       return {
         name: 'inferd' as const,
         version: deps.version,
@@ -49,10 +49,10 @@ export function daemonInfoMethod(deps: RpcDeps) {
         pid: process.pid,
         started_at: new Date(deps.startedAt).toISOString(),
         uptime_s: uptimeSeconds(deps.startedAt),
-        state: served.engine.state(),
-        healthy: served.engine.healthy(),
-        model: describeModel(served, deps),
-        limits: describeLimits(served, deps),
+        state: known.engine?.state() ?? 'ready',
+        healthy: deps.models.loaded().every(({ engine }) => engine.healthy()),
+        model: describeModel(known, deps),
+        limits: describeLimits(known, deps),
       };
     },
   });

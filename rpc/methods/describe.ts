@@ -1,11 +1,12 @@
 /** The daemon's own facts in the shapes that several methods report. */
 import type { z } from 'zod';
+import { InferdError } from '../../actors/messages/errors.js';
 import type { RpcDeps } from '../context.js';
 import { maxBatchMembers } from '../message.js';
-import type { Served } from '../models.js';
+import type { KnownModel } from '../models.js';
 import type { limitsSchema, modelSchema, Stats } from '../schemas/info.js';
 
-export function describeLimits({ model, limits }: Served, { config }: RpcDeps): z.output<typeof limitsSchema> {
+export function describeLimits({ model, config: { validation: limits } }: KnownModel, { config }: RpcDeps): z.output<typeof limitsSchema> {
   const { server } = config;
   return {
     max_message_bytes: server.max_message_bytes,
@@ -23,8 +24,8 @@ export function describeLimits({ model, limits }: Served, { config }: RpcDeps): 
   };
 }
 
-export function describeModel({ engine, model }: Served, { startedAt }: RpcDeps): z.output<typeof modelSchema> {
-  const loaded = engine.model();
+export function describeModel({ engine, model }: KnownModel, { startedAt }: RpcDeps): z.output<typeof modelSchema> {
+  const loaded = engine?.model() ?? null;
   return {
     id: model.name,
     object: 'model',
@@ -34,7 +35,7 @@ export function describeModel({ engine, model }: Served, { startedAt }: RpcDeps)
     architecture: model.architecture,
     size_bytes: model.sizeBytes,
     vocab_size: model.vocabSize,
-    state: engine.state(),
+    state: engine?.state() ?? 'unloaded',
     dtype: loaded?.dtype ?? null,
     kv_dtype: loaded?.kvDtype ?? null,
     backend: loaded?.backend ?? null,
@@ -44,7 +45,8 @@ export function describeModel({ engine, model }: Served, { startedAt }: RpcDeps)
 
 /** Asks the scheduler of the default model. @throws InferdError when it does not answer */
 export async function describeStats({ models, startedAt }: RpcDeps): Promise<Stats> {
-  const { engine } = models.get();
+  const { engine } = models.find();
+  if (engine === null) throw new InferdError('model_loading');
   const { requests, kv, tokens, step } = await engine.ask('stats', null);
   const memory = process.memoryUsage();
   return {

@@ -7,10 +7,9 @@ import type { RpcDeps } from '../context.js';
 import { EmbeddingCall } from '../embeddings/call.js';
 import { embeddingOf, encoded, keptBytes } from '../embeddings/vector.js';
 import { embeddingExamples } from '../examples/embeddings.js';
-import { servedModel } from '../generation/served.js';
 import { tooManyAnswers } from '../holding.js';
 import { defineMethod, fromBody } from '../method.js';
-import type { Served } from '../models.js';
+import type { KnownModel } from '../models.js';
 import type { RequestLimits } from '../schemas/common.js';
 import { type EmbeddingList, embeddingBody, embeddingList } from '../schemas/embedding.js';
 import { promptInputs } from '../schemas/prompt.js';
@@ -50,25 +49,26 @@ export function embeddingsMethod(deps: RpcDeps, limits: RequestLimits) {
     work: true,
     ownsCancel: true,
     handler: async (body, ctx): Promise<EmbeddingList> => {
-      const served = servedModel(body.model, deps.models);
-      const dimensions = dimensionsOf(body.dimensions, served);
+      const known = deps.models.find(body.model);
+      const dimensions = dimensionsOf(body.dimensions, known);
       const format = body.encoding_format ?? 'float';
       const inputs = promptInputs(body.input, body.add_special_tokens ?? true);
       const params: GenerationParams = {
         ...noGeneration,
-        pooling: poolingOf(served),
+        pooling: poolingOf(known),
         priority: body.priority ?? 0,
         truncatePromptTokens: body.truncate_prompt_tokens ?? null,
       };
       if (!ctx.holding.take(inputs.length * keptBytes(dimensions, format))) throw tooManyAnswers();
       const data = new Array<EmbeddingList['data'][number]>(inputs.length);
       const call = new EmbeddingCall(
+        deps.models,
         {
-          served,
+          known,
           id: `embd-${randomUUID()}`,
           inputs,
           params,
-          atOnce: deps.config.scheduler.max_num_sequences,
+          atOnce: known.config.scheduler.max_num_sequences,
           onState: (index, state) => {
             data[index] = { object: 'embedding', index, embedding: encoded(embeddingOf(state, dimensions), format) };
           },
@@ -79,7 +79,7 @@ export function embeddingsMethod(deps: RpcDeps, limits: RequestLimits) {
       return {
         object: 'list',
         data,
-        model: served.model.name,
+        model: known.model.name,
         usage: { prompt_tokens: promptTokens, total_tokens: promptTokens, prompt_tokens_details: { cached_tokens: cachedTokens } },
       };
     },
@@ -87,13 +87,13 @@ export function embeddingsMethod(deps: RpcDeps, limits: RequestLimits) {
 }
 
 /** @throws InferdError unsupported */
-function poolingOf({ model: { pooling } }: Served): NonNullable<GenerationParams['pooling']> {
+function poolingOf({ model: { pooling } }: KnownModel): NonNullable<GenerationParams['pooling']> {
   if ('refusal' in pooling) throw new InferdError('unsupported', pooling.refusal);
   return pooling.mode;
 }
 
 /** @throws InferdError invalid_params */
-function dimensionsOf(asked: number | null | undefined, { model: { hiddenSize } }: Served): number {
+function dimensionsOf(asked: number | null | undefined, { model: { hiddenSize } }: KnownModel): number {
   if (asked === undefined || asked === null) return hiddenSize;
   if (asked <= hiddenSize) return asked;
   throw invalidParams([{ path: 'dimensions', message: `must be at most ${hiddenSize}, the size of the model's embeddings` }]);

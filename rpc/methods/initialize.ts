@@ -43,7 +43,7 @@ export function initializeMethod(deps: RpcDeps) {
         session.deltaHead = capabilities?.deltaHead ?? false;
       }
       const socket = session !== null;
-      const served = deps.models.get();
+      const known = deps.models.find();
       return {
         server: { name: 'inferd' as const, version: deps.version },
         protocol: 1 as const,
@@ -55,8 +55,8 @@ export function initializeMethod(deps: RpcDeps) {
           cancel: socket,
           batches: true,
         },
-        model: describeModel(served, deps),
-        limits: describeLimits(served, deps),
+        model: describeModel(known, deps),
+        limits: describeLimits(known, deps),
       };
     },
   });

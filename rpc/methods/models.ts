@@ -15,7 +15,7 @@ export function modelsListMethod(deps: RpcDeps) {
     result: z.object({ object: z.literal('list'), data: z.array(modelSchema) }),
     http: { verb: 'GET', path: '/v1/models' },
     examples: modelsListExamples,
-    handler: () => ({ object: 'list' as const, data: deps.models.list().map((served) => describeModel(served, deps)) }),
+    handler: () => ({ object: 'list' as const, data: deps.models.list().map((known) => describeModel(known, deps)) }),
   });
 }
 
@@ -28,7 +28,7 @@ export function modelsGetMethod(deps: RpcDeps) {
     http: { verb: 'GET', path: '/v1/models/{model}', params: ({ tail }) => ({ model: tail }) },
     examples: modelsGetExamples,
     handler: ({ model }) => {
-      return describeModel(deps.models.get(model), deps);
+      return describeModel(deps.models.find(model), deps);
     },
   });
 }

@@ -22,7 +22,7 @@ export function requestsListMethod(deps: RpcDeps) {
     examples: requestsListExamples,
     handler: (_params, ctx) => ({
       requests: deps.models
-        .list()
+        .loaded()
         .flatMap(({ engine }) => engine.requests())
         .filter((row) => mayTouch(ctx.live.get(row.id), ctx))
         .map((row) => ({

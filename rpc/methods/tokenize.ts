@@ -9,12 +9,15 @@ import { detokenizeExamples, detokenizeFaceExamples, tokenizeExamples, tokenizeF
 import { chatPrompt } from '../generation/messages.js';
 import { tooManyAnswers } from '../holding.js';
 import { defineMethod, type HttpInput } from '../method.js';
+import { withEngine } from '../models.js';
 import { packedIds, packedList } from '../packed-list.js';
 import { tokenIds } from '../schemas/common.js';
 import { messagesSchema, templateArgsSchema, toolsSchema } from '../schemas/messages.js';
 
 /** A token's text with its quotes and comma, as JSON, roughly. */
 const TEXT_CHARS = 8;
+
+const modelParam = z.string().min(1, 'must not be empty').nullish().describe('The default model when not given.');
 
 const tokenizeParams = z.object({
   text: z.string().nullish(),
@@ -24,6 +27,7 @@ const tokenizeParams = z.object({
   add_generation_prompt: z.boolean().nullish().describe('With messages; true by default.'),
   chat_template_kwargs: templateArgsSchema.nullish(),
   return_token_strs: z.boolean().nullish().describe('Report the text of each token too; false by default.'),
+  model: modelParam,
 });
 
 const tokenStrs = z.array(z.string()).optional().describe('The text of each token; parts of a character show as U+FFFD.');
@@ -46,18 +50,20 @@ export function tokenizeMethod(deps: RpcDeps) {
       verb: 'POST',
       path: '/tokenize',
       params: promptFace,
-      answer: (result) => tokensFace(deps, result as Tokenized),
+      answer: (result, { body }) => tokensFace(deps, result as Tokenized, body),
       shape: { params: promptFaceParams, result: tokensFaceResult, examples: tokenizeFaceExamples },
     },
     work: true,
-    handler: async (body, ctx) => {
-      const { engine } = deps.models.get();
-      const ids = await engine.encode(promptOf(body), ctx);
-      hold(ctx, ids.byteLength);
-      const told = { ids: packedIds(ids.length, [ids]), count: ids.length };
-      if (body.return_token_strs !== true) return told;
-      await engine.learnTexts(ids, ctx);
-      return { ...told, token_strs: tokenTexts(engine, ids) };
+    handler: (body, ctx) => {
+      const prompt = promptOf(body);
+      return withEngine(deps.models, body.model, ctx, async ({ engine }) => {
+        const ids = await engine.encode(prompt, ctx);
+        hold(ctx, ids.byteLength);
+        const told = { ids: packedIds(ids.length, [ids]), count: ids.length };
+        if (body.return_token_strs !== true) return told;
+        await engine.learnTexts(ids, ctx);
+        return { ...told, token_strs: tokenTexts(engine, ids) };
+      });
     },
   });
 }
@@ -88,7 +94,7 @@ export function detokenizeMethod(deps: RpcDeps) {
   return defineMethod({
     name: 'detokenize',
     summary: 'The text of token ids.',
-    params: z.object({ ids: tokenIds(), skip_special_tokens: z.boolean().nullish().describe('true by default.') }),
+    params: z.object({ ids: tokenIds(), skip_special_tokens: z.boolean().nullish().describe('true by default.'), model: modelParam }),
     result: z.object({ text: z.string() }),
     longLists: ['ids'],
     examples: detokenizeExamples,
@@ -98,17 +104,18 @@ export function detokenizeMethod(deps: RpcDeps) {
       params: idsFace,
       answer: (result) => ({ prompt: (result as { text: string }).text }),
       shape: {
-        params: z.object({ tokens: tokenIds() }),
+        params: z.object({ tokens: tokenIds(), model: modelParam }),
         result: z.object({ prompt: z.string() }),
         examples: detokenizeFaceExamples,
       },
     },
     work: true,
-    handler: async ({ ids, skip_special_tokens: skip }, ctx) => {
-      const text = await deps.models.get().engine.decode(ids, skip ?? true, ctx);
-      hold(ctx, text.length);
-      return { text };
-    },
+    handler: ({ model, ids, skip_special_tokens: skip }, ctx) =>
+      withEngine(deps.models, model, ctx, async ({ engine }) => {
+        const text = await engine.decode(ids, skip ?? true, ctx);
+        hold(ctx, text.length);
+        return { text };
+      }),
   });
 }
 
@@ -124,12 +131,14 @@ function promptFace({ body }: HttpInput): unknown {
   return { ...others, text: prompt };
 }
 
-function tokensFace(deps: RpcDeps, { ids, count, token_strs = undefined }: Tokenized): object {
+function tokensFace(deps: RpcDeps, { ids, count, token_strs = undefined }: Tokenized, body: unknown): object {
   const texts = token_strs === undefined ? {} : { token_strs };
-  return { count, max_model_len: deps.models.get().model.maxModelLen, tokens: ids, ...texts };
+  const { model } = deps.models.find((body as { readonly model?: string | null }).model); // proof: the call was answered
+  return { count, max_model_len: model.maxModelLen, tokens: ids, ...texts };
 }
 
 /** vLLM shows special tokens. */
 function idsFace({ body }: HttpInput): unknown {
-  return { ids: (body as { readonly tokens?: unknown } | undefined)?.tokens, skip_special_tokens: false };
+  const { tokens, model } = (body ?? {}) as { readonly tokens?: unknown; readonly model?: unknown };
+  return { ids: tokens, model, skip_special_tokens: false };
 }

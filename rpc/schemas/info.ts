@@ -25,7 +25,7 @@ export const modelSchema = z.object({
   architecture: z.string(),
   size_bytes: z.int().describe('Of the weight files.'),
   vocab_size: z.int(),
-  state: z.enum(['starting', 'ready', 'restarting', 'draining', 'failed', 'stopped']),
+  state: z.enum(['starting', 'ready', 'restarting', 'draining', 'failed', 'stopped', 'unloaded']),
   /** The rest is known once the engine was ready. */
   dtype: z.string().nullable(),
   kv_dtype: z.string().nullable(),

@@ -8,6 +8,13 @@ const prompt = z.int().optional().describe('Which prompt, when the call has seve
 export function progressSchema<C extends z.ZodType>(choice: C) {
   return z.discriminatedUnion('kind', [
     z.object({ ...base, kind: z.literal('queued'), position: z.int().describe('0 is next.'), prompt }),
+    z.object({
+      ...base,
+      kind: z.literal('loading').describe('The model is being loaded.'),
+      phase: z.string().describe('tokenizer, weights (bytes), kv or warmup.'),
+      done: z.number(),
+      total: z.number(),
+    }),
     z.object({ ...base, kind: z.literal('prefill'), done: z.int(), total: z.int(), prompt }),
     z.object({
       ...base,

@@ -85,7 +85,7 @@ const refuse = () => Promise.reject(new InferdError('request_failed', 'No profil
 const noProfiler: RpcDeps['profiler'] = { start: refuse, stop: refuse };
 
 function servedBy(engine: FakeEngineClient, model: ModelFolder, config: Config): Served {
-  return { engine, model, limits: config.validation };
+  return { engine, model, config };
 }
 
 export function setup(options: SetupOptions = {}): Setup {

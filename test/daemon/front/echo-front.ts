@@ -92,7 +92,7 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
   });
   const accepting = () => front.accepting;
   const routes = createRoutes({
-    engine: { healthy: () => front.healthy, state: () => (front.healthy ? 'ready' : 'starting'), requests: () => [] },
+    probed: { healthy: () => front.healthy, state: () => (front.healthy ? 'ready' : 'starting'), requests: () => [] },
     rpc: {
       handlePost: async (body) => {
         posts.push(Buffer.from(body).toString());

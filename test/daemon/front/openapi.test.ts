@@ -29,7 +29,7 @@ interface Document {
 async function serving(changes: Partial<RouteDeps> = {}): Promise<{ routes: RouteTable; document: Document }> {
   const { server, engine } = setup();
   const routes = createRoutes({
-    engine,
+    probed: engine,
     rpc: server,
     metrics: { open: false, scrape: async () => ({ type: 'text/plain', body: '' }) },
     version: '0.0.0',
