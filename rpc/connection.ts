@@ -5,6 +5,7 @@
  */
 import { decodeMessage, type Encoding } from './decode.js';
 import { Outbox } from './outbox.js';
+import type { Scopes } from './scope.js';
 import type { Caller, RpcServer } from './server.js';
 import { Session } from './session.js';
 import type { Wire } from './wire.js';
@@ -19,15 +20,15 @@ export class RpcConnection {
   #closed = false;
   #reading = true;
 
-  constructor(server: RpcServer, wire: Wire, options: { readonly encoding: Encoding; readonly admin: boolean }) {
+  constructor(server: RpcServer, wire: Wire, options: { readonly encoding: Encoding; readonly scopes: Scopes }) {
     this.#server = server;
     this.#wire = wire;
     this.#encoding = options.encoding;
     this.#out = new Outbox(wire, options.encoding, () => this.writable());
     const maxRequests = server.deps.config.server.max_requests_per_connection;
-    this.#session = new Session(this.#out, { admin: options.admin, maxRequests });
+    this.#session = new Session(this.#out, { maxRequests });
     const session = this.#session;
-    this.#caller = { calls: session.calls, session, sinks: session, client: session, admin: options.admin };
+    this.#caller = { calls: session.calls, session, sinks: session, client: session, scopes: options.scopes };
   }
 
   /** One whole frame. */

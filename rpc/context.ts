@@ -12,6 +12,7 @@ import type { Id } from './message.js';
 import type { Models } from './models.js';
 import type { Observe, TraceHeaders } from './observe.js';
 import type { Profiler } from './schemas/profile.js';
+import type { Scopes } from './scope.js';
 import type { Session } from './session.js';
 import type { SinkMaker } from './sink.js';
 
@@ -52,7 +53,8 @@ export interface CallContext {
   readonly client: ClientKey;
   /** Unanswered calls of the same caller. */
   readonly calls: CallTable;
-  readonly admin: boolean;
+  /** What the caller may do. */
+  readonly scopes: Scopes;
   /** The caller's span, where it names one. */
   readonly trace: TraceHeaders | null;
   readonly inBatch: boolean;

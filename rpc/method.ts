@@ -7,6 +7,7 @@ import type { ErrorKind } from '../actors/messages/errors.js';
 import type { CallContext } from './context.js';
 import type { Operation } from './observe.js';
 import { checkParams } from './params.js';
+import type { Need } from './scope.js';
 import type { SinkKind } from './sink.js';
 
 /** What an HTTP request says besides its path. */
@@ -61,6 +62,7 @@ export const fromQuery = ({ query }: HttpInput): unknown => Object.fromEntries(q
 /** A path and the method that answers there. */
 export interface MethodRoute extends HttpFace {
   readonly method: string;
+  readonly access: Need;
 }
 
 interface MethodFacts {
@@ -82,8 +84,8 @@ interface MethodFacts {
   readonly operation?: Operation;
   /** New work for the engine: refused while the daemon drains. */
   readonly work?: true;
-  /** Needs admin scope. */
-  readonly admin?: true;
+  /** Who may call it. Absent: whoever may generate ("infer"). */
+  readonly scope?: Need;
   /** The handler watches `cancellation` itself and ends soon after it fires; others are left behind at once. */
   readonly ownsCancel?: true;
 }
@@ -109,6 +111,9 @@ export function defineMethod<S extends z.ZodObject, T extends z.ZodType>(
   const longLists = new Set(facts.longLists ?? []);
   return { ...facts, invoke: (params, ctx) => handler(checkParams(def.params, params, longLists), ctx) };
 }
+
+/** The scope that a caller of the method needs. */
+export const needOf = ({ scope = 'infer' }: Pick<Method, 'scope'>): Need => scope;
 
 /** Types of a method value. */
 export type ParamsOf<M> = M extends Method<infer P, unknown> ? P : never;

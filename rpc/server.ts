@@ -19,9 +19,10 @@ import { openrpcDocument } from './documents/openrpc.js';
 import type { Operation } from './documents/operation.js';
 import { type Holding, HoldingLimit } from './holding.js';
 import { encodeReply, errorResponse, type Id, type Member, type Message, maxBatchMembers, type Response } from './message.js';
-import type { HttpFace, HttpInput, Method, MethodRoute } from './method.js';
+import { type HttpFace, type HttpInput, type Method, type MethodRoute, needOf } from './method.js';
 import { createMethods } from './methods/index.js';
 import { type TraceHeaders, watched } from './observe.js';
+import { allScopes, checkScope, noScopes, type Scopes } from './scope.js';
 import type { Session } from './session.js';
 import { type EndingSinkMaker, type SinkMaker, wholeOnly } from './sink.js';
 import { isLarge, type Slices, slicesOf } from './slices.js';
@@ -35,7 +36,7 @@ export interface Caller {
   readonly sinks: SinkMaker;
   /** Stands for the connection; compared only. */
   readonly client: ClientKey;
-  readonly admin: boolean;
+  readonly scopes: Scopes;
   readonly trace?: TraceHeaders | null;
   /** Of this message; released by whoever sends the reply. */
   readonly holding: Holding;
@@ -45,8 +46,8 @@ export interface Caller {
 type Place = Pick<CallContext, 'inBatch' | 'crowded'>;
 
 export interface PostOptions {
-  /** Default: true when auth.mode is "none". */
-  readonly admin?: boolean;
+  /** Default: all when auth.mode is "none", else none. */
+  readonly scopes?: Scopes;
   /** Fires when the HTTP client goes away. */
   readonly signal?: AbortSignal;
   /** Stands for the HTTP connection; without it, each body is a client of its own. */
@@ -210,7 +211,9 @@ export class RpcServer {
 
   /** How methods are asked by HTTP, where they can be. */
   routes(): readonly MethodRoute[] {
-    return [...this.#methods.values()].flatMap(({ name, http }) => (http === undefined ? [] : [{ ...http, method: name }]));
+    return [...this.#methods.values()].flatMap((method) =>
+      method.http === undefined ? [] : [{ ...method.http, method: method.name, access: needOf(method) }],
+    );
   }
 
   /** The same routes as the OpenAPI document describes them. */
@@ -229,8 +232,9 @@ export class RpcServer {
     return this.#document;
   }
 
-  #httpCaller(calls: CallTable, holding: Holding, { client = calls, admin, trace = null }: PostOptions): Caller {
-    return { calls, session: null, sinks: wholeOnly, client, admin: admin ?? this.deps.config.auth.mode === 'none', trace, holding };
+  #httpCaller(calls: CallTable, holding: Holding, { client = calls, scopes, trace = null }: PostOptions): Caller {
+    const may = scopes ?? (this.deps.config.auth.mode === 'none' ? allScopes : noScopes);
+    return { calls, session: null, sinks: wholeOnly, client, scopes: may, trace, holding };
   }
 
   async #answerMember(member: Member, caller: Caller, place: Place): Promise<Response | null> {
@@ -256,7 +260,7 @@ export class RpcServer {
   }
 
   #context(id: Id | undefined, cancellation: Cancellation, caller: Caller, place: Place): CallContext {
-    const { calls, session, sinks, client, admin, trace = null, holding } = caller;
+    const { calls, session, sinks, client, scopes, trace = null, holding } = caller;
     const draining = this.#draining || session?.draining === true;
     return {
       ...(id === undefined ? {} : { id }),
@@ -265,7 +269,7 @@ export class RpcServer {
       sinks,
       client,
       calls,
-      admin,
+      scopes,
       trace,
       draining,
       cancellation,
@@ -292,7 +296,7 @@ export class RpcServer {
   }
 
   #invoke(method: Method, params: unknown, ctx: CallContext): unknown {
-    if (method.admin && !ctx.admin) throw new InferdError('unauthorized', 'This method needs admin scope');
+    checkScope(ctx.scopes, needOf(method));
     if (method.work && ctx.draining) throw new InferdError('shutting_down');
     if (method.work && ctx.crowded) throw new InferdError('overloaded', 'Too many messages are being answered; try again later');
     const answer = method.invoke(params, ctx);

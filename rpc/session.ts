@@ -17,7 +17,6 @@ const maxTokenLength = 256;
 export class Session implements SinkMaker {
   readonly kind = 'progress';
   readonly out: Outbox;
-  readonly admin: boolean;
   readonly calls: CallTable;
   readonly subscriptions: Subscriptions;
   /** The client wants id, created and model of the answer in the first delta event. */
@@ -26,9 +25,8 @@ export class Session implements SinkMaker {
   draining = false;
   readonly #streams = new Map<string, ProgressSink>();
 
-  constructor(out: Outbox, options: { readonly admin: boolean; readonly maxRequests: number }) {
+  constructor(out: Outbox, options: { readonly maxRequests: number }) {
     this.out = out;
-    this.admin = options.admin;
     this.calls = new CallTable(options.maxRequests);
     this.subscriptions = new Subscriptions(out);
   }

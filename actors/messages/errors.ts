@@ -33,6 +33,14 @@ export const errorTable = {
     retriable: false,
     message: 'A valid token is required',
   },
+  /** Who asks is known, but may not ask for this. */
+  insufficient_scope: {
+    code: -32001,
+    status: 403,
+    type: 'permission_error',
+    retriable: false,
+    message: 'The caller does not have the scope that this needs',
+  },
   model_not_found: { code: -32002, status: 404, type: 'invalid_request_error', retriable: false, message: 'The model is not served here' },
   model_loading: { code: -32003, status: 503, type: 'server_error', retriable: true, message: 'The model is still loading' },
   overloaded: {

@@ -11,19 +11,27 @@ import { closeSync, constants, fstatSync, fsyncSync, openSync, readFileSync, wri
 import type { IncomingHttpHeaders } from 'node:http';
 import { isLoopback } from '../../config/check.js';
 import type { Config } from '../../config/schema.js';
+import { allScopes, type Scopes } from '../../rpc/scope.js';
 import { EXIT } from '../exit-code.js';
 import { StartError } from '../start-error.js';
+import type { Sender } from './gate.js';
 
 const TOKEN_BYTES = 32;
 /** Longer files are not tokens. */
 const MAX_TOKEN_FILE_BYTES = 1024;
 const BEARER_PROTOCOL = 'bearer.';
 
+/**
+ * What pages of listed origins may do where nobody shows who they are. Our own page may do all: no other page can send its Origin, and the
+ * gate has checked the Host that makes it ours.
+ */
+const pageScopes: Scopes = new Set(['infer', 'metrics']);
+
 export interface Auth {
   /** The token for our own client and for callers in this process; `null` in mode none. */
   readonly token: string | null;
-  /** True when the headers show the token, or none is needed. Takes the same time for every wrong token. */
-  authorize(headers: IncomingHttpHeaders): boolean;
+  /** What the sender may do; null when the headers do not show the token. Takes the same time for every wrong token. */
+  authorize(headers: IncomingHttpHeaders, sender: Sender): Scopes | null;
 }
 
 /**
@@ -40,7 +48,7 @@ export function createAuth(config: Config, tokenFile: string): Auth {
         EXIT.config,
       );
     }
-    return { token: null, authorize: () => true };
+    return { token: null, authorize: (_, sender) => (sender === 'other page' ? pageScopes : allScopes) };
   }
   const token = loadOrCreateToken(tokenFile);
   const expected = digest(token);
@@ -48,7 +56,7 @@ export function createAuth(config: Config, tokenFile: string): Auth {
     token,
     authorize: (headers) => {
       const shown = shownToken(headers);
-      return shown !== null && timingSafeEqual(digest(shown), expected);
+      return shown !== null && timingSafeEqual(digest(shown), expected) ? allScopes : null;
     },
   };
 }

@@ -20,13 +20,15 @@ export interface GateRules {
   readonly origins: ReadonlySet<string>;
 }
 
+/** What sends a request, as its headers tell: a program; a page that this daemon served; or any other page. */
+export type Sender = 'program' | 'own page' | 'other page';
+
 export type Verdict =
   | {
       readonly ok: true;
       /** The listed foreign origin to name in Access-Control-Allow-Origin; `null` for native clients and our own pages. */
       readonly corsOrigin: string | null;
-      /** The request comes from a web page, ours or a listed one. */
-      readonly browser: boolean;
+      readonly sender: Sender;
     }
   | { readonly ok: false; readonly status: 400 | 403; readonly message: string };
 
@@ -60,13 +62,19 @@ export function checkGate(request: GateRequest, rules: GateRules, unix: boolean)
   const origin = headers.origin?.toLowerCase();
   if (origin === undefined) {
     if (headers['sec-fetch-site'] === 'cross-site') return refuse(403, 'Requests of other web sites are not allowed.');
-    return { ok: true, corsOrigin: null, browser: headers['sec-fetch-site'] !== undefined };
+    return { ok: true, corsOrigin: null, sender: senderBySite(headers['sec-fetch-site']) };
   }
-  if (rules.origins.has(origin)) return { ok: true, corsOrigin: origin, browser: true };
+  if (rules.origins.has(origin)) return { ok: true, corsOrigin: origin, sender: 'other page' };
   // A page that this daemon served: its origin is the Host it was fetched from, and that Host has just passed.
   const own = !unix && host !== undefined && origin === `http://${host.toLowerCase()}`;
-  if (own && headers['sec-fetch-site'] !== 'cross-site') return { ok: true, corsOrigin: null, browser: true };
+  if (own && headers['sec-fetch-site'] !== 'cross-site') return { ok: true, corsOrigin: null, sender: 'own page' };
   return refuse(403, 'This Origin is not allowed; list it in auth.allowed_origins.');
+}
+
+/** Without an Origin: a page's own GET says "same-origin"; "same-site" is another port of this machine, "none" an address typed by hand. */
+function senderBySite(site: string | string[] | undefined): Sender {
+  if (site === undefined) return 'program';
+  return site === 'same-origin' ? 'own page' : 'other page';
 }
 
 /** Host header -> lower-cased name without port and trailing dot; `null` when it is not a well-formed Host. Brackets stay. */

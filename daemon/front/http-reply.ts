@@ -5,7 +5,7 @@
 
 import { type IncomingMessage, type OutgoingHttpHeaders, type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
-import { httpErrorBody, httpTable, type RefusalStatus } from '../../actors/messages/errors.js';
+import { type ErrorKind, failureBody, httpErrorBody, httpTable, type RefusalStatus } from '../../actors/messages/errors.js';
 import type { Slices } from '../../rpc/slices.js';
 import { SlicePump } from './slice-pump.js';
 
@@ -20,6 +20,8 @@ export interface HttpError {
   /** One plain sentence. */
   readonly message: string;
   readonly headers?: OutgoingHttpHeaders;
+  /** What it is in the table of errors, where the status alone does not tell. */
+  readonly kind?: ErrorKind;
 }
 
 /** A whole answer. */
@@ -40,10 +42,11 @@ export class BodyError extends Error {
   }
 }
 
-const errorBody = (status: RefusalStatus, message: string): string => httpErrorBody(message, httpTable[status]);
+const errorBody = ({ status, message, kind }: HttpError): string =>
+  kind === undefined ? httpErrorBody(message, httpTable[status]) : failureBody({ kind, message });
 
 export function sendError(response: ServerResponse, error: HttpError): void {
-  send(response, { status: error.status, body: errorBody(error.status, error.message), headers: error.headers });
+  send(response, { status: error.status, body: errorBody(error), headers: error.headers });
 }
 
 export function sendJson(response: ServerResponse, status: number, value: unknown, headers?: OutgoingHttpHeaders): void {
@@ -90,7 +93,7 @@ export function sendSlices(response: ServerResponse, status: number, slices: Sli
 /** Answers while the client may still be sending: completes the answer, reads on for a moment and closes. */
 export function sendErrorAndClose(request: IncomingMessage, response: ServerResponse, error: HttpError): void {
   if (response.headersSent || response.destroyed) return;
-  const body = errorBody(error.status, error.message);
+  const body = errorBody(error);
   writeHead(response, { status: error.status, body, headers: { ...error.headers, connection: 'close' } });
   response.write(body);
   const finish = () => {
@@ -122,7 +125,7 @@ export function refuseSocket(socket: Duplex, error: HttpError): void {
     socket.destroy();
     return;
   }
-  const body = errorBody(error.status, error.message);
+  const body = errorBody(error);
   const extra = Object.entries(error.headers ?? {}).map(([name, value]) => `${name}: ${value}\r\n`);
   socket.once('error', () => socket.destroy());
   socket.end(

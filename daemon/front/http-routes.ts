@@ -1,5 +1,5 @@
 /**
- * What answers at which path: the daemon's own routes (own-routes.ts), and every method whose value has an HTTP face. `open` routes need no
+ * What answers at which path: the daemon's own routes (own-routes.ts), and every method whose value has an HTTP face. "open" ones need no
  * token (health probes, pages). The OpenAPI document is made of the same entries as the table.
  * Handlers run on the main thread, after gate and token.
  */
@@ -45,13 +45,13 @@ export function createRoutes(deps: RouteDeps): RouteTable {
   return withFaces(new Map(own.map((route) => [route.path, handlersOf(route)])), deps);
 }
 
-function handlersOf({ open, GET, POST }: OwnRoute): Route {
-  return { ...(open ? { open } : {}), ...(GET ? { GET: GET.answer } : {}), ...(POST ? { POST: POST.answer } : {}) };
+function handlersOf({ GET, POST }: OwnRoute): Route {
+  return { ...(GET ? { GET } : {}), ...(POST ? { POST } : {}) };
 }
 
-function operationsOf({ path, open, ...verbs }: OwnRoute): Operation[] {
+function operationsOf({ path, ...verbs }: OwnRoute): Operation[] {
   const one = (verb: 'GET' | 'POST', described: Described | undefined): Operation[] =>
-    described === undefined ? [] : [{ ...described.about, verb, path, ...(open ? { open } : {}) }];
+    described === undefined ? [] : [{ ...described.about, verb, path, access: described.access }];
   return [...one('GET', verbs.GET), ...one('POST', verbs.POST)];
 }
 
@@ -69,7 +69,7 @@ function withFaces(exact: Map<string, Route>, deps: RouteDeps): RouteTable {
     const route = table.get(prefix);
     if (route?.[verb] !== undefined) throw new Error(`two things answer ${verb} ${path}`);
     const answer: Handler = (request, response, peer) => answerCall(deps, face, request, response, peer);
-    table.set(prefix, verb === 'GET' ? { ...route, GET: answer } : { ...route, POST: answer });
+    table.set(prefix, { ...route, [verb]: { access: face.access, answer } });
   }
   const beginning = (path: string) => [...begun].find(([prefix]) => path.length > prefix.length && path.startsWith(prefix));
   return {
@@ -119,7 +119,7 @@ function tailOf({ path: pattern }: MethodRoute, path: string): string | null {
 }
 
 function callerOf(request: IncomingMessage, response: ServerResponse, peer: Peer): PostOptions {
-  return { admin: !peer.browser, signal: untilGone(response), client: request.socket, trace: traceOf(request) };
+  return { scopes: peer.scopes, signal: untilGone(response), client: request.socket, trace: traceOf(request) };
 }
 
 /** The headers of the W3C's Trace Context. */

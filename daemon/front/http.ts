@@ -17,6 +17,7 @@ import {
 import type { Duplex } from 'node:stream';
 import { errorTable } from '../../actors/messages/errors.js';
 import { errorFields, type Log } from '../../actors/runtime/log.js';
+import { beyondScope, noScopes, suffices } from '../../rpc/scope.js';
 import type { Auth } from './auth.js';
 import { checkGate, type GateRules } from './gate.js';
 import { Pipelines } from './http-pipeline.js';
@@ -65,6 +66,8 @@ const noToken: HttpError = {
   message: 'A valid token is required; send it in the header "authorization: Bearer TOKEN".',
   headers: { 'www-authenticate': 'Bearer realm="inferd"' },
 };
+/** Who asks at an open route: nobody looked. */
+const nobody: Peer = { scopes: noScopes };
 const PREFLIGHT_SECONDS = '600';
 const HEADER_NAME = /^[a-z0-9!#$%&'*+.^_`|~-]{1,64}$/;
 const MAX_ASKED_HEADERS = 64;
@@ -181,16 +184,20 @@ async function answer(deps: HttpDeps, request: IncomingMessage, response: Server
     answerOptions(request, response, route, verdict.corsOrigin);
     return;
   }
-  const handler = method === 'HEAD' ? route.GET : method === 'GET' || method === 'POST' ? route[method] : undefined;
-  if (handler === undefined) {
+  const served = method === 'HEAD' ? route.GET : method === 'GET' || method === 'POST' ? route[method] : undefined;
+  if (served === undefined) {
     refuse({ status: 405, message: `This path does not answer ${method}.`, headers: { allow: allowed(route) } });
     return;
   }
-  if (!route.open && !deps.auth.authorize(request.headers)) {
-    refuse(noToken);
+  const { access, answer: handler } = served;
+  if (access === 'open') {
+    await handler(request, response, nobody);
     return;
   }
-  await handler(request, response, verdict);
+  const scopes = deps.auth.authorize(request.headers, verdict.sender);
+  if (scopes === null) refuse(noToken);
+  else if (!suffices(scopes, access)) refuse({ status: 403, ...beyondScope(access) });
+  else await handler(request, response, { scopes });
 }
 
 function admitUpgrade(deps: HttpDeps, request: IncomingMessage, socket: Duplex, head: Buffer, unix: boolean): void {
@@ -198,9 +205,12 @@ function admitUpgrade(deps: HttpDeps, request: IncomingMessage, socket: Duplex, 
   const path = pathOf(request);
   if (!verdict.ok) refuseSocket(socket, verdict);
   else if (path === null || !SOCKET_PATHS.has(path)) refuseSocket(socket, { status: 404, message: 'There is no WebSocket at this path.' });
-  else if (!deps.auth.authorize(request.headers)) refuseSocket(socket, noToken);
-  else if (!deps.accepting()) refuseSocket(socket, { status: 503, message: 'The daemon is shutting down.' });
-  else deps.upgrade(request, socket, head, verdict);
+  else {
+    const scopes = deps.auth.authorize(request.headers, verdict.sender);
+    if (scopes === null) refuseSocket(socket, noToken);
+    else if (!deps.accepting()) refuseSocket(socket, { status: 503, message: 'The daemon is shutting down.' });
+    else deps.upgrade(request, socket, head, { scopes });
+  }
 }
 
 function nothingAt(path: string | null): HttpError {

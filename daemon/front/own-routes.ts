@@ -49,22 +49,27 @@ export function ownRoutes(deps: OwnRouteDeps, { post, openrpc, openapi }: OtherA
     (value: () => object): Handler =>
     (_, response) =>
       sendJson(response, 200, value());
-  const pages: readonly OwnRoute[] = [{ path: '/docs', open: true, GET: { answer: docs, about: about.docs } }];
+  const figures = deps.metrics.open ? 'open' : 'metrics';
+  const pages: readonly OwnRoute[] = [{ path: '/docs', GET: { access: 'open', answer: docs, about: about.docs } }];
   return [
     {
       path: '/',
-      ...(deps.webUi ? { GET: { answer: root, about: about.root } } : {}),
-      POST: { answer: post, about: about.rpcAtRoot },
+      ...(deps.webUi ? { GET: { access: 'open', answer: root, about: about.root } } : {}),
+      POST: { access: 'any', answer: post, about: about.rpcAtRoot },
     },
-    { path: '/rpc', POST: { answer: post, about: about.rpc } },
-    { path: '/health', open: true, GET: { answer: alive, about: about.health } },
-    { path: '/ready', open: true, GET: { answer: ready, about: about.ready } },
-    { path: '/ping', open: true, GET: { answer: alive, about: about.ping }, POST: { answer: alive, about: about.pingByPost } },
-    { path: '/load', GET: { answer: json(() => ({ server_load: probed.requests().length })), about: about.load } },
-    { path: '/metrics', ...(deps.metrics.open ? { open: true } : {}), GET: { answer: metrics, about: about.metrics } },
-    { path: '/version', open: true, GET: { answer: json(() => ({ name: 'inferd', version, protocol: 1 })), about: about.version } },
-    { path: '/openrpc.json', GET: { answer: json(openrpc), about: about.openrpc } },
-    { path: '/openapi.json', GET: { answer: json(openapi), about: about.openapi } },
+    { path: '/rpc', POST: { access: 'any', answer: post, about: about.rpc } },
+    { path: '/health', GET: { access: 'open', answer: alive, about: about.health } },
+    { path: '/ready', GET: { access: 'open', answer: ready, about: about.ready } },
+    {
+      path: '/ping',
+      GET: { access: 'open', answer: alive, about: about.ping },
+      POST: { access: 'open', answer: alive, about: about.pingByPost },
+    },
+    { path: '/load', GET: { access: 'metrics', answer: json(() => ({ server_load: probed.requests().length })), about: about.load } },
+    { path: '/metrics', GET: { access: figures, answer: metrics, about: about.metrics } },
+    { path: '/version', GET: { access: 'open', answer: json(() => ({ name: 'inferd', version, protocol: 1 })), about: about.version } },
+    { path: '/openrpc.json', GET: { access: 'any', answer: json(openrpc), about: about.openrpc } },
+    { path: '/openapi.json', GET: { access: 'any', answer: json(openapi), about: about.openapi } },
     ...(deps.webUi ? pages : []),
   ];
 }

@@ -1,33 +1,35 @@
-/** What a route is: its verbs, and who answers them. */
+/** What a route is: its verbs, who answers them, and who may ask. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { About } from '../../rpc/documents/operation.js';
+import type { About, Access } from '../../rpc/documents/operation.js';
+import type { Scopes } from '../../rpc/scope.js';
 
-/** What the gate found out about the sender. */
+/** Who sent a request that was let in. */
 export interface Peer {
-  /** A web page, ours or one of a listed origin: it gets no admin scope. */
-  readonly browser: boolean;
+  readonly scopes: Scopes;
 }
 
 export type Handler = (request: IncomingMessage, response: ServerResponse, peer: Peer) => void | Promise<void>;
 
+/** A handler and who may ask it. */
+export interface Served {
+  readonly access: Access;
+  readonly answer: Handler;
+}
+
 export interface Route {
   /** Answers HEAD as well. */
-  readonly GET?: Handler;
-  readonly POST?: Handler;
-  /** Answered without a token. */
-  readonly open?: true;
+  readonly GET?: Served;
+  readonly POST?: Served;
 }
 
 /** A handler and what the documents say about it: nothing is served that they do not tell of. */
-export interface Described {
-  readonly answer: Handler;
+export interface Described extends Served {
   readonly about: About;
 }
 
 /** A route of the daemon's own, that no method answers. */
 export interface OwnRoute {
   readonly path: string;
-  readonly open?: true;
   readonly GET?: Described;
   readonly POST?: Described;
 }

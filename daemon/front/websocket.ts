@@ -16,6 +16,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type RawData, type ServerOptions, type WebSocket, WebSocketServer } from 'ws';
 import { errorFields, type Log } from '../../actors/runtime/log.js';
 import type { Config } from '../../config/schema.js';
+import type { Scopes } from '../../rpc/scope.js';
 import type { Slices } from '../../rpc/slices.js';
 import type { Wire } from '../../rpc/wire.js';
 import { refuseSocket } from './http-reply.js';
@@ -41,7 +42,7 @@ export interface SocketsDeps {
   readonly log: Log;
   /** A message must have arrived whole this long after its first byte, give or take a heartbeat; 60 s when not set. */
   readonly messageMs?: number;
-  openHandler(wire: Wire, options: { encoding: Encoding; admin: boolean }): MessageHandler;
+  openHandler(wire: Wire, options: { encoding: Encoding; scopes: Scopes }): MessageHandler;
 }
 
 export interface Sockets {
@@ -106,7 +107,7 @@ export function createSockets(deps: SocketsDeps): Sockets {
         return;
       }
       server.handleUpgrade(request, socket, head, (websocket) => {
-        const connection = new Connection(websocket, request.socket, deps, { admin: !peer.browser, unread: head.length });
+        const connection = new Connection(websocket, request.socket, deps, { scopes: peer.scopes, unread: head.length });
         open.add(connection);
         websocket.once('close', () => open.delete(connection));
       });
@@ -149,14 +150,14 @@ class Connection implements Wire {
   #closed = false;
 
   /** `unread`: bytes that came with the upgrade. */
-  constructor(ws: WebSocket, socket: Socket, deps: SocketsDeps, options: { admin: boolean; unread: number }) {
+  constructor(ws: WebSocket, socket: Socket, deps: SocketsDeps, options: { scopes: Scopes; unread: number }) {
     this.#ws = ws;
     this.#socket = socket;
     this.#messageMs = deps.messageMs ?? MESSAGE_TIMEOUT_MS;
     this.#taken = socket.bytesRead - options.unread;
     this.#log = deps.log;
     this.#encoding = subprotocols.get(ws.protocol) ?? 'json';
-    this.#handler = deps.openHandler(this, { encoding: this.#encoding, admin: options.admin });
+    this.#handler = deps.openHandler(this, { encoding: this.#encoding, scopes: options.scopes });
     ws.on('message', (data, isBinary) => this.#onMessage(data, isBinary));
     ws.on('pong', (data) => {
       this.#pinged = false;

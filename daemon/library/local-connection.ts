@@ -8,6 +8,7 @@
  */
 import type { OpenTransport, TransportEvents } from '../../rpc/client/transport.js';
 import { RpcConnection } from '../../rpc/connection.js';
+import { allScopes } from '../../rpc/scope.js';
 import type { RpcServer } from '../../rpc/server.js';
 import type { Slices } from '../../rpc/slices.js';
 import type { Wire } from '../../rpc/wire.js';
@@ -18,7 +19,7 @@ import type { KeepAlive } from './keep-alive.js';
 export function localTransport(server: RpcServer, alive: KeepAlive): OpenTransport {
   return async (events) => {
     const wire = new LocalWire(events);
-    const connection = new RpcConnection(server, wire, { encoding: 'json', admin: true });
+    const connection = new RpcConnection(server, wire, { encoding: 'json', scopes: allScopes });
     const look = (): void => alive.hold(connection.pending > 0);
     const end = (reason: string): void => {
       if (wire.closed) return;

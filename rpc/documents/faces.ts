@@ -4,7 +4,7 @@
  */
 import { type ErrorKind, errorTable } from '../../actors/messages/errors.js';
 import { chunkOf } from '../client/chunk.js';
-import type { Example, HttpFace, Method } from '../method.js';
+import { type Example, type HttpFace, type Method, needOf } from '../method.js';
 import { groupOf } from './groups.js';
 import { jsonSchema } from './json-schema.js';
 import { type Content, type Media, type Operation, type Parameter, refTo } from './operation.js';
@@ -26,7 +26,7 @@ export function faceOperation(method: Method): Operation | null {
     verb: face.verb,
     path: face.path,
     summary: method.summary,
-    ...(method.admin ? { scope: 'admin' } : {}),
+    access: needOf(method),
     ...(parameters.length === 0 ? {} : { parameters }),
     ...(body ? { body: { 'application/json': media(`${name}Params`, examples, ({ params: sent }) => sent) } } : {}),
     answers: { 200: { description: 'The answer.', content: answerContent(name, examples, stream !== null) } },
@@ -87,11 +87,10 @@ function parametersOf(face: HttpFace, shape: Readonly<Record<string, unknown>>, 
 }
 
 /** What a body costs, what the state of the daemon allows, and what the method names itself. */
-function errorsOf({ params, work, admin, fails = [] }: Method, post: boolean): number[] {
+function errorsOf({ params, work, fails = [] }: Method, post: boolean): number[] {
   const kinds: ErrorKind[] = [...fails];
   if ('model' in params.shape) kinds.push('model_not_found');
   if (work) kinds.push('shutting_down', 'model_loading', 'overloaded', 'engine_failure');
-  if (admin) kinds.push('unauthorized');
   const statuses: number[] = kinds.map((kind) => errorTable[kind].status);
   return [...new Set(post ? [...statuses, 413] : statuses)];
 }

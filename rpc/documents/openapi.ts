@@ -4,7 +4,7 @@
  */
 import { errorTable, httpTable, type RefusalStatus } from '../../actors/messages/errors.js';
 import { groups } from './groups.js';
-import type { Media, Operation } from './operation.js';
+import type { Access, Media, Operation } from './operation.js';
 import { refTo } from './operation.js';
 
 export interface OpenapiFacts {
@@ -43,7 +43,7 @@ export function openapiDocument(operations: readonly Operation[], { version, aut
     },
     servers: [{ url: '/', description: 'This daemon.' }],
     tags: groups.filter(({ name }) => shown.has(name)).map(({ name, description }) => ({ name, description })),
-    security: Object.keys(schemes[auth]).map((scheme) => ({ [scheme]: [] })),
+    security: securityOf('any', auth),
     paths: pathsOf(operations, auth),
     components: {
       securitySchemes: schemes[auth],
@@ -51,6 +51,12 @@ export function openapiDocument(operations: readonly Operation[], { version, aut
       responses: Object.fromEntries([...statuses].sort().map((status) => [`Error${status}`, errorResponse(status)])),
     },
   };
+}
+
+/** Any of these: OpenAPI 3.1 takes the names of scopes with every kind of scheme. */
+function securityOf(access: Access, auth: OpenapiFacts['auth']): object[] {
+  if (access === 'open') return [];
+  return Object.keys(schemes[auth]).map((scheme) => ({ [scheme]: access === 'any' ? [] : [access] }));
 }
 
 function pathsOf(operations: readonly Operation[], auth: OpenapiFacts['auth']): object {
@@ -63,15 +69,15 @@ function pathsOf(operations: readonly Operation[], auth: OpenapiFacts['auth']): 
 }
 
 function operationObject(operation: Operation, auth: OpenapiFacts['auth']): object {
-  const { id, group, summary, description, parameters, body, answers, open, scope } = operation;
+  const { id, group, summary, description, parameters, body, answers, access } = operation;
   const errors = errorsOf(operation, auth).filter((status) => answers[status] === undefined);
   return {
     operationId: id,
     tags: [group],
     summary,
     ...(description === undefined ? {} : { description }),
-    ...(open && auth !== 'none' ? { security: [] } : {}),
-    ...(scope === undefined ? {} : { 'x-scope': scope }),
+    ...(auth === 'none' || access === 'any' ? {} : { security: securityOf(access, auth) }),
+    ...(access === 'any' || access === 'open' ? {} : { 'x-scope': access }),
     ...(parameters === undefined ? {} : { parameters }),
     ...(body === undefined ? {} : { requestBody: { required: true, content: body } }),
     responses: {
@@ -81,8 +87,8 @@ function operationObject(operation: Operation, auth: OpenapiFacts['auth']): obje
   };
 }
 
-function errorsOf({ open, body, errors = [] }: Operation, auth: OpenapiFacts['auth']): number[] {
-  const token = !open && auth !== 'none' ? [NO_TOKEN] : [];
+function errorsOf({ access, body, errors = [] }: Operation, auth: OpenapiFacts['auth']): number[] {
+  const token = access !== 'open' && auth !== 'none' ? [NO_TOKEN] : [];
   return [...new Set([...EVERYWHERE, ...token, ...(body === undefined ? [] : OF_BODIES), ...errors])].sort();
 }
 

@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 import { type ErrorKind, errorTable } from '../../actors/messages/errors.js';
-import type { Example, Method } from '../method.js';
+import { type Example, type Method, needOf } from '../method.js';
 import { statsSchema } from '../schemas/info.js';
 import { groupOf, groups } from './groups.js';
 import { type JsonSchema, jsonSchema } from './json-schema.js';
@@ -57,7 +57,7 @@ function methodObject(method: Method): object {
     }),
     result: { name: 'result', schema: toSchema(method.result) },
     errors: errorKinds.map((kind) => ({ $ref: `#/components/errors/${kind}` })),
-    ...(method.admin ? { 'x-scope': 'admin' } : {}),
+    ...(needOf(method) === 'any' ? {} : { 'x-scope': needOf(method) }),
     ...(method.examples === undefined ? {} : { examples: method.examples.map(pairing) }),
     ...(method.progress === undefined ? {} : { 'x-progress': toSchema(method.progress) }),
     ...(method.http === undefined ? {} : { 'x-http': { method: method.http.verb, path: method.http.path } }),

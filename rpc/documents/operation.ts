@@ -2,8 +2,12 @@
  * A verb at a path, as OpenAPI describes it. The faces of methods (faces.ts) and the routes of the daemon's own (daemon/front) are both
  * told in these words; openapi.ts adds what holds for all of them.
  */
+import type { Need } from '../scope.js';
 import type { GroupName } from './groups.js';
 import type { JsonSchema } from './json-schema.js';
+
+/** Who is answered at a route. "open": everybody whom the gate lets through, without a token. */
+export type Access = Need | 'open';
 
 /** A body of one media type. */
 export interface Media {
@@ -39,8 +43,6 @@ export interface About {
   readonly summary: string;
   readonly description?: string;
   readonly parameters?: readonly Parameter[];
-  /** More than a client has by being let in. Web pages have no admin scope. */
-  readonly scope?: 'admin';
   /** Absent: what a client sends along is not looked at. */
   readonly body?: Content;
   /** By status. */
@@ -55,8 +57,7 @@ export interface Operation extends About {
   readonly verb: 'GET' | 'POST';
   /** As the table of routes has it: the last part may be a name in braces. */
   readonly path: string;
-  /** Answered without a token. */
-  readonly open?: true;
+  readonly access: Access;
 }
 
 /** The reference to a schema of `About.schemas`. */

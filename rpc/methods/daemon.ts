@@ -10,6 +10,7 @@ import { describeLimits, describeModel, uptimeSeconds } from './describe.js';
 export function pingMethod() {
   return defineMethod({
     name: 'ping',
+    scope: 'any',
     summary: 'Answers {} at once.',
     params: emptyParams,
     result: emptyResult,
@@ -21,6 +22,7 @@ export function pingMethod() {
 export function daemonInfoMethod(deps: RpcDeps) {
   return defineMethod({
     name: 'daemon.info',
+    scope: 'any',
     summary: 'Versions, limits and state of the daemon.',
     params: emptyParams,
     result: z.object({
@@ -65,7 +67,7 @@ export function daemonDrainMethod(deps: RpcDeps) {
     params: emptyParams,
     result: emptyResult,
     acts: true,
-    admin: true,
+    scope: 'admin',
     examples: drainExamples,
     handler: () => {
       // After this turn, so that the answer is on its way before connections are told to close.
@@ -78,6 +80,7 @@ export function daemonDrainMethod(deps: RpcDeps) {
 export function discoverMethod(document: () => object) {
   return defineMethod({
     name: 'rpc.discover',
+    scope: 'any',
     summary: 'This description, as an OpenRPC document.',
     params: emptyParams,
     result: z.looseObject({ openrpc: z.string() }),

@@ -10,6 +10,7 @@ import { idSchema } from '../schemas/common.js';
 export function cancelRequestMethod() {
   return defineMethod({
     name: '$/cancelRequest',
+    scope: 'any',
     summary: 'Cancels an unanswered call of this connection; the call is answered with -32800.',
     params: z.object({ id: idSchema }),
     result: z.null(),
@@ -25,6 +26,7 @@ export function cancelRequestMethod() {
 export function creditMethod() {
   return defineMethod({
     name: '$/credit',
+    scope: 'any',
     summary: 'Grants a stream n more tokens.',
     params: z.object({
       token: idSchema,

@@ -14,6 +14,7 @@ const capabilitiesSchema = z.object({
 export function initializeMethod(deps: RpcDeps) {
   return defineMethod({
     name: 'initialize',
+    scope: 'any',
     summary: 'Introduces client and daemon to each other; optional.',
     params: z.object({
       client: z.object({ name: z.string().max(256), version: z.string().max(256).optional() }).nullish(),

@@ -10,12 +10,13 @@ import { emptyParams } from '../schemas/common.js';
 import { requestRowSchema } from '../schemas/info.js';
 
 function mayTouch(request: LiveRequest | undefined, ctx: CallContext): boolean {
-  return ctx.admin || (request !== undefined && request.session !== null && request.session === ctx.session);
+  return ctx.scopes.has('admin') || (request !== undefined && request.session !== null && request.session === ctx.session);
 }
 
 export function requestsListMethod(deps: RpcDeps) {
   return defineMethod({
     name: 'requests.list',
+    scope: 'any',
     summary: 'Requests that run or wait.',
     params: emptyParams,
     result: z.object({ requests: z.array(requestRowSchema) }),
@@ -39,6 +40,7 @@ export function requestsListMethod(deps: RpcDeps) {
 export function requestsCancelMethod() {
   return defineMethod({
     name: 'requests.cancel',
+    scope: 'any',
     summary: 'Ends a request; its own call is answered with -32800.',
     params: z.object({ request_id: z.string().describe('As in requests.list.') }),
     result: z.object({ request_id: z.string(), cancelled: z.boolean().describe('False when there is no such request.') }),

@@ -16,6 +16,7 @@ const defaultIntervalMs = 1000;
 export function statsGetMethod(deps: RpcDeps) {
   return defineMethod({
     name: 'stats.get',
+    scope: 'metrics',
     summary: 'Load of the engine: requests, KV blocks, tokens, step times.',
     params: emptyParams,
     result: statsSchema,
@@ -27,6 +28,7 @@ export function statsGetMethod(deps: RpcDeps) {
 export function statsSubscribeMethod(deps: RpcDeps) {
   return defineMethod({
     name: 'stats.subscribe',
+    scope: 'metrics',
     summary: 'Sends stats.update notifications at an interval; answers the subscription id.',
     params: z.object({ interval_ms: z.int().min(minIntervalMs).max(maxIntervalMs).nullish() }),
     result: z.string(),
@@ -39,6 +41,7 @@ export function statsSubscribeMethod(deps: RpcDeps) {
 export function statsUnsubscribeMethod() {
   return defineMethod({
     name: 'stats.unsubscribe',
+    scope: 'metrics',
     summary: 'Ends a subscription; answers whether there was one.',
     params: z.object({ subscription: z.string() }),
     result: z.boolean(),

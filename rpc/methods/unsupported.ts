@@ -2,12 +2,14 @@
 import { z } from 'zod';
 import { InferdError } from '../../actors/messages/errors.js';
 import { defineMethod } from '../method.js';
+import type { Need } from '../scope.js';
 
 const state = z.looseObject({});
 
-function unsupported<S extends z.ZodObject>(name: string, what: string, params: S) {
+function unsupported<S extends z.ZodObject>(name: string, what: string, params: S, scope: Need = 'admin') {
   return defineMethod({
     name,
+    scope,
     summary: `Answers -32011: ${what}`,
     params,
     result: state,
@@ -28,6 +30,6 @@ export function unsupportedMethods() {
     'models.unload': unsupported('models.unload', models, any),
     'adapters.load': unsupported('adapters.load', adapters, any),
     'adapters.unload': unsupported('adapters.unload', adapters, any),
-    'adapters.list': unsupported('adapters.list', adapters, any),
+    'adapters.list': unsupported('adapters.list', adapters, any, 'infer'),
   };
 }

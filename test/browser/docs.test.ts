@@ -94,9 +94,9 @@ test('what is wrong is said: text that is no JSON, and an error of the daemon', 
   assert.match(String(await text('.output > div:last-child')), /invalid_request_error/);
   await browser.shoot('error-light');
   await open('http/profile.start');
-  assert.match(String(await text('.notes')), /not for web pages/);
+  assert.match(String(await text('.notes')), /needs admin scope/);
   await browser.click('.try .primary');
-  await browser.until("/^401.*whole/.test(document.querySelector('.status').textContent)");
+  await browser.until("/^200.*whole/.test(document.querySelector('.status').textContent)");
 });
 
 test('it can be used by keys alone', async () => {

@@ -4,7 +4,8 @@ import { describe, test } from 'node:test';
 import { z } from 'zod';
 import type { Log } from '../../actors/runtime/log.js';
 import { defineMethod } from '../../rpc/method.js';
-import { at, call, chat, connectPeer, notify, settle, setup } from './harness.js';
+import type { Scopes } from '../../rpc/scope.js';
+import { at, call, chat, connectPeer, guest, notify, settle, setup } from './harness.js';
 
 const create = 'chat.completions.create';
 
@@ -245,8 +246,8 @@ describe('cancelling', () => {
 
   test('by requests.cancel: only own requests without admin scope', async () => {
     const { engine, server } = setup({ auto: false });
-    const owner = connectPeer(server, { admin: false });
-    const other = connectPeer(server, { admin: false });
+    const owner = connectPeer(server, guest);
+    const other = connectPeer(server, guest);
     owner.say(call(1, create, chat('a b c')));
     owner.say(call(2, 'requests.list'));
     other.say(call(2, 'requests.list'));
@@ -255,7 +256,7 @@ describe('cancelling', () => {
     assert.deepEqual(at((await other.hear())[0], 'result', 'requests'), []);
     other.say(call(3, 'requests.cancel', { request_id: requestId }));
     assert.equal(at((await other.hear())[0], 'result', 'cancelled'), false);
-    const admin = connectPeer(server, { admin: true });
+    const admin = connectPeer(server);
     admin.say(call(3, 'requests.cancel', { request_id: requestId }));
     assert.equal(at((await admin.hear())[0], 'result', 'cancelled'), true);
     assert.equal(at((await owner.hear())[0], 'error', 'code'), -32800);
@@ -305,9 +306,9 @@ describe('the end of a connection', () => {
 
   test('daemon.drain needs admin scope and asks once', async () => {
     const { server, drains } = setup();
-    const guest = connectPeer(server, { admin: false });
-    guest.say(call(1, 'daemon.drain'));
-    assert.equal(at((await guest.hear())[0], 'error', 'code'), -32001);
+    const other = connectPeer(server, guest);
+    other.say(call(1, 'daemon.drain'));
+    assert.equal(at((await other.hear())[0], 'error', 'code'), -32001);
     const admin = connectPeer(server);
     admin.say(call(1, 'daemon.drain'));
     assert.deepEqual(at((await admin.hear())[0], 'result'), {});
@@ -351,13 +352,13 @@ describe('HTTP', () => {
     assert.equal(at(JSON.parse(late.body ?? ''), 'error', 'code'), -32009);
   });
 
-  test('admin scope is what the caller says, else it follows auth.mode', async () => {
-    const code = async (mode: 'none' | 'token', options: { admin?: boolean }): Promise<unknown> => {
+  test('scopes are what the door says, else they follow auth.mode', async () => {
+    const code = async (mode: 'none' | 'token', options: { scopes?: Scopes }): Promise<unknown> => {
       const { server } = setup({ config: { auth: { mode } } });
       return at(JSON.parse((await server.handlePost(post(call(1, 'daemon.drain')), options)).body ?? ''), 'error', 'code');
     };
     assert.deepEqual(
-      [await code('none', {}), await code('token', {}), await code('token', { admin: true }), await code('none', { admin: false })],
+      [await code('none', {}), await code('token', {}), await code('token', { scopes: new Set(['admin']) }), await code('none', guest)],
       [undefined, -32001, undefined, -32001],
     );
   });

@@ -5,7 +5,8 @@ import fc from 'fast-check';
 import { packMessage, unpackMessage } from '../../actors/messages/codec.js';
 import { RpcConnection } from '../../rpc/connection.js';
 import { scanMsgpack } from '../../rpc/msgpack-scan.js';
-import { at, connectPeer, MemoryWire, settle, setup } from './harness.js';
+import { allScopes } from '../../rpc/scope.js';
+import { at, connectPeer, guest, MemoryWire, settle, setup } from './harness.js';
 import { loadVectors, playVector } from './vectors.js';
 
 const methods = [
@@ -75,7 +76,7 @@ describe('fuzzing', () => {
       fc.asyncProperty(plan, fc.boolean(), async (messages, msgpack) => {
         const { server } = setup({ config: { server: { slow_client_timeout_s: 0.05 } } });
         const wire = new MemoryWire();
-        const connection = new RpcConnection(server, wire, { encoding: msgpack ? 'msgpack' : 'json', admin: false });
+        const connection = new RpcConnection(server, wire, { encoding: msgpack ? 'msgpack' : 'json', scopes: guest.scopes });
         const expected: string[] = [];
         let id = 0;
         for (const members of messages) {
@@ -113,7 +114,7 @@ describe('msgpack', () => {
       for (const vector of loadVectors(file)) {
         const { server } = setup();
         const wire = new MemoryWire();
-        const connection = new RpcConnection(server, wire, { encoding: 'msgpack', admin: true });
+        const connection = new RpcConnection(server, wire, { encoding: 'msgpack', scopes: allScopes });
         // What JSON says differently, or msgpack cannot say.
         if (
           /1e999|9007199254740993|escaped __proto__|own __proto__|1e\+?300/.test(

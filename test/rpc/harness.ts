@@ -8,6 +8,7 @@ import type { Config } from '../../config/schema.js';
 import { RpcConnection } from '../../rpc/connection.js';
 import type { Method } from '../../rpc/method.js';
 import { fixedModels, type Served } from '../../rpc/models.js';
+import { allScopes, type Scopes } from '../../rpc/scope.js';
 import { createRpcServer, type RpcDeps, type RpcServer } from '../../rpc/server.js';
 import type { Slices } from '../../rpc/slices.js';
 import type { Wire } from '../../rpc/wire.js';
@@ -116,6 +117,9 @@ export interface Peer {
   hear(): Promise<unknown[]>;
 }
 
+/** Who may generate and look, and no more. */
+export const guest: { readonly scopes: Scopes } = { scopes: new Set(['infer', 'metrics']) };
+
 /** The value at a path of a parsed message; undefined when there is none. */
 export function at(value: unknown, ...path: readonly (string | number)[]): unknown {
   let here = value;
@@ -123,9 +127,9 @@ export function at(value: unknown, ...path: readonly (string | number)[]): unkno
   return here;
 }
 
-export function connectPeer(server: RpcServer, options: { readonly admin?: boolean } = {}): Peer {
+export function connectPeer(server: RpcServer, options: { readonly scopes?: Scopes } = {}): Peer {
   const wire = new MemoryWire();
-  const connection = new RpcConnection(server, wire, { encoding: 'json', admin: options.admin ?? true });
+  const connection = new RpcConnection(server, wire, { encoding: 'json', scopes: options.scopes ?? allScopes });
   return {
     wire,
     connection,

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { RpcConnection } from '../../rpc/connection.js';
+import { allScopes } from '../../rpc/scope.js';
 import type { Slices } from '../../rpc/slices.js';
 import type { Wire } from '../../rpc/wire.js';
 import { at, call, chat, connectPeer, type Setup, settle, setup } from './harness.js';
@@ -56,7 +57,7 @@ class SlowWire implements Wire {
 
 function connectSlow({ server }: Setup) {
   const wire = new SlowWire();
-  const connection = new RpcConnection(server, wire, { encoding: 'json', admin: true });
+  const connection = new RpcConnection(server, wire, { encoding: 'json', scopes: allScopes });
   return { wire, connection, say: (message: unknown) => connection.receive(JSON.stringify(message)) };
 }
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { RequestIds } from '../../actors/client-ids.js';
 import { FakeEngineClient } from '../helpers/engine/fake-engine-client.js';
-import { at, call, chat, connectPeer, settle, setup } from './harness.js';
+import { at, call, chat, connectPeer, guest, settle, setup } from './harness.js';
 
 const create = 'chat.completions.create';
 
@@ -55,7 +55,7 @@ describe('two models in one daemon', () => {
 
   test('number no two requests alike, and requests.list and requests.cancel reach the right one', async () => {
     const { engine, second, server } = twoModels(false);
-    const peers = [connectPeer(server, { admin: false }), connectPeer(server, { admin: false })] as const;
+    const peers = [connectPeer(server, guest), connectPeer(server, guest)] as const;
     for (let i = 0; i < 3; i++) {
       peers[0].say(call(i, create, chat('x', { model: 'fake' })));
       peers[1].say(call(i, create, chat('x', { model: 'second' })));

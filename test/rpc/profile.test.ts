@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { InferdError } from '../../actors/messages/errors.js';
 import { type Profiler, type ProfileStopped, profileStoppedSchema } from '../../rpc/schemas/profile.js';
-import { at, call, connectPeer, setup } from './harness.js';
+import { at, call, connectPeer, guest, setup } from './harness.js';
 
 const stopped: ProfileStopped = {
   status: 'written',
@@ -40,13 +40,14 @@ test('both doors give the result of one method', async () => {
 
 test('only a caller with admin scope may record', async () => {
   const { server } = setup({ profiler: working });
-  const peer = connectPeer(server, { admin: false });
+  const peer = connectPeer(server, guest);
   for (const method of ['profile.start', 'profile.stop'] as const) {
     peer.say(call(1, method));
     assert.equal(at((await peer.hear())[0], 'error', 'code'), -32001);
-    const { status, body } = await server.handleCall(method, { admin: false });
-    assert.equal(status, 401);
-    assert.deepEqual(at(JSON.parse(body ?? ''), 'error', 'type'), 'authentication_error');
+    const { status, body } = await server.handleCall(method, guest);
+    assert.equal(status, 403);
+    assert.deepEqual(at(JSON.parse(body ?? ''), 'error', 'type'), 'permission_error');
+    assert.deepEqual(at(JSON.parse(body ?? ''), 'error', 'code'), 'insufficient_scope');
   }
 });
 

@@ -7,6 +7,7 @@ import { describe, test } from 'node:test';
 import { CallTable } from '../../rpc/calls.js';
 import { type AnswerHead, type Chunk, chunkOf } from '../../rpc/client/chunk.js';
 import type { Response } from '../../rpc/message.js';
+import { allScopes } from '../../rpc/scope.js';
 import type { RpcServer } from '../../rpc/server.js';
 import type { CallSink, SinkEvent, SinkMaker } from '../../rpc/sink.js';
 import { words } from '../helpers/engine/fake-engine-client.js';
@@ -88,7 +89,7 @@ class LineDoor implements SinkMaker {
   async ask(method: string, params: object): Promise<Response> {
     const holding = this.#server.holdings.open();
     const member = { kind: 'call' as const, id: 1, method, params: params as Record<string, unknown> };
-    const caller = { calls: this.calls, session: null, sinks: this, client: this, admin: true, holding };
+    const caller = { calls: this.calls, session: null, sinks: this, client: this, scopes: allScopes, holding };
     const reply = (await this.#server.answer({ kind: 'single', member }, caller, 100)) as Response; // one call, one response
     const plain = JSON.parse(JSON.stringify(reply)) as Response; // as it would be written
     holding.release();

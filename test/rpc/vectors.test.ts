@@ -4,6 +4,7 @@ import { describe, test } from 'node:test';
 import { z } from 'zod';
 import { RpcConnection } from '../../rpc/connection.js';
 import { defineMethod, type Method } from '../../rpc/method.js';
+import { allScopes } from '../../rpc/scope.js';
 import { MemoryWire, setup } from './harness.js';
 import { loadVectors, playVector, type VectorPeer, vectorFiles } from './vectors.js';
 
@@ -38,7 +39,7 @@ class MemoryPeer implements VectorPeer {
 
   constructor() {
     const { server } = setup({ extra: exampleMethods });
-    this.#connection = new RpcConnection(server, this.#wire, { encoding: 'json', admin: true });
+    this.#connection = new RpcConnection(server, this.#wire, { encoding: 'json', scopes: allScopes });
   }
 
   send(frame: string | Uint8Array): void {

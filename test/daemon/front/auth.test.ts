@@ -77,7 +77,7 @@ test('the token is found in the header and in the subprotocol, and nowhere else'
   assert.equal(shownToken({}), null);
 });
 
-test('without the token only health, ready and version answer; everything else is 401 with a challenge', async () => {
+test('without the token only probes and pages answer; everything else is 401 with a challenge', async () => {
   const file = join(folder(), 'token');
   const auth = createAuth(testConfig({ auth: { mode: 'token' } }), file);
   const token = readFileSync(file, 'utf8').trim();
@@ -87,8 +87,8 @@ test('without the token only health, ready and version answer; everything else i
   const post = (...extra: string[]) =>
     rawRequest(front.port, ['POST /rpc HTTP/1.1', host, 'Content-Type: application/json', 'Content-Length: 2', ...extra], '{}');
   try {
-    for (const path of ['/health', '/ready', '/version']) assert.equal((await get(path)).status, 200, path);
-    for (const path of ['/', '/openrpc.json']) {
+    for (const path of ['/health', '/ready', '/version', '/', '/docs']) assert.equal((await get(path)).status, 200, path);
+    for (const path of ['/openapi.json', '/openrpc.json']) {
       const refused = await get(path);
       assert.equal(refused.status, 401, path);
       assert.match(refused.headers.get('www-authenticate') ?? '', /^Bearer/);
@@ -122,7 +122,7 @@ function wrongTokens(token: string): readonly string[] {
 test('a wrong token is refused however much of it is right, and the refusal does not tell', async () => {
   const auth = createAuth(testConfig({ auth: { mode: 'token' } }), join(folder(), 'token'));
   const token = auth.token ?? assert.fail('mode token has a token');
-  assert.equal(auth.authorize({ authorization: `Bearer ${token}` }), true);
+  assert.ok(auth.authorize({ authorization: `Bearer ${token}` }, 'program'));
   const front = await startFront({ auth });
   const shown = (wrong: string) => [
     ['GET /openrpc.json HTTP/1.1', 'Host: localhost', `Authorization: Bearer ${wrong}`],
@@ -162,19 +162,19 @@ test('a token is judged by nothing but the constant-time comparison of two diges
     for (const shown of [token, ...wrongTokens(token)]) {
       for (const headers of [{ authorization: `Bearer ${shown}` }, { 'sec-websocket-protocol': `jsonrpc, bearer.${shown}` }]) {
         compared.length = 0;
-        assert.equal(auth.authorize(headers), shown === token, shown);
+        assert.equal(auth.authorize(headers, 'program') !== null, shown === token, shown);
         assert.deepEqual(compared, [[digest(shown), digest(token)]]);
       }
     }
     for (const answer of [true, false]) {
       comparing(() => answer);
       for (const shown of [token, 'A', ...wrongTokens(token)]) {
-        assert.equal(auth.authorize({ authorization: `Bearer ${shown}` }), answer, 'no other comparison has a say');
+        assert.equal(auth.authorize({ authorization: `Bearer ${shown}` }, 'program') !== null, answer, 'no other comparison has a say');
       }
     }
   } finally {
     t.mock.restoreAll();
     syncBuiltinESMExports();
   }
-  assert.equal(auth.authorize({ authorization: `Bearer ${token}` }), true);
+  assert.ok(auth.authorize({ authorization: `Bearer ${token}` }, 'program'));
 });

@@ -10,20 +10,22 @@ import { createRoutes } from '../../../daemon/front/http-routes.js';
 import { Traffic } from '../../../daemon/front/traffic.js';
 import { createSockets, type Encoding, type MessageHandler, type Sockets } from '../../../daemon/front/websocket.js';
 import { fromBody, fromQuery } from '../../../rpc/method.js';
+import type { Scopes } from '../../../rpc/scope.js';
 import type { Slices } from '../../../rpc/slices.js';
 import type { Wire } from '../../../rpc/wire.js';
 import { eventually } from '../../helpers/eventually.js';
 import { type ConfigChanges, testConfig } from '../../helpers/test-config.js';
+import { openAuth } from './token-auth.js';
 
 /** A handler that writes down what happens to it; its answer to each message is up to `onReceive`. */
 export class RecordingHandler implements MessageHandler {
   readonly wire: Wire;
-  readonly options: { readonly encoding: Encoding; readonly admin: boolean };
+  readonly options: { readonly encoding: Encoding; readonly scopes: Scopes };
   readonly events: string[] = [];
   pending = 0;
   readonly #onReceive: (handler: RecordingHandler, data: Uint8Array) => void;
 
-  constructor(wire: Wire, options: { encoding: Encoding; admin: boolean }, onReceive: RecordingHandler['receive'] | undefined) {
+  constructor(wire: Wire, options: { encoding: Encoding; scopes: Scopes }, onReceive: RecordingHandler['receive'] | undefined) {
     this.wire = wire;
     this.options = options;
     const echo = (_: unknown, data: Uint8Array) => wire.send(options.encoding === 'json' ? Buffer.from(data).toString() : data);
@@ -105,10 +107,10 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
         return { status: 200, body: '{}' };
       },
       routes: () => [
-        { verb: 'POST', path: '/start_profile', method: 'profile.start' },
-        { verb: 'POST', path: '/stop_profile', method: 'profile.stop' },
-        { verb: 'GET', path: '/things', method: 'things.list', params: fromQuery },
-        { verb: 'POST', path: '/things', method: 'things.make', params: fromBody },
+        { verb: 'POST', path: '/start_profile', method: 'profile.start', access: 'admin' },
+        { verb: 'POST', path: '/stop_profile', method: 'profile.stop', access: 'admin' },
+        { verb: 'GET', path: '/things', method: 'things.list', params: fromQuery, access: 'infer' },
+        { verb: 'POST', path: '/things', method: 'things.make', params: fromBody, access: 'infer' },
       ],
       openrpc: () => ({ openrpc: '1.3.2' }),
       operations: () => [],
@@ -125,7 +127,7 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
   const traffic = new Traffic();
   const server = createHttpServer({
     routes,
-    auth: options.auth ?? { token: null, authorize: () => true },
+    auth: options.auth ?? openAuth,
     rules: () => rules,
     log: silentLog,
     maxConnections: config.server.max_connections + 64,

@@ -2,17 +2,24 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { checkGate, gateRules, hostName } from '../../../daemon/front/gate.js';
+import { createAuth } from '../../../daemon/front/auth.js';
+import { checkGate, gateRules, hostName, type Sender, type Verdict } from '../../../daemon/front/gate.js';
 import { tempFolder } from '../../helpers/temp-folder.js';
+import { testConfig } from '../../helpers/test-config.js';
 import { rawRequest, upgradeLines } from '../../helpers/wire/raw-http.js';
 import { startFront } from './echo-front.js';
+import { tokenAuth } from './token-auth.js';
 
 const rules = gateRules({ allowed_hosts: ['Box.Example:9000', '192.168.1.5'], allowed_origins: ['https://app.example', 'app://desk'] });
 
-function verdictOf(headers: Record<string, string>, unix = false): number {
+function judge(headers: Record<string, string>, unix = false): Verdict {
   const rawHeaders = Object.entries(headers).flat();
   const lower = Object.fromEntries(Object.entries(headers).map(([k, v]) => [k.toLowerCase(), v]));
-  const verdict = checkGate({ headers: lower, rawHeaders }, rules, unix);
+  return checkGate({ headers: lower, rawHeaders }, rules, unix);
+}
+
+function verdictOf(headers: Record<string, string>, unix = false): number {
+  const verdict = judge(headers, unix);
   return verdict.ok ? 200 : verdict.status;
 }
 
@@ -127,8 +134,7 @@ test('a cross-site fetch is refused unless its Origin is listed', () => {
 });
 
 test('a foreign page never gets a 101, with or without the token', async () => {
-  const auth = { token: 'secret', authorize: (h: { authorization?: string | undefined }) => h.authorization === 'Bearer secret' };
-  const front = await startFront({ auth });
+  const front = await startFront({ auth: tokenAuth('secret') });
   try {
     const origins: readonly (readonly [origin: string | null, passes: boolean])[] = [
       [null, true],
@@ -149,11 +155,6 @@ test('a foreign page never gets a 101, with or without the token', async () => {
       }
     }
     assert.equal(front.handlers.length, 2);
-    assert.deepEqual(
-      front.handlers.map((s) => s.options.admin),
-      [true, false],
-      'a page has no admin scope',
-    );
   } finally {
     await front.close();
   }
@@ -163,4 +164,51 @@ test('hostName strips port and trailing dot and keeps brackets', () => {
   assert.equal(hostName('A.b:80'), 'a.b');
   assert.equal(hostName('[::1]:80'), '[::1]');
   assert.equal(hostName('a b'), null);
+});
+
+test('a page is told from a program, and ours from others', () => {
+  const host = { Host: '127.0.0.1:8765' };
+  const cases: readonly (readonly [Record<string, string>, Sender])[] = [
+    [{}, 'program'],
+    [{ 'Sec-Fetch-Site': 'same-origin' }, 'own page'],
+    [{ 'Sec-Fetch-Site': 'same-site' }, 'other page'],
+    [{ 'Sec-Fetch-Site': 'none' }, 'other page'],
+    [{ Origin: 'http://127.0.0.1:8765' }, 'own page'],
+    [{ Origin: 'http://127.0.0.1:8765', 'Sec-Fetch-Site': 'same-origin' }, 'own page'],
+    [{ Origin: 'https://app.example' }, 'other page'],
+    [{ Origin: 'https://app.example', 'Sec-Fetch-Site': 'same-site' }, 'other page'],
+  ];
+  for (const [headers, sender] of cases) {
+    const verdict = judge({ ...host, ...headers });
+    assert.ok(verdict.ok);
+    assert.equal(verdict.sender, sender, JSON.stringify(headers));
+  }
+});
+
+test('where nobody shows who he is, programs and our own page may do all, pages of listed origins do not administer', async () => {
+  const auth = createAuth(testConfig(), 'unused');
+  const front = await startFront({ auth, config: { auth: { allowed_origins: ['https://app.example'] } } });
+  try {
+    const post = (...headers: string[]) =>
+      rawRequest(front.port, ['POST /start_profile HTTP/1.1', `Host: 127.0.0.1:${front.port}`, 'Content-Length: 0', ...headers]);
+    assert.equal((await post()).status, 200);
+    assert.equal((await post(`Origin: http://127.0.0.1:${front.port}`)).status, 200);
+    const page = await post('Origin: https://app.example');
+    assert.equal(page.status, 403);
+    assert.match(page.body, /"insufficient_scope"/);
+    assert.equal((await post('Sec-Fetch-Site: same-site')).status, 403);
+    assert.equal((await post('Origin: http://localhost:3000', 'Sec-Fetch-Site: same-site')).status, 403);
+    const open = (origin: string) => rawRequest(front.port, upgradeLines('/rpc', [`Host: 127.0.0.1:${front.port}`, `Origin: ${origin}`]));
+    await open('https://app.example');
+    await open(`http://127.0.0.1:${front.port}`);
+    assert.deepEqual(
+      front.handlers.map(({ options }) => [...options.scopes]),
+      [
+        ['infer', 'metrics'],
+        ['infer', 'metrics', 'admin'],
+      ],
+    );
+  } finally {
+    await front.close();
+  }
 });

@@ -4,14 +4,17 @@ import { test } from 'node:test';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import { readDocsPage } from '../../../daemon/front/docs/page.js';
 import { createRoutes, type RouteDeps, type RouteTable } from '../../../daemon/front/http-routes.js';
+import { allScopes } from '../../../rpc/scope.js';
 import { openapiFaults } from '../../helpers/schemas.js';
 import { rawRequest } from '../../helpers/wire/raw-http.js';
 import { setup } from '../../rpc/harness.js';
 import { withFront } from './echo-front.js';
+import { tokenAuth } from './token-auth.js';
 
 interface Operation {
   readonly operationId: string;
   readonly security?: readonly object[];
+  readonly 'x-scope'?: string;
   readonly responses: Readonly<Record<string, { readonly $ref?: string; readonly content?: Record<string, { schema: object }> }>>;
   readonly requestBody?: object;
 }
@@ -43,7 +46,7 @@ async function serving(changes: Partial<RouteDeps> = {}): Promise<{ routes: Rout
   let body = '';
   const response = { setTimeout() {}, writeHead() {}, end: (text: string) => (body = text), headersSent: false, destroyed: false };
   // proof: a handler of a document uses no more of the two than these
-  await routes.get('/openapi.json')?.GET?.({} as never, response as never, { browser: false });
+  await routes.get('/openapi.json')?.GET?.answer({} as never, response as never, { scopes: allScopes });
   return { routes, document: JSON.parse(body) as Document };
 }
 
@@ -80,9 +83,12 @@ test('who needs no token is said to need none, and all others are told of 401', 
   assert.deepEqual(document.security, [{ token: [] }]);
   assert.deepEqual(Object.keys(document.components.securitySchemes), ['token']);
   for (const { verb, path, operation } of operations(document)) {
-    const open = routes.get(path.replace(/\{\w+\}$/, 'x'))?.open === true;
-    assert.deepEqual(operation.security, open ? [] : undefined, `${verb} ${path}`);
-    assert.equal('401' in operation.responses, !open, `${verb} ${path}`);
+    const access = routes.get(path.replace(/\{\w+\}$/, 'x'))?.[verb as 'GET' | 'POST']?.access ?? assert.fail(path);
+    const security = { open: [], any: undefined }[access as string];
+    const [known, scope] = [access === 'open' || access === 'any', access];
+    assert.deepEqual(operation.security, known ? security : [{ token: [scope] }], `${verb} ${path}`);
+    assert.equal(operation['x-scope'], known ? undefined : scope);
+    assert.equal('401' in operation.responses, access !== 'open', `${verb} ${path}`);
   }
   const { document: free } = await serving();
   assert.deepEqual([free.security, free.components.securitySchemes], [[], {}]);
@@ -106,7 +112,7 @@ test('what the door refuses has the status and the body that the document tells 
   const { document } = await serving({ auth: 'token' });
   const { components } = document;
   const shown = 'Authorization: Bearer right';
-  const auth = { token: 'right', authorize: ({ authorization }: { authorization?: string }) => authorization === 'Bearer right' };
+  const auth = tokenAuth('right');
   const json = 'Content-Type: application/json';
   await withFront({ auth, config: { server: { max_message_bytes: 1024 } } }, async (front) => {
     const refusals: readonly (readonly [number, readonly string[], string])[] = [

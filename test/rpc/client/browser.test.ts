@@ -6,6 +6,7 @@ import { describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { ConnectError, connect } from '../../../rpc/client/browser.js';
 import { RpcConnection } from '../../../rpc/connection.js';
+import { allScopes } from '../../../rpc/scope.js';
 import { wireTo } from '../../helpers/wire/wire.js';
 import { setup } from '../harness.js';
 
@@ -22,7 +23,7 @@ function pageSocket(fails: boolean) {
     constructor(url: string, protocols: readonly string[]) {
       (this.constructor as unknown as { last: object }).last = { url, protocols };
       const send = (data: string | Uint8Array): void => void setImmediate(() => this.onmessage({ data }));
-      this.#connection = new RpcConnection(server, wireTo(send), { encoding: 'json', admin: false });
+      this.#connection = new RpcConnection(server, wireTo(send), { encoding: 'json', scopes: allScopes });
       setImmediate(() => (fails ? this.onerror() : this.onopen()));
     }
     send(frame: string): void {

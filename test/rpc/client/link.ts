@@ -2,6 +2,7 @@
 import { InferdClient } from '../../../rpc/client/client.js';
 import type { Transport, TransportEvents } from '../../../rpc/client/transport.js';
 import { RpcConnection } from '../../../rpc/connection.js';
+import { allScopes } from '../../../rpc/scope.js';
 import type { RpcServer } from '../../../rpc/server.js';
 import { wireTo } from '../../helpers/wire/wire.js';
 
@@ -18,7 +19,7 @@ export class Link {
       const frame = this.tamper(data as string);
       if (frame !== null) setImmediate(() => this.events?.text(frame));
     };
-    this.#connection = new RpcConnection(server, wireTo(send), { encoding: 'json', admin: true });
+    this.#connection = new RpcConnection(server, wireTo(send), { encoding: 'json', scopes: allScopes });
   }
 
   readonly open = (events: TransportEvents): Promise<Transport> => {

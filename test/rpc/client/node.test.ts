@@ -10,6 +10,7 @@ import { WebSocketServer } from 'ws';
 import { type DaemonFile, daemonFilePath } from '../../../config/paths.js';
 import { ConnectError, ConnectionClosedError, connect } from '../../../rpc/client/node.js';
 import { RpcConnection } from '../../../rpc/connection.js';
+import { allScopes } from '../../../rpc/scope.js';
 import { wireTo } from '../../helpers/wire/wire.js';
 import { setup } from '../harness.js';
 
@@ -30,7 +31,7 @@ http.on('upgrade', (request, socket, head) => {
   }
   sockets.handleUpgrade(request, socket, head, (ws) => {
     const wire = wireTo((data) => ws.send(data));
-    const connection = new RpcConnection(server, wire, { encoding: 'json', admin: true });
+    const connection = new RpcConnection(server, wire, { encoding: 'json', scopes: allScopes });
     ws.on('message', (data: Buffer) => connection.receive(data));
     ws.on('close', () => connection.close());
   });

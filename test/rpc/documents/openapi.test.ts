@@ -6,7 +6,7 @@ import { openapiDocument } from '../../../rpc/documents/openapi.js';
 import { defineMethod, fromQuery } from '../../../rpc/method.js';
 import type { CallOptions } from '../../../rpc/server.js';
 import { openapiFaults } from '../../helpers/schemas.js';
-import { at, setup } from '../harness.js';
+import { at, guest, setup } from '../harness.js';
 
 const facts = { version: '0.0.0', auth: 'none' } as const;
 const bytes = (value: unknown) => Buffer.from(JSON.stringify(value));
@@ -24,8 +24,8 @@ describe('the OpenAPI document', () => {
       [404, 'chat.completions.create', '/v1/chat/completions', { body: bytes({ messages, model: 'other' }) }],
       [404, 'models.get', '/v1/models/{model}', { tail: 'other' }],
       [400, 'tokenize', '/tokenize', { body: bytes({}) }],
-      [409, 'profile.stop', '/stop_profile', { admin: true }],
-      [401, 'profile.start', '/start_profile', { admin: false }],
+      [409, 'profile.stop', '/stop_profile', {}],
+      [403, 'profile.start', '/start_profile', guest],
     ];
     const { server } = setup();
     const document = openapiDocument(server.operations(), facts);
@@ -73,15 +73,15 @@ describe('the OpenAPI document', () => {
     );
   });
 
-  test('what a web page may not do is marked, in both documents', () => {
+  test('the scope that a call needs is told, in both documents', () => {
     const { server } = setup();
     const document = openapiDocument(server.operations(), facts);
     assert.equal(at(operation(document, '/start_profile', 'post'), 'x-scope'), 'admin');
-    assert.equal(at(operation(document, '/v1/models', 'get'), 'x-scope'), undefined);
+    assert.equal(at(operation(document, '/v1/models', 'get'), 'x-scope'), 'infer');
     const methods = at(server.openrpc(), 'methods') as { name: string; 'x-scope'?: string }[];
-    assert.deepEqual(
-      methods.filter((method) => method['x-scope'] === 'admin').map(({ name }) => name),
-      ['profile.start', 'profile.stop', 'daemon.drain'],
-    );
+    const of = (name: string) => methods.find((method) => method.name === name)?.['x-scope'];
+    for (const name of ['profile.start', 'profile.stop', 'daemon.drain', 'models.pull', 'models.load', 'models.unload', 'adapters.load'])
+      assert.equal(of(name), 'admin', name);
+    assert.deepEqual([of('chat.completions.create'), of('stats.get'), of('ping')], ['infer', 'metrics', undefined]);
   });
 });

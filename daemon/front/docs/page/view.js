@@ -30,7 +30,7 @@ function notesOf(entry) {
   if (entry.open === true && (entry.root.security ?? []).length > 0) notes.push('needs no token');
   if (entry.kind === 'rpc' && entry.method['x-progress'] !== undefined) notes.push('can stream $/progress');
   if (entry.kind === 'http' && streamOf(entry) !== undefined) notes.push('can stream');
-  if ((entry.operation ?? entry.method)['x-scope'] === 'admin') notes.push('not for web pages: needs admin scope');
+  if ((entry.operation ?? entry.method)['x-scope'] === 'admin') notes.push('needs admin scope');
   const http = entry.method?.['x-http'];
   if (http !== undefined) notes.push(`also ${http.method} ${http.path}`);
   return notes.length === 0 ? null : el('ul', { class: 'notes' }, ...notes.map((note) => el('li', {}, note)));

@@ -10,6 +10,7 @@ import { readDocsPage } from '../../../../daemon/front/docs/page.js';
 import { packageRoot } from '../../../../native/index.js';
 import { rawRequest } from '../../../helpers/wire/raw-http.js';
 import { withFront } from '../echo-front.js';
+import { tokenAuth } from '../token-auth.js';
 
 const folder = join(packageRoot(), 'daemon/front/docs/page');
 const { html, policy } = readDocsPage();
@@ -43,7 +44,7 @@ test('its policy allows its own style and script, its daemon, and nothing else',
 });
 
 test('it needs no token, but a Host like every other route, and can be switched off', async () => {
-  const auth = { token: 'right', authorize: () => false };
+  const auth = tokenAuth('right');
   const get = (port: number, ...headers: string[]) => rawRequest(port, ['GET /docs HTTP/1.1', 'Connection: close', ...headers]);
   await withFront({ auth }, async (front) => {
     const reply = await get(front.port, 'Host: localhost');
