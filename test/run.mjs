@@ -1,4 +1,5 @@
 // Runs the compiled tests: `npm test` runs all, `npm test -- scheduler rpc` those whose path holds one of the words.
+// Those of test/browser run where there is a Chromium; `npm run test:browser` asks for them, and fails where there is none.
 // Lists the sources, since Node 20 takes no globs and compiled files of deleted tests may still lie in dist/.
 import { spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -7,9 +8,11 @@ import { fileURLToPath } from 'node:url';
 
 const here = dirname(fileURLToPath(import.meta.url));
 const words = process.argv.slice(2);
+const { findBrowser } = await import(new URL('../dist/test/browser/find-browser.js', import.meta.url).href);
+const left = words.some((word) => word.startsWith('browser')) || findBrowser() !== undefined ? /^gpu\b/ : /^(gpu|browser)\b/;
 const files = readdirSync(here, { recursive: true })
   .map(String)
-  .filter((file) => file.endsWith('.test.ts') && !/^(gpu|browser)\b/.test(file))
+  .filter((file) => file.endsWith('.test.ts') && !left.test(file))
   .filter((file) => words.length === 0 || words.some((word) => file.includes(word)))
   .sort()
   .map((file) => join(here, '..', 'dist', 'test', file.replace(/\.ts$/, '.js')));
@@ -27,8 +30,9 @@ if (words.length === 0) {
     0,
   );
   process.stdout.write(
-    `Not run here: ${counted} GPU tests in ${gpu.length} files of test/gpu ("npm run test:gpu" on a machine with a GPU), ` +
-      'and those of pages in test/browser ("npm run test:browser" where there is a Chromium).\n',
+    `Not run here: ${counted} GPU tests in ${gpu.length} files of test/gpu ("npm run test:gpu" on a machine with a GPU)${
+      left.test('browser/') ? ', and those of pages in test/browser ("npm run test:browser" where there is a Chromium)' : ''
+    }.\n`,
   );
 }
 // The longest file takes a minute or two; one that hangs is not to take the others along.

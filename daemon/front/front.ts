@@ -11,10 +11,10 @@ import type { Observe } from '../../rpc/observe.js';
 import type { Profiler } from '../../rpc/schemas/profile.js';
 import { createRpcServer } from '../../rpc/server.js';
 import type { Auth } from './auth.js';
-import { readDocsPage } from './docs/page.js';
 import type { GateRules } from './gate.js';
 import { createHttpServer, defaultHttpTimeouts, type HttpTimeouts } from './http.js';
 import { createRoutes, type RouteDeps } from './http-routes.js';
+import { readPage } from './pages/page.js';
 import type { Traffic } from './traffic.js';
 import { createSockets, type Sockets } from './websocket.js';
 
@@ -79,7 +79,7 @@ export function createFront(deps: FrontDeps): Front {
     metrics: { open: config.metrics.open, scrape: deps.scrape },
     version,
     auth: config.auth.mode === 'none' ? 'none' : 'token',
-    docsPage: readDocsPage,
+    page: readPage,
     maxBodyBytes: config.server.max_message_bytes,
     webUi: config.server.web_ui,
     accepting: deps.accepting,

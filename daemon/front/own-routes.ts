@@ -2,11 +2,11 @@
  * The routes that no method answers: JSON-RPC itself, probes, figures, documents and pages. One table, each verb with what the OpenAPI
  * document says about it. Main thread; used by http-routes.ts.
  */
-import type { ServerResponse } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { EngineClient } from '../../actors/client-types.js';
 import { ownOperations } from './docs/own-operations.js';
-import { type DocsPage, pageHeaders } from './docs/page.js';
 import { send, sendJson } from './http-reply.js';
+import { type Page, type PageName, pageHeaders } from './pages/page.js';
 import type { Handler, OwnRoute } from './route.js';
 
 export interface OwnRouteDeps {
@@ -17,8 +17,8 @@ export interface OwnRouteDeps {
   readonly version: string;
   /** Show the pages at `/` and `/docs`. */
   readonly webUi: boolean;
-  /** The page at /docs; read on first use. */
-  docsPage(): DocsPage;
+  /** A page; read on first use. */
+  page(name: PageName): Page;
   /** False once the daemon stops. */
   accepting(): boolean;
 }
@@ -40,17 +40,23 @@ export function ownRoutes(deps: OwnRouteDeps, { post, openrpc, openapi }: OtherA
   const alive: Handler = (_, response) => status(response, probed.healthy(), 'ok', state() === 'ready' ? 'unhealthy' : state());
   const ready: Handler = (_, response) => status(response, state() === 'ready', 'ready', state());
   const metrics: Handler = async (_, response) => send(response, { status: 200, ...(await deps.metrics.scrape()) });
-  const root: Handler = (_, response) => send(response, { status: 200, type: 'text/plain', body: howToConnect(version) });
-  const docs: Handler = (_, response) => {
-    const { html, policy } = deps.docsPage();
-    send(response, { status: 200, type: 'text/html', body: html, headers: pageHeaders(policy) });
+  const page =
+    (name: PageName): Handler =>
+    (_, response) => {
+      const { html, policy } = deps.page(name);
+      send(response, { status: 200, type: 'text/html', body: html, headers: pageHeaders(policy) });
+    };
+  const root: Handler = (request, response, peer) => {
+    response.setHeader('vary', 'origin, accept');
+    if (wantsHtml(request)) return page('home')(request, response, peer);
+    return send(response, { status: 200, type: 'text/plain', body: howToConnect(version) });
   };
   const json =
     (value: () => object): Handler =>
     (_, response) =>
       sendJson(response, 200, value());
   const figures = deps.metrics.open ? 'open' : 'metrics';
-  const pages: readonly OwnRoute[] = [{ path: '/docs', GET: { access: 'open', answer: docs, about: about.docs } }];
+  const pages: readonly OwnRoute[] = [{ path: '/docs', GET: { access: 'open', answer: page('docs'), about: about.docs } }];
   return [
     {
       path: '/',
@@ -77,6 +83,11 @@ export function ownRoutes(deps: OwnRouteDeps, { post, openrpc, openapi }: OtherA
 function status(response: ServerResponse, good: boolean, yes: string, no: string): void {
   if (good) sendJson(response, 200, { status: yes });
   else sendJson(response, 503, { status: no }, { 'retry-after': RETRY_AFTER_SECONDS });
+}
+
+/** Browsers name HTML among what they accept; other programs accept anything, or say nothing. */
+function wantsHtml({ headers }: IncomingMessage): boolean {
+  return /(?:^|[\s,])text\/html(?:[\s;,]|$)/i.test(headers.accept ?? '');
 }
 
 function howToConnect(version: string): string {

@@ -1,22 +1,11 @@
 /** A headless Chromium, driven by its DevTools protocol over one WebSocket. */
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import { WebSocket } from 'ws';
 import { eventually, inTime } from '../helpers/eventually.js';
 import { tempFolder } from '../helpers/temp-folder.js';
-
-const names = ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable'];
-
-/** @throws when there is none */
-function findBrowser(): string {
-  const found = [process.env['INFERD_CHROMIUM'], ...names].find(
-    (name) => name !== undefined && spawnSync(name, ['--version']).status === 0,
-  );
-  if (found === undefined)
-    throw new Error('No Chromium was found; install one (Debian: apt install chromium), or name it in INFERD_CHROMIUM');
-  return found;
-}
+import { findBrowser } from './find-browser.js';
 
 interface Message {
   readonly id?: number;
@@ -34,6 +23,8 @@ export class Browser {
   #session = '';
   /** What the page complained about: exceptions, errors on the console, breaches of its policy. */
   readonly complaints: string[] = [];
+  /** Addresses that were asked for, data: ones left out. */
+  readonly asked: string[] = [];
 
   private constructor(process: ChildProcess, ws: WebSocket) {
     this.#process = process;
@@ -41,9 +32,13 @@ export class Browser {
     ws.on('message', (data: Buffer) => this.#take(JSON.parse(data.toString()) as Message));
   }
 
+  /** @throws when there is none */
   static async start(): Promise<Browser> {
+    const found = findBrowser();
+    if (found === undefined)
+      throw new Error('No Chromium was found; install one (Debian: apt install chromium), or name it in INFERD_CHROMIUM');
     const options = ['--headless=new', '--no-sandbox', '--disable-gpu', '--remote-debugging-port=0', `--user-data-dir=${tempFolder()}`];
-    const child = spawn(findBrowser(), [...options, 'about:blank'], { stdio: ['ignore', 'ignore', 'pipe'] });
+    const child = spawn(found, [...options, 'about:blank'], { stdio: ['ignore', 'ignore', 'pipe'] });
     const url = await inTime(
       'the browser listens',
       new Promise<string>((resolve) => {
@@ -61,7 +56,7 @@ export class Browser {
     const { targetId } = await browser.#send('Target.createTarget', { url: 'about:blank' });
     const { sessionId } = await browser.#send('Target.attachToTarget', { targetId, flatten: true });
     browser.#session = String(sessionId);
-    for (const domain of ['Page', 'Runtime', 'Log']) await browser.#send(`${domain}.enable`);
+    for (const domain of ['Page', 'Runtime', 'Log', 'Network']) await browser.#send(`${domain}.enable`);
     return browser;
   }
 
@@ -79,10 +74,34 @@ export class Browser {
       this.#waiting.get(id)?.(rest);
       this.#waiting.delete(id);
     } else if (method === 'Runtime.exceptionThrown') this.complaints.push(JSON.stringify(params?.['exceptionDetails']));
-    else if (method === 'Log.entryAdded') {
+    else if (method === 'Network.requestWillBeSent') this.#ask((params?.['request'] as { readonly url?: string } | undefined)?.url);
+    else if (method === 'Network.webSocketCreated') this.#ask(params?.['url']);
+    else if (method === 'Runtime.consoleAPICalled') {
+      if (params?.['type'] === 'error') this.complaints.push(JSON.stringify(params['args']));
+    } else if (method === 'Log.entryAdded') {
       const { level, text } = (params?.['entry'] ?? {}) as { level?: string; text?: string };
       if (level === 'error') this.complaints.push(text ?? '');
     }
+  }
+
+  #ask(url: unknown): void {
+    if (typeof url === 'string' && !/^(?:data|about):/.test(url)) this.asked.push(url);
+  }
+
+  /** What a screen reader is told: role and name of each control and landmark that is there now. */
+  async accessible(): Promise<readonly { readonly role: string; readonly name: string }[]> {
+    const { nodes } = await this.#send('Accessibility.getFullAXTree');
+    // proof: the shape that the protocol gives
+    const all = nodes as readonly { readonly ignored: boolean; readonly role?: { value: string }; readonly name?: { value: string } }[];
+    return all.filter(({ ignored }) => !ignored).map(({ role, name }) => ({ role: role?.value ?? '', name: name?.value ?? '' }));
+  }
+
+  /** Bytes of JavaScript that are alive after a collection, and nodes of the document, those that are not shown included. */
+  async weight(): Promise<{ readonly heapBytes: number; readonly nodes: number }> {
+    await this.#send('HeapProfiler.collectGarbage');
+    const { usedSize } = await this.#send('Runtime.getHeapUsage');
+    const { nodes } = await this.#send('Memory.getDOMCounters');
+    return { heapBytes: Number(usedSize), nodes: Number(nodes) };
   }
 
   /** Loads a page anew and waits until `ready`, an expression, is true in it. */

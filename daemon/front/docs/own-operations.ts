@@ -115,7 +115,10 @@ function rpc(id: string): About {
 export const ownOperations = {
   rpc: rpc('rpc'),
   rpcAtRoot: rpc('rpc.root'),
-  root: page('root', 'How to connect, as text.', 'text/plain'),
+  root: {
+    ...page('root', 'How to connect, as text; for browsers, which ask for HTML, the page.', 'text/plain'),
+    answers: { 200: { description: 'The text, or the page.', content: { ...text('text/plain'), ...text('text/html') } } },
+  },
   docs: page('docs', 'A page that shows these documents and tries their calls.', 'text/html'),
   health: alive('health'),
   ping: alive('ping.get'),

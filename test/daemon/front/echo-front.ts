@@ -3,10 +3,10 @@ import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { silentLog } from '../../../actors/runtime/log.js';
 import type { Auth } from '../../../daemon/front/auth.js';
-import { readDocsPage } from '../../../daemon/front/docs/page.js';
 import { gateRules } from '../../../daemon/front/gate.js';
 import { createHttpServer, defaultHttpTimeouts, type HttpTimeouts } from '../../../daemon/front/http.js';
 import { createRoutes } from '../../../daemon/front/http-routes.js';
+import { readPage } from '../../../daemon/front/pages/page.js';
 import { Traffic } from '../../../daemon/front/traffic.js';
 import { createSockets, type Encoding, type MessageHandler, type Sockets } from '../../../daemon/front/websocket.js';
 import { fromBody, fromQuery } from '../../../rpc/method.js';
@@ -118,7 +118,7 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
     metrics: { open: false, scrape: async () => ({ type: 'text/plain', body: 'figures' }) },
     version: '0.0.0',
     auth: 'none',
-    docsPage: readDocsPage,
+    page: readPage,
     maxBodyBytes: config.server.max_message_bytes,
     webUi: config.server.web_ui,
     accepting,

@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Validator } from '@seriousme/openapi-schema-validator';
-import { readDocsPage } from '../../../daemon/front/docs/page.js';
 import { createRoutes, type RouteDeps, type RouteTable } from '../../../daemon/front/http-routes.js';
+import { readPage } from '../../../daemon/front/pages/page.js';
 import { allScopes } from '../../../rpc/scope.js';
 import { openapiFaults } from '../../helpers/schemas.js';
 import { rawRequest } from '../../helpers/wire/raw-http.js';
@@ -37,7 +37,7 @@ async function serving(changes: Partial<RouteDeps> = {}): Promise<{ routes: Rout
     metrics: { open: false, scrape: async () => ({ type: 'text/plain', body: '' }) },
     version: '0.0.0',
     auth: 'none',
-    docsPage: readDocsPage,
+    page: readPage,
     maxBodyBytes: 1 << 20,
     webUi: true,
     accepting: () => true,

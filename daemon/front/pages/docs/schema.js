@@ -1,6 +1,7 @@
 /** A JSON Schema as a list of fields that can be opened. */
+
+import { el, prose } from '../shared/dom.js';
 import { deref } from './documents.js';
-import { el, prose } from './dom.js';
 
 /** Schemas within schemas that are shown; deeper ones are named only. */
 const DEEPEST = 8;

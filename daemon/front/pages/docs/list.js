@@ -1,6 +1,7 @@
 /** The list of routes and methods at the side: groups, the search, and moving through it by keys. */
+
+import { byId, el } from '../shared/dom.js';
 import { grouped } from './documents.js';
-import { byId, el } from './dom.js';
 import { badge, breakable } from './view.js';
 
 /** `fill` gives it all entries; `mark` says which one is shown. */

@@ -1,6 +1,7 @@
 /** The panel in which a route or a method is tried: fields, a button, and what comes back, while it comes. */
+
+import { copyButton, el, jsonBlock, jsonText } from '../shared/dom.js';
 import { session } from './documents.js';
-import { copyButton, el, jsonBlock, jsonText } from './dom.js';
 import { curlText, examplesOf, httpRequest, jsonBody, messageText, rpcRequest } from './requests.js';
 import { sendHttp, sendRpc } from './send.js';
 import { textOf } from './sse.js';

@@ -2,8 +2,10 @@
  * The page at /docs: reads /openapi.json and /openrpc.json and shows every route and method, to read and to try. One page without parts
  * from elsewhere; the address behind # says what is shown, so that links and the browser's back work.
  */
+
+import { byId } from '../shared/dom.js';
+import { themeSwitch } from '../shared/theme.js';
 import { getDocuments, httpEntries, NeedsToken, rpcEntries, session } from './documents.js';
-import { byId } from './dom.js';
 import { sideList } from './list.js';
 import { entryView, failedView, homeView, lockedView, missingView } from './view.js';
 
@@ -65,15 +67,6 @@ function openSide(open) {
   byId('menu').setAttribute('aria-expanded', String(open));
 }
 
-const themes = ['auto', 'light', 'dark'];
-function setTheme(theme) {
-  document.documentElement.dataset.theme = theme;
-  const button = byId('theme');
-  button.textContent = { auto: '◐', light: '☀', dark: '☾' }[theme];
-  button.setAttribute('aria-label', `Colours: ${theme}`);
-  button.title = `Colours: ${theme}`;
-}
-
 byId('token-use').addEventListener('click', useToken);
 byId('token').addEventListener('keydown', (event) => {
   if (event.key === 'Enter') useToken();
@@ -81,9 +74,6 @@ byId('token').addEventListener('keydown', (event) => {
 byId('menu').addEventListener('click', () => {
   openSide(!byId('side').classList.contains('open'));
   if (byId('side').classList.contains('open')) byId('filter').focus();
-});
-byId('theme').addEventListener('click', () => {
-  setTheme(themes[(themes.indexOf(document.documentElement.dataset.theme) + 1) % themes.length]);
 });
 document.addEventListener('keydown', (event) => {
   const typing = event.target instanceof Element && event.target.closest('input, textarea, select') !== null;
@@ -97,5 +87,5 @@ document.querySelector('.skip').addEventListener('click', (event) => {
   main.focus();
 });
 window.addEventListener('hashchange', () => route(true));
-setTheme('auto');
+themeSwitch(byId('theme'));
 void load();

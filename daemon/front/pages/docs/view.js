@@ -1,6 +1,7 @@
 /** What the page says about one route or method, and its first page. */
+
+import { el, jsonBlock, prose } from '../shared/dom.js';
 import { deref, grouped } from './documents.js';
-import { el, jsonBlock, prose } from './dom.js';
 import { fieldItem, schemaView } from './schema.js';
 import { tryPanel } from './try.js';
 
