@@ -37,6 +37,7 @@ import { engineProfiler, profileFolder } from './profile/engine-profiler.js';
 import { checkProfileFolder, type EngineProfiler } from './profile/profiler.js';
 import { type Live, reload } from './reload.js';
 import { StartError } from './start-error.js';
+import { STOP_LIMITS } from './stop-limits.js';
 import { openTracing, type Tracing } from './tracing/tracing.js';
 import { packageVersion } from './version.js';
 
@@ -68,16 +69,6 @@ export interface Daemon {
   /** Drains and stops; resolves when all is gone. */
   stop(reason: string): Promise<void>;
 }
-
-/** After the drain: answers leave and sockets close within this. */
-const CLOSE_MS = 3000;
-/** The engine ends its requests at the deadline itself; this is for one that hangs. */
-const DRAIN_GRACE_MS = 2000;
-const ENGINE_STOP_MS = 10_000;
-/** The collector may be away. */
-const TRACING_MS = 6000;
-/** A profile of many millions of events is written within this. */
-const PROFILE_MS = 60_000;
 
 /**
  * Starts a daemon; resolves when the model can serve.
@@ -264,15 +255,16 @@ class DaemonProcess implements Daemon {
     let clean = true;
     if (drain && this.#engine !== null) {
       const deadlineMs = this.#options.config.server.drain_timeout_s * 1000;
-      clean = await bounded(this.#engine.drain(deadlineMs), deadlineMs + DRAIN_GRACE_MS);
+      clean = await bounded(this.#engine.drain(deadlineMs), deadlineMs + STOP_LIMITS.drainGraceMs);
     }
-    await this.#front?.sockets.closeAll(CLOSE_MS);
-    await bounded(Promise.all(closed), CLOSE_MS);
+    await this.#front?.sockets.closeAll(STOP_LIMITS.closeMs);
+    await bounded(Promise.all(closed), STOP_LIMITS.closeMs);
     for (const server of this.#servers()) server.closeAllConnections();
-    if (this.#profiler !== null && !(await bounded(this.#profiler.close(), PROFILE_MS))) this.#log.error({}, 'the profile took too long');
-    if (this.#engine !== null) clean = (await bounded(this.#engine.stop(), ENGINE_STOP_MS)) && clean;
+    if (this.#profiler !== null && !(await bounded(this.#profiler.close(), STOP_LIMITS.profileMs)))
+      this.#log.error({}, 'the profile took too long');
+    if (this.#engine !== null) clean = (await bounded(this.#engine.stop(), STOP_LIMITS.engineStopMs)) && clean;
     if (!clean) this.#log.error({}, 'the engine did not stop in time');
-    if (this.#tracing !== null) await bounded(this.#tracing.close(), TRACING_MS);
+    if (this.#tracing !== null) await bounded(this.#tracing.close(), STOP_LIMITS.tracingMs);
     this.#release(clean || code !== EXIT.ok ? code : EXIT.internal);
   }
 

@@ -8,8 +8,9 @@ import { list } from './list.js';
 import { ps } from './ps.js';
 import { run } from './run.js';
 import { serve } from './serve.js';
+import { service } from './service.js';
 import { status } from './status.js';
 import { stop } from './stop.js';
 import type { Verb } from './verb.js';
 
-export const verbs: readonly Verb[] = [serve, run, chat, list, ps, stop, status, config, doctor, bench, evaluate];
+export const verbs: readonly Verb[] = [serve, run, chat, list, ps, stop, status, service, config, doctor, bench, evaluate];

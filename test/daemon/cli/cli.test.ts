@@ -55,7 +55,7 @@ test('help names every verb, and each verb explains itself with examples', async
   const { code, stdout, stderr } = await inferd(['--help']);
   assert.equal(code, 0);
   assert.equal(stderr, '');
-  const verbs = ['serve', 'run', 'chat', 'list', 'ps', 'stop', 'status', 'config', 'doctor', 'eval'];
+  const verbs = ['serve', 'run', 'chat', 'list', 'ps', 'stop', 'status', 'service', 'config', 'doctor', 'eval'];
   for (const verb of verbs) assert.match(stdout, new RegExp(`^  ${verb} `, 'm'));
   const helps = await Promise.all(verbs.slice(0, 3).map((verb) => inferd([verb, '--help'])));
   for (const help of helps) {
