@@ -5,10 +5,10 @@
 import type { z } from 'zod';
 import type { ErrorKind } from '../actors/messages/errors.js';
 import type { CallContext } from './context.js';
+import type { StreamFormat } from './dialects/dialect.js';
 import type { Operation } from './observe.js';
 import { checkParams } from './params.js';
 import type { Need } from './scope.js';
-import type { SinkKind } from './sink.js';
 
 /** What an HTTP request says besides its path. */
 export interface HttpInput {
@@ -28,6 +28,8 @@ export interface Example {
   readonly result: unknown;
   /** The `choices` of each event, where the params ask for a stream. */
   readonly deltas?: readonly (readonly unknown[])[];
+  /** The events themselves, where a dialect has others than OpenAI's chunks. */
+  readonly events?: readonly object[];
 }
 
 /** What goes over HTTP, where it differs from the method's own. Only described by it: the method checks. */
@@ -41,29 +43,25 @@ export interface FaceShape {
   readonly examples?: readonly Example[];
 }
 
-/** How a method is asked by HTTP. */
+export type HttpVerb = 'GET' | 'POST' | 'DELETE';
+
+/** How a method is asked by HTTP in a face of its own (face.ts). */
 export interface HttpFace {
-  readonly verb: 'GET' | 'POST';
+  readonly verb: HttpVerb;
   /** The last part may be a name in braces: then it stands for all that a request has there, slashes too. */
   readonly path: string;
   /** The params of the call; the method checks them. Absent: it takes none, and what a client sends along is not read. */
   readonly params?: (input: HttpInput) => unknown;
   /** The result as this face shows it, where it is not the method's own. */
   readonly answer?: (result: unknown, input: HttpInput) => unknown;
-  /** What its answer may stream into, when the call asks for that; nothing when absent. */
-  readonly sinks?: readonly SinkKind[];
+  /** What its answer is streamed as, when the call asks for that; it cannot be when absent. */
+  readonly stream?: StreamFormat;
   readonly shape?: FaceShape;
 }
 
 /** The usual `params` of a face: the body as it is, or the values of the query as texts. */
 export const fromBody = ({ body }: HttpInput): unknown => body;
 export const fromQuery = ({ query }: HttpInput): unknown => Object.fromEntries(query);
-
-/** A path and the method that answers there. */
-export interface MethodRoute extends HttpFace {
-  readonly method: string;
-  readonly access: Need;
-}
 
 interface MethodFacts {
   readonly name: string;

@@ -7,19 +7,22 @@
  */
 import { type JSONRPCRequest, type JSONRPCResponse, JSONRPCServer } from 'json-rpc-2.0';
 import type { ClientKey } from '../actors/client-types.js';
-import { errorTable, type Failure, failureBody, InferdError } from '../actors/messages/errors.js';
+import { errorTable, type Failure, InferdError, invalidParams, type ParamIssue } from '../actors/messages/errors.js';
 import type { RequestId } from '../actors/messages/ids.js';
 import { Cancellation } from '../actors/runtime/cancellation.js';
 import { similar } from '../config/nearest.js';
 import { CallTable } from './calls.js';
 import type { CallContext, LiveRequest, RpcDeps } from './context.js';
 import { decodeMessage, decodeValue } from './decode.js';
+import type { Dialect, ErrorReply, StreamFormat } from './dialects/dialect.js';
+import { openai } from './dialects/openai/errors.js';
 import { faceOperation } from './documents/faces.js';
 import { openrpcDocument } from './documents/openrpc.js';
 import type { Operation } from './documents/operation.js';
+import { type Face, ownFace } from './face.js';
 import { type Holding, HoldingLimit } from './holding.js';
 import { encodeReply, errorResponse, type Id, type Member, type Message, maxBatchMembers, type Response } from './message.js';
-import { type HttpFace, type HttpInput, type Method, type MethodRoute, needOf } from './method.js';
+import { type HttpInput, type Method, needOf } from './method.js';
 import { createMethods } from './methods/index.js';
 import { type TraceHeaders, watched } from './observe.js';
 import { allScopes, checkScope, noScopes, type Scopes } from './scope.js';
@@ -55,15 +58,15 @@ export interface PostOptions {
   readonly trace?: TraceHeaders | null;
 }
 
-/** What a request to the HTTP face of a method brings. */
+/** What a request to a face brings. */
 export interface CallOptions extends PostOptions {
   readonly query?: URLSearchParams;
   /** See HttpInput. */
   readonly tail?: string;
   /** Read only by faces that take params. */
   readonly body?: Uint8Array;
-  /** Where the answer may go while it is made, if the face allows that kind. */
-  readonly sinks?: EndingSinkMaker;
+  /** Makes the door through which an answer leaves while it is made, where the face can stream. */
+  readonly sinks?: (format: StreamFormat) => EndingSinkMaker;
 }
 
 export interface PostReply {
@@ -98,6 +101,8 @@ export class RpcServer {
   /** What all answers hold that are not written yet. */
   readonly holdings: HoldingLimit;
   readonly #methods: ReadonlyMap<string, Method>;
+  /** By id. */
+  readonly #faces: ReadonlyMap<string, Face>;
   readonly #rpc: JSONRPCServer<CallContext>;
   readonly #live = new Map<RequestId, LiveRequest>();
   #document: object | null = null;
@@ -110,6 +115,8 @@ export class RpcServer {
     this.holdings = new HoldingLimit(LARGE_ANSWERS * ENTRY_BYTES * deps.config.validation.max_reported_logprobs);
     const methods = [...Object.values(createMethods(deps, () => this.openrpc())), ...extra];
     this.#methods = new Map(methods.map((m) => [m.name, m]));
+    const faces = methods.map(ownFace).filter((face) => face !== null);
+    this.#faces = new Map(faces.map((face) => [face.id, face]));
     this.#rpc = new JSONRPCServer<CallContext>({ errorListener: (where, error) => this.#logUnexpected(where, error) });
     this.#rpc.mapErrorToJSONRPCErrorResponse = (id, error: unknown) =>
       errorResponse(id, error instanceof InferdError ? error.failure : { kind: 'internal' }) as JSONRPCResponse & { error: never };
@@ -169,8 +176,9 @@ export class RpcServer {
     }
   }
 
-  /** One method by its HTTP face: its result, or an error in OpenAI's shape with the status of the table. Never rejects. */
-  async handleCall(name: string, options: CallOptions = {}): Promise<PostReply> {
+  /** A request to a face: the result of the method that it calls, or an error, in the shapes of its dialect. Never rejects. */
+  async handleCall(id: string, options: CallOptions = {}): Promise<PostReply> {
+    const face = this.#faces.get(id);
     const calls = new CallTable(1);
     const cancellation = new Cancellation();
     const cancel = (): void => cancellation.cancel();
@@ -179,29 +187,33 @@ export class RpcServer {
     const holding = this.holdings.open();
     let sinks: EndingSinkMaker | null = null;
     try {
-      const method = this.#methods.get(name);
-      if (method?.http === undefined) throw new InferdError('method_not_found');
-      const input = inputOf(method.http, options, this.deps.config.server.max_message_bytes);
-      if (options.sinks !== undefined && method.http.sinks?.includes(options.sinks.kind)) sinks = options.sinks;
-      const caller = { ...this.#httpCaller(calls, holding, options), sinks: sinks ?? wholeOnly };
+      if (face === undefined) throw new InferdError('method_not_found');
+      const caller = this.#httpCaller(calls, holding, options);
+      checkScope(caller.scopes, face.access);
+      const input = inputOf(face, options, this.deps.config.server.max_message_bytes);
+      const ask = face.ask(input);
+      const method = this.#methods.get(ask.method);
+      if (method === undefined) throw new InferdError('method_not_found');
+      if (options.sinks !== undefined && ask.stream !== undefined) sinks = options.sinks(ask.stream);
+      const streaming = { ...caller, sinks: sinks ?? wholeOnly };
       const result = await this.#counted(options.body?.length ?? 0, async (crowded) =>
-        this.#run(method, method.http?.params?.(input) ?? {}, this.#context(undefined, cancellation, caller, { inBatch: false, crowded })),
+        this.#run(method, ask.params, this.#context(undefined, cancellation, streaming, { inBatch: false, crowded })),
       );
       if (sinks?.opened) {
         sinks.end(result);
         holding.release();
         return streamed;
       }
-      const answer = method.http.answer?.(result, input) ?? result;
+      const answer = ask.answer?.(result) ?? result;
       if (isLarge(answer)) return { status: 200, body: null, slices: slicesOf(answer, 'json', () => holding.release()) };
       holding.release();
       return { status: 200, body: JSON.stringify(answer) };
     } catch (error) {
       holding.release();
-      if (!(error instanceof InferdError)) this.#logUnexpected(name, error);
-      const failure: Failure = error instanceof InferdError ? error.failure : { kind: 'internal' };
+      if (!(error instanceof InferdError)) this.#logUnexpected(id, error);
+      const failure = renamed(error instanceof InferdError ? error.failure : { kind: 'internal' }, face?.names);
       this.deps.onError?.(errorTable[failure.kind].code);
-      if (!sinks?.begun) return httpError(failure);
+      if (!sinks?.begun) return httpError(failure, face?.dialect ?? openai);
       sinks.fail(failure);
       return streamed;
     } finally {
@@ -209,16 +221,14 @@ export class RpcServer {
     }
   }
 
-  /** How methods are asked by HTTP, where they can be. */
-  routes(): readonly MethodRoute[] {
-    return [...this.#methods.values()].flatMap((method) =>
-      method.http === undefined ? [] : [{ ...method.http, method: method.name, access: needOf(method) }],
-    );
+  /** How methods are asked by HTTP. */
+  faces(): readonly Face[] {
+    return [...this.#faces.values()];
   }
 
-  /** The same routes as the OpenAPI document describes them. */
+  /** The same as the OpenAPI document describes them. */
   operations(): readonly Operation[] {
-    return [...this.#methods.values()].map(faceOperation).filter((operation) => operation !== null);
+    return this.faces().map((face) => faceOperation(face, this.#methods));
   }
 
   /** From now on new work is refused, on every connection and over HTTP; what runs goes on. */
@@ -314,8 +324,8 @@ export class RpcServer {
 const streamed: PostReply = { status: 200, body: null, streamed: true };
 
 /** @throws InferdError when the body is no JSON object within the limits */
-function inputOf(face: HttpFace, { query = new URLSearchParams(), tail = '', body }: CallOptions, maxBytes: number): HttpInput {
-  if (face.params === undefined || face.verb === 'GET' || body === undefined || body.length === 0) return { query, tail, body: undefined };
+function inputOf(face: Face, { query = new URLSearchParams(), tail = '', body }: CallOptions, maxBytes: number): HttpInput {
+  if (!face.reads || face.verb === 'GET' || body === undefined || body.length === 0) return { query, tail, body: undefined };
   if (body.length > maxBytes) throw new InferdError('invalid_request', `The body is larger than ${maxBytes} bytes`);
   const { value, failure } = decodeValue(body);
   if (failure !== undefined) throw new InferdError(failure.kind, failure.message);
@@ -325,10 +335,27 @@ function inputOf(face: HttpFace, { query = new URLSearchParams(), tail = '', bod
   return { query, tail, body: value };
 }
 
-function httpError(failure: Failure): PostReply {
+function httpError(failure: Failure, dialect: Dialect): PostReply {
+  const reply: ErrorReply = dialect.failure(failure);
   const { status } = errorTable[failure.kind];
-  const retry = status === 429 || status === 503 ? { retryAfterS: retryAfterS(failure) } : {};
-  return { status, body: failureBody(failure), ...retry };
+  return { ...reply, ...(status === 429 || status === 503 ? { retryAfterS: retryAfterS(failure) } : {}) };
+}
+
+/** The failure with the names that a face has for the params of its methods. */
+function renamed(failure: Failure, names: Face['names']): Failure {
+  const { kind, data } = failure;
+  if (names === undefined || kind !== 'invalid_params' || !Array.isArray(data)) return failure;
+  const issues = data as readonly ParamIssue[]; // proof: only invalidParams gives a list to this kind
+  return invalidParams(issues.map(({ path, message }) => ({ path: renamedPath(path, names), message }))).failure;
+}
+
+/** "max_tokens" or "messages[0].content" by the longest name that it begins with. */
+function renamedPath(path: string, names: NonNullable<Face['names']>): string {
+  const begins = (name: string): boolean => path.startsWith(name) && /^[.[]|^$/.test(path.slice(name.length));
+  const [longest] = Object.keys(names)
+    .filter(begins)
+    .sort((a, b) => b.length - a.length);
+  return longest === undefined ? path : `${names[longest]}${path.slice(longest.length)}`;
 }
 
 function retryAfterS({ data }: Failure): number {

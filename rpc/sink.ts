@@ -11,6 +11,7 @@
 import { type Failure, invalidParams } from '../actors/messages/errors.js';
 import type { AnswerHead } from './client/chunk.js';
 import type { Id } from './message.js';
+import type { Usage } from './schemas/common.js';
 
 /** What a call tells while its answer is made. */
 export type SinkEvent =
@@ -43,8 +44,11 @@ export interface CallSink {
   close(): void;
 }
 
-/** Opens the sink of a call. `onRoom`: there may be room or credit again. @throws InferdError when this stream cannot be */
-export type OpenSink = (head: AnswerHead, onRoom: () => void) => CallSink;
+/**
+ * Opens the sink of a call. `onRoom`: there may be room or credit again. `counted`: tokens and times until now.
+ * @throws InferdError when this stream cannot be
+ */
+export type OpenSink = (head: AnswerHead, onRoom: () => void, counted: () => Usage) => CallSink;
 
 /** What a call that wants a stream says of it. */
 export interface StreamWish {
@@ -54,8 +58,8 @@ export interface StreamWish {
   readonly usage: boolean;
 }
 
-/** What a sink writes: $/progress notifications, server-sent events of chunks, or nothing. */
-export type SinkKind = 'progress' | 'sse' | 'none';
+/** What a sink writes: $/progress notifications, the body of an HTTP answer, or nothing. */
+export type SinkKind = 'progress' | 'http' | 'none';
 
 /** The ways out that a door has for the answers of its calls, besides the response. */
 export interface SinkMaker {

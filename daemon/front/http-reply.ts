@@ -5,7 +5,9 @@
 
 import { type IncomingMessage, type OutgoingHttpHeaders, type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
-import { type ErrorKind, failureBody, httpErrorBody, httpTable, type RefusalStatus } from '../../actors/messages/errors.js';
+import type { ErrorKind, RefusalStatus } from '../../actors/messages/errors.js';
+import type { Dialect, ErrorReply } from '../../rpc/dialects/dialect.js';
+import { openai } from '../../rpc/dialects/openai/errors.js';
 import type { Slices } from '../../rpc/slices.js';
 import { SlicePump } from './slice-pump.js';
 
@@ -42,11 +44,11 @@ export class BodyError extends Error {
   }
 }
 
-const errorBody = ({ status, message, kind }: HttpError): string =>
-  kind === undefined ? httpErrorBody(message, httpTable[status]) : failureBody({ kind, message });
+const replyOf = ({ status, message, kind }: HttpError, dialect: Dialect): ErrorReply =>
+  kind === undefined ? dialect.refusal(status, message) : dialect.failure({ kind, message });
 
-export function sendError(response: ServerResponse, error: HttpError): void {
-  send(response, { status: error.status, body: errorBody(error), headers: error.headers });
+export function sendError(response: ServerResponse, error: HttpError, dialect: Dialect = openai): void {
+  send(response, { ...replyOf(error, dialect), headers: error.headers });
 }
 
 export function sendJson(response: ServerResponse, status: number, value: unknown, headers?: OutgoingHttpHeaders): void {
@@ -91,10 +93,10 @@ export function sendSlices(response: ServerResponse, status: number, slices: Sli
 }
 
 /** Answers while the client may still be sending: completes the answer, reads on for a moment and closes. */
-export function sendErrorAndClose(request: IncomingMessage, response: ServerResponse, error: HttpError): void {
+export function sendErrorAndClose(request: IncomingMessage, response: ServerResponse, error: HttpError, dialect: Dialect = openai): void {
   if (response.headersSent || response.destroyed) return;
-  const body = errorBody(error);
-  writeHead(response, { status: error.status, body, headers: { ...error.headers, connection: 'close' } });
+  const { status, body } = replyOf(error, dialect);
+  writeHead(response, { status, body, headers: { ...error.headers, connection: 'close' } });
   response.write(body);
   const finish = () => {
     clearTimeout(timer);
@@ -125,7 +127,7 @@ export function refuseSocket(socket: Duplex, error: HttpError): void {
     socket.destroy();
     return;
   }
-  const body = errorBody(error);
+  const { body } = replyOf(error, openai);
   const extra = Object.entries(error.headers ?? {}).map(([name, value]) => `${name}: ${value}\r\n`);
   socket.once('error', () => socket.destroy());
   socket.end(

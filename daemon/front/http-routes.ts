@@ -5,15 +5,16 @@
  */
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { StreamFormat } from '../../rpc/dialects/dialect.js';
 import { type OpenapiFacts, openapiDocument } from '../../rpc/documents/openapi.js';
 import type { Operation } from '../../rpc/documents/operation.js';
-import type { MethodRoute } from '../../rpc/method.js';
+import type { Face } from '../../rpc/face.js';
 import type { TraceHeaders } from '../../rpc/observe.js';
 import type { PostOptions, PostReply, RpcServer } from '../../rpc/server.js';
-import { BodyError, readBody, send, sendErrorAndClose, sendSlices } from './http-reply.js';
+import { BodyError, type HttpError, readBody, send, sendErrorAndClose, sendSlices } from './http-reply.js';
 import { type OwnRouteDeps, ownRoutes } from './own-routes.js';
 import type { Described, Handler, OwnRoute, Peer, Route } from './route.js';
-import { SseDoor } from './sse.js';
+import { StreamDoor } from './stream-door.js';
 
 export interface RouteTable {
   /** The route of a path without its query. */
@@ -26,7 +27,7 @@ export interface RouteTable {
 
 export interface RouteDeps extends OwnRouteDeps {
   /** JSON-RPC over HTTP, and the description of its methods. */
-  readonly rpc: Pick<RpcServer, 'handlePost' | 'handleCall' | 'routes' | 'openrpc' | 'operations'>;
+  readonly rpc: Pick<RpcServer, 'handlePost' | 'handleCall' | 'faces' | 'openrpc' | 'operations'>;
   /** auth.mode, for the documents. */
   readonly auth: OpenapiFacts['auth'];
   readonly maxBodyBytes: number;
@@ -55,21 +56,21 @@ function operationsOf({ path, ...verbs }: OwnRoute): Operation[] {
   return [...one('GET', verbs.GET), ...one('POST', verbs.POST)];
 }
 
-const verbs = ['GET', 'POST'] as const;
+const verbs = ['GET', 'POST', 'DELETE'] as const;
 /** A face whose path ends with a name in braces answers all paths that begin as it does. */
 const TAIL = /\{\w+\}$/;
 
-/** The table with the HTTP faces of methods, which may share a path when their verbs differ. */
+/** The table with the faces, which may share a path when their verbs differ. */
 function withFaces(exact: Map<string, Route>, deps: RouteDeps): RouteTable {
   const begun = new Map<string, Route>();
-  for (const face of deps.rpc.routes()) {
-    const { path, verb } = face;
+  for (const face of deps.rpc.faces()) {
+    const { path, verb, dialect } = face;
     const prefix = path.replace(TAIL, '');
     const table = prefix === path ? exact : begun;
     const route = table.get(prefix);
     if (route?.[verb] !== undefined) throw new Error(`two things answer ${verb} ${path}`);
     const answer: Handler = (request, response, peer) => answerCall(deps, face, request, response, peer);
-    table.set(prefix, { ...route, [verb]: { access: face.access, answer } });
+    table.set(prefix, { ...route, [verb]: { access: face.access, answer }, dialect });
   }
   const beginning = (path: string) => [...begun].find(([prefix]) => path.length > prefix.length && path.startsWith(prefix));
   return {
@@ -80,36 +81,32 @@ function withFaces(exact: Map<string, Route>, deps: RouteDeps): RouteTable {
 }
 
 async function answerPost(deps: RouteDeps, request: IncomingMessage, response: ServerResponse, peer: Peer): Promise<void> {
-  if (!takesType(request, response)) return;
-  const body = await wholeBody(deps, request, response);
+  const refuse = (error: HttpError) => sendErrorAndClose(request, response, error);
+  if (!takesType(request, refuse)) return;
+  const body = await wholeBody(deps, request, response, refuse);
   if (body === null) return;
   await sendReply(response, await deps.rpc.handlePost(body, callerOf(request, response, peer)));
 }
 
 /** A method at a path of its own. One without params reads no body: benchmarks send one of theirs along, which says nothing to us. */
-async function answerCall(
-  deps: RouteDeps,
-  face: MethodRoute,
-  request: IncomingMessage,
-  response: ServerResponse,
-  peer: Peer,
-): Promise<void> {
-  if (face.params !== undefined && face.verb === 'POST' && !takesType(request, response)) return;
-  const body = await wholeBody(deps, request, response);
+async function answerCall(deps: RouteDeps, face: Face, request: IncomingMessage, response: ServerResponse, peer: Peer): Promise<void> {
+  const refuse = (error: HttpError) => sendErrorAndClose(request, response, error, face.dialect);
+  if (face.reads && face.verb !== 'GET' && !takesType(request, refuse)) return;
+  const body = await wholeBody(deps, request, response, refuse);
   if (body === null) return;
   const [path = '', ...rest] = (request.url ?? '').split('?');
   const tail = tailOf(face, path);
   if (tail === null) {
-    sendErrorAndClose(request, response, { status: 400, message: 'The path holds a percent sign that escapes nothing.' });
+    refuse({ status: 400, message: 'The path holds a percent sign that escapes nothing.' });
     return;
   }
   const query = new URLSearchParams(rest.join('?'));
-  const sinks = new SseDoor(response);
-  await sendReply(response, await deps.rpc.handleCall(face.method, { ...callerOf(request, response, peer), query, tail, body, sinks }));
+  const sinks = (format: StreamFormat) => new StreamDoor(response, format);
+  await sendReply(response, await deps.rpc.handleCall(face.id, { ...callerOf(request, response, peer), query, tail, body, sinks }));
 }
 
 /** What the path has where the face's has a name in braces; null when it cannot be read. */
-function tailOf({ path: pattern }: MethodRoute, path: string): string | null {
+function tailOf({ path: pattern }: Face, path: string): string | null {
   if (!TAIL.test(pattern)) return '';
   try {
     return decodeURIComponent(path.slice(pattern.replace(TAIL, '').length));
@@ -136,9 +133,9 @@ async function sendReply(response: ServerResponse, reply: PostReply): Promise<vo
 }
 
 /** False when it was refused: the body is no plain JSON. */
-function takesType(request: IncomingMessage, response: ServerResponse): boolean {
+function takesType(request: IncomingMessage, sendRefusal: (error: HttpError) => void): boolean {
   const refuse = (message: string): false => {
-    sendErrorAndClose(request, response, { status: 415, message });
+    sendRefusal({ status: 415, message });
     return false;
   };
   const [type = '', ...parameters] = (request.headers['content-type'] ?? '').toLowerCase().split(';');
@@ -152,11 +149,16 @@ function takesType(request: IncomingMessage, response: ServerResponse): boolean 
 }
 
 /** The body, or null when it was refused or the client has left. */
-async function wholeBody(deps: RouteDeps, request: IncomingMessage, response: ServerResponse): Promise<Uint8Array | null> {
+async function wholeBody(
+  deps: RouteDeps,
+  request: IncomingMessage,
+  response: ServerResponse,
+  refuse: (error: HttpError) => void,
+): Promise<Uint8Array | null> {
   try {
     return await readBody(request, response, deps.maxBodyBytes);
   } catch (error) {
-    if (error instanceof BodyError) sendErrorAndClose(request, response, error);
+    if (error instanceof BodyError) refuse(error);
     return null;
   }
 }

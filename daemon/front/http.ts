@@ -17,6 +17,7 @@ import {
 import type { Duplex } from 'node:stream';
 import { errorTable } from '../../actors/messages/errors.js';
 import { errorFields, type Log } from '../../actors/runtime/log.js';
+import type { HttpVerb } from '../../rpc/method.js';
 import { beyondScope, noScopes, suffices } from '../../rpc/scope.js';
 import type { Auth } from './auth.js';
 import { checkGate, type GateRules } from './gate.js';
@@ -164,17 +165,17 @@ function tooManyRequests(limit: number): string {
 async function answer(deps: HttpDeps, request: IncomingMessage, response: ServerResponse, unix: boolean): Promise<void> {
   const close: OutgoingHttpHeaders = deps.accepting() ? {} : { connection: 'close' };
   const verdict = checkGate(request, deps.rules(), unix);
+  const path = pathOf(request);
+  const route = path === null ? undefined : deps.routes.get(path);
+  const refuse = (error: HttpError) => sendErrorAndClose(request, response, error, route?.dialect);
   if (!verdict.ok) {
-    sendErrorAndClose(request, response, verdict);
+    refuse(verdict);
     return;
   }
   const cors: OutgoingHttpHeaders = verdict.corsOrigin === null ? {} : { 'access-control-allow-origin': verdict.corsOrigin };
   const headers: OutgoingHttpHeaders = { ...close, ...cors, vary: 'origin' };
   for (const [name, value] of Object.entries(headers)) if (value !== undefined) response.setHeader(name, value);
 
-  const path = pathOf(request);
-  const route = path === null ? undefined : deps.routes.get(path);
-  const refuse = (error: HttpError) => sendErrorAndClose(request, response, error);
   if (route === undefined) {
     refuse(nothingAt(path));
     return;
@@ -184,7 +185,7 @@ async function answer(deps: HttpDeps, request: IncomingMessage, response: Server
     answerOptions(request, response, route, verdict.corsOrigin);
     return;
   }
-  const served = method === 'HEAD' ? route.GET : method === 'GET' || method === 'POST' ? route[method] : undefined;
+  const served = method === 'HEAD' ? route.GET : isVerb(method) ? route[method] : undefined;
   if (served === undefined) {
     refuse({ status: 405, message: `This path does not answer ${method}.`, headers: { allow: allowed(route) } });
     return;
@@ -248,8 +249,11 @@ function askedHeaders(request: IncomingMessage): string {
   return [...new Set(['authorization', 'content-type', ...names])].slice(0, MAX_ASKED_HEADERS).join(', ');
 }
 
+const isVerb = (method: string): method is HttpVerb => method === 'GET' || method === 'POST' || method === 'DELETE';
+
 function allowed(route: Route): string {
-  return [...(route.GET ? ['GET', 'HEAD'] : []), ...(route.POST ? ['POST'] : []), 'OPTIONS'].join(', ');
+  const others = (['POST', 'DELETE'] as const).filter((verb) => route[verb]);
+  return [...(route.GET ? ['GET', 'HEAD'] : []), ...others, 'OPTIONS'].join(', ');
 }
 
 /** Path without query; `null` for anything but origin form ("/..."): an absolute form would name a second host. */

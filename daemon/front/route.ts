@@ -1,5 +1,6 @@
 /** What a route is: its verbs, who answers them, and who may ask. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Dialect } from '../../rpc/dialects/dialect.js';
 import type { About, Access } from '../../rpc/documents/operation.js';
 import type { Scopes } from '../../rpc/scope.js';
 
@@ -20,6 +21,9 @@ export interface Route {
   /** Answers HEAD as well. */
   readonly GET?: Served;
   readonly POST?: Served;
+  readonly DELETE?: Served;
+  /** Whose shape its refusals have; OpenAI's when absent. */
+  readonly dialect?: Dialect;
 }
 
 /** A handler and what the documents say about it: nothing is served that they do not tell of. */

@@ -1,40 +1,39 @@
 /**
- * The HTTP face of a method as an operation of the OpenAPI document: all of it comes from the method's value, so that what is served and
- * what is described are one.
+ * A face as an operation of the OpenAPI document: all of it comes from the face and the methods that it may call, so that what is served
+ * and what is described are one.
  */
-import { type ErrorKind, errorTable } from '../../actors/messages/errors.js';
+import type { ErrorKind } from '../../actors/messages/errors.js';
 import { chunkOf } from '../client/chunk.js';
-import { type Example, type HttpFace, type Method, needOf } from '../method.js';
-import { groupOf } from './groups.js';
+import type { Face } from '../face.js';
+import type { Example, Method } from '../method.js';
 import { jsonSchema } from './json-schema.js';
 import { type Content, type Media, type Operation, type Parameter, refTo } from './operation.js';
 
-/** Null: it has no face. */
-export function faceOperation(method: Method): Operation | null {
-  const face = method.http;
-  if (face === undefined) return null;
-  const { shape = {} } = face;
-  const name = pascalCase(method.name);
-  const examples = shape.examples ?? method.examples ?? [];
-  const body = face.verb === 'POST' && face.params !== undefined;
-  const params = shape.params ?? method.params;
-  const parameters = parametersOf(face, params.shape, examples);
-  const stream = face.sinks?.includes('sse') && shape.event !== undefined ? shape.event : null;
+/** `methods`: all, by name. */
+export function faceOperation(face: Face, methods: ReadonlyMap<string, Method>): Operation {
+  const { id, verb, path, dialect, about } = face;
+  const called = about.methods.map((name) => methods.get(name)).filter((method) => method !== undefined);
+  const name = pascalCase(id);
+  const { examples } = about;
+  const body = verb !== 'GET' && face.reads;
+  const parameters = parametersOf(face);
   return {
-    id: method.name,
-    group: groupOf(method.name),
-    verb: face.verb,
-    path: face.path,
-    summary: method.summary,
-    access: needOf(method),
+    id,
+    group: about.group,
+    verb,
+    path,
+    dialect,
+    access: face.access,
+    summary: about.summary,
+    ...(about.description === undefined ? {} : { description: about.description }),
     ...(parameters.length === 0 ? {} : { parameters }),
     ...(body ? { body: { 'application/json': media(`${name}Params`, examples, ({ params: sent }) => sent) } } : {}),
-    answers: { 200: { description: 'The answer.', content: answerContent(name, examples, stream !== null) } },
-    errors: errorsOf(method, face.verb === 'POST'),
+    answers: { 200: { description: 'The answer.', content: answerContent(name, face) } },
+    errors: errorsOf(called, face),
     schemas: {
-      ...(body ? { [`${name}Params`]: jsonSchema(params, 'draft-2020-12') } : {}),
-      [`${name}Result`]: jsonSchema(shape.result ?? method.result, 'draft-2020-12'),
-      ...(stream === null ? {} : { [`${name}Event`]: jsonSchema(stream, 'draft-2020-12') }),
+      ...(body ? { [`${name}Params`]: jsonSchema(about.params, 'draft-2020-12') } : {}),
+      [`${name}Result`]: jsonSchema(about.result, 'draft-2020-12'),
+      ...(about.event === undefined ? {} : { [`${name}Event`]: jsonSchema(about.event, 'draft-2020-12') }),
     },
   };
 }
@@ -44,21 +43,31 @@ function media(schema: string, examples: readonly Example[], value: (example: Ex
   return { schema: refTo(schema), ...(examples.length === 0 ? {} : { examples: shown }) };
 }
 
-function answerContent(name: string, examples: readonly Example[], streams: boolean): Content {
-  const whole = examples.filter(({ deltas }) => deltas === undefined);
+const isStream = ({ deltas, events }: Example): boolean => deltas !== undefined || events !== undefined;
+
+const streamed = {
+  'text/event-stream': 'Server-sent events, each a part of the answer. Asked for by "stream": true.',
+  'application/x-ndjson': 'Lines of JSON, each a part of the answer; unless "stream" is false.',
+};
+
+function answerContent(name: string, { about: { examples, event, streamed: type } }: Face): Content {
+  const whole = examples.filter((example) => !isStream(example));
   const json = { 'application/json': media(`${name}Result`, whole, ({ result }) => result) };
-  if (!streams) return json;
-  const streamed = examples.filter(({ deltas }) => deltas !== undefined);
-  const events = media(`${name}Event`, streamed, eventsText);
-  const schema = {
-    type: 'string',
-    description: 'Server-sent events: a chunk of the answer each, the last is [DONE]. Asked for by "stream": true.',
-  };
-  return { ...json, 'text/event-stream': { ...events, schema, 'x-event': events.schema } };
+  if (type === undefined || event === undefined) return json;
+  const events = media(`${name}Event`, examples.filter(isStream), type === 'text/event-stream' ? eventsText : linesText);
+  return { ...json, [type]: { ...events, schema: { type: 'string', description: streamed[type] }, 'x-event': events.schema } };
+}
+
+const linesText = ({ events = [] }: Example): string => events.map((event) => `${JSON.stringify(event)}\n`).join('');
+
+/** As dialects with events of their own write them: each has its name before it. */
+function namedEvents(events: readonly object[]): string {
+  return events.map((event) => `event: ${String((event as { type?: unknown }).type)}\ndata: ${JSON.stringify(event)}\n\n`).join('');
 }
 
 /** A streamed example as it goes over the wire. */
-function eventsText({ result, deltas = [] }: Example): string {
+function eventsText({ result, deltas = [], events }: Example): string {
+  if (events !== undefined) return namedEvents(events);
   const { id, object, created, model } = result as { id: string; object: string; created: number; model: string }; // proof: what streams has these
   const head = { id, object: object === 'chat.completion' ? 'chat.completion.chunk' : object, created, model };
   const chunks = deltas.map((choices) => {
@@ -69,9 +78,11 @@ function eventsText({ result, deltas = [] }: Example): string {
 }
 
 /** The name in braces of the path, and the query of a GET that reads one. */
-function parametersOf(face: HttpFace, shape: Readonly<Record<string, unknown>>, examples: readonly Example[]): Parameter[] {
-  const inPath = /\{(\w+)\}$/.exec(face.path)?.[1];
-  const names = face.verb === 'GET' && face.params !== undefined && inPath === undefined ? Object.keys(shape) : [];
+function parametersOf({ verb, path, reads, about }: Face): Parameter[] {
+  const { examples } = about;
+  const shape: Readonly<Record<string, unknown>> = about.params.shape;
+  const inPath = /\{(\w+)\}$/.exec(path)?.[1];
+  const names = verb === 'GET' && reads && inPath === undefined ? Object.keys(shape) : [];
   return [...(inPath === undefined ? [] : [inPath]), ...names].map((name) => {
     const field = shape[name] as Method['params']; // proof: a shape holds schemas
     const shown = examples.filter(({ params }) => params[name] !== undefined);
@@ -86,13 +97,15 @@ function parametersOf(face: HttpFace, shape: Readonly<Record<string, unknown>>, 
   });
 }
 
-/** What a body costs, what the state of the daemon allows, and what the method names itself. */
-function errorsOf({ params, work, fails = [] }: Method, post: boolean): number[] {
-  const kinds: ErrorKind[] = [...fails];
-  if ('model' in params.shape) kinds.push('model_not_found');
-  if (work) kinds.push('shutting_down', 'model_loading', 'overloaded', 'engine_failure');
-  const statuses: number[] = kinds.map((kind) => errorTable[kind].status);
-  return [...new Set(post ? [...statuses, 413] : statuses)];
+/** What a body costs, what the state of the daemon allows, and what the methods name themselves. */
+function errorsOf(methods: readonly Method[], { verb, dialect }: Face): number[] {
+  const kinds = methods.flatMap(({ params, work, fails = [] }): readonly ErrorKind[] => [
+    ...fails,
+    ...('model' in params.shape ? (['model_not_found'] as const) : []),
+    ...(work ? (['shutting_down', 'model_loading', 'overloaded', 'engine_failure'] as const) : []),
+  ]);
+  const statuses = kinds.map((kind) => dialect.failure({ kind }).status);
+  return [...new Set(verb === 'GET' ? statuses : [...statuses, 413])];
 }
 
 /** "chat.completions.create" as "ChatCompletionsCreate". */

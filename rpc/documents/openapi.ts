@@ -2,7 +2,9 @@
  * The OpenAPI 3.1 document: every operation that the daemon serves by HTTP, with what holds for all of them: who may ask, which errors
  * every request may meet, and the one shape of errors. Statuses and codes come from the one table of errors.
  */
-import { errorTable, httpTable, type RefusalStatus } from '../../actors/messages/errors.js';
+import { type ErrorKind, errorTable, httpTable, type RefusalStatus } from '../../actors/messages/errors.js';
+import type { Dialect } from '../dialects/dialect.js';
+import { openai } from '../dialects/openai/errors.js';
 import { groups } from './groups.js';
 import type { Access, Media, Operation } from './operation.js';
 import { refTo } from './operation.js';
@@ -17,6 +19,8 @@ export interface OpenapiFacts {
 const EVERYWHERE = [400, 403, 408, 429, 431, 500];
 const OF_BODIES = [413, 415];
 const NO_TOKEN = 401;
+/** Answered by the parser of HTTP, or before a request has its turn. */
+const BEFORE_ROUTES = [408, 431];
 
 const schemes = {
   none: {},
@@ -26,7 +30,8 @@ const schemes = {
 };
 
 export function openapiDocument(operations: readonly Operation[], { version, auth }: OpenapiFacts): object {
-  const statuses = new Set(operations.flatMap((operation) => errorsOf(operation, auth)));
+  const responses = new Map(operations.flatMap((operation) => responsesOf(operation, auth).map((row) => [row.name, row] as const)));
+  const dialects = new Set([openai, ...operations.map(({ dialect = openai }) => dialect)]);
   const shown = new Set<string>(operations.map(({ group }) => group));
   return {
     openapi: '3.1.0',
@@ -47,8 +52,15 @@ export function openapiDocument(operations: readonly Operation[], { version, aut
     paths: pathsOf(operations, auth),
     components: {
       securitySchemes: schemes[auth],
-      schemas: { Error: errorSchema, ...Object.assign({}, ...operations.map(({ schemas }) => schemas ?? {})) },
-      responses: Object.fromEntries([...statuses].sort().map((status) => [`Error${status}`, errorResponse(status)])),
+      schemas: {
+        ...Object.fromEntries([...dialects].map(({ errorName, errorSchema }) => [errorName, errorSchema])),
+        ...Object.assign({}, ...operations.map(({ schemas }) => schemas ?? {})),
+      },
+      responses: Object.fromEntries(
+        [...responses.values()]
+          .sort((a, b) => (a.name < b.name ? -1 : 1))
+          .map(({ name, status, dialect }) => [name, errorResponse(status, dialect)]),
+      ),
     },
   };
 }
@@ -70,7 +82,7 @@ function pathsOf(operations: readonly Operation[], auth: OpenapiFacts['auth']): 
 
 function operationObject(operation: Operation, auth: OpenapiFacts['auth']): object {
   const { id, group, summary, description, parameters, body, answers, access } = operation;
-  const errors = errorsOf(operation, auth).filter((status) => answers[status] === undefined);
+  const errors = responsesOf(operation, auth).filter(({ status }) => answers[status] === undefined);
   return {
     operationId: id,
     tags: [group],
@@ -82,33 +94,27 @@ function operationObject(operation: Operation, auth: OpenapiFacts['auth']): obje
     ...(body === undefined ? {} : { requestBody: { required: true, content: body } }),
     responses: {
       ...answers,
-      ...Object.fromEntries(errors.map((status) => [status, { $ref: `#/components/responses/Error${status}` }])),
+      ...Object.fromEntries(errors.map(({ status, name }) => [status, { $ref: `#/components/responses/${name}` }])),
     },
   };
 }
 
-function errorsOf({ access, body, errors = [] }: Operation, auth: OpenapiFacts['auth']): number[] {
-  const token = access !== 'open' && auth !== 'none' ? [NO_TOKEN] : [];
-  return [...new Set([...EVERYWHERE, ...token, ...(body === undefined ? [] : OF_BODIES), ...errors])].sort();
+interface ErrorOf {
+  /** In `#/components/responses`. */
+  readonly name: string;
+  readonly status: number;
+  readonly dialect: Dialect;
 }
 
-const errorSchema = {
-  type: 'object',
-  description: 'Every error. All four fields are always there.',
-  required: ['error'],
-  properties: {
-    error: {
-      type: 'object',
-      required: ['message', 'type', 'param', 'code'],
-      properties: {
-        message: { type: 'string', description: 'One plain sentence.' },
-        type: { type: 'string', description: 'As OpenAI has it.', enum: [...new Set([...rows()].map(({ type }) => type))] },
-        param: { type: ['string', 'null'], description: 'The parameter that is wrong, where it is one.' },
-        code: { type: ['string', 'null'], description: 'What went wrong, for programs.' },
-      },
-    },
-  },
-};
+/** What an operation may fail with. Before its headers have come nobody knows whose shape is wanted: that is OpenAI's. */
+function responsesOf({ access, body, errors = [], dialect = openai }: Operation, auth: OpenapiFacts['auth']): ErrorOf[] {
+  const token = access !== 'open' && auth !== 'none' ? [NO_TOKEN] : [];
+  const statuses = [...new Set([...EVERYWHERE, ...token, ...(body === undefined ? [] : OF_BODIES), ...errors])].sort();
+  return statuses.map((status) => {
+    const shaped = BEFORE_ROUTES.includes(status) ? openai : dialect;
+    return { name: `${shaped.errorName}${status}`, status, dialect: shaped };
+  });
+}
 
 interface Row {
   readonly status: number;
@@ -126,7 +132,9 @@ function* rows(): Generator<Row> {
 }
 
 /** Every error of a status: its codes, and what they mean where they are more than the status. */
-function errorResponse(status: number): object {
+function errorResponse(status: number, dialect: Dialect): object {
+  if (dialect !== openai)
+    return { description: kindsOf(status, dialect), content: { 'application/json': { schema: refTo(dialect.errorName) } } };
   const here = [...rows()].filter((row) => row.status === status);
   const codes = [...new Set(here.map(({ code }) => code))];
   const told = here.flatMap(({ code, message }) => (message === null ? [] : [`\`${code}\`: ${message}.`]));
@@ -136,12 +144,22 @@ function errorResponse(status: number): object {
   const content: Record<string, Media> = {
     'application/json': {
       schema: {
-        allOf: [refTo('Error'), { type: 'object', properties: { error: { type: 'object', properties: { code: { enum: codes } } } } }],
+        allOf: [
+          refTo(openai.errorName),
+          { type: 'object', properties: { error: { type: 'object', properties: { code: { enum: codes } } } } },
+        ],
       },
     },
   };
   const retry = { 'Retry-After': { description: 'Seconds; not with every refusal.', schema: { type: 'integer', minimum: 1 } } };
   return { description: [...first, ...told].join(' '), ...(status === 429 || status === 503 ? { headers: retry } : {}), content };
+}
+
+/** What a dialect says with a status, as the kinds of the one table. */
+function kindsOf(status: number, dialect: Dialect): string {
+  const kinds = (Object.keys(errorTable) as ErrorKind[]).filter((kind) => dialect.failure({ kind }).status === status);
+  const told = kinds.map((kind) => `${errorTable[kind].message}.`);
+  return [...new Set([...(whatIs[status] === undefined ? [] : [`${whatIs[status]}.`]), ...told])].join(' ') || 'Refused.';
 }
 
 /** What HTTP refuses before there is a call. */

@@ -2,6 +2,8 @@
  * A verb at a path, as OpenAPI describes it. The faces of methods (faces.ts) and the routes of the daemon's own (daemon/front) are both
  * told in these words; openapi.ts adds what holds for all of them.
  */
+import type { Dialect } from '../dialects/dialect.js';
+import type { HttpVerb } from '../method.js';
 import type { Need } from '../scope.js';
 import type { GroupName } from './groups.js';
 import type { JsonSchema } from './json-schema.js';
@@ -14,7 +16,7 @@ export interface Media {
   readonly schema: JsonSchema;
   /** By name; those of a request and of its answer that have the same name belong together. */
   readonly examples?: Readonly<Record<string, { readonly value: unknown }>>;
-  /** In a stream of server-sent events: what each `data` holds, save the last, which is [DONE]. */
+  /** In a stream: what each line of JSON holds, or each `data` of server-sent events; OpenAI's chunks end with one that is [DONE]. */
   readonly 'x-event'?: JsonSchema;
 }
 
@@ -54,10 +56,12 @@ export interface About {
 }
 
 export interface Operation extends About {
-  readonly verb: 'GET' | 'POST';
+  readonly verb: HttpVerb;
   /** As the table of routes has it: the last part may be a name in braces. */
   readonly path: string;
   readonly access: Access;
+  /** Whose shape its errors have; OpenAI's when absent. */
+  readonly dialect?: Dialect;
 }
 
 /** The reference to a schema of `About.schemas`. */

@@ -8,6 +8,7 @@
  * Owned by one generating call; lives on the main thread.
  */
 import type { AnswerHead } from '../client/chunk.js';
+import type { Usage } from '../schemas/common.js';
 import type { CallSink, OpenSink, SinkEvent } from '../sink.js';
 import { type Piece, pieceChars } from './piece.js';
 
@@ -15,6 +16,8 @@ export interface StreamOptions {
   readonly open: OpenSink;
   readonly head: AnswerHead;
   readonly timeoutMs: number;
+  /** Tokens and times of the call until now. */
+  readonly counted: () => Usage;
   /** Pieces -> `choices` of a delta event. */
   readonly shape: (pieces: readonly Piece[]) => readonly object[];
   /** Pieces -> what a delta event has beside its `choices`. */
@@ -47,7 +50,7 @@ export class AnswerStream {
   /** @throws InferdError when the sink cannot be opened */
   constructor(options: StreamOptions) {
     this.#options = options;
-    this.#sink = options.open(options.head, () => this.pump());
+    this.#sink = options.open(options.head, () => this.pump(), options.counted);
   }
 
   get numEvents(): number {

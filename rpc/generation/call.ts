@@ -151,6 +151,7 @@ export class GenerationCall {
       open: stream.open,
       head,
       timeoutMs: this.#deps.config.server.slow_client_timeout_s * 1000,
+      counted: () => this.usage(),
       shape: stream.shape,
       ...(stream.chunkFields === undefined ? {} : { chunkFields: stream.chunkFields }),
       setPaused: (paused) => this.#setPaused(paused),

@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { invalidParams } from '../../actors/messages/errors.js';
 import { chunkObjects } from '../client/chunk.js';
 import type { RpcDeps } from '../context.js';
+import { chunkEvents } from '../dialects/openai/stream.js';
 import { chatExamples } from '../examples/generation.js';
 import { GenerationCall } from '../generation/call.js';
 import { ChatAnswer } from '../generation/chat-answer.js';
@@ -28,7 +29,7 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
       verb: 'POST',
       path: '/v1/chat/completions',
       params: fromBody,
-      sinks: ['sse'],
+      stream: chunkEvents,
       shape: {
         params: chatBody(limits).extend({ stream: httpStream }),
         event: eventSchema(chunkObjects['chat.completions.create'], chatDeltaSchema),
@@ -57,7 +58,7 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
         logprobs: params.topLogprobs >= 0,
         promptLogprobs: params.promptLogprobs >= 0,
         tokenIds: body.return_token_ids ?? false,
-        promptInStream: ctx.sinks.kind === 'sse',
+        promptInStream: ctx.sinks.kind === 'http',
         textOf: (id) => call.textOf(id),
       });
       const call: GenerationCall = new GenerationCall(

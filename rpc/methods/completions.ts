@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { chunkObjects } from '../client/chunk.js';
 import type { RpcDeps } from '../context.js';
+import { chunkEvents } from '../dialects/openai/stream.js';
 import { completionExamples } from '../examples/generation.js';
 import { GenerationCall } from '../generation/call.js';
 import { CompletionAnswer } from '../generation/completion-answer.js';
@@ -30,7 +31,7 @@ export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
       verb: 'POST',
       path: '/v1/completions',
       params: fromBody,
-      sinks: ['sse'],
+      stream: chunkEvents,
       shape: {
         params: completionBody(limits).extend({ stream: httpStream }),
         event: eventSchema(chunkObjects['completions.create'], completionDeltaSchema),
@@ -62,7 +63,7 @@ export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
         logprobs: topLogprobs >= 0,
         promptLogprobs: typeof body.prompt_logprobs === 'number',
         tokenIds,
-        promptInStream: ctx.sinks.kind === 'sse',
+        promptInStream: ctx.sinks.kind === 'http',
         echo,
         textOf: (id) => call.textOf(id),
       });

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { z } from 'zod';
 import type { Failure } from '../../actors/messages/errors.js';
+import { chunkEvents } from '../../rpc/dialects/openai/stream.js';
 import { defineMethod, fromBody, fromQuery, type HttpFace, type Method } from '../../rpc/method.js';
 import { chatMethod } from '../../rpc/methods/chat.js';
 import { tokenizeMethod } from '../../rpc/methods/tokenize.js';
@@ -42,7 +43,7 @@ function eventDoor() {
   const ends: unknown[] = [];
   let opened = false;
   const maker: EndingSinkMaker = {
-    kind: 'sse',
+    kind: 'http',
     get opened() {
       return opened;
     },
@@ -65,14 +66,14 @@ function eventDoor() {
       };
     },
   };
-  return { events, ends, maker };
+  return { events, ends, maker: () => maker };
 }
 
 describe('the HTTP face of a method', () => {
   test('is listed by routes and by rpc.discover, and a method without one has none', async () => {
     const { server } = faced();
     assert.deepEqual(
-      server.routes().map(({ verb, path, method }) => `${verb} ${path} ${method}`),
+      server.faces().map(({ verb, path, id }) => `${verb} ${path} ${id}`),
       [
         'POST /v1/chat/completions chat.completions.create',
         'POST /v1/completions completions.create',
@@ -91,7 +92,7 @@ describe('the HTTP face of a method', () => {
     const documented = (at(server.openrpc(), 'methods') as unknown[]).map((method) => at(method, 'x-http')).filter(Boolean);
     assert.deepEqual(
       documented,
-      server.routes().map(({ verb, path }) => ({ method: verb, path })),
+      server.faces().map(({ verb, path }) => ({ method: verb, path })),
     );
     assert.equal((await server.handleCall('daemon.info')).status, 404);
   });
@@ -127,7 +128,7 @@ describe('the HTTP face of a method', () => {
 
   test('streams into the sinks it names and into no other', async () => {
     const { events, ends, maker } = eventDoor();
-    const { server } = faced({ params: fromBody, sinks: ['sse'] });
+    const { server } = faced({ params: fromBody, stream: chunkEvents });
     assert.deepEqual(await chatOf(server, { stream: true }, { sinks: maker }), { status: 200, body: null, streamed: true });
     assert.equal(ends.length, 1);
     assert.equal(at(ends[0], 'usage', 'completion_tokens'), 4);
@@ -139,7 +140,7 @@ describe('the HTTP face of a method', () => {
   });
 
   test('answers what fails before the first event with its status, and ends a stream that has begun', async () => {
-    const { engine, server } = faced({ params: fromBody, sinks: ['sse'] }, false);
+    const { engine, server } = faced({ params: fromBody, stream: chunkEvents }, false);
     const early = eventDoor();
     const refused = chatOf(server, { stream: true }, { sinks: early.maker });
     engine.live[0]?.sink.onEnd({ kind: 'overloaded', data: { retry_after_ms: 2500 } });

@@ -61,7 +61,7 @@ class LineSink implements CallSink {
 
 /** One caller whose streams are lines. */
 class LineDoor implements SinkMaker {
-  readonly kind = 'sse';
+  readonly kind = 'http';
   readonly sinks: LineSink[] = [];
   readonly calls = new CallTable(8);
   readonly #server: RpcServer;

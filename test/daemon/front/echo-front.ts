@@ -1,6 +1,7 @@
 /** The HTTP and WebSocket front of the daemon on a free port with a handler that echoes, without engine and rpc. */
 import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { z } from 'zod';
 import { silentLog } from '../../../actors/runtime/log.js';
 import type { Auth } from '../../../daemon/front/auth.js';
 import { gateRules } from '../../../daemon/front/gate.js';
@@ -9,13 +10,21 @@ import { createRoutes } from '../../../daemon/front/http-routes.js';
 import { readPage } from '../../../daemon/front/pages/page.js';
 import { Traffic } from '../../../daemon/front/traffic.js';
 import { createSockets, type Encoding, type MessageHandler, type Sockets } from '../../../daemon/front/websocket.js';
-import { fromBody, fromQuery } from '../../../rpc/method.js';
+import { openai } from '../../../rpc/dialects/openai/errors.js';
+import type { Face } from '../../../rpc/face.js';
 import type { Scopes } from '../../../rpc/scope.js';
 import type { Slices } from '../../../rpc/slices.js';
 import type { Wire } from '../../../rpc/wire.js';
 import { eventually } from '../../helpers/eventually.js';
 import { type ConfigChanges, testConfig } from '../../helpers/test-config.js';
 import { openAuth } from './token-auth.js';
+
+/** A face of which only the front is asked. */
+function face(verb: Face['verb'], path: string, id: string, reads: boolean): Face {
+  const about = { methods: [], group: 'Daemon', summary: '', params: z.object({}), result: z.object({}), examples: [] } as const;
+  const access = id.startsWith('profile.') ? 'admin' : 'infer';
+  return { id, verb, path, reads, access, dialect: openai, ask: () => ({ method: id, params: {} }), about };
+}
 
 /** A handler that writes down what happens to it; its answer to each message is up to `onReceive`. */
 export class RecordingHandler implements MessageHandler {
@@ -106,11 +115,11 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
         if (options.postSlices !== undefined) return { status: 200, body: null, slices: options.postSlices() };
         return { status: 200, body: '{}' };
       },
-      routes: () => [
-        { verb: 'POST', path: '/start_profile', method: 'profile.start', access: 'admin' },
-        { verb: 'POST', path: '/stop_profile', method: 'profile.stop', access: 'admin' },
-        { verb: 'GET', path: '/things', method: 'things.list', params: fromQuery, access: 'infer' },
-        { verb: 'POST', path: '/things', method: 'things.make', params: fromBody, access: 'infer' },
+      faces: () => [
+        face('POST', '/start_profile', 'profile.start', false),
+        face('POST', '/stop_profile', 'profile.stop', false),
+        face('GET', '/things', 'things.list', true),
+        face('POST', '/things', 'things.make', true),
       ],
       openrpc: () => ({ openrpc: '1.3.2' }),
       operations: () => [],

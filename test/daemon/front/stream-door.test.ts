@@ -1,18 +1,21 @@
-/** Server-sent events over real sockets. */
+/** Streamed answers over real sockets, as OpenAI's server-sent events. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, request as httpRequest, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
-import { SseDoor } from '../../../daemon/front/sse.js';
+import { StreamDoor } from '../../../daemon/front/stream-door.js';
+import { chunkEvents } from '../../../rpc/dialects/openai/stream.js';
 import type { CallSink } from '../../../rpc/sink.js';
 import { eventually } from '../../helpers/eventually.js';
 
 const head = { id: 'chatcmpl-1', object: 'chat.completion.chunk', created: 7, model: 'm' };
 const delta = (content: string) => ({ kind: 'delta' as const, choices: [{ index: 0, delta: { content } }], tokens: 1 });
 
+const counted = (): never => assert.fail('chunks do not ask what was counted');
+
 interface Streaming {
-  readonly door: SseDoor;
+  readonly door: StreamDoor;
   readonly sink: CallSink;
   readonly reader: IncomingMessage;
   /** All that came so far. */
@@ -25,10 +28,10 @@ async function streaming(
   begin: (sink: CallSink) => void,
   body: (s: Streaming) => Promise<void>,
 ) {
-  const doors: { door: SseDoor; sink: CallSink }[] = [];
+  const doors: { door: StreamDoor; sink: CallSink }[] = [];
   const server = createServer((_, response) => {
-    const door = new SseDoor(response, options.keepAliveMs);
-    const sink = door.choose({ stream: true, usage: options.usage ?? false })(head, () => {});
+    const door = new StreamDoor(response, chunkEvents, options.keepAliveMs);
+    const sink = door.choose({ stream: true, usage: options.usage ?? false })(head, () => {}, counted);
     doors.push({ door, sink });
     begin(sink);
   }).listen(0, '127.0.0.1');
