@@ -2,7 +2,7 @@
  * Turns `inference.model_name` into a folder with a model in it, and reads from its JSON files what the rest of inferd needs to know:
  * context length, end-of-sequence ids, the author's sampling defaults. Weights are not opened here, only counted.
  *
- * Look-up order: "demo" (the embedded model), an existing folder, a Hugging Face id in the hub cache. Nothing is downloaded. The files
+ * Look-up order: "demo" (the embedded model), an existing folder, a Hugging Face id in the hub cache. Nothing is downloaded here. The files
  * come from strangers: sizes are bounded, numbers are checked, and a cached file must really lie in the cache.
  * Called by the commands before an engine starts, and by `inferd list`.
  */
@@ -11,7 +11,7 @@ import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { batchHoldsPrompt } from './check.js';
 import { ConfigError } from './error.js';
-import { findSnapshot, isInside, listSnapshots, modelIdPattern } from './hub-cache.js';
+import { findSnapshot, isInside, listSnapshots, listUnfinished, modelIdPattern, type UnfinishedPull } from './hub-cache.js';
 import { isKind, readJson } from './model-json.js';
 import { checkSizes, size } from './model-sizes.js';
 import { expandHome, hubCachePath } from './paths.js';
@@ -66,6 +66,8 @@ export interface ListedModel {
   readonly architecture: string | null;
   /** Null when it can be served as far as its files tell, else one sentence why not. */
   readonly problem: string | null;
+  /** Of a download that is not finished: what has come, and what there is to come in all, bytes. */
+  readonly download?: { readonly receivedBytes: number; readonly totalBytes: number };
 }
 
 const embeddedName = 'demo';
@@ -105,20 +107,23 @@ export function resolveModelFolder(config: Config, env: NodeJS.ProcessEnv = proc
   };
 }
 
-/** Models that can be named without a path: the embedded one and those in the hub cache. */
+const cacheSource = 'Hugging Face cache';
+
+/** Models that can be named without a path: the embedded one and those in the hub cache; behind them downloads that are not finished. */
 export function listModels(config: Config, env: NodeJS.ProcessEnv = process.env): readonly ListedModel[] {
   const cache = hubCachePath(config.inference.cache_dir, env);
+  const unfinished = listUnfinished(cache);
   const found = [
     { name: embeddedName, source: 'embedded', path: embeddedFolder(), revision: '', cache: null as string | null },
     ...listSnapshots(cache).map((m) => ({
       name: m.id,
-      source: 'Hugging Face cache',
+      source: cacheSource,
       path: m.path,
       revision: m.refs.join(', ') || m.commit.slice(0, 12),
       cache,
     })),
   ];
-  return found.map(({ name, source, path, revision, cache: root }) => {
+  const whole = found.map(({ name, source, path, revision, cache: root }): ListedModel => {
     const listed = { name, source, path, revision };
     try {
       const files = readModelFiles(path, root, false);
@@ -128,6 +133,13 @@ export function listModels(config: Config, env: NodeJS.ProcessEnv = process.env)
       return { ...listed, sizeBytes: 0, architecture: null, problem: error.message };
     }
   });
+  return [...whole, ...unfinished.map(listedDownload)];
+}
+
+function listedDownload({ id, revision, path, totalBytes, receivedBytes }: UnfinishedPull): ListedModel {
+  const problem = `Its download is not finished; "inferd pull ${id}@${revision}" goes on with it`;
+  const download = { receivedBytes, totalBytes };
+  return { name: id, source: cacheSource, path, revision, sizeBytes: receivedBytes, architecture: null, problem, download };
 }
 
 interface Located {
@@ -151,10 +163,10 @@ function locate(config: Config, env: NodeJS.ProcessEnv): Located {
   const cache = hubCachePath(config.inference.cache_dir, env);
   const { revision } = config.inference;
   const path = findSnapshot(cache, name, revision);
-  if (path !== null) return { path, source: 'Hugging Face cache', cache };
+  if (path !== null) return { path, source: cacheSource, cache };
   throw new ConfigError(
     `The model ${shown} (revision ${revision}) is neither a folder nor in the Hugging Face cache ${cache}; ` +
-      `download it there, for example with "hf download ${name}", or name a folder with its files`,
+      `download it there, with "inferd pull ${name}", or name a folder with its files`,
     66,
   );
 }

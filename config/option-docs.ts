@@ -14,6 +14,7 @@ const sectionDocs: Readonly<Record<SectionName, string>> = {
   structured_output: 'What a schema, a pattern or a grammar of a request may cost.',
   server: 'Where the daemon listens, and limits of a connection.',
   auth: 'Who may connect.',
+  hub: 'Downloads of models from Hugging Face, or HF_ENDPOINT.',
   profile: 'Recordings of what the engine does.',
   metrics: 'Figures for Prometheus.',
   log: 'What is logged.',

@@ -5,7 +5,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
-import { isAbsolute, join } from 'node:path';
+import { dirname, isAbsolute, join } from 'node:path';
 
 export interface InferdPaths {
   readonly configDir: string;
@@ -118,6 +118,14 @@ export function hubCachePath(cacheDir: string | null, env: NodeJS.ProcessEnv = p
   if (hub) return expandHome(hub, env);
   if (hf) return join(expandHome(hf, env), 'hub');
   return join(xdg && isAbsolute(xdg) ? xdg : join(home(env), '.cache'), 'huggingface', 'hub');
+}
+
+/** The file in which Hugging Face's tools keep the user's token: HF_TOKEN_PATH, else "token" beside the hub cache. */
+export function hubTokenPath(env: NodeJS.ProcessEnv = process.env): string {
+  const given = env['HF_TOKEN_PATH'];
+  if (given) return expandHome(given, env);
+  const hf = env['HF_HOME'];
+  return join(hf ? expandHome(hf, env) : dirname(hubCachePath(null, { ...env, HF_HUB_CACHE: '' })), 'token');
 }
 
 /** `~` and `~/x` become paths under the home folder; anything else is returned as it is. */

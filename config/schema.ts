@@ -97,7 +97,7 @@ export const schema = {
     cache_dir: text(maybeText(null), 'Folder of the Hugging Face cache; HF_HUB_CACHE or HF_HOME/hub when not set.'),
     flush_storage: bool(
       false,
-      'Delete the downloaded model from the cache when the daemon stops; no effect yet, since nothing is downloaded.',
+      'Delete the downloaded model from the cache when the daemon stops; no effect yet: "inferd rm" deletes a model.',
     ),
     device: oneOf(['auto', 'cpu', 'cuda'], 'auto', 'Backend that runs the model; auto takes CUDA when a usable GPU is found.'),
     device_ids: ints([0], [0, 63], 'GPU to use; more than one (tensor parallelism) is not supported yet.'),
@@ -228,6 +228,23 @@ export const schema = {
     allowed_hosts: texts([], 'Host names accepted in the Host header besides loopback.'),
     allowed_origins: texts([], 'Browser origins (scheme://host:port) that may connect.'),
     trusted_keys: texts([], 'Public keys of clients for auth.mode = "ed25519".'),
+  },
+  hub: {
+    max_connections: int(8, [1, 16], 'Connections that one download uses at a time.'),
+    max_parallel_files: int(4, [1, 16], 'Files of one download that are fetched at a time.'),
+    max_part_bytes: int(
+      16 * 2 ** 20,
+      [64 * 1024, GiB],
+      'Largest part of a file that is asked for at once; parts are small, 1 MiB on all connections together, where that costs no time.',
+      { unit: 'bytes' },
+    ),
+    max_files: int(10_000, [1, 100_000], 'Most files of a repository.'),
+    max_downloads: int(2, [1, 16], 'Downloads that the daemon runs at a time; one more is refused.'),
+    timeout_s: float(30, [0.1, 3600], 'A connection to the hub on which nothing comes for this long is given up and made again.', {
+      unit: 's',
+    }),
+    max_retries: int(6, [0, 100], 'Tries that may fail in a row, with growing waits between them, before a download gives up.'),
+    max_retry_wait_s: float(300, [0, 86_400], 'Longest wait that the hub may ask for with Retry-After.', { unit: 's' }),
   },
   profile: {
     directory: text(maybeText(null), 'Folder that profiles are written to; "profiles" in the state folder when not set.'),

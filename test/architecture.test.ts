@@ -100,6 +100,19 @@ const allowed: readonly (readonly [string, readonly string[]])[] = [
     'daemon/life/',
     ['daemon/life/', 'daemon/profile/', 'daemon/exit-code', 'daemon/start-error', 'daemon/make-folder', 'actors/', 'native/', 'config/'],
   ],
+  [
+    'daemon/hub/',
+    [
+      'daemon/hub/',
+      'daemon/make-folder',
+      'daemon/version',
+      'actors/messages/',
+      'actors/runtime/log',
+      'actors/runtime/cancellation',
+      'rpc/hub',
+      'config/',
+    ],
+  ],
   ['daemon/', ['daemon/', 'rpc/', 'actors/', 'native/', 'config/']],
 ];
 

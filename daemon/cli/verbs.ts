@@ -4,7 +4,9 @@ import { chat } from './chat.js';
 import { config } from './config.js';
 import { doctor } from './doctor.js';
 import { evaluate } from './eval/eval.js';
-import { list } from './list.js';
+import { list } from './models/list.js';
+import { pull } from './models/pull.js';
+import { rm } from './models/rm.js';
 import { ps } from './ps.js';
 import { run } from './run.js';
 import { serve } from './serve.js';
@@ -13,4 +15,4 @@ import { status } from './status.js';
 import { stop } from './stop.js';
 import type { Verb } from './verb.js';
 
-export const verbs: readonly Verb[] = [serve, run, chat, list, ps, stop, status, service, config, doctor, bench, evaluate];
+export const verbs: readonly Verb[] = [serve, run, chat, pull, rm, list, ps, stop, status, service, config, doctor, bench, evaluate];

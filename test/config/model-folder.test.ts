@@ -124,7 +124,7 @@ test('a Hugging Face id is found in the cache by branch and by commit', () => {
 test('a model that is not there says where it was looked for and how to get it', () => {
   refused(
     66,
-    /"org\/missing" .* Hugging Face cache .*hub; download it there, for example with "hf download org\/missing"/,
+    /"org\/missing" .* Hugging Face cache .*hub; download it there, with "inferd pull org\/missing"/,
     'inference.model_name=org/missing',
   );
   refused(66, /no folder "\.\/nowhere"/, 'inference.model_name=./nowhere');

@@ -1,0 +1,71 @@
+/** `inferd rm`: takes a model out of the Hugging Face cache, after asking. A model that the running daemon uses stays. */
+import { createInterface } from 'node:readline/promises';
+import { hubCachePath } from '../../../config/paths.js';
+import { PullError } from '../../hub/error.js';
+import { removeModel } from '../../hub/remove.js';
+import { parseSpec } from '../../hub/spec.js';
+import { effectiveConfig } from '../effective.js';
+import { explain } from '../failure.js';
+import { connectRunning } from '../reach.js';
+import { formatBytes } from '../table.js';
+import { CliError, configOptions, EXIT, type ExitCode, type Io, jsonOption, printJson, type Verb, type VerbInput } from '../verb.js';
+import { untilStopped } from './pull.js';
+
+export const rm: Verb = {
+  name: 'rm',
+  summary: 'delete a model from the Hugging Face cache',
+  details: 'Files that another revision of it shares stay; without a revision all of it goes, unfinished downloads too.',
+  args: [{ name: '<model>', doc: 'HF_ID[@REVISION], as "inferd list" shows it' }],
+  options: [{ flags: '--yes', doc: 'do not ask' }, ...configOptions, jsonOption],
+  examples: ['inferd rm Qwen/Qwen2.5-0.5B-Instruct', 'inferd rm --yes Qwen/Qwen2.5-0.5B-Instruct@main'],
+  run,
+};
+
+async function run(input: VerbInput): Promise<ExitCode> {
+  const { io } = input;
+  const named = input.args[0] ?? '';
+  const { config } = effectiveConfig(input);
+  const cache = hubCachePath(config.inference.cache_dir, io.env);
+  const removed = await untilStopped(async (signal) => {
+    const { id, revision, quant } = parseSpec(named);
+    if (quant !== null) throw new PullError('usage', `"inferd rm" takes no quantization; name ${id}, or ${id}@REVISION`);
+    await refuseUsed(io, id);
+    if (!input.flag('yes')) await ask(io, `Delete ${named} from ${cache}?`, signal);
+    const onWait = (pid: number): void => void io.stderr.write(`Process ${pid} works on the same model; waiting for its end\n`);
+    return removeModel({ cache, id, revision: named.includes('@') ? revision : null, signal, onWait });
+  });
+  if (input.flag('json')) printJson(io, { deleted: removed.id, bytes: removed.bytes, revisions: removed.commits });
+  else io.stdout.write(`${named} is deleted; ${formatBytes(removed.bytes)} are free again.\n`);
+  return EXIT.ok;
+}
+
+/** States of a model whose files nobody reads. */
+const unused: ReadonlySet<string> = new Set(['unloaded', 'failed', 'stopped']);
+
+async function refuseUsed(io: Io, id: string): Promise<void> {
+  const running = await connectRunning(io);
+  if (running === null) return;
+  try {
+    const { data } = await running.client.call('models.list', {});
+    if (data.some((model) => model.id === id && !unused.has(model.state)))
+      throw new PullError('in_use', `The running daemon serves ${id}; stop it first with "inferd stop"`);
+  } catch (error) {
+    throw error instanceof PullError ? error : explain(error);
+  } finally {
+    await running.client.close();
+  }
+}
+
+/** Returns when the user agrees. @throws CliError or PullError when not, or when there is nobody to ask. */
+async function ask(io: Io, question: string, signal: AbortSignal): Promise<void> {
+  if (io.stdin.isTTY !== true) throw new CliError('Nobody can be asked here; say --yes to delete without a question', EXIT.usage);
+  const lines = createInterface({ input: io.stdin, output: io.stderr });
+  const kept = new PullError('cancelled', 'Nothing was deleted');
+  try {
+    lines.on('SIGINT', () => process.emit('SIGINT'));
+    const answer = await lines.question(`${question} [y/N] `, { signal }).catch(() => '');
+    if (!/^y(es)?$/i.test(answer.trim())) throw kept;
+  } finally {
+    lines.close();
+  }
+}
