@@ -14,8 +14,10 @@ import { fileURLToPath } from 'node:url';
 export type BackendName = 'cpu' | 'cuda';
 
 export interface EngineOptions {
-  /** Folder with config.json and *.safetensors. */
+  /** Folder with config.json and *.safetensors, or a GGUF file. */
   readonly modelPath: string;
+  /** Text of a config.json in place of the folder's; what a GGUF file needs. */
+  readonly modelConfig?: string;
   readonly backend: BackendName;
   readonly deviceId: number;
   /** CPU compute threads; 0 = physical cores. */

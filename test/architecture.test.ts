@@ -217,6 +217,7 @@ const rooms: readonly (readonly [string, readonly string[]])[] = [
   ['core/plan', []],
   ['core', ['core/plan']],
   ['core/checkpoint', ['core']],
+  ['core/formats', ['core', 'core/checkpoint']],
   ['grammar/syntax', ['core']],
   ['grammar/compile', ['core', 'grammar/syntax']],
   ['grammar/match', ['core', 'grammar/compile']],
@@ -232,12 +233,12 @@ const rooms: readonly (readonly [string, readonly string[]])[] = [
   ['cuda/attention', ['core', 'cuda/device']],
   ['cuda/sampler', ['core', 'core/plan', 'cuda/device']],
   ['cuda', ['core', 'core/plan', ...cuda]],
-  ['models/config', ['core', 'core/checkpoint']],
+  ['models/config', ['core', 'core/checkpoint', 'core/formats']],
   ['models/blocks', ['core', 'core/checkpoint', 'models/config']],
   ['models/families', ['core', 'models/config']],
   ['models', ['core', 'core/checkpoint', 'models/config', 'models/blocks']],
-  ['engine', ['core', 'core/plan', 'core/checkpoint', 'grammar', 'models', 'models/config', 'models/blocks']],
-  ['addon/op_table', ['core', 'cpu/isa', 'cpu/runtime', 'engine']],
+  ['engine', ['core', 'core/plan', 'core/checkpoint', 'core/formats', 'grammar', 'models', 'models/config', 'models/blocks']],
+  ['addon/op_table', ['core', 'core/checkpoint', 'cpu/isa', 'cpu/runtime', 'engine']],
   ['addon', ['core', 'core/plan', 'cpu/isa', 'grammar', 'engine', 'addon/op_table']],
 ];
 const exceptions: readonly (readonly [RegExp, string])[] = [

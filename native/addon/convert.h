@@ -54,6 +54,10 @@ class OptionReader {
       throw Error(ErrorCode::kUsage, format("the option %s holds a zero byte", key));
     return text;
   }
+  // `fallback` when the member is absent.
+  std::string string(const char* key, const char* fallback) const {
+    return object_.Get(key).IsUndefined() ? fallback : string(key);
+  }
   bool boolean(const char* key) const {
     const Napi::Value v = object_.Get(key);
     if (!v.IsBoolean())

@@ -15,6 +15,7 @@ EngineOptions read_options(const Napi::Value& value) {
   const OptionReader r(value);
   EngineOptions o;
   o.model_path = r.string("modelPath");
+  o.model_config = r.string("modelConfig", "");
   o.backend = r.string("backend");
   o.device_id = r.integer("deviceId");
   o.threads = r.integer("threads");

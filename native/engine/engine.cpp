@@ -75,9 +75,14 @@ void check_options(const EngineOptions& o) {
   }
 }
 
-// The names of a checkpoint that holds the model without what is around it, as those of embedding
-// models often do: "layers.0.mlp.up_proj.weight". An output head must then be the embedding.
-void take_bare_names(ModelConfig& config, const Checkpoint& checkpoint) {
+// What the checkpoint says in its own way. One that holds the model without what is around it, as
+// those of embedding models often do, has names such as "layers.0.mlp.up_proj.weight"; an output
+// head must then be the embedding.
+void take_dialect(ModelConfig& config, const Checkpoint& checkpoint) {
+  const Dialect dialect = checkpoint.dialect();
+  if (!dialect.names.empty()) config.names = dialect.names;
+  if (dialect.norms_hold_offset) config.norm_offset = 0;
+  config.paired_head_rows = dialect.paired_head_rows;
   const NameMap bare = {{"model.*", "*"}};
   if (find_tensor(checkpoint, config.names, kEmbeddingTensor) == nullptr &&
       find_tensor(checkpoint, bare, kEmbeddingTensor) != nullptr)
@@ -109,12 +114,12 @@ GraphPlan plan_graphs(const EngineOptions& o, const PlanLimits& limits) {
 Engine::Engine(const EngineOptions& options) : options_(options) {
   check_options(options);
   if (options.kv_dtype != "auto") kv_dtype_ = parse_kv_dtype(options.kv_dtype);
-  ModelConfig config = read_model_config(options.model_path);
+  ModelConfig config = read_model_config(options.model_path, options.model_config);
   if (options.sliding_window > 0) replace_windows(config, options.sliding_window);
 
   std::unique_ptr<Checkpoint> checkpoint;
   if (!options.load_dummy) checkpoint = open_checkpoint(options.model_path);
-  if (checkpoint != nullptr) take_bare_names(config, *checkpoint);
+  if (checkpoint != nullptr) take_dialect(config, *checkpoint);
   const StoredTensor* embedding =
       checkpoint == nullptr ? nullptr : find_tensor(*checkpoint, config.names, kEmbeddingTensor);
   const DType stored = embedding != nullptr && embedding->floating
@@ -138,7 +143,7 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
   check_backend_runs();
   loader_ = checkpoint != nullptr
                 ? std::make_unique<WeightLoader>(model_->parts(), std::move(checkpoint),
-                                                 model_->config().names)
+                                                 model_->config())
                 : std::make_unique<WeightLoader>(model_->parts(), weight_dtype_);
   count_weights();
   limits_ = {.max_slots = options.max_slots,

@@ -13,6 +13,12 @@ namespace {
 // Pieces start at multiples of this, where repacked layouts have whole panels.
 constexpr int64_t kRowStep = 64;
 
+// Of the queries or keys, whose rows positions rotate.
+bool is_rotated(const std::string& name) {
+  return name.find(".self_attn.q_proj.") != std::string::npos ||
+         name.find(".self_attn.k_proj.") != std::string::npos;
+}
+
 }  // namespace
 
 const StoredTensor* find_tensor(const Checkpoint& checkpoint, const NameMap& names,
@@ -21,9 +27,9 @@ const StoredTensor* find_tensor(const Checkpoint& checkpoint, const NameMap& nam
 }
 
 WeightLoader::WeightLoader(const std::vector<WeightPart>& parts,
-                           std::unique_ptr<Checkpoint> checkpoint, const NameMap& names)
+                           std::unique_ptr<Checkpoint> checkpoint, const ModelConfig& config)
     : parts_(parts), checkpoint_(std::move(checkpoint)) {
-  check(names);
+  check(config);
   add_up();
 }
 
@@ -40,28 +46,18 @@ void WeightLoader::add_up() {
   }
 }
 
-void WeightLoader::check(const NameMap& names) {
+void WeightLoader::check(const ModelConfig& config) {
   constexpr size_t kNamed = 4;
   std::vector<std::string> missing;
   for (const WeightPart& part : parts_) {
-    const std::string name = stored_name(names, part.slice.name);
-    const StoredTensor* t = checkpoint_->find(name);
-    sources_.push_back(t);
-    if (t == nullptr) {
+    const std::string name = stored_name(config.names, part.slice.name);
+    WeightSourcePtr source = open_weight(*checkpoint_, name, part.slice.shape, config.stored);
+    if (source == nullptr) {
       if (missing.empty() || missing.back() != name) missing.push_back(name);
-      continue;
+    } else if (config.paired_head_rows > 0 && is_rotated(part.slice.name)) {
+      source = in_halves(std::move(source), config.paired_head_rows);
     }
-    if (t->shape != part.slice.shape) {
-      throw Error(
-          ErrorCode::kBadModel,
-          format("The tensor %s has the shape %s, and config.json asks for %s.", name.c_str(),
-                 shape_text(t->shape).c_str(), shape_text(part.slice.shape).c_str()));
-    }
-    if (!t->floating) {
-      throw Error(ErrorCode::kBadModel,
-                  format("The tensor %s has the dtype %s; F32, F16 and BF16 are supported.",
-                         name.c_str(), t->dtype_name.c_str()));
-    }
+    sources_.push_back(std::move(source));
   }
   if (missing.empty()) return;
   std::string list;
@@ -73,8 +69,10 @@ void WeightLoader::check(const NameMap& names) {
 }
 
 int64_t WeightLoader::row_bytes(size_t part) const {
-  return parts_[part].slice.cols *
-         dtype_bytes(checkpoint_ == nullptr ? dummy_dtype_ : sources_[part]->dtype);
+  const TensorSlice& slice = parts_[part].slice;
+  if (checkpoint_ == nullptr) return slice.cols * dtype_bytes(dummy_dtype_);
+  const WeightSource& source = *sources_[part];
+  return std::max<int64_t>(1, source.row_bytes() * slice.cols / source.cols);
 }
 
 void WeightLoader::load(int64_t max_bytes) {
@@ -99,18 +97,20 @@ void WeightLoader::load(int64_t max_bytes) {
     }
   }
   if (next_part_ == parts_.size()) {
+    sources_.clear();
     checkpoint_.reset();
     std::vector<std::byte>().swap(scratch_);
   }
 }
 
 Tensor WeightLoader::stored_rows(size_t part, int64_t first, int64_t count) {
-  const StoredTensor& t = *sources_[part];
+  const StoredTensor* plain = sources_[part]->plain();
+  if (plain == nullptr) return widened_rows(part, first, count);
   const TensorSlice& slice = parts_[part].slice;
-  const int64_t element = dtype_bytes(t.dtype), bytes = row_bytes(part);
+  const int64_t element = dtype_bytes(plain->dtype), bytes = slice.cols * element;
   const int64_t stored_bytes = slice.stored_cols() * element;
   const std::byte* from =
-      t.data + (slice.first_row + first) * stored_bytes + slice.first_col * element;
+      plain->data + (slice.first_row + first) * stored_bytes + slice.first_col * element;
   // The format does not promise alignment; kernels read whole elements.
   const bool aligned = reinterpret_cast<uintptr_t>(from) % static_cast<uintptr_t>(element) == 0;
   if (bytes != stored_bytes || !aligned) {
@@ -120,7 +120,18 @@ Tensor WeightLoader::stored_rows(size_t part, int64_t first, int64_t count) {
     from = scratch_.data();
   }
   // Only read by the stores, for all that a Tensor is not const.
-  return Tensor::matrix(const_cast<std::byte*>(from), t.dtype, count, slice.cols);
+  return Tensor::matrix(const_cast<std::byte*>(from), plain->dtype, count, slice.cols);
+}
+
+Tensor WeightLoader::widened_rows(size_t part, int64_t first, int64_t count) {
+  const TensorSlice& slice = parts_[part].slice;
+  scratch_.resize(static_cast<size_t>(count * slice.cols) * sizeof(float));
+  auto* to = reinterpret_cast<float*>(scratch_.data());
+  for (int64_t r = 0; r < count; ++r) {
+    sources_[part]->floats(slice.first_row + first + r, slice.first_col, slice.cols,
+                           to + r * slice.cols);
+  }
+  return Tensor::matrix(to, DType::kF32, count, slice.cols);
 }
 
 // Counted through the whole tensor, from a number made of its name: a tied head gets the numbers of

@@ -13,6 +13,7 @@
 
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/name_map.h"
+#include "core/formats/weight_source.h"
 #include "engine/options.h"
 #include "models/blocks/layers.h"
 
@@ -24,10 +25,10 @@ const StoredTensor* find_tensor(const Checkpoint& checkpoint, const NameMap& nam
 
 class WeightLoader {
  public:
-  // Loads `parts` (which must outlive this) from `checkpoint`, whose names `names` gives; throws
-  // Error(kBadModel) naming what is missing or of a wrong shape.
+  // Loads `parts` (which must outlive this) from `checkpoint`, of whose names and ways `config`
+  // tells; throws Error(kBadModel) naming what is missing or of a wrong shape.
   WeightLoader(const std::vector<WeightPart>& parts, std::unique_ptr<Checkpoint> checkpoint,
-               const NameMap& names = {});
+               const ModelConfig& config = {});
   // Fills `parts` with small random numbers of `dtype`, the same on every run, and in a slice the
   // same as in the whole tensor; norms with 1.
   WeightLoader(const std::vector<WeightPart>& parts, DType dtype);
@@ -37,17 +38,18 @@ class WeightLoader {
   LoadProgress progress() const { return {done_bytes_, total_bytes_, next_part_ == parts_.size()}; }
 
  private:
-  void check(const NameMap& names);
+  void check(const ModelConfig& config);
   void add_up();
   int64_t row_bytes(size_t part) const;
   // Rows [first, first + count) of a part.
   Tensor stored_rows(size_t part, int64_t first, int64_t count);
+  Tensor widened_rows(size_t part, int64_t first, int64_t count);
   DummyRows dummy_numbers(size_t part, int64_t first) const;
   Tensor dummy_rows(size_t part, int64_t first, int64_t count);
 
   const std::vector<WeightPart>& parts_;
   std::unique_ptr<Checkpoint> checkpoint_;    // null: random numbers
-  std::vector<const StoredTensor*> sources_;  // [parts], with a checkpoint
+  std::vector<WeightSourcePtr> sources_;      // [parts], with a checkpoint
   DType dummy_dtype_ = DType::kBF16;
   std::vector<std::byte> scratch_;
   size_t next_part_ = 0;

@@ -8,7 +8,8 @@
 namespace inferd {
 
 struct EngineOptions {
-  std::string model_path;
+  std::string model_path;  // a folder, or a GGUF file
+  std::string model_config;  // text in place of config.json, where there is none; else ""
   std::string backend;  // "cpu" or "cuda"
   int32_t device_id = 0;
   int32_t threads = 0;       // 0 = physical cores

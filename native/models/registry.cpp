@@ -1,8 +1,11 @@
 // See registry.h.
 #include "models/registry.h"
 
+#include <optional>
+
 #include "core/checkpoint/mapped_file.h"
 #include "core/error.h"
+#include "models/config/stored.h"
 
 namespace inferd {
 
@@ -49,16 +52,46 @@ const Entry& find_model(const ConfigReader& reader) {
 
 }  // namespace
 
-ModelConfig read_model_config(const std::string& folder) {
-  const std::string path = folder + "/config.json";
-  const MappedFile file(path);
-  const Json root = Json::parse(file.text(), path);
+namespace {
+
+// Files beside older config.json that say how weights were quantized, and by which method.
+struct SeparateFile {
+  const char *name, *method;
+};
+constexpr SeparateFile kSeparate[] = {{"/quantize_config.json", "gptq"},
+                                      {"/quant_config.json", "awq"}};
+
+StoredQuantization read_stored(const ConfigReader& reader, const std::string& folder) {
+  if (const Json* inside = reader.find("quantization_config"); inside != nullptr)
+    return read_stored_quantization(reader.nested("quantization_config", *inside));
+  for (const SeparateFile& separate : kSeparate) {
+    const std::string path = folder + separate.name;
+    if (!file_exists(path)) continue;
+    const MappedFile file(path);
+    Json root = Json::parse(file.text(), path);
+    Json method;
+    method.kind = Json::Kind::kString;
+    method.string = separate.method;
+    if (root.find("quant_method") == nullptr) root.object.push_back({"quant_method", method});
+    return read_stored_quantization({root, path});
+  }
+  return {};
+}
+
+}  // namespace
+
+ModelConfig read_model_config(const std::string& path, const std::string& given) {
+  const std::string at = path + (given.empty() ? "/config.json" : ": its configuration");
+  const std::optional<MappedFile> file =
+      given.empty() ? std::optional<MappedFile>(std::in_place, at) : std::nullopt;
+  const Json root = Json::parse(file ? file->text() : given, at);
   if (!root.is(Json::Kind::kObject))
-    throw Error(ErrorCode::kBadModel, path + " is not a JSON object.");
-  const ConfigReader reader(root, path);
+    throw Error(ErrorCode::kBadModel, at + " is not a JSON object.");
+  const ConfigReader reader(root, at);
   const Entry& model = find_model(reader);
   ModelConfig config = model.configure(reader);
   config.architecture = model.architecture;
+  if (file) config.stored = read_stored(reader, path);
   return config;
 }
 

@@ -10,8 +10,9 @@ namespace inferd {
 // Fills a ModelConfig from config.json; throws Error(kBadModel) or Error(kUnsupported).
 using ConfigureModel = ModelConfig (*)(const ConfigReader& reader);
 
-// Reads <folder>/config.json with the architecture that `architectures[0]`, or else `model_type`,
-// names. An unknown one is Error(kUnsupported) and names the known ones.
-ModelConfig read_model_config(const std::string& folder);
+// Reads <path>/config.json, or `given`, its text, where a model has no such file, with the
+// architecture that `architectures[0]`, or else `model_type`, names. An unknown one is
+// Error(kUnsupported) and names the known ones.
+ModelConfig read_model_config(const std::string& path, const std::string& given = "");
 
 }  // namespace inferd

@@ -26,17 +26,20 @@ function filesUnder(folder) {
     .map((file) => `${folder}/${file}`);
 }
 
+const checkpoints = filesUnder('core/checkpoint');
+
 /** Native sources under test, and the most bytes of an input. */
 const targets = {
   json: { sources: ['core/checkpoint/json.cpp'], maxBytes: 4096 },
   safetensors: {
-    sources: ['checkpoint', 'json', 'mapped_file', 'safetensors'].map((name) => `core/checkpoint/${name}.cpp`),
+    sources: checkpoints,
     maxBytes: 4096,
   },
+  gguf: { sources: checkpoints, maxBytes: 4096 },
   config: {
     sources: [
       ...['core/checkpoint/json.cpp', 'core/checkpoint/mapped_file.cpp'],
-      ...['models/config/config.cpp', 'models/registry.cpp', 'models/config/rope.cpp'],
+      ...['models/config/config.cpp', 'models/config/stored.cpp', 'models/registry.cpp', 'models/config/rope.cpp'],
       ...architectures,
     ],
     maxBytes: 4096,

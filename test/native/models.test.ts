@@ -62,7 +62,31 @@ describe('config.json', () => {
     ],
     [{ architectures: [], model_type: 'rwkv' }, 'unsupported', /"rwkv" is not supported/],
     [{ hidden_act: 'gelu' }, 'unsupported', /activation "gelu"/],
-    [{ quantization_config: { bits: 4 } }, 'unsupported', /already quantized/],
+    [{ quantization_config: { bits: 4 } }, 'unsupported', /quantized by "" are not supported; inferd reads gptq, awq, fp8, /],
+    ...['bitsandbytes', 'hqq', 'exl2', 'exl3', 'quip', 'aqlm', 'spqr', 'torchao', 'modelopt'].map(
+      (method) =>
+        [{ quantization_config: { quant_method: method } }, 'unsupported', new RegExp(`quantized by "${method}" are not`)] as const,
+    ),
+    ...['marlin', 'bitblas', 'gptq_p'].map(
+      (layout) =>
+        [
+          { quantization_config: { quant_method: 'gptq', checkpoint_format: layout } },
+          'unsupported',
+          new RegExp(`GPTQ layout "${layout}" is not supported; take`),
+        ] as const,
+    ),
+    [{ quantization_config: { quant_method: 'gptq', is_marlin_format: true } }, 'unsupported', /GPTQ layout "marlin"/],
+    ...['gemv', 'gemv_fast', 'marlin', 'llm-awq'].map(
+      (layout) =>
+        [{ quantization_config: { quant_method: 'awq', version: layout } }, 'unsupported', new RegExp(`AWQ layout "${layout}"`)] as const,
+    ),
+    [
+      { quantization_config: { quant_method: 'compressed-tensors', sparsity_config: { format: 'sparse-24-bitmask' } } },
+      'unsupported',
+      /sparse weights \("sparse-24-bitmask"\) are not supported/,
+    ],
+    [{ quantization_config: { quant_method: 'compressed-tensors', format: 'marlin-24' } }, 'unsupported', /format "marlin-24"/],
+    [{ quantization_config: { quant_method: 'fp8', weight_block_size: [0, 1] } }, 'bad_model', /must be two whole numbers/],
     [
       { rope_scaling: { rope_type: 'yarn', factor: 4 } },
       'unsupported',

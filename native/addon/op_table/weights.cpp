@@ -69,8 +69,10 @@ Napi::Object run_load_slices(OpTestCall& c) {
     }
   }
   const int32_t piece = c.size("piece_bytes");
+  ModelConfig config;
+  config.names = name_map(c);
   WeightLoader loader = c.has_attr("folder")
-                            ? WeightLoader(parts, open_checkpoint(c.text("folder")), name_map(c))
+                            ? WeightLoader(parts, open_checkpoint(c.text("folder")), config)
                             : WeightLoader(parts, c.dtype("dtype"));
   return c.run([&] {
     while (!loader.progress().done) loader.load(piece);

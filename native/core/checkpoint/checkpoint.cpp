@@ -3,15 +3,16 @@
 
 #include <utility>
 
+#include "core/checkpoint/gguf.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/error.h"
 
 namespace inferd {
 namespace {
 
-// Null when the folder holds nothing in the format.
-using OpenFormat = std::unique_ptr<Checkpoint> (*)(const std::string& folder);
-constexpr OpenFormat kFormats[] = {open_safetensors};
+// Null when the path holds nothing in the format.
+using OpenFormat = std::unique_ptr<Checkpoint> (*)(const std::string& path);
+constexpr OpenFormat kFormats[] = {open_gguf, open_safetensors};
 
 bool inside(int64_t first, int64_t count, int64_t whole) {
   return first >= 0 && count >= 0 && first <= whole && count <= whole - first;
@@ -19,14 +20,14 @@ bool inside(int64_t first, int64_t count, int64_t whole) {
 
 }  // namespace
 
-std::unique_ptr<Checkpoint> open_checkpoint(const std::string& folder) {
+std::unique_ptr<Checkpoint> open_checkpoint(const std::string& path) {
   for (const OpenFormat open : kFormats) {
-    if (std::unique_ptr<Checkpoint> checkpoint = open(folder)) return checkpoint;
+    if (std::unique_ptr<Checkpoint> checkpoint = open(path)) return checkpoint;
   }
   throw Error(ErrorCode::kIo, format("%s holds neither model.safetensors nor "
-                                     "model.safetensors.index.json; inferd reads no other "
-                                     "weight format.",
-                                     folder.c_str()));
+                                     "model.safetensors.index.json and is no *.gguf file; inferd "
+                                     "reads no other weight format.",
+                                     path.c_str()));
 }
 
 TensorSlice TensorSlice::whole(std::string name, std::vector<int64_t> shape) {

@@ -1,4 +1,4 @@
-// The weights of a model folder, whatever the format of its files: tensors by name. The loader
+// The weights of a model folder or file, whatever the format of its files: tensors by name. The loader
 // reads them through this; a format is one implementation and a line in checkpoint.cpp.
 #pragma once
 #include <cstddef>
@@ -7,9 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/name_map.h"
 #include "core/tensor.h"
 
 namespace inferd {
+
+struct BlockType;
 
 // One tensor of a checkpoint; `data` points into the mapped file and may be unaligned.
 struct StoredTensor {
@@ -19,6 +22,16 @@ struct StoredTensor {
   std::vector<int64_t> shape;
   const std::byte* data = nullptr;
   int64_t bytes = 0;
+  const BlockType* blocks = nullptr;  // of GGUF: rows are blocks of this type, and `dtype` nothing
+};
+
+// How a checkpoint says what Hugging Face's checkpoints say otherwise.
+struct Dialect {
+  NameMap names{};
+  bool norms_hold_offset = false;  // what models add to the weights of norms is in them already
+  // Rows of a head of q and k that are stored in pairs of what is rotated together; 0: they are in
+  // two halves.
+  int64_t paired_head_rows = 0;
 };
 
 class Checkpoint {
@@ -26,11 +39,12 @@ class Checkpoint {
   virtual ~Checkpoint() = default;
   // Null when there is none of that name; else it lives as long as this.
   virtual const StoredTensor* find(const std::string& name) const = 0;
+  virtual Dialect dialect() const { return {}; }
 };
 
-// Opens what `folder` holds. Throws Error(kIo) when that is no known format, and as the format
+// Opens what `path`, a folder or a file, holds. Throws Error(kIo) when that is no known format, and as the format
 // does.
-std::unique_ptr<Checkpoint> open_checkpoint(const std::string& folder);
+std::unique_ptr<Checkpoint> open_checkpoint(const std::string& path);
 
 // Rows [first_row, first_row + rows) and columns [first_col, first_col + cols) of a tensor in a
 // checkpoint. A vector is one row.

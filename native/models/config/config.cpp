@@ -137,9 +137,6 @@ CommonConfig read_common(const ConfigReader& r, bool tied) {
   m.dtype = read_dtype(r);
   c.mlp.gate = read_gate(r);
   c.mlp.bias = r.boolean("mlp_bias", false);
-  if (const Json* quantization = r.find("quantization_config"); quantization != nullptr) {
-    r.unsupported("checkpoints that are already quantized (quantization_config) are not supported");
-  }
   m.ropes = {read_rope(r, c.attention.head_dim, m.max_positions)};
   return c;
 }

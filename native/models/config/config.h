@@ -14,6 +14,7 @@
 
 #include "core/checkpoint/json.h"
 #include "core/checkpoint/name_map.h"
+#include "core/formats/stored_quantization.h"
 #include "core/gate.h"
 #include "core/tensor.h"
 
@@ -96,6 +97,8 @@ struct ModelConfig {
   std::vector<LayerConfig> layers;
   std::vector<StackedTensor> stacked;  // what checkpoints hold as one tensor
   NameMap names;                       // of checkpoints that have names of their own
+  StoredQuantization stored;           // of checkpoints that are quantized
+  int64_t paired_head_rows = 0;        // Dialect::paired_head_rows
 
   // Every attention block, in order.
   template <typename Visit>

@@ -157,3 +157,19 @@ export function errors(run: Run, golden: Golden): { max: number; relativeRms: nu
   }
   return { max, relativeRms: Math.sqrt(squares / total) };
 }
+
+/** Squared errors of all logits as a share of their squared distances from the mean of their position. */
+export function nmse(run: Run, golden: Golden): number {
+  let squares = 0;
+  let spread = 0;
+  for (const [position, values] of run.logits) {
+    const wanted = golden.logits.subarray(position * values.length, (position + 1) * values.length);
+    const mean = wanted.reduce((sum, value) => sum + value, 0) / values.length;
+    for (const [i, value] of values.entries()) {
+      const want = wanted[i] ?? Number.NaN;
+      squares += (value - want) ** 2;
+      spread += (want - mean) ** 2;
+    }
+  }
+  return squares / spread;
+}

@@ -1,0 +1,30 @@
+// The types of GGUF tensors, as data: how many weights and bytes a block has, and how it is read.
+// A new type is a function and a line in block_types.cpp.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "core/coded_block.h"
+#include "core/tensor.h"
+#include "core/weight_format.h"
+
+namespace inferd {
+
+struct BlockType {
+  const char* name;
+  uint32_t id;             // in files
+  int64_t values, bytes;   // of a block
+  DType plain;             // where `decode` is null: the weights themselves
+  // Reads a block into values / 32 coded blocks.
+  void (*decode)(const std::byte* block, CodedBlock* out);
+  // The nearest format that keeps it in codes; plain_format(kF32), which has none, where backends
+  // keep it widened.
+  WeightFormat coded;
+};
+
+// Null for a type that is not read here.
+const BlockType* find_block_type(uint32_t id);
+// Of a type that is not read here: its name, or "of no known name".
+const char* unread_type_name(uint32_t id);
+
+}  // namespace inferd

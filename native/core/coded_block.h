@@ -1,0 +1,34 @@
+// Weights as small codes, in the form that all formats of checkpoints come down to before a backend
+// lays them out: 32 weights of one row, in two halves that may have scales of their own.
+//
+//   w[i] = scale[i / 16] * codes[i] + min[i / 16]
+//
+// Symmetric formats have codes of both signs and minima of 0. Products in float of this form are
+// the very numbers that the formats' own definitions give.
+#pragma once
+#include <cstdint>
+
+namespace inferd {
+
+constexpr int64_t kCodedBlock = 32;
+
+struct CodedBlock {
+  int16_t codes[kCodedBlock];
+  float scale[2];
+  float min[2];
+
+  float weight(int64_t i) const {
+    return scale[i / 16] * static_cast<float>(codes[i]) + min[i / 16];
+  }
+};
+
+// Rows of a weight, or columns of them, that a loader hands to a backend. All calls may come from
+// several threads at once.
+class CodedRows {
+ public:
+  virtual ~CodedRows() = default;
+  // Blocks [first, first + count) of a row; the last one of a row is filled up with zeros.
+  virtual void blocks(int64_t row, int64_t first, int64_t count, CodedBlock* out) const = 0;
+};
+
+}  // namespace inferd

@@ -1,0 +1,85 @@
+// Weights of 8-bit floats, and of 8-bit integers, with scales of the whole tensor, of each row, or of
+// blocks:
+//
+//   M.weight F8_E4M3 [N, K]   w = e4m3 * scale
+//   M.weight I8 [N, K]        w = int8 * scale
+//   M.weight_scale, or M.weight_scale_inv   [], [1], [N, 1]; or [N / r, K / c], rounded up, of blocks
+//       of r x c. Both names multiply.
+//
+// Scales of activations (M.input_scale) are not used: activations keep their own precision, which is
+// closer to the model that was quantized.
+#include <memory>
+
+#include "core/error.h"
+#include "core/float8.h"
+#include "core/formats/parts.h"
+
+namespace inferd {
+namespace {
+
+struct Scales {
+  const StoredTensor& tensor;
+  int64_t block_rows, block_cols;  // 0: all
+  int64_t across;                  // blocks of a row
+
+  float at(int64_t row, int64_t col) const {
+    const int64_t down = block_rows == 0 ? 0 : row / block_rows;
+    return number_at(tensor, down * across + (block_cols == 0 ? 0 : col / block_cols));
+  }
+};
+
+int64_t blocks_of(int64_t size, int64_t block) { return (size + block - 1) / block; }
+
+Scales find_scales(const WantedWeight& w) {
+  constexpr const char* kDTypes = "F32 F16 BF16";
+  const char* name = w.find(".weight_scale") != nullptr ? ".weight_scale" : ".weight_scale_inv";
+  const StoredTensor& t = w.need(name, kDTypes);
+  const auto elements = t.bytes / dtype_bytes(t.dtype);
+  const StoredQuantization& q = w.quantization;
+  if (q.block_rows > 0 && t.shape.size() == 2) {
+    const int64_t down = blocks_of(w.rows, q.block_rows), across = blocks_of(w.cols, q.block_cols);
+    if (t.shape == std::vector<int64_t>{down, across})
+      return {t, q.block_rows, q.block_cols, across};
+  }
+  if (elements == 1 && t.shape.size() <= 2) return {t, 0, 0, 1};
+  if (elements == w.rows && t.shape[0] == w.rows && t.shape.size() <= 2) return {t, 1, 0, 1};
+  w.fail(format("its scales have the shape %s", shape_text(t.shape).c_str()));
+}
+
+class ScaledSource final : public WeightSource {
+ public:
+  ScaledSource(const WantedWeight& w, const StoredTensor& codes)
+      : WeightSource(w.rows, w.cols), codes_(codes), scales_(find_scales(w)) {}
+  void floats(int64_t row, int64_t first_col, int64_t count, float* out) const override {
+    const int64_t run = scales_.block_cols == 0 ? cols : scales_.block_cols;
+    for (int64_t k = 0; k < count;) {
+      const int64_t col = first_col + k, end = std::min(count, k + run - col % run);
+      const float scale = scales_.at(row, col);
+      for (; k < end; ++k) out[k] = code(row * cols + first_col + k) * scale;
+    }
+  }
+  int64_t row_bytes() const override { return cols; }
+
+ private:
+  float code(int64_t i) const {
+    const uint8_t byte = byte_at(codes_, i);
+    return codes_.dtype == DType::kF8 ? e4m3_to_f32(byte)
+                                      : static_cast<float>(static_cast<int8_t>(byte));
+  }
+
+  const StoredTensor& codes_;
+  Scales scales_;
+};
+
+WeightSourcePtr open_scaled(const WantedWeight& w, const char* dtype) {
+  const StoredTensor* t = w.find(".weight");
+  if (t == nullptr || t->dtype_name != dtype) return nullptr;
+  return std::make_unique<ScaledSource>(w, w.need(".weight", dtype, {w.rows, w.cols}));
+}
+
+}  // namespace
+
+WeightSourcePtr open_float8(const WantedWeight& w) { return open_scaled(w, "F8_E4M3"); }
+WeightSourcePtr open_int8(const WantedWeight& w) { return open_scaled(w, "I8"); }
+
+}  // namespace inferd

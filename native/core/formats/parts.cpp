@@ -1,0 +1,138 @@
+// See parts.h.
+#include "core/formats/parts.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "core/checkpoint/json.h"
+#include "core/error.h"
+#include "core/float8.h"
+#include "core/half.h"
+
+namespace inferd {
+namespace {
+
+constexpr int64_t kPiece = 256;
+
+// `dtype` is one of the words of `list`.
+bool among(std::string_view list, std::string_view dtype) {
+  for (size_t at = 0; at <= list.size();) {
+    const size_t end = std::min(list.find(' ', at), list.size());
+    if (list.substr(at, end - at) == dtype) return true;
+    at = end + 1;
+  }
+  return false;
+}
+
+}  // namespace
+
+void WantedWeight::fail(const std::string& what) const {
+  throw Error(ErrorCode::kBadModel,
+              format("The weight %s cannot be read: %s.", in_quotes(module).c_str(), what.c_str()));
+}
+
+const StoredTensor& WantedWeight::need(const char* suffix, const char* dtypes) const {
+  const StoredTensor* t = find(suffix);
+  if (t == nullptr) fail(format("the tensor %s%s is missing", module.c_str(), suffix));
+  if (!among(dtypes, t->dtype_name)) {
+    fail(format("%s%s has the dtype %s, and it must be one of %s", module.c_str(), suffix,
+                t->dtype_name.c_str(), dtypes));
+  }
+  return *t;
+}
+
+const StoredTensor& WantedWeight::need(const char* suffix, const char* dtypes,
+                                       const std::vector<int64_t>& shape) const {
+  const StoredTensor& t = need(suffix, dtypes);
+  if (t.shape != shape) {
+    fail(format("%s%s has the shape %s, and %s is wanted", module.c_str(), suffix,
+                shape_text(t.shape).c_str(), shape_text(shape).c_str()));
+  }
+  return t;
+}
+
+int64_t WantedWeight::group_size(int64_t groups) const {
+  if (groups < 1 || cols % groups != 0) {
+    fail(format("its %lld columns are not %lld groups of equal size", static_cast<long long>(cols),
+                static_cast<long long>(groups)));
+  }
+  return cols / groups;
+}
+
+float number_at(const StoredTensor& t, int64_t i) {
+  if (t.dtype == DType::kF8) return e4m3_to_f32(byte_at(t, i));
+  if (t.dtype == DType::kF32) {
+    float value;
+    std::memcpy(&value, t.data + 4 * i, 4);
+    return value;
+  }
+  uint16_t half;
+  std::memcpy(&half, t.data + 2 * i, 2);
+  return t.dtype == DType::kF16 ? f16_to_f32(half) : bf16_to_f32(half);
+}
+
+uint32_t word_at(const StoredTensor& t, int64_t i) {
+  uint32_t word;
+  std::memcpy(&word, t.data + 4 * i, 4);
+  return word;
+}
+
+uint32_t field_at(const StoredTensor& words, int64_t first_word, int64_t word_step, int64_t bit,
+                  int64_t width) {
+  const int64_t at = bit / 32, shift = bit % 32;
+  uint64_t bits = word_at(words, first_word + at * word_step);
+  if (shift + width > 32)
+    bits |= uint64_t{word_at(words, first_word + (at + 1) * word_step)} << 32;
+  return static_cast<uint32_t>(bits >> shift) & ((1u << width) - 1u);
+}
+
+void GroupedSource::take_order(const WantedWeight& wanted, const StoredTensor& group_of) {
+  std::vector<int32_t> order(static_cast<size_t>(cols));
+  bool in_place = true;
+  for (int64_t k = 0; k < cols; ++k) {
+    const auto group = static_cast<int32_t>(word_at(group_of, k));
+    if (group < 0 || group >= groups_)
+      wanted.fail(format("column %lld is in group %d of %lld", static_cast<long long>(k), group,
+                         static_cast<long long>(groups_)));
+    order[static_cast<size_t>(k)] = group;
+    in_place = in_place && group == k / group_size_;
+  }
+  if (!in_place) order_ = std::move(order);
+}
+
+void GroupedSource::floats(int64_t row, int64_t first_col, int64_t count, float* out) const {
+  int16_t piece[kPiece];
+  int64_t current = -1;
+  Group g{};
+  for (int64_t done = 0; done < count; done += kPiece) {
+    const int64_t n = std::min(kPiece, count - done);
+    codes(row, first_col + done, n, piece);
+    for (int64_t i = 0; i < n; ++i) {
+      if (const int64_t at = group_at(first_col + done + i); at != current) {
+        current = at;
+        g = group(row, at);
+      }
+      out[done + i] = g.scale * static_cast<float>(piece[i] - g.zero);
+    }
+  }
+}
+
+void GroupedSource::blocks(int64_t row, int64_t first, int64_t count, CodedBlock* out) const {
+  for (int64_t b = 0; b < count; ++b) {
+    const int64_t col = (first + b) * kCodedBlock, n = std::min(kCodedBlock, cols - col);
+    CodedBlock& block = out[b] = {};
+    codes(row, col, n, block.codes);
+    for (int64_t half = 0; half < 2; ++half) {
+      if (16 * half >= n) break;
+      const Group g = group(row, group_at(col + 16 * half));
+      block.scale[half] = g.scale;
+      block.min[half] = coded_.zeros == Zeros::kNone ? 0 : -g.scale * static_cast<float>(g.zero);
+      if (coded_.zeros != Zeros::kNone) continue;
+      for (int64_t i = 16 * half; i < std::min<int64_t>(n, 16 * half + 16); ++i)
+        block.codes[i] = static_cast<int16_t>(block.codes[i] - g.zero);
+    }
+  }
+}
+
+}  // namespace inferd

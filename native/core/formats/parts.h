@@ -1,0 +1,91 @@
+// What the formats of this folder share: the tensors that make up a weight, found and checked.
+#pragma once
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "core/checkpoint/checkpoint.h"
+#include "core/formats/stored_quantization.h"
+#include "core/formats/weight_source.h"
+
+namespace inferd {
+
+// A weight that is asked for.
+struct WantedWeight {
+  const Checkpoint& checkpoint;
+  std::string module;  // its name less ".weight"
+  int64_t rows, cols;
+  const StoredQuantization& quantization;
+
+  // Null when it is not there.
+  const StoredTensor* find(const char* suffix) const { return checkpoint.find(module + suffix); }
+  // @throws Error(kBadModel) when it is not there, or is none of the types ("F16 BF16").
+  const StoredTensor& need(const char* suffix, const char* dtypes) const;
+  // The same with a shape.
+  const StoredTensor& need(const char* suffix, const char* dtypes,
+                           const std::vector<int64_t>& shape) const;
+  [[noreturn]] void fail(const std::string& what) const;
+  // Columns that share a scale when a row has `groups` scales. @throws Error(kBadModel)
+  int64_t group_size(int64_t groups) const;
+};
+
+// Elements, which may lie at any address. Of F32, F16, BF16 and F8_E4M3.
+float number_at(const StoredTensor& t, int64_t i);
+uint32_t word_at(const StoredTensor& t, int64_t i);  // of 32 bits
+inline uint8_t byte_at(const StoredTensor& t, int64_t i) {
+  return static_cast<uint8_t>(t.data[i]);
+}
+
+// Bits [bit, bit + width) of `words`, as a number; `width` at most 16.
+uint32_t field_at(const StoredTensor& words, int64_t first_word, int64_t word_step, int64_t bit,
+                  int64_t width);
+
+// A matrix of codes with a scale and a zero for each group of columns: w = scale (code - zero).
+class GroupedSource : public WeightSource {
+ public:
+  struct Group {
+    float scale;
+    int32_t zero;
+  };
+
+  // `groups`: scales of a row.
+  GroupedSource(const WantedWeight& wanted, int64_t groups)
+      : WeightSource(wanted.rows, wanted.cols), groups_(groups) {
+    group_size_ = wanted.group_size(groups);
+  }
+
+  void floats(int64_t row, int64_t first_col, int64_t count, float* out) const final;
+  void blocks(int64_t row, int64_t first, int64_t count, CodedBlock* out) const final;
+  WeightFormat coded() const final { return coded_; }
+
+ protected:
+  virtual void codes(int64_t row, int64_t first_col, int64_t count, int16_t* out) const = 0;
+  virtual Group group(int64_t row, int64_t group) const = 0;
+  // `group_of` [cols] names the group of each column, where that is not its place.
+  void take_order(const WantedWeight& wanted, const StoredTensor& group_of);
+  int64_t groups() const { return groups_; }
+
+  WeightFormat coded_ = kFormatF32;
+
+ private:
+  int64_t group_at(int64_t col) const {
+    return order_.empty() ? col / group_size_ : order_[static_cast<size_t>(col)];
+  }
+
+  int64_t groups_, group_size_;
+  std::vector<int32_t> order_;  // empty: in place
+};
+
+// A format: null when `wanted` is not in it.
+using OpenWeight = WeightSourcePtr (*)(const WantedWeight& wanted);
+WeightSourcePtr open_plain(const WantedWeight& wanted);
+WeightSourcePtr open_blocks(const WantedWeight& wanted);
+WeightSourcePtr open_float8(const WantedWeight& wanted);
+WeightSourcePtr open_int8(const WantedWeight& wanted);
+WeightSourcePtr open_gptq(const WantedWeight& wanted);
+WeightSourcePtr open_awq(const WantedWeight& wanted);
+WeightSourcePtr open_packed(const WantedWeight& wanted);
+WeightSourcePtr open_float4(const WantedWeight& wanted);
+
+}  // namespace inferd

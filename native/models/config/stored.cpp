@@ -1,0 +1,107 @@
+// See stored.h. A method is a line in kMethods; core/formats reads its tensors.
+#include "models/config/stored.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace inferd {
+namespace {
+
+using Method = StoredQuantization::Method;
+using Read = void (*)(const ConfigReader& r, StoredQuantization& q);
+
+constexpr int64_t kMaxBlock = 1 << 16;
+
+// "[128, 128]", or absent.
+void read_blocks(const ConfigReader& r, const char* key, StoredQuantization& q) {
+  const Json* block = r.find(key);
+  if (block == nullptr) return;
+  if (!block->is(Json::Kind::kArray) || block->array.size() != 2)
+    r.fail(std::string(key) + " must be two whole numbers");
+  for (const Json& n : block->array)
+    if (!n.is(Json::Kind::kInteger) || n.integer < 1 || n.integer > kMaxBlock)
+      r.fail(std::string(key) + " must be two whole numbers");
+  q.block_rows = block->array[0].integer;
+  q.block_cols = block->array[1].integer;
+}
+
+void read_gptq(const ConfigReader& r, StoredQuantization& q) {
+  const std::string format = r.string("checkpoint_format", "gptq");
+  if ((format != "gptq" && format != "gptq_v2") || r.boolean("is_marlin_format", false)) {
+    r.unsupported("the GPTQ layout " + in_quotes(format == "gptq" ? "marlin" : format) +
+                  " is not supported; take a version of the model in the layout gptq or gptq_v2");
+  }
+  q.zeros_less_one = format == "gptq";
+}
+
+void read_awq(const ConfigReader& r, StoredQuantization&) {
+  const std::string version = r.string("version", "gemm");
+  if (version != "gemm" && version != "GEMM") {
+    r.unsupported("the AWQ layout " + in_quotes(version) +
+                  " is not supported; take a version of the model in the layout gemm");
+  }
+  if (r.integer("bits", 1, 16, 4) != 4) r.unsupported("AWQ weights have 4 bits");
+}
+
+void read_float8(const ConfigReader& r, StoredQuantization& q) {
+  read_blocks(r, "weight_block_size", q);
+}
+
+constexpr const char* kPackedFormats[] = {"float-quantized",      "int-quantized",
+                                          "naive-quantized",      "pack-quantized",
+                                          "mxfp4-pack-quantized", "nvfp4-pack-quantized",
+                                          "mixed-precision",      "dense"};
+
+void read_compressed(const ConfigReader& r, StoredQuantization& q) {
+  const auto check = [](const ConfigReader& of, const std::string& format) {
+    if (std::find(std::begin(kPackedFormats), std::end(kPackedFormats), format) ==
+        std::end(kPackedFormats)) {
+      of.unsupported("the compressed-tensors format " + in_quotes(format) + " is not supported");
+    }
+  };
+  check(r, r.string("format", "dense"));
+  if (const Json* sparse = r.find("sparsity_config"); sparse != nullptr) {
+    const std::string format = r.nested("sparsity_config", *sparse).string("format", "dense");
+    if (format != "dense")
+      r.unsupported("sparse weights (" + in_quotes(format) + ") are not supported");
+  }
+  const Json* groups = r.find("config_groups");
+  if (groups == nullptr || !groups->is(Json::Kind::kObject)) return;
+  for (const auto& [name, group] : groups->object) {
+    const ConfigReader one = r.nested(name.c_str(), group);
+    check(one, one.string("format", "dense"));
+    const Json* weights = group.find("weights");
+    if (weights != nullptr) read_blocks(one.nested("weights", *weights), "block_structure", q);
+  }
+}
+
+struct KnownMethod {
+  const char* name;
+  Method method;
+  Read read;
+};
+constexpr KnownMethod kMethods[] = {
+    {"gptq", Method::kGptq, read_gptq},
+    {"awq", Method::kAwq, read_awq},
+    {"fp8", Method::kFloat8, read_float8},
+    {"fbgemm_fp8", Method::kFloat8, read_float8},
+    {"compressed-tensors", Method::kCompressedTensors, read_compressed},
+};
+
+}  // namespace
+
+StoredQuantization read_stored_quantization(const ConfigReader& r) {
+  const std::string name = r.string("quant_method", "");
+  for (const KnownMethod& known : kMethods) {
+    if (name != known.name) continue;
+    StoredQuantization q{.method = known.method};
+    known.read(r, q);
+    return q;
+  }
+  std::string all;
+  for (const KnownMethod& known : kMethods) all += (all.empty() ? "" : ", ") + std::string(known.name);
+  r.unsupported("weights quantized by " + in_quotes(name) + " are not supported; inferd reads " +
+                all + " and GGUF files");
+}
+
+}  // namespace inferd
