@@ -74,6 +74,8 @@ export interface ServedModel {
   readonly backend: string;
   readonly blockSize: number;
   readonly totalBlocks: number;
+  /** Of one KV block. */
+  readonly blockBytes: number;
 }
 
 /** Progress of start-up, 0..1 per phase. */

@@ -170,6 +170,7 @@ export const schema = {
     ),
     max_queue: int(1024, [0, 2 ** 20], 'Requests that may wait; one more is refused.', { unit: 'requests' }),
     queue_timeout_s: float(120, [0.01, 86_400], 'A request that waits longer is refused.', { unit: 's' }),
+    kept_timelines: int(256, [0, 65_536], 'Ended requests of which requests.get still tells what happened when.', { unit: 'requests' }),
     hang_timeout_s: float(
       60,
       [1, 3600],

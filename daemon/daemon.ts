@@ -201,6 +201,7 @@ class DaemonProcess implements Daemon {
       profiler,
       traffic,
       scrape: () => metrics.scrape(),
+      firstTokens: (name) => metrics.firstTokens(name),
       observe: tracing.observe,
       auth,
       log: this.#log,

@@ -2,12 +2,14 @@
  * What a method's handler gets besides its params: who calls, how to be cancelled, and the parts of the daemon it may use.
  */
 import type { ClientKey } from '../actors/client-types.js';
+import type { HistogramCounts } from '../actors/messages/calls.js';
 import type { RequestId } from '../actors/messages/ids.js';
 import type { Cancellation } from '../actors/runtime/cancellation.js';
 import type { Log } from '../actors/runtime/log.js';
 import type { Config } from '../config/schema.js';
 import type { CallTable } from './calls.js';
 import type { Holding } from './holding.js';
+import type { EndedAnswers } from './insight/ended-answers.js';
 import type { Id } from './message.js';
 import type { Models } from './models.js';
 import type { Observe, TraceHeaders } from './observe.js';
@@ -27,6 +29,8 @@ export interface RpcDeps {
   readonly startedAt: number;
   /** A client with admin scope asked the daemon to drain and stop. */
   onDrain(): void;
+  /** Times to the first token of a model since the start, seconds; null when nobody keeps books of it. */
+  firstTokens?(model: string): HistogramCounts | null;
   /** Told of each error that a call is answered with, by code. */
   onError?(code: number): void;
   /** Told of each call that generates. */
@@ -37,6 +41,7 @@ export interface RpcDeps {
 export interface LiveRequest {
   /** Id of the answer, as clients see it: "chatcmpl-…". */
   readonly answerId: string;
+  readonly model: string;
   /** `null`: it came over HTTP. */
   readonly session: Session | null;
   cancel(): void;
@@ -68,4 +73,6 @@ export interface CallContext {
   readonly holding: Holding;
   /** Calls of all clients; handlers add theirs while it runs. */
   readonly live: Map<RequestId, LiveRequest>;
+  /** The last ones that ended; handlers add theirs. */
+  readonly ended: EndedAnswers;
 }

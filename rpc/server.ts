@@ -21,6 +21,7 @@ import { openrpcDocument } from './documents/openrpc.js';
 import type { Operation } from './documents/operation.js';
 import { type Face, ownFace } from './face.js';
 import { type Holding, HoldingLimit } from './holding.js';
+import { EndedAnswers } from './insight/ended-answers.js';
 import { encodeReply, errorResponse, type Id, type Member, type Message, maxBatchMembers, type Response } from './message.js';
 import { type HttpInput, type Method, needOf } from './method.js';
 import { createMethods } from './methods/index.js';
@@ -105,6 +106,7 @@ export class RpcServer {
   readonly #faces: ReadonlyMap<string, Face>;
   readonly #rpc: JSONRPCServer<CallContext>;
   readonly #live = new Map<RequestId, LiveRequest>();
+  readonly #ended: EndedAnswers;
   #document: object | null = null;
   #draining = false;
   /** Bytes of the messages that are not answered yet. */
@@ -112,6 +114,7 @@ export class RpcServer {
 
   constructor(deps: RpcDeps, extra: readonly Method[]) {
     this.deps = deps;
+    this.#ended = new EndedAnswers(deps.config.scheduler.kept_timelines);
     this.holdings = new HoldingLimit(LARGE_ANSWERS * ENTRY_BYTES * deps.config.validation.max_reported_logprobs);
     const methods = [...Object.values(createMethods(deps, () => this.openrpc())), ...extra];
     this.#methods = new Map(methods.map((m) => [m.name, m]));
@@ -285,6 +288,7 @@ export class RpcServer {
       cancellation,
       holding,
       live: this.#live,
+      ended: this.#ended,
     };
   }
 

@@ -4,7 +4,9 @@
  */
 import type { Failure } from './errors.js';
 import type { RequestId } from './ids.js';
+import type { KvMap } from './kv-map.js';
 import type { Handed, PromptInput } from './requests.js';
+import type { Timeline } from './timeline.js';
 
 /** front -> tokenizer. An Abort with its number drops it: nobody waits for the answer any more. */
 export type TokenizerCall = (
@@ -23,11 +25,23 @@ export interface EngineCalls {
   readonly stats: { readonly params: null; readonly reply: SchedulerStats };
   /** How long steps took and how much they held, since the engine started. */
   readonly steps: { readonly params: null; readonly reply: StepHistograms };
+  /** The last steps, from number `since` on. */
+  readonly recent: { readonly params: { readonly since: number }; readonly reply: RecentSteps };
+  /** Whose each KV block is, in at most so many cells. */
+  readonly kvMap: { readonly params: { readonly maxCells: number }; readonly reply: KvMap };
+  /** What happened to a request; null when it is unknown or forgotten. */
+  readonly timeline: { readonly params: { readonly id: RequestId }; readonly reply: Timeline | null };
 }
 export type EngineCallName = keyof EngineCalls;
 
 /** When the front gives up waiting for an answer, ms. */
-export const engineCallDeadlineMs: { readonly [N in EngineCallName]: number } = { stats: 5000, steps: 5000 };
+export const engineCallDeadlineMs: { readonly [N in EngineCallName]: number } = {
+  stats: 5000,
+  steps: 5000,
+  recent: 5000,
+  kvMap: 5000,
+  timeline: 5000,
+};
 
 /** front -> scheduler. */
 export type EngineCall<N extends EngineCallName = EngineCallName> = {
@@ -67,6 +81,21 @@ export interface SchedulerStats {
   };
   readonly tokens: { readonly prompt_total: number; readonly generated_total: number; readonly prefix_hit_total: number };
   readonly step: { readonly count: number; readonly p50_ms: number; readonly p99_ms: number };
+}
+
+/** Answer to `recent`: a column each, oldest first. */
+export interface RecentSteps {
+  /** Number of the step after the last of these: the `since` of who asks again. Steps are counted from 0 when the engine starts. */
+  readonly next: number;
+  /** When the result was read. */
+  readonly atMs: readonly number[];
+  /** On the device. */
+  readonly execUs: readonly number[];
+  /** Tokens of prompts, and those that are computed again after a preemption. */
+  readonly promptTokens: readonly number[];
+  readonly decodeTokens: readonly number[];
+  /** Requests that ran. */
+  readonly running: readonly number[];
 }
 
 /** How often values were seen, by the first edge that they do not exceed. */

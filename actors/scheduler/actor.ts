@@ -72,7 +72,13 @@ class SchedulerLoop {
   readonly #published: number[] = [];
   /** Requests that were paused before they were admitted; at most as many as may be unfinished. */
   readonly #pausedEarly = new Set<RequestId>();
-  readonly #handlers: EngineCallHandlers = { stats: () => this.#scheduler.stats(), steps: () => this.#scheduler.steps() };
+  readonly #handlers: EngineCallHandlers = {
+    stats: () => this.#scheduler.stats(),
+    steps: () => this.#scheduler.steps(),
+    recent: ({ since }) => this.#scheduler.insight.steps.since(since),
+    kvMap: ({ maxCells }) => this.#scheduler.kvMap(maxCells),
+    timeline: ({ id }) => this.#scheduler.insight.timelines.of(id),
+  };
   readonly #spans = new SpanRecorder();
   /** Messages handled in this turn. */
   #handled = 0;

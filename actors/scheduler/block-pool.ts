@@ -53,6 +53,11 @@ export class BlockPool {
     return this.refs[block] ?? 0;
   }
 
+  /** Free, with content that can be shared again. */
+  isCached(block: number): boolean {
+    return this.place[block] === CACHED;
+  }
+
   /**
    * Hands out a free block with one reference, or -1 when every block is held. A cached block loses its content: the caller
    * must forget what was published about it.

@@ -29,6 +29,8 @@ export interface SchedulerOptions {
   /** Requests that may wait besides those that free slots will take at once. */
   readonly maxQueue: number;
   readonly queueTimeoutMs: number;
+  /** Timelines of ended requests that are kept. */
+  readonly keptTimelines: number;
   readonly eosTokenIds: readonly number[];
   /** Life of the engine group; stamped on plans, results of another epoch are ignored. */
   readonly epoch: number;

@@ -19,6 +19,7 @@
  */
 import { ROW_FLAG } from '../messages/step.js';
 import { invariant } from '../runtime/invariant.js';
+import type { Timelines } from './insight/timelines.js';
 import { WRITABLE } from './kv-cache.js';
 import { type SchedulerOptions, watermarkBlocks } from './options.js';
 import { ADMISSION_WORDS, PlanWriter } from './plan-writer.js';
@@ -34,6 +35,7 @@ export class Planner {
   lastPromptMs = 0;
   private readonly options: SchedulerOptions;
   private readonly stats: StatsCounters;
+  private readonly timelines: Timelines;
   private readonly writer: PlanWriter;
   private record = new StepRecord();
   /** Tokens this step may still take. */
@@ -45,9 +47,10 @@ export class Planner {
   private blocked: Sequence | null = null;
   private blockedAt = 0;
 
-  constructor(options: SchedulerOptions, stats: StatsCounters) {
+  constructor(options: SchedulerOptions, stats: StatsCounters, timelines: Timelines) {
     this.options = options;
     this.stats = stats;
+    this.timelines = timelines;
     const writer = new PlanWriter(options.epoch);
     this.writer = writer;
     this.roster = new Roster(options, (slot) => writer.free(slot));
@@ -128,6 +131,12 @@ export class Planner {
     if (swaps) roster.kv.swap.save(victim, part, (device, host) => writer.swapOut(device, host));
     roster.preempt(victim);
     stats.preempted++;
+    this.timelines.mark(victim.request.id, {
+      kind: 'preempted',
+      ms: this.nowMs,
+      sequence: victim.index,
+      how: swaps ? 'swap' : 'recompute',
+    });
     this.preempting = true;
   }
 
@@ -181,7 +190,8 @@ export class Planner {
       request.cachedTokens = cached;
       this.stats.promptTokens += request.promptLen;
       this.stats.prefixHitTokens += cached;
-    }
+      this.timelines.mark(request.id, { kind: 'started', ms: this.nowMs, cachedTokens: cached });
+    } else this.timelines.mark(request.id, { kind: 'resumed', ms: this.nowMs, sequence: sequence.index });
     kv.swap.restore(sequence, numHits, (host, device) => writer.swapIn(host, device));
     roster.start(sequence);
     writer.sequence(sequence, -1);
@@ -201,7 +211,10 @@ export class Planner {
     const pools = poolFlags(sequence, end);
     this.writer.row(sequence.slot, start, count, (reports ? ROW_FLAG.promptLogprobs : 0) | pools);
     this.record.advances.add(sequence, end);
-    if (count > 1 || end <= request.promptLen) this.record.hasPrompt = true;
+    if (count > 1 || end <= request.promptLen) {
+      this.record.hasPrompt = true;
+      this.record.promptTokens += count;
+    }
     sequence.numComputed = end;
     this.budget -= count;
     this.record.numTokens += count;

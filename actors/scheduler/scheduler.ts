@@ -13,11 +13,14 @@
  */
 import type { SchedulerStats, StepHistograms } from '../messages/calls.js';
 import type { RequestId } from '../messages/ids.js';
+import type { KvMap } from '../messages/kv-map.js';
 import { type Admit, FINISH } from '../messages/requests.js';
 import { NO_TOKEN } from '../messages/step.js';
 import { BrokenInvariant, invariant } from '../runtime/invariant.js';
 import { whyNever, whyNotNow } from './admission.js';
 import { Events, type Outputs } from './events.js';
+import { Insight } from './insight/insight.js';
+import { drawKvMap } from './insight/kv-map.js';
 import type { SchedulerOptions } from './options.js';
 import { Planner } from './planner.js';
 import { rankOf } from './queue.js';
@@ -33,6 +36,8 @@ export type { SchedulerOptions } from './options.js';
 export { planWordsLimit } from './plan-writer.js';
 
 export class Scheduler {
+  /** For those who look. */
+  readonly insight: Insight;
   private readonly options: SchedulerOptions;
   private readonly counters = new StatsCounters();
   private readonly planner: Planner;
@@ -46,6 +51,8 @@ export class Scheduler {
   /** As the plan's word holds it: wraps from 2^31 - 1 to -2^31, which takes weeks. */
   private nextStep: number;
   private nextOrdinal = 0;
+  /** When this was last told the time. */
+  private nowMs = 0;
   /** No queue timeout is due before this. */
   private earliestTimeoutMs = Number.POSITIVE_INFINITY;
 
@@ -53,7 +60,8 @@ export class Scheduler {
   constructor(options: SchedulerOptions, firstStep = 1) {
     this.options = options;
     this.nextStep = firstStep;
-    this.planner = new Planner(options, this.counters);
+    this.insight = new Insight(options.keptTimelines);
+    this.planner = new Planner(options, this.counters, this.insight.timelines);
     this.roster = this.planner.roster;
     for (let i = 0; i < options.maxStepsInFlight; i++) this.spareRecords.push(new StepRecord());
   }
@@ -70,6 +78,7 @@ export class Scheduler {
    */
   admit(message: Admit, owner: number, nowMs: number): void {
     const { roster, options } = this;
+    this.nowMs = nowMs;
     if (roster.requests.has(message.id)) throw new BrokenInvariant(`request ${message.id} was admitted twice`);
     const room = options.maxQueue + Math.max(0, roster.slotsLeft);
     const failure = whyNever(message, options) ?? whyNotNow(message, roster.numUnstarted, room);
@@ -81,13 +90,15 @@ export class Scheduler {
     const request = new Request(message, { options, owner, rank, ordinal: this.nextOrdinal++, nowMs });
     if (request.unfinished === 0) return;
     roster.enqueue(request);
+    this.insight.timelines.begin(request, nowMs);
     if (request.started) return;
     this.notices.joined(request);
     this.earliestTimeoutMs = Math.min(this.earliestTimeoutMs, nowMs + options.queueTimeoutMs);
   }
 
   /** Ends requests without an answer and frees what they hold; unknown ids are ignored. */
-  abort(ids: readonly RequestId[], _nowMs: number): void {
+  abort(ids: readonly RequestId[], nowMs: number): void {
+    this.nowMs = nowMs;
     for (const id of ids) {
       const request = this.roster.requests.get(id);
       if (request !== undefined) this.drop(request);
@@ -95,7 +106,8 @@ export class Scheduler {
   }
 
   /** A stop string ended a sequence; its further tokens are dropped. Unknown or finished sequences are ignored. */
-  stopped(id: RequestId, index: number, _nowMs: number): void {
+  stopped(id: RequestId, index: number, nowMs: number): void {
+    this.nowMs = nowMs;
     const sequence = this.roster.requests.get(id)?.sequence(index);
     if (sequence !== undefined) this.finish(sequence);
   }
@@ -119,6 +131,7 @@ export class Scheduler {
    * steps are in flight. Every returned plan must be run, in order.
    */
   schedule(nowMs: number): Uint8Array | null {
+    this.nowMs = nowMs;
     if (nowMs >= this.earliestTimeoutMs) this.expire(nowMs);
     const record = this.spareRecords.at(-1);
     if (record === undefined) return null;
@@ -137,12 +150,15 @@ export class Scheduler {
    */
   update(result: Uint8Array, nowMs: number): void {
     const { reader } = this;
+    this.nowMs = nowMs;
     reader.load(result);
     if (reader.epoch !== this.options.epoch) return;
     const record = this.inFlight.shift();
     invariant(record !== undefined && record.step === reader.step, 'a step result comes out of order');
     invariant(reader.errorCode === 0, 'a failed step cannot be applied');
     this.counters.step(reader.execUs, record.numTokens);
+    const { numTokens, promptTokens } = record;
+    this.insight.steps.add({ nowMs, execUs: reader.execUs, numTokens, promptTokens, running: this.roster.numRunning });
     if (record.hasPrompt) this.planner.lastPromptMs = nowMs - record.plannedMs;
     this.advance(record);
     if (reader.numPromptLogprobs > 0) this.takePromptLogprobs(record);
@@ -180,6 +196,11 @@ export class Scheduler {
     return this.counters.histograms();
   }
 
+  /** Whose each KV block is, in at most `maxCells` cells. */
+  kvMap(maxCells: number): KvMap {
+    return drawKvMap(this.roster, maxCells);
+  }
+
   /** True while a request is unfinished or a step is in flight. */
   hasWork(): boolean {
     return this.roster.requests.size > 0 || this.inFlight.length > 0;
@@ -212,14 +233,20 @@ export class Scheduler {
   }
 
   /** Publishes what the step computed; before its samples, which may end a sequence and release its blocks. */
-  private advance({ advances }: StepRecord): void {
+  private advance({ advances, plannedMs: ms }: StepRecord): void {
     const { kv } = this.roster;
+    const { timelines } = this.insight;
+    const untilMs = this.nowMs;
     for (let i = 0; i < advances.size; i++) {
       const sequence = advances.live(i);
       if (sequence === null) continue;
       const end = advances.number(i);
+      const { numRetired: from, request, index, generation } = sequence;
+      const forked = index > 0 && generation === 0 && end === request.promptLen; // its leader computed that
+      if (!forked && (end - from > 1 || end <= request.promptLen))
+        timelines.mark(request.id, { kind: 'prefill', ms, untilMs, sequence: index, from, to: end });
       kv.retire(sequence, end);
-      if (!sequence.request.announced) this.tellPrefill(sequence, end);
+      if (!request.announced) this.tellPrefill(sequence, end);
     }
   }
 
@@ -309,6 +336,7 @@ export class Scheduler {
   private announce(request: Request): void {
     if (request.announced) return;
     request.announced = true;
+    this.insight.timelines.mark(request.id, { kind: 'first_token', ms: this.nowMs });
     const { id, owner, queueMs, cachedTokens } = request;
     this.events.started(owner, { id, queueMs, cachedTokens });
   }
@@ -322,13 +350,18 @@ export class Scheduler {
   }
 
   private finish(sequence: Sequence): void {
+    const { request, index } = sequence;
     this.roster.end(sequence);
-    if (sequence.request.unfinished === 0) this.counters.finished++;
+    this.insight.timelines.mark(request.id, { kind: 'sequence_ended', ms: this.nowMs, sequence: index, tokens: sequence.numGenerated });
+    if (request.unfinished > 0) return;
+    this.counters.finished++;
+    this.insight.timelines.end(request.id, 'finished', this.nowMs);
   }
 
   private drop(request: Request): void {
     this.roster.endAll(request);
     this.counters.aborted++;
+    this.insight.timelines.end(request.id, 'aborted', this.nowMs);
   }
 
   /** Refuses the requests that have waited too long for their first step. */
@@ -343,6 +376,7 @@ export class Scheduler {
         continue;
       }
       roster.endAll(request);
+      this.insight.timelines.end(request.id, 'refused', nowMs);
       const seconds = ((nowMs - request.enqueuedMs) / 1000).toFixed(1);
       this.events.refuse(request.owner, request.id, {
         kind: 'overloaded',

@@ -49,6 +49,8 @@ export class StepRecord {
   plannedMs = 0;
   /** Whose KV the step computes. */
   numTokens = 0;
+  /** Of them, tokens of prompts and tokens that are computed again. */
+  promptTokens = 0;
   /** The step had a row of a prompt (or of recomputed tokens). */
   hasPrompt = false;
   /** Number: position up to which the sequence's KV is written once the step has run. Siblings of a fork have an entry, too. */
@@ -62,6 +64,7 @@ export class StepRecord {
     this.step = step;
     this.plannedMs = nowMs;
     this.numTokens = 0;
+    this.promptTokens = 0;
     this.hasPrompt = false;
     this.advances.clear();
     this.samples.clear();

@@ -6,6 +6,7 @@ import type { Server } from 'node:http';
 import type { Log } from '../../actors/runtime/log.js';
 import type { Config } from '../../config/schema.js';
 import { RpcConnection } from '../../rpc/connection.js';
+import type { RpcDeps } from '../../rpc/context.js';
 import type { Models } from '../../rpc/models.js';
 import type { Observe } from '../../rpc/observe.js';
 import type { Profiler } from '../../rpc/schemas/profile.js';
@@ -26,6 +27,8 @@ export interface FrontDeps {
   readonly profiler: Profiler;
   /** What the front counts of its own. */
   readonly traffic: Traffic;
+  /** Times to the first token, for stats. */
+  firstTokens: NonNullable<RpcDeps['firstTokens']>;
   /** What /metrics answers. */
   scrape: RouteDeps['metrics']['scrape'];
   /** Told of each call that generates. */
@@ -65,6 +68,7 @@ export function createFront(deps: FrontDeps): Front {
     log,
     startedAt: deps.startedAt,
     onDrain: deps.onDrain,
+    firstTokens: deps.firstTokens,
     onError: (code) => deps.traffic.failed(code),
     ...(deps.observe === undefined ? {} : { observe: deps.observe }),
   });

@@ -316,5 +316,6 @@ function servedModel(config: Config, model: ModelFolder, capacity: NonNullable<E
     backend: capacity.backend,
     blockSize: config.cache.block_size,
     totalBlocks: capacity.numBlocks,
+    blockBytes: capacity.blockBytes,
   };
 }

@@ -150,6 +150,7 @@ function schedulerOptions(config: Config, model: ModelFolder): Topology['schedul
     preemptionMode: scheduler.preemption_mode,
     maxQueue: scheduler.max_queue,
     queueTimeoutMs: scheduler.queue_timeout_s * 1000,
+    keptTimelines: scheduler.kept_timelines,
     eosTokenIds: model.eosTokenIds,
     maxStepsInFlight: 2,
   };

@@ -3,7 +3,7 @@
  * once, by daemon.ts.
  */
 import type { EngineClient } from '../../actors/client-types.js';
-import type { EngineCallName, EngineCalls } from '../../actors/messages/calls.js';
+import type { EngineCallName, EngineCalls, HistogramCounts } from '../../actors/messages/calls.js';
 import type { ModelFolder } from '../../config/model-folder.js';
 import type { Config } from '../../config/schema.js';
 import type { Traffic } from '../front/traffic.js';
@@ -38,6 +38,11 @@ export class Metrics {
     this.#labels = { model_name: deps.model.name, engine: '0' };
     this.engine = meteredEngine(deps.engine, this.#books, deps.config.cache.enable_prefix_caching);
     processFigures();
+  }
+
+  /** Times to the first token of a model, seconds; null for one that these are not the books of. */
+  firstTokens(model: string): HistogramCounts | null {
+    return model === this.#deps.model.name ? this.#books.firstToken.snapshot() : null;
   }
 
   /** All figures as text. Never rejects: while the engine does not answer, those that only it knows are 0. */

@@ -6,8 +6,10 @@
 import type { EngineClient, RequestHandle, RequestSink } from '../../actors/client-types.js';
 import { int32Of } from '../../actors/messages/codec.js';
 import { type Failure, failureOf, InferdError, type ParamIssue } from '../../actors/messages/errors.js';
+import type { RequestId } from '../../actors/messages/ids.js';
 import type { Delta, GenerationParams, PromptInput } from '../../actors/messages/requests.js';
 import type { CallContext } from '../context.js';
+import { type EndedAnswer, maxPromptsTold } from '../insight/ended-answers.js';
 import type { KnownModel, Lease, Models } from '../models.js';
 
 export interface EmbeddingPlan {
@@ -42,6 +44,9 @@ export class EmbeddingCall {
   #done = 0;
   #filling = false;
   #lease: Lease | null = null;
+  readonly #arrivalMs = performance.now();
+  /** Requests of the engine that requests.get will tell of. */
+  readonly #told: RequestId[] = [];
   #settled = false;
   #resolve: (usage: EmbeddingUsage) => void = () => {};
   #reject: (error: InferdError) => void = () => {};
@@ -109,7 +114,13 @@ export class EmbeddingCall {
       return;
     }
     this.#handles.set(index, handle);
-    this.#ctx.live.set(handle.id, { answerId: id, session: this.#ctx.session, cancel: this.#onAbort });
+    this.#ctx.live.set(handle.id, {
+      answerId: id,
+      model: this.#plan.known.model.name,
+      session: this.#ctx.session,
+      cancel: this.#onAbort,
+    });
+    if (this.#told.length < maxPromptsTold) this.#told.push(handle.id);
   }
 
   #sink(index: number, onEnd: () => void): RequestSink {
@@ -132,7 +143,7 @@ export class EmbeddingCall {
         if (this.#settled) return;
         if (failure !== null) this.#fail(ofInput(failure, index, this.#plan.inputs.length));
         else if (!answered) this.#fail({ kind: 'internal' });
-        else if (++this.#done === this.#plan.inputs.length) this.#settle(() => this.#resolve(this.#usage));
+        else if (++this.#done === this.#plan.inputs.length) this.#settle('finished', () => this.#resolve(this.#usage));
         else this.#fill();
       },
     };
@@ -159,17 +170,33 @@ export class EmbeddingCall {
   }
 
   #fail({ kind, message, data }: Failure): void {
-    this.#settle(() => this.#reject(new InferdError(kind, message, data)));
+    this.#settle(kind === 'cancelled' ? 'cancelled' : 'failed', () => this.#reject(new InferdError(kind, message, data)));
     // A handle that is cancelled leaves the map.
     for (const handle of [...this.#handles.values()]) handle.cancel();
   }
 
-  #settle(answer: () => void): void {
+  #settle(state: EndedAnswer['state'], answer: () => void): void {
     if (this.#settled) return;
     this.#settled = true;
     answer();
     this.#ctx.cancellation.unlisten(this.#onAbort);
+    if (this.#told.length > 0) this.#remember(state);
     this.#lease?.release();
+  }
+
+  #remember(state: EndedAnswer['state']): void {
+    const { session, ended } = this.#ctx;
+    ended.add({
+      answerId: this.#plan.id,
+      model: this.#plan.known.model.name,
+      state,
+      promptTokens: this.#usage.promptTokens,
+      completionTokens: 0,
+      durationMs: performance.now() - this.#arrivalMs,
+      endedAt: Date.now(),
+      ids: this.#told,
+      session: session === null ? null : new WeakRef(session),
+    });
   }
 }
 

@@ -84,6 +84,20 @@ export const unsubscribeExamples: readonly Example[] = [
 ];
 
 export const requestsListExamples = plain('Nothing runs', { requests: [] });
+export const requestsGetExamples: readonly Example[] = [
+  {
+    name: 'A request that nobody knows',
+    params: { request_id: 'chatcmpl-0c5f9f0e-7f0e-4f6a-9d0a-3c1b7c8f2a11' },
+    result: { request: null },
+  },
+];
+export const kvMapExamples: readonly Example[] = [
+  {
+    name: 'An idle pool in eight cells',
+    params: { cells: 8 },
+    result: { model: 'demo', block_size: 16, total_blocks: 16384, blocks_per_cell: 2048, cells: 'AQAAAAAAAAA=', owners: [] },
+  },
+];
 export const requestsCancelExamples: readonly Example[] = [
   {
     name: 'A request that is over',

@@ -8,6 +8,7 @@ import { type Failure, failureOf, InferdError } from '../../actors/messages/erro
 import type { Delta, GenerationParams, Notice, PromptInput, Started } from '../../actors/messages/requests.js';
 import type { AnswerHead } from '../client/chunk.js';
 import type { CallContext, RpcDeps } from '../context.js';
+import { type EndedAnswer, maxPromptsTold } from '../insight/ended-answers.js';
 import type { KnownModel, Lease } from '../models.js';
 import type { OpenSink, SinkEvent } from '../sink.js';
 import { AnswerStream } from './answer-stream.js';
@@ -194,7 +195,12 @@ export class GenerationCall {
     }
     this.#handles.push(handle);
     if (prompt.ended) return;
-    this.#ctx.live.set(handle.id, { answerId: this.#plan.head.id, session: this.#ctx.session, cancel: this.#onAbort });
+    this.#ctx.live.set(handle.id, {
+      answerId: this.#plan.head.id,
+      model: this.#plan.known.model.name,
+      session: this.#ctx.session,
+      cancel: this.#onAbort,
+    });
     if (this.#paused) handle.setPaused(true);
   }
 
@@ -260,12 +266,13 @@ export class GenerationCall {
   }
 
   #finish(): void {
-    if (this.#stream === null) this.#settle(() => this.#resolve(this));
-    else void this.#stream.drained().then(() => this.#settle(() => this.#resolve(this)));
+    if (this.#stream === null) this.#settle('finished', () => this.#resolve(this));
+    else void this.#stream.drained().then(() => this.#settle('finished', () => this.#resolve(this)));
   }
 
   #fail(failure: Failure): void {
-    this.#settle(() => this.#reject(new InferdError(failure.kind, failure.message, this.#failureData(failure))));
+    const state = failure.kind === 'cancelled' ? 'cancelled' : 'failed';
+    this.#settle(state, () => this.#reject(new InferdError(failure.kind, failure.message, this.#failureData(failure))));
     for (const handle of this.#handles) handle.cancel();
   }
 
@@ -276,14 +283,30 @@ export class GenerationCall {
     return failure.data;
   }
 
-  #settle(answer: () => void): void {
+  #settle(state: EndedAnswer['state'], answer: () => void): void {
     if (this.#settled) return;
     this.#settled = true;
     answer();
     this.#ctx.cancellation.unlisten(this.#onAbort);
     this.#stream?.close();
     for (const handle of this.#handles) this.#ctx.live.delete(handle.id);
+    if (this.#handles.length > 0) this.#remember(state);
     this.#lease?.release();
+  }
+
+  #remember(state: EndedAnswer['state']): void {
+    const { prompt_tokens: promptTokens, completion_tokens: completionTokens, latency_s } = this.usage();
+    this.#ctx.ended.add({
+      answerId: this.#plan.head.id,
+      model: this.#plan.known.model.name,
+      state,
+      promptTokens,
+      completionTokens,
+      durationMs: latency_s * 1000,
+      endedAt: Date.now(),
+      ids: this.#handles.slice(0, maxPromptsTold).map(({ id }) => id),
+      session: this.#ctx.session === null ? null : new WeakRef(this.#ctx.session),
+    });
   }
 }
 

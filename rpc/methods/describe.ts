@@ -2,6 +2,7 @@
 import type { z } from 'zod';
 import { InferdError } from '../../actors/messages/errors.js';
 import type { RpcDeps } from '../context.js';
+import { describeDetail } from '../insight/detail.js';
 import { maxBatchMembers } from '../message.js';
 import type { KnownModel } from '../models.js';
 import type { limitsSchema, modelSchema, Stats } from '../schemas/info.js';
@@ -43,20 +44,32 @@ export function describeModel({ engine, model }: KnownModel, { startedAt }: RpcD
   };
 }
 
-/** Asks the scheduler of the default model. @throws InferdError when it does not answer */
-export async function describeStats({ models, startedAt }: RpcDeps): Promise<Stats> {
-  const { engine } = models.find();
-  if (engine === null) throw new InferdError('model_loading');
+export interface StatsAsked {
+  readonly model?: string | null | undefined;
+  readonly detail?: boolean | null | undefined;
+}
+
+/**
+ * Asks the scheduler of a model. `since`: number of the first step that details tell; resolves with the first one to tell next time.
+ * @throws InferdError when it does not answer
+ */
+export async function describeStats(deps: RpcDeps, asked: StatsAsked, since: number): Promise<{ stats: Stats; next: number }> {
+  const { models, startedAt } = deps;
+  const { engine, model } = models.find(asked.model);
+  if (engine === null) throw new InferdError('model_loading', `The model "${model.name}" is not loaded`);
   const { requests, kv, tokens, step } = await engine.ask('stats', null);
+  const more = asked.detail === true ? await describeDetail(deps, { model: model.name, engine }, since) : null;
   const memory = process.memoryUsage();
-  return {
+  const stats = {
     requests,
     kv,
     tokens,
     step,
     engine: { state: engine.state(), healthy: engine.healthy(), uptime_s: uptimeSeconds(startedAt) },
     memory: { rss_bytes: memory.rss, heap_used_bytes: memory.heapUsed, weight_bytes: engine.model()?.weightBytes ?? 0 },
+    ...(more === null ? {} : { detail: more.detail }),
   };
+  return { stats, next: more?.next ?? 0 };
 }
 
 export function uptimeSeconds(startedAt: number): number {

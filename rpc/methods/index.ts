@@ -8,8 +8,10 @@ import { daemonDrainMethod, daemonInfoMethod, discoverMethod, pingMethod } from 
 import { embeddingsMethod } from './embeddings.js';
 import { cancelRequestMethod, creditMethod } from './flow.js';
 import { initializeMethod } from './initialize.js';
+import { kvMapMethod } from './kv.js';
 import { modelsGetMethod, modelsListMethod } from './models.js';
 import { profileStartMethod, profileStopMethod } from './profile.js';
+import { requestsGetMethod } from './request.js';
 import { requestsCancelMethod, requestsListMethod } from './requests.js';
 import { statsGetMethod, statsSubscribeMethod, statsUnsubscribeMethod } from './stats.js';
 import { detokenizeMethod, tokenizeMethod } from './tokenize.js';
@@ -27,6 +29,8 @@ export function createMethods(deps: RpcDeps, document: () => object) {
     detokenize: detokenizeMethod(deps),
     'models.list': modelsListMethod(deps),
     'models.get': modelsGetMethod(deps),
+    'kv.map': kvMapMethod(deps),
+    'requests.get': requestsGetMethod(deps),
     'requests.list': requestsListMethod(deps),
     'requests.cancel': requestsCancelMethod(),
     'stats.get': statsGetMethod(deps),

@@ -5,12 +5,19 @@
 import { z } from 'zod';
 import type { CallContext, LiveRequest, RpcDeps } from '../context.js';
 import { requestsCancelExamples, requestsListExamples } from '../examples/daemon.js';
+import type { EndedAnswer } from '../insight/ended-answers.js';
 import { defineMethod } from '../method.js';
-import { emptyParams } from '../schemas/common.js';
 import { requestRowSchema } from '../schemas/info.js';
+import { endedRowSchema } from '../schemas/insight.js';
 
-function mayTouch(request: LiveRequest | undefined, ctx: CallContext): boolean {
+/** Whether the caller may see and cancel a request. */
+export function mayTouch(request: LiveRequest | undefined, ctx: CallContext): boolean {
   return ctx.scopes.has('admin') || (request !== undefined && request.session !== null && request.session === ctx.session);
+}
+
+/** The same of one that has ended. */
+export function mayTouchEnded({ session }: EndedAnswer, ctx: CallContext): boolean {
+  return ctx.scopes.has('admin') || (session !== null && ctx.session !== null && session.deref() === ctx.session);
 }
 
 export function requestsListMethod(deps: RpcDeps) {
@@ -18,10 +25,13 @@ export function requestsListMethod(deps: RpcDeps) {
     name: 'requests.list',
     scope: 'any',
     summary: 'Requests that run or wait.',
-    params: emptyParams,
-    result: z.object({ requests: z.array(requestRowSchema) }),
+    params: z.object({ ended: z.boolean().nullish().describe('List the last ones that ended, too.') }),
+    result: z.object({
+      requests: z.array(requestRowSchema),
+      ended: z.array(endedRowSchema).optional().describe('Newest first, scheduler.kept_timelines at most.'),
+    }),
     examples: requestsListExamples,
-    handler: (_params, ctx) => ({
+    handler: ({ ended }, ctx) => ({
       requests: deps.models
         .loaded()
         .flatMap(({ engine }) => engine.requests())
@@ -33,8 +43,28 @@ export function requestsListMethod(deps: RpcDeps) {
           prompt_tokens: row.promptTokens,
           completion_tokens: row.generatedTokens,
         })),
+      ...(ended === true
+        ? {
+            ended: ctx.ended
+              .list()
+              .filter((one) => mayTouchEnded(one, ctx))
+              .map(endedRow),
+          }
+        : {}),
     }),
   });
+}
+
+function endedRow(one: EndedAnswer): z.output<typeof endedRowSchema> {
+  return {
+    request_id: one.answerId,
+    model: one.model,
+    state: one.state,
+    duration_s: Math.round(one.durationMs) / 1000,
+    ended_at: new Date(one.endedAt).toISOString(),
+    prompt_tokens: one.promptTokens,
+    completion_tokens: one.completionTokens,
+  };
 }
 
 export function requestsCancelMethod() {

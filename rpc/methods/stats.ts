@@ -3,7 +3,6 @@ import { z } from 'zod';
 import type { RpcDeps } from '../context.js';
 import { statsExamples, subscribeExamples, unsubscribeExamples } from '../examples/daemon.js';
 import { defineMethod } from '../method.js';
-import { emptyParams } from '../schemas/common.js';
 import { statsSchema } from '../schemas/info.js';
 import { needSession } from '../session.js';
 import { describeStats } from './describe.js';
@@ -13,15 +12,20 @@ const minIntervalMs = 100;
 const maxIntervalMs = 3_600_000;
 const defaultIntervalMs = 1000;
 
+const whatFields = {
+  model: z.string().nullish().describe('The default model when absent.'),
+  detail: z.boolean().nullish().describe('Tell of steps, histograms and memory, too.'),
+};
+
 export function statsGetMethod(deps: RpcDeps) {
   return defineMethod({
     name: 'stats.get',
     scope: 'metrics',
     summary: 'Load of the engine: requests, KV blocks, tokens, step times.',
-    params: emptyParams,
+    params: z.object(whatFields),
     result: statsSchema,
     examples: statsExamples,
-    handler: () => describeStats(deps),
+    handler: async (what) => (await describeStats(deps, what, 0)).stats,
   });
 }
 
@@ -30,11 +34,18 @@ export function statsSubscribeMethod(deps: RpcDeps) {
     name: 'stats.subscribe',
     scope: 'metrics',
     summary: 'Sends stats.update notifications at an interval; answers the subscription id.',
-    params: z.object({ interval_ms: z.int().min(minIntervalMs).max(maxIntervalMs).nullish() }),
+    params: z.object({ interval_ms: z.int().min(minIntervalMs).max(maxIntervalMs).nullish(), ...whatFields }),
     result: z.string(),
     examples: subscribeExamples,
-    handler: ({ interval_ms }, { session }) =>
-      needSession(session).subscriptions.add('stats.update', interval_ms ?? defaultIntervalMs, () => describeStats(deps)),
+    handler: ({ interval_ms, ...what }, { session }) => {
+      deps.models.find(what.model);
+      let since = 0;
+      return needSession(session).subscriptions.add('stats.update', interval_ms ?? defaultIntervalMs, async () => {
+        const { stats, next } = await describeStats(deps, what, since);
+        since = next;
+        return stats;
+      });
+    },
   });
 }
 

@@ -1,5 +1,6 @@
 /** Results that describe the daemon, its model and its load. */
 import { z } from 'zod';
+import { statsDetailSchema } from './insight.js';
 
 export const limitsSchema = z.object({
   max_message_bytes: z.int(),
@@ -43,6 +44,7 @@ export const statsSchema = z.object({
   step: counts('count', 'p50_ms', 'p99_ms'),
   engine: z.object({ state: z.string(), healthy: z.boolean(), uptime_s: z.number() }),
   memory: z.object({ rss_bytes: z.int(), heap_used_bytes: z.int(), weight_bytes: z.int() }),
+  detail: statsDetailSchema.optional().describe('Where it was asked for.'),
 });
 export type Stats = z.output<typeof statsSchema>;
 

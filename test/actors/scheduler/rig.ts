@@ -30,6 +30,7 @@ export const defaultOptions: SchedulerOptions = {
   preemptionMode: 'auto',
   maxQueue: 1000,
   queueTimeoutMs: 1e9,
+  keptTimelines: 8,
   eosTokenIds: [EOS],
   epoch: 3,
   maxStepsInFlight: 2,

@@ -250,6 +250,7 @@ export class FakeEngineClient implements EngineClient {
       backend: 'cpu',
       blockSize: 16,
       totalBlocks: 64,
+      blockBytes: 1024,
     };
   }
 
