@@ -15,6 +15,7 @@ import { CallTable } from './calls.js';
 import type { CallContext, LiveRequest, RpcDeps } from './context.js';
 import { decodeMessage, decodeValue } from './decode.js';
 import type { Dialect, ErrorReply, StreamFormat } from './dialects/dialect.js';
+import { dialectFaces } from './dialects/index.js';
 import { openai } from './dialects/openai/errors.js';
 import { faceOperation } from './documents/faces.js';
 import { openrpcDocument } from './documents/openrpc.js';
@@ -118,8 +119,8 @@ export class RpcServer {
     this.holdings = new HoldingLimit(LARGE_ANSWERS * ENTRY_BYTES * deps.config.validation.max_reported_logprobs);
     const methods = [...Object.values(createMethods(deps, () => this.openrpc())), ...extra];
     this.#methods = new Map(methods.map((m) => [m.name, m]));
-    const faces = methods.map(ownFace).filter((face) => face !== null);
-    this.#faces = new Map(faces.map((face) => [face.id, face]));
+    const own = methods.map(ownFace).filter((face) => face !== null);
+    this.#faces = new Map([...own, ...dialectFaces(deps)].map((face) => [face.id, face]));
     this.#rpc = new JSONRPCServer<CallContext>({ errorListener: (where, error) => this.#logUnexpected(where, error) });
     this.#rpc.mapErrorToJSONRPCErrorResponse = (id, error: unknown) =>
       errorResponse(id, error instanceof InferdError ? error.failure : { kind: 'internal' }) as JSONRPCResponse & { error: never };

@@ -99,7 +99,7 @@ function howToConnect(version: string): string {
     'The same messages by HTTP: POST /rpc with content-type application/json (no streaming).',
     '',
     'For clients of OpenAI the base address is this one with /v1:',
-    'POST /v1/chat/completions, /v1/completions   streamed when the body says "stream": true',
+    'POST /v1/chat/completions, /v1/completions, /v1/responses   streamed when the body says "stream": true',
     'GET /v1/models, /v1/models/NAME',
     '',
     'POST /tokenize, /detokenize',

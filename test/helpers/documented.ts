@@ -24,7 +24,7 @@ export function differences(documented: unknown, real: unknown, options: Compare
   if (typeof documented === 'string') {
     if (typeof real !== 'string') return differ(false);
     if (path === '$' || ownTexts.has(name) || name === 'files' || options.texts === false) return [];
-    if (name === 'id') return differ(documented.split('-')[0] === real.split('-')[0]);
+    if (/^(id|\w+_id)$/.test(name)) return differ(documented.split(/[-_]/)[0] === real.split(/[-_]/)[0]);
     return differ(documented === real);
   }
   if (typeof real !== 'object' || real === null || Array.isArray(documented) !== Array.isArray(real)) return differ(false);

@@ -37,6 +37,9 @@ const parsed = ({ status, body }: PostReply) => [status, JSON.parse(body ?? 'nul
 const chatOf = (server: RpcServer, more: object, options: object = {}) =>
   server.handleCall('test.chat', { body: bytes(chat('a b', more)), ...options });
 
+/** Those of methods: a dialect's have ids of their own. */
+const ownFaces = (server: RpcServer) => server.faces().filter(({ id, about }) => id === about.methods[0]);
+
 /** Keeps events and the end, as a door of server-sent events would write them. */
 function eventDoor() {
   const events: SinkEvent[] = [];
@@ -73,7 +76,7 @@ describe('the HTTP face of a method', () => {
   test('is listed by routes and by rpc.discover, and a method without one has none', async () => {
     const { server } = faced();
     assert.deepEqual(
-      server.faces().map(({ verb, path, id }) => `${verb} ${path} ${id}`),
+      ownFaces(server).map(({ verb, path, id }) => `${verb} ${path} ${id}`),
       [
         'POST /v1/chat/completions chat.completions.create',
         'POST /v1/completions completions.create',
@@ -92,7 +95,7 @@ describe('the HTTP face of a method', () => {
     const documented = (at(server.openrpc(), 'methods') as unknown[]).map((method) => at(method, 'x-http')).filter(Boolean);
     assert.deepEqual(
       documented,
-      server.faces().map(({ verb, path }) => ({ method: verb, path })),
+      ownFaces(server).map(({ verb, path }) => ({ method: verb, path })),
     );
     assert.equal((await server.handleCall('daemon.info')).status, 404);
   });
