@@ -1,7 +1,12 @@
 /**
- * Builds the native addon with CMake: `npm run build:native`, also run by `npm install`.
+ * Builds the native addon with CMake: `npm run build:native`, also run by `npm install` in a clone, and by `inferd` when it first starts an
+ * engine.
  *
- *   node native/build.mjs [--sanitize address|thread|undefined] [--verbose]
+ *   node native/build.mjs [--sanitize address|thread|undefined] [--out FOLDER] [--progress] [--later] [--verbose]
+ *
+ * --out takes another folder than native/build, for a package that lies where this user may not write; its intermediate files are removed.
+ * --progress writes percentages to stdout, a line each, for a program. --later: a failure is told, but is none: the engine is built
+ * when it is first needed.
  *
  * The result is native/build/inferd.node (or native/build/<sanitizer>/inferd.node) and, where nvcc and a GPU are found, the CUDA backend
  * native/build/inferd_cuda.so. INFERD_CUDA=0 leaves it out, INFERD_CUDA=1 makes its absence an error; otherwise a CUDA build that fails
@@ -14,8 +19,9 @@
  */
 import { spawn, spawnSync } from 'node:child_process';
 import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { availableParallelism } from 'node:os';
-import { dirname, join, relative } from 'node:path';
+import { dirname, join, relative, resolve as resolvePath } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { codeFor, cublasInclude, cuptiInclude, findTool, presentArchitectures, works } from './toolkit.mjs';
 
@@ -29,19 +35,25 @@ const LOCK_TIMEOUT_MS = 20 * 60_000;
 const INSTALL = 'on Debian or Ubuntu: sudo apt install cmake make g++';
 
 const nativeDir = dirname(fileURLToPath(import.meta.url));
-const modules = join(dirname(nativeDir), 'node_modules');
+const USAGE = 'usage: node native/build.mjs [--sanitize address|thread|undefined] [--out FOLDER] [--progress] [--later] [--verbose]';
+/** Set by --later. */
+let later = false;
 
 function fail(message, code) {
   process.stderr.write(`${message}\n`);
-  process.exit(code);
+  if (later) process.stderr.write('The rest of inferd is ready; "inferd serve" builds the native engine when it starts.\n');
+  process.exit(later ? 0 : code);
 }
 
 function parseArguments(argv) {
-  const options = { sanitize: '', verbose: false };
+  const options = { sanitize: '', out: '', progress: false, verbose: false };
   for (let i = 0; i < argv.length; i++) {
     if (argv[i] === '--verbose') options.verbose = true;
+    else if (argv[i] === '--progress') options.progress = true;
+    else if (argv[i] === '--later') later = true;
+    else if (argv[i] === '--out' && argv[i + 1]) options.out = resolvePath(argv[++i]);
     else if (argv[i] === '--sanitize' && ['address', 'thread', 'undefined'].includes(argv[i + 1])) options.sanitize = argv[++i];
-    else fail('usage: node native/build.mjs [--sanitize address|thread|undefined] [--verbose]', EXIT_USAGE);
+    else fail(USAGE, EXIT_USAGE);
   }
   return options;
 }
@@ -65,10 +77,15 @@ function fingerprint(buildArguments) {
   return lines.join('\n');
 }
 
-function packageVersion(name) {
-  const file = join(modules, name, 'package.json');
-  if (!existsSync(file)) fail(`The package ${name} is missing; run "npm install" in ${dirname(nativeDir)}.`, EXIT_UNAVAILABLE);
-  return JSON.parse(readFileSync(file, 'utf8')).version;
+const packageVersion = (name) => JSON.parse(readFileSync(join(packageFolder(name), 'package.json'), 'utf8')).version;
+
+/** Beside ours or, where inferd is a dependency, further up. */
+function packageFolder(name) {
+  try {
+    return dirname(createRequire(import.meta.url).resolve(`${name}/package.json`));
+  } catch {
+    return fail(`The package ${name} is missing; run "npm install" in ${dirname(nativeDir)}.`, EXIT_UNAVAILABLE);
+  }
 }
 
 /** Ends the process with one sentence when a tool is missing or too old. */
@@ -192,19 +209,17 @@ function abandoned(file) {
 }
 
 /** Runs a command; its output is shown only when it fails, except for make's progress on a terminal. */
-function run(command, args, { verbose }) {
+function run(command, args, { verbose, progress }) {
   return new Promise((resolve) => {
     const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'] });
     let output = '';
     const keep = (chunk) => {
       const text = chunk.toString();
       output += text;
+      const last = [...text.matchAll(/\[\s*(\d+)%\]/g)].at(-1);
+      if (progress && last) process.stdout.write(`${last[1]}\n`);
       if (verbose) process.stderr.write(text);
-      else if (process.stderr.isTTY) {
-        const percent = /\[\s*(\d+)%\]/g;
-        const last = [...text.matchAll(percent)].at(-1);
-        if (last) process.stderr.write(`\rBuilding the native engine: ${last[1]} %`);
-      }
+      else if (process.stderr.isTTY && !progress && last) process.stderr.write(`\rBuilding the native engine: ${last[1]} %`);
     };
     child.stdout.on('data', keep);
     child.stderr.on('data', keep);
@@ -222,7 +237,7 @@ function publish(from, to) {
 
 async function main() {
   const options = parseArguments(process.argv.slice(2));
-  const buildDir = join(nativeDir, 'build', options.sanitize);
+  const buildDir = options.out || join(nativeDir, 'build', options.sanitize);
   const target = join(buildDir, 'inferd.node');
   const stamp = join(buildDir, '.fingerprint');
   const environment = ['CXX', 'INFERD_CUDA', 'INFERD_CUDA_ARCHS', 'INFERD_CUBLAS_INCLUDE', 'INFERD_CUPTI_INCLUDE', 'CUDA_HOME'];
@@ -247,12 +262,14 @@ async function main() {
   const wanted = fingerprint(buildArguments);
   const cmakeDir = join(buildDir, 'cmake');
   const time = cuda === null ? 'a minute' : 'some minutes';
-  process.stderr.write(`Building the native engine (the first time takes about ${time})`);
-  process.stderr.write(process.stderr.isTTY ? '\r' : ' ...\n');
+  if (!options.progress) {
+    process.stderr.write(`Building the native engine (the first time takes about ${time})`);
+    process.stderr.write(process.stderr.isTTY ? '\r' : ' ...\n');
+  }
   const configure = [
     ...['-S', nativeDir, '-B', cmakeDir, '-G', 'Unix Makefiles', '-DCMAKE_BUILD_TYPE=Release', `-DCMAKE_CXX_COMPILER=${compiler}`],
-    `-DNODE_API_HEADERS=${join(modules, 'node-api-headers', 'include')}`,
-    ...[`-DNODE_ADDON_API=${join(modules, 'node-addon-api')}`, `-DINFERD_SANITIZE=${options.sanitize}`],
+    `-DNODE_API_HEADERS=${join(packageFolder('node-api-headers'), 'include')}`,
+    ...[`-DNODE_ADDON_API=${packageFolder('node-addon-api')}`, `-DINFERD_SANITIZE=${options.sanitize}`],
   ];
   const withCuda =
     cuda === null
@@ -289,6 +306,8 @@ async function main() {
     process.stderr.write('The CUDA backend did not compile (output above); the CPU engine is ready. INFERD_CUDA=0 leaves it out.\n');
   }
   writeFileSync(stamp, `${wanted}\n${cudaLine(cudaTools(options), cudaProblem === '')}`);
+  if (options.out !== '') rmSync(cmakeDir, { recursive: true, force: true });
+  if (options.progress) return;
   const line = `Built the native engine in ${((Date.now() - started) / 1000).toFixed(1)} s`;
   process.stderr.write(`${process.stderr.isTTY ? '\r' : ''}${line.padEnd(72)}\n`);
 }

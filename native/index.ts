@@ -7,7 +7,7 @@
 
 import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { dirname, join } from 'node:path';
+import { dirname, isAbsolute, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 /** The backends of native/engine/backends.cpp. */
@@ -235,14 +235,16 @@ export interface OpCall {
 }
 
 /**
- * Where the addon lies. INFERD_NATIVE_BUILD names another build of it, for example "address" for the one that
- * `node native/build.mjs --sanitize address` makes. @throws an Error with one plain sentence when it was not built.
+ * Where the addon lies. INFERD_NATIVE_BUILD names another build of it: a folder of native/build, for example "address" for the one that
+ * `node native/build.mjs --sanitize address` makes, or the absolute path of any folder.
+ * @throws an Error with one plain sentence when it was not built.
  */
 export function addonFile(env: NodeJS.ProcessEnv = process.env): string {
   const build = env['INFERD_NATIVE_BUILD'] ?? '';
-  if (!/^[a-z]*$/.test(build)) throw new Error('INFERD_NATIVE_BUILD names a folder of native/build in small letters.');
-  const file = join(packageRoot(), 'native', 'build', build, 'inferd.node');
-  if (!existsSync(file)) throw new Error(`The native addon is missing (${file}); run "npm run build:native".`);
+  if (!isAbsolute(build) && !/^[a-z]*$/.test(build))
+    throw new Error('INFERD_NATIVE_BUILD names a folder of native/build in small letters, or has an absolute path.');
+  const file = join(isAbsolute(build) ? build : join(packageRoot(), 'native', 'build', build), 'inferd.node');
+  if (!existsSync(file)) throw new Error(`The native engine is not built (${file} is not there); run "inferd build".`);
   return file;
 }
 

@@ -9,7 +9,8 @@ import { fileURLToPath } from 'node:url';
 const here = dirname(fileURLToPath(import.meta.url));
 const words = process.argv.slice(2);
 const { findBrowser } = await import(new URL('../dist/test/browser/find-browser.js', import.meta.url).href);
-const left = words.some((word) => word.startsWith('browser')) || findBrowser() !== undefined ? /^gpu\b/ : /^(gpu|browser)\b/;
+const left =
+  words.some((word) => word.startsWith('browser')) || findBrowser() !== undefined ? /^(gpu|package)\b/ : /^(gpu|browser|package)\b/;
 const files = readdirSync(here, { recursive: true })
   .map(String)
   .filter((file) => file.endsWith('.test.ts') && !left.test(file))
@@ -32,7 +33,7 @@ if (words.length === 0) {
   process.stdout.write(
     `Not run here: ${counted} GPU tests in ${gpu.length} files of test/gpu ("npm run test:gpu" on a machine with a GPU)${
       left.test('browser/') ? ', and those of pages in test/browser ("npm run test:browser" where there is a Chromium)' : ''
-    }.\n`,
+    }, and those of the installed package in test/package ("npm run test:package", with a registry).\n`,
   );
 }
 // The longest file takes a minute or two; one that hangs is not to take the others along.

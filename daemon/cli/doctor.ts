@@ -10,6 +10,7 @@ import { hubCachePath, inferdPaths } from '../../config/paths.js';
 import type { Config } from '../../config/schema.js';
 import type { BackendName } from '../../native/index.js';
 import { bestBackend } from '../life/topology.js';
+import { useNativeBuild } from '../native-build.js';
 import { effectiveConfig } from './effective.js';
 import { type AddonProbe, firstLine, type GpuProbe, probeAddon, probeGpu } from './probe.js';
 import { formatBytes } from './table.js';
@@ -36,6 +37,7 @@ export const doctor: Verb = {
 async function run(input: VerbInput): Promise<ExitCode> {
   const { io } = input;
   const { env } = io;
+  useNativeBuild(env);
   const addon = probeAddon();
   const [gpu, cmake, compiler] = await Promise.all([
     probeGpu(env),
@@ -84,12 +86,7 @@ function processorChecks(addon: AddonProbe): Check[] {
       state: 'ok',
       found: `${os.cpus()[0]?.model.trim() ?? process.arch}, ${os.availableParallelism()} threads`,
     };
-    return [
-      system,
-      cpu,
-      memory,
-      { name: 'native addon', state: 'bad', found: addon.problem, advice: 'build it with: npm run build:native' },
-    ];
+    return [system, cpu, memory, { name: 'native addon', state: 'bad', found: addon.problem, advice: 'build it with: inferd build' }];
   }
   const { cpu, physicalCores, features, isa, usableIsas } = addon.info;
   return [
@@ -226,7 +223,7 @@ interface Plan {
 /** What `inferd serve` would do with this configuration. */
 function plan(addon: AddonProbe, config: Config | null): Plan {
   const nothing = (sentence: string): Plan => ({ backend: null, isa: null, threads: null, sentence });
-  if ('problem' in addon) return nothing('Nothing can be served before the native addon is built: npm run build:native');
+  if ('problem' in addon) return nothing('Nothing can be served before the native engine is built: inferd build');
   if (config === null) return nothing('Nothing can be served before the configuration is corrected.');
   const { inference } = config;
   const { isa, cuda, physicalCores } = addon.info;

@@ -10,7 +10,15 @@ import type { Io } from './verb.js';
 const redrawMs = 60;
 const barWidth = 28;
 
-const labels: Readonly<Record<StartProgress['phase'], string>> = {
+/** What is waited for: a start, or the build before the first one. */
+export interface ShownProgress {
+  readonly phase: StartProgress['phase'] | 'build';
+  readonly done: number;
+  readonly total: number;
+}
+
+const labels: Readonly<Record<ShownProgress['phase'], string>> = {
+  build: 'building the native engine',
   tokenizer: 'loading the tokenizer',
   weights: 'loading the weights',
   kv: 'allocating the KV cache',
@@ -18,7 +26,7 @@ const labels: Readonly<Record<StartProgress['phase'], string>> = {
 };
 
 export interface ProgressBar {
-  update(progress: StartProgress): void;
+  update(progress: ShownProgress): void;
   /** Wipes the line. Safe to call twice. */
   end(): void;
   /** Where a log must write, so that its lines and the bar do not mix; null when stderr is no terminal. */
@@ -35,7 +43,7 @@ export function barBlocks(env: NodeJS.ProcessEnv): typeof blocks {
 }
 
 /** One line of text for a state of start-up, at most `columns` wide. */
-export function progressLine({ phase, done, total }: StartProgress, columns: number, { full, empty } = blocks): string {
+export function progressLine({ phase, done, total }: ShownProgress, columns: number, { full, empty } = blocks): string {
   const share = total > 0 ? Math.min(1, Math.max(0, done / total)) : 0;
   const filled = Math.round(share * barWidth);
   const bar = `${full.repeat(filled)}${empty.repeat(barWidth - filled)}`;
@@ -49,7 +57,7 @@ export function progressBar(io: Io): ProgressBar {
   if (stderr.isTTY !== true || io.env['TERM'] === 'dumb') return { update: () => undefined, end: () => undefined, log: null };
   const drawn = barBlocks(io.env);
   let drawnAt = 0;
-  let phase: StartProgress['phase'] | null = null;
+  let phase: ShownProgress['phase'] | null = null;
   let shown = false;
   let ended = false;
   const wipe = (): void => {

@@ -9,6 +9,7 @@ import { resolveModelFolder } from '../../config/model-folder.js';
 import { type DaemonFile, readDaemonFile } from '../../config/paths.js';
 import { connect, type InferdClient } from '../../rpc/client/node.js';
 import { instanceLives } from '../life/single-instance.js';
+import { builtEngine } from './build.js';
 import { effectiveConfig, printWarnings } from './effective.js';
 import { explain, retryAfterMs } from './failure.js';
 import { progressBar } from './progress.js';
@@ -139,6 +140,7 @@ async function startInProcess(input: VerbInput): Promise<ReachedDaemon> {
   const loaded = effectiveConfig(input, model === undefined ? [] : [`inference.model_name=${JSON.stringify(model)}`], libraryDefaults);
   const found = resolveModelFolder(loaded.config, io.env);
   printWarnings(input, loaded);
+  await builtEngine(io);
   const bar = progressBar(io);
   const config = { ...loaded.config, log: { ...loaded.config.log, level: input.flag('verbose') ? 'debug' : 'fatal' } as const };
   const engine = await openEngine({ config, model: found, env: io.env, onProgress: (progress) => bar.update(progress) }).finally(() =>

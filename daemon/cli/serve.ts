@@ -6,6 +6,7 @@ import { resolve } from 'node:path';
 import type { StartProgress } from '../../actors/client-types.js';
 import { resolveModelFolder } from '../../config/model-folder.js';
 import { packageVersion } from '../version.js';
+import { builtEngine } from './build.js';
 import { effectiveConfig, printWarnings } from './effective.js';
 import { progressBar } from './progress.js';
 import { configOptions, type ExitCode, type Verb, type VerbInput } from './verb.js';
@@ -43,6 +44,7 @@ async function run(input: VerbInput): Promise<ExitCode> {
     ? createLog({ ...loaded.config.log, pretty: pretty === 'auto' ? 'always' : pretty }, bar.log)
     : createLog(loaded.config.log);
   event({ event: 'starting', version: packageVersion(), pid: process.pid, config: loaded.file, model: model.name });
+  await builtEngine(io, (percent) => event({ event: 'progress', phase: 'build', done: percent, total: 100 }));
   const daemon = await startDaemon({
     config: loaded.config,
     model,

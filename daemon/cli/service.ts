@@ -9,6 +9,7 @@ import { readOurs, removeServiceFiles, writeServiceFiles } from '../service/file
 import type { ServiceManager } from '../service/manager.js';
 import { type ServiceSpec, serviceSpec, serviceWarnings } from '../service/spec.js';
 import { serviceManager } from '../service/this-system.js';
+import { builtEngine } from './build.js';
 import { effectiveConfig, printWarnings } from './effective.js';
 import { CliError, configOptions, EXIT, type ExitCode, type Io, jsonOption, printJson, type Verb, type VerbInput } from './verb.js';
 
@@ -64,6 +65,8 @@ async function install(input: VerbInput): Promise<ExitCode> {
   for (const warning of serviceWarnings(spec, io.env)) io.stderr.write(`inferd: warning: ${warning}\n`);
   const before = manager.paths.filter((path) => readOurs(path) !== null);
   await refuseSecondDaemon(io, manager);
+  // A minute's work that a start under a manager should not have, and may not be allowed.
+  await builtEngine(io);
   makeFolders(spec);
 
   // From a service that listens itself to one that systemd listens for, or back: nothing of the other kind may stay.

@@ -14,9 +14,10 @@ import { InferdClient } from '../../rpc/client/client.js';
 import { fixedModels } from '../../rpc/models.js';
 import { createRpcServer } from '../../rpc/server.js';
 import { demoProfile } from '../demo-profile.js';
-import { startExit } from '../exit-code.js';
+import { EXIT, startExit } from '../exit-code.js';
 import { type EngineHandle, startEngine } from '../life/engine.js';
 import { createLog } from '../log.js';
+import { useNativeBuild } from '../native-build.js';
 import { engineProfiler } from '../profile/engine-profiler.js';
 import { StartError } from '../start-error.js';
 import { openTracing } from '../tracing/tracing.js';
@@ -58,6 +59,7 @@ export async function createEngine(options: EngineOptions = {}): Promise<Engine>
   const { config, warnings } = readOptions(options, env);
   for (const warning of warnings) process.emitWarning(warning, 'InferdWarning');
   const model = resolveModelFolder(config, env);
+  if (!useNativeBuild(env)) throw new StartError('The native engine is not built; run "npx inferd build" once.', EXIT.unavailable);
   return openEngine({ config, model, env, onProgress, signal });
 }
 

@@ -105,6 +105,23 @@ describe('the native build', () => {
     assert.ok(!existsSync(join(native, 'build', '.lock')));
   });
 
+  test('goes to another folder, without its intermediate files, where this one may not be written', async () => {
+    const out = join(root, 'elsewhere');
+    const { code, stderr } = await build(['--out', out, '--progress']);
+    assert.deepEqual([code, stderr], [0, ''], 'whoever asks for the progress speaks himself');
+    assert.equal(readFileSync(join(out, 'inferd.node'), 'utf8'), 'one\n');
+    assert.ok(!existsSync(join(out, 'cmake')) && !existsSync(built));
+    assert.deepEqual(await build(['--out', out]), { code: 0, stderr: '' });
+    assert.deepEqual(builds(), ['begin', 'end']);
+  });
+
+  test('is put off with its sentence where the installation is to go on without it', async () => {
+    rmSync(join(bin, 'cmake'));
+    const { code, stderr } = await build(['--later']);
+    assert.equal(code, 0);
+    assert.match(stderr, /^The native engine needs cmake .*\n.*"inferd serve" builds the native engine when it starts\.\n$/);
+  });
+
   test('takes over the lock of a process that is gone', async () => {
     mkdirSync(join(native, 'build'));
     writeFileSync(join(native, 'build', '.lock'), '999999999');

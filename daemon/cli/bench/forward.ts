@@ -9,6 +9,7 @@ import { join, resolve } from 'node:path';
 import { resolveModelFolder } from '../../../config/model-folder.js';
 import { type BackendName, type EngineOptions, loadAddon, type NativeModelInfo } from '../../../native/index.js';
 import { bestBackend } from '../../life/topology.js';
+import { builtEngine } from '../build.js';
 import { effectiveConfig } from '../effective.js';
 import { table } from '../table.js';
 import { CliError, configOptions, EXIT, type ExitCode, jsonOption, printJson, type Verb, type VerbInput } from '../verb.js';
@@ -56,7 +57,10 @@ export const benchForward: Verb = {
     'inferd bench forward ./llama-3.2-1b --load-dummy --quantization int8 --shape 1x512 --shape 8x128',
     'inferd bench forward ./llama-3-8b --load-dummy --device cuda --shape 1x128 --shape 16x1024',
   ],
-  run: (input) => explainingNative(() => bench(input)),
+  async run(input) {
+    await builtEngine(input.io);
+    return explainingNative(() => bench(input));
+  },
 };
 
 interface Figure {

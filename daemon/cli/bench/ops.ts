@@ -4,6 +4,7 @@
  * device's own events. Runs on the main thread, which it blocks.
  */
 import { type BackendName, loadAddon } from '../../../native/index.js';
+import { builtEngine } from '../build.js';
 import { table } from '../table.js';
 import { CliError, EXIT, type ExitCode, jsonOption, printJson, type Verb, type VerbInput } from '../verb.js';
 import { deviceLimits, giga, measureLimits, median, percent, type Setup } from './limits.js';
@@ -25,7 +26,10 @@ export const benchOps: Verb = {
     jsonOption,
   ],
   examples: ['inferd bench ops', 'inferd bench ops --only int8 --threads 2', 'inferd bench ops --device cuda --only attention'],
-  run: (input) => explainingNative(() => bench(input)),
+  async run(input) {
+    await builtEngine(input.io);
+    return explainingNative(() => bench(input));
+  },
 };
 
 /** Bytes and operations a second. */

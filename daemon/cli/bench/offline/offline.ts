@@ -7,6 +7,7 @@
 import type { LoadedConfig } from '../../../../config/load.js';
 import { resolveModelFolder } from '../../../../config/model-folder.js';
 import type { Engine } from '../../../library/engine.js';
+import { builtEngine } from '../../build.js';
 import { effectiveConfig, printWarnings } from '../../effective.js';
 import { explain } from '../../failure.js';
 import { progressBar } from '../../progress.js';
@@ -86,6 +87,7 @@ async function startEngine(input: VerbInput, signal: AbortSignal): Promise<Engin
   const loaded: LoadedConfig = effectiveConfig(input, sets, libraryDefaults);
   const model = resolveModelFolder(loaded.config, input.io.env);
   printWarnings(input, loaded);
+  await builtEngine(input.io);
   const bar = progressBar(input.io);
   const { config } = loaded;
   return openEngine({ config, model, env: input.io.env, onProgress: (progress) => bar.update(progress), signal }).finally(() => bar.end());
