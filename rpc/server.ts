@@ -7,14 +7,15 @@
  */
 import { type JSONRPCRequest, type JSONRPCResponse, JSONRPCServer } from 'json-rpc-2.0';
 import type { ClientKey } from '../actors/client-types.js';
-import { errorTable, type Failure, InferdError, invalidParams, type ParamIssue } from '../actors/messages/errors.js';
+import { errorTable, type Failure, InferdError } from '../actors/messages/errors.js';
 import type { RequestId } from '../actors/messages/ids.js';
 import { Cancellation } from '../actors/runtime/cancellation.js';
 import { similar } from '../config/nearest.js';
 import { CallTable } from './calls.js';
 import type { CallContext, LiveRequest, RpcDeps } from './context.js';
 import { decodeMessage, decodeValue } from './decode.js';
-import type { Dialect, ErrorReply, StreamFormat } from './dialects/dialect.js';
+import type { StreamFormat } from './dialects/dialect.js';
+import { errorReply, renamed } from './dialects/failure.js';
 import { dialectFaces } from './dialects/index.js';
 import { openai } from './dialects/openai/errors.js';
 import { faceOperation } from './documents/faces.js';
@@ -76,6 +77,7 @@ export interface PostReply {
   /** Null: the answer has none, or went into its stream to the end. */
   readonly body: string | null;
   readonly streamed?: true;
+  readonly headers?: Readonly<Record<string, string>>;
   /** A client may try again after so many seconds. */
   readonly retryAfterS?: number;
   /** Instead of a body, when the answer is large; the caller closes them. */
@@ -217,7 +219,7 @@ export class RpcServer {
       if (!(error instanceof InferdError)) this.#logUnexpected(id, error);
       const failure = renamed(error instanceof InferdError ? error.failure : { kind: 'internal' }, face?.names);
       this.deps.onError?.(errorTable[failure.kind].code);
-      if (!sinks?.begun) return httpError(failure, face?.dialect ?? openai);
+      if (!sinks?.begun) return errorReply(failure, face?.dialect ?? openai);
       sinks.fail(failure);
       return streamed;
     } finally {
@@ -338,34 +340,6 @@ function inputOf(face: Face, { query = new URLSearchParams(), tail = '', body }:
     throw new InferdError('invalid_request', 'The body must be a JSON object');
   }
   return { query, tail, body: value };
-}
-
-function httpError(failure: Failure, dialect: Dialect): PostReply {
-  const reply: ErrorReply = dialect.failure(failure);
-  const { status } = errorTable[failure.kind];
-  return { ...reply, ...(status === 429 || status === 503 ? { retryAfterS: retryAfterS(failure) } : {}) };
-}
-
-/** The failure with the names that a face has for the params of its methods. */
-function renamed(failure: Failure, names: Face['names']): Failure {
-  const { kind, data } = failure;
-  if (names === undefined || kind !== 'invalid_params' || !Array.isArray(data)) return failure;
-  const issues = data as readonly ParamIssue[]; // proof: only invalidParams gives a list to this kind
-  return invalidParams(issues.map(({ path, message }) => ({ path: renamedPath(path, names), message }))).failure;
-}
-
-/** "max_tokens" or "messages[0].content" by the longest name that it begins with. */
-function renamedPath(path: string, names: NonNullable<Face['names']>): string {
-  const begins = (name: string): boolean => path.startsWith(name) && /^[.[]|^$/.test(path.slice(name.length));
-  const [longest] = Object.keys(names)
-    .filter(begins)
-    .sort((a, b) => b.length - a.length);
-  return longest === undefined ? path : `${names[longest]}${path.slice(longest.length)}`;
-}
-
-function retryAfterS({ data }: Failure): number {
-  const ms = data !== undefined && 'retry_after_ms' in data ? Number(data['retry_after_ms']) : 1000;
-  return Math.max(1, Math.ceil(ms / 1000));
 }
 
 /** `extra`: methods besides the daemon's own. */

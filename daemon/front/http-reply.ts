@@ -48,7 +48,8 @@ const replyOf = ({ status, message, kind }: HttpError, dialect: Dialect): ErrorR
   kind === undefined ? dialect.refusal(status, message) : dialect.failure({ kind, message });
 
 export function sendError(response: ServerResponse, error: HttpError, dialect: Dialect = openai): void {
-  send(response, { ...replyOf(error, dialect), headers: error.headers });
+  const { status, body, headers } = replyOf(error, dialect);
+  send(response, { status, body, headers: { ...headers, ...error.headers } });
 }
 
 export function sendJson(response: ServerResponse, status: number, value: unknown, headers?: OutgoingHttpHeaders): void {
@@ -95,8 +96,8 @@ export function sendSlices(response: ServerResponse, status: number, slices: Sli
 /** Answers while the client may still be sending: completes the answer, reads on for a moment and closes. */
 export function sendErrorAndClose(request: IncomingMessage, response: ServerResponse, error: HttpError, dialect: Dialect = openai): void {
   if (response.headersSent || response.destroyed) return;
-  const { status, body } = replyOf(error, dialect);
-  writeHead(response, { status, body, headers: { ...error.headers, connection: 'close' } });
+  const { status, body, headers } = replyOf(error, dialect);
+  writeHead(response, { status, body, headers: { ...headers, ...error.headers, connection: 'close' } });
   response.write(body);
   const finish = () => {
     clearTimeout(timer);

@@ -127,7 +127,8 @@ function traceOf({ headers: { traceparent, tracestate } }: IncomingMessage): Tra
 
 async function sendReply(response: ServerResponse, reply: PostReply): Promise<void> {
   if (reply.streamed) return;
-  const headers = reply.retryAfterS === undefined ? {} : { 'retry-after': String(reply.retryAfterS) };
+  const retry = reply.retryAfterS === undefined ? {} : { 'retry-after': String(reply.retryAfterS) };
+  const headers = { ...reply.headers, ...retry };
   if (reply.slices === undefined) send(response, { ...reply, headers });
   else await sendSlices(response, reply.status, reply.slices);
 }

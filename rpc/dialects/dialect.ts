@@ -13,6 +13,7 @@ export interface ErrorReply {
   readonly status: number;
   /** JSON text. */
   readonly body: string;
+  readonly headers?: Readonly<Record<string, string>>;
 }
 
 export interface Dialect {

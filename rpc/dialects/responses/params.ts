@@ -14,6 +14,7 @@ export const names = {
   'response_format.json_schema.schema': 'text.format.schema',
   reasoning_effort: 'reasoning.effort',
   'tool_choice.function.name': 'tool_choice.name',
+  'tools[].function': 'tools[]',
 } as const;
 
 const tool = z.looseObject({
