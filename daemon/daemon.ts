@@ -26,6 +26,7 @@ import { gateRules } from './front/gate.js';
 import type { HttpTimeouts } from './front/http.js';
 import { type Listeners, openListeners } from './front/listen.js';
 import { Traffic } from './front/traffic.js';
+import { createHub, type DaemonHub } from './hub/hub.js';
 import type { Ending } from './life/child-actor.js';
 import { type EngineHandle, startEngine } from './life/engine.js';
 import { installSignals } from './life/signals.js';
@@ -94,6 +95,7 @@ class DaemonProcess implements Daemon {
   #profiler: EngineProfiler | null = null;
   #tracing: Tracing | null = null;
   #front: Front | null = null;
+  #hub: DaemonHub | null = null;
   #listeners: Listeners | null = null;
   /** Settles, never rejects, when nothing more will be opened; a stop that comes earlier waits for it. */
   #opened: Promise<void> = Promise.resolve();
@@ -194,11 +196,14 @@ class DaemonProcess implements Daemon {
     const traffic = new Traffic();
     const webSockets = () => this.#front?.sockets.count() ?? 0;
     const metrics = new Metrics({ engine: engine.client, model, config, traffic, webSockets });
+    const hub = createHub(config, this.#env, this.#log);
+    this.#hub = hub;
     const front = createFront({
       config,
       models: fixedModels({ engine: metrics.engine, model, config }),
       probed: engine.client,
       profiler,
+      hub,
       traffic,
       scrape: () => metrics.scrape(),
       firstTokens: (name) => metrics.firstTokens(name),
@@ -253,6 +258,8 @@ class DaemonProcess implements Daemon {
     await this.#opened;
     const closed = this.#servers().map((server) => new Promise<void>((resolve) => server.close(() => resolve())));
     this.#front?.announceShutdown();
+    // A download is not waited for: the next pull goes on with it.
+    if (this.#hub !== null) await bounded(this.#hub.close(), STOP_LIMITS.closeMs);
     let clean = true;
     if (drain && this.#engine !== null) {
       const deadlineMs = this.#options.config.server.drain_timeout_s * 1000;

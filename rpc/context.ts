@@ -13,6 +13,7 @@ import type { EndedAnswers } from './insight/ended-answers.js';
 import type { Id } from './message.js';
 import type { Models } from './models.js';
 import type { Observe, TraceHeaders } from './observe.js';
+import type { ModelHub } from './schemas/hub.js';
 import type { Profiler } from './schemas/profile.js';
 import type { Scopes } from './scope.js';
 import type { Session } from './session.js';
@@ -22,6 +23,7 @@ import type { SinkMaker } from './sink.js';
 export interface RpcDeps {
   readonly models: Models;
   readonly profiler: Profiler;
+  readonly hub: ModelHub;
   readonly config: Config;
   readonly version: string;
   readonly log: Log;

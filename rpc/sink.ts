@@ -12,9 +12,12 @@ import { type Failure, invalidParams } from '../actors/messages/errors.js';
 import type { AnswerHead } from './client/chunk.js';
 import type { Id } from './message.js';
 import type { Usage } from './schemas/common.js';
+import type { PullNews } from './schemas/hub.js';
 
 /** What a call tells while its answer is made. */
 export type SinkEvent =
+  /** Of a download. */
+  | PullNews
   | { readonly kind: 'queued' /** 0 is next. */; readonly position: number /** Which, of several. */; readonly prompt?: number }
   | { /** The model is being loaded. */ readonly kind: 'loading'; readonly phase: string; readonly done: number; readonly total: number }
   | { readonly kind: 'prefill' /** Tokens. */; readonly done: number; readonly total: number; readonly prompt?: number }

@@ -109,7 +109,7 @@ const allowed: readonly (readonly [string, readonly string[]])[] = [
       'actors/messages/',
       'actors/runtime/log',
       'actors/runtime/cancellation',
-      'rpc/hub',
+      'rpc/schemas/hub',
       'config/',
     ],
   ],

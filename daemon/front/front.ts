@@ -9,6 +9,7 @@ import { RpcConnection } from '../../rpc/connection.js';
 import type { RpcDeps } from '../../rpc/context.js';
 import type { Models } from '../../rpc/models.js';
 import type { Observe } from '../../rpc/observe.js';
+import type { ModelHub } from '../../rpc/schemas/hub.js';
 import type { Profiler } from '../../rpc/schemas/profile.js';
 import { createRpcServer } from '../../rpc/server.js';
 import type { Auth } from './auth.js';
@@ -25,6 +26,7 @@ export interface FrontDeps {
   /** What probes are told. */
   readonly probed: RouteDeps['probed'];
   readonly profiler: Profiler;
+  readonly hub: ModelHub;
   /** What the front counts of its own. */
   readonly traffic: Traffic;
   /** Times to the first token, for stats. */
@@ -63,6 +65,7 @@ export function createFront(deps: FrontDeps): Front {
   const rpc = createRpcServer({
     models: deps.models,
     profiler: deps.profiler,
+    hub: deps.hub,
     config,
     version,
     log,

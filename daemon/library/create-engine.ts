@@ -15,6 +15,7 @@ import { fixedModels } from '../../rpc/models.js';
 import { createRpcServer } from '../../rpc/server.js';
 import { demoProfile } from '../demo-profile.js';
 import { EXIT, startExit } from '../exit-code.js';
+import { createHub } from '../hub/hub.js';
 import { type EngineHandle, startEngine } from '../life/engine.js';
 import { createLog } from '../log.js';
 import { useNativeBuild } from '../native-build.js';
@@ -87,8 +88,10 @@ export async function openEngine({ config, model, env, onProgress, signal }: Ope
   const alive = new KeepAlive();
   const handle = startEngine(config, model, { log, background: true, ...(onProgress === undefined ? {} : { onProgress }) });
   const profiler = engineProfiler(handle, { config, env, log });
+  const hub = createHub(config, env, log);
   const end = async (): Promise<void> => {
     alive.hold(true);
+    await hub.close();
     await profiler.close();
     await handle.stop();
     await tracing.close();
@@ -100,6 +103,7 @@ export async function openEngine({ config, model, env, onProgress, signal }: Ope
     const server = createRpcServer({
       models: fixedModels({ engine: handle.client, model, config }),
       profiler,
+      hub,
       config,
       version: packageVersion(),
       log,

@@ -5,6 +5,7 @@
 import { JSONRPCClient, type JSONRPCResponse } from 'json-rpc-2.0';
 import { chunkObjects } from './chunk.js';
 import { ConnectionClosedError, RpcError } from './errors.js';
+import { type PullOptions, type PullParams, pullModel } from './pull.js';
 import { ChunkStream, creditWindow } from './stream.js';
 import type { OpenTransport, Transport } from './transport.js';
 import type {
@@ -24,6 +25,7 @@ import type {
 } from './types.js';
 
 export * from './errors.js';
+export type { PullNews, PullOptions, PullParams } from './pull.js';
 export type { ChunkStream } from './stream.js';
 export type * from './types.js';
 
@@ -48,6 +50,8 @@ export class InferdClient {
   readonly chat: { readonly completions: { readonly create: CreateChat } };
   readonly completions: { readonly create: CreateCompletion };
   readonly embeddings: { readonly create: (body: EmbeddingParams, options?: CallOptions) => Promise<EmbeddingList> };
+  /** Models on the disk of the daemon; needs the scope admin. */
+  readonly models: { readonly pull: (params: PullParams, options?: PullOptions) => Promise<MethodResult<'models.pull'>> };
   #server: ServerInfo | null = null;
   #transport: Transport | null = null;
   #closedReason: string | null = null;
@@ -64,6 +68,7 @@ export class InferdClient {
     this.#rpc = new JSONRPCClient((payload: unknown) => this.#send(payload));
     this.chat = { completions: { create: this.#creator('chat.completions.create') as CreateChat } };
     this.completions = { create: this.#creator('completions.create') as CreateCompletion };
+    this.models = { pull: (params, options = {}) => pullModel(this, params, options) };
     this.embeddings = { create: (body, options) => this.call('embeddings.create', body, options) };
   }
 

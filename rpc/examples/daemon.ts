@@ -69,6 +69,17 @@ export const infoExamples = plain('The state of the daemon', {
 export const modelsListExamples = plain('What is served', { object: 'list', data: [model] });
 export const modelsGetExamples: readonly Example[] = [{ name: 'The demo model', params: { model: 'demo' }, result: model }];
 
+export const modelsPullExamples: readonly Example[] = [
+  {
+    name: 'The embedded model, which is there already',
+    params: { model: 'demo' },
+    result: { model: 'demo', state: 'pulled', revision: null, path: '/opt/inferd/config/demo-model', files: 5, bytes: 14696792 },
+  },
+];
+export const modelsDeleteExamples: readonly Example[] = [
+  { name: 'A model that is not there', params: { model: 'org/name' }, result: { model: 'org/name', deleted: false, bytes: 0 } },
+];
+
 const stats = {
   requests: { running: 0, waiting: 0, swapped: 0, finished_total: 3, aborted_total: 0, preempted_total: 0 },
   kv: { block_size: 16, total_blocks: 16384, used_blocks: 0, cached_blocks: 4, free_blocks: 16380, swap_total: 0, swap_used: 0 },

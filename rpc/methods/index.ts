@@ -7,6 +7,7 @@ import { completionsMethod } from './completions.js';
 import { daemonDrainMethod, daemonInfoMethod, discoverMethod, pingMethod } from './daemon.js';
 import { embeddingsMethod } from './embeddings.js';
 import { cancelRequestMethod, creditMethod } from './flow.js';
+import { modelsDeleteMethod, modelsPullMethod } from './hub.js';
 import { initializeMethod } from './initialize.js';
 import { kvMapMethod } from './kv.js';
 import { modelsGetMethod, modelsListMethod } from './models.js';
@@ -29,6 +30,8 @@ export function createMethods(deps: RpcDeps, document: () => object) {
     detokenize: detokenizeMethod(deps),
     'models.list': modelsListMethod(deps),
     'models.get': modelsGetMethod(deps),
+    'models.pull': modelsPullMethod(deps),
+    'models.delete': modelsDeleteMethod(deps),
     'kv.map': kvMapMethod(deps),
     'requests.get': requestsGetMethod(deps),
     'requests.list': requestsListMethod(deps),

@@ -25,7 +25,6 @@ export function unsupportedMethods() {
   const models = 'The served model is chosen when the daemon starts; set inference.model_name and restart it';
   const adapters = 'LoRA adapters are not supported yet';
   return {
-    'models.pull': unsupported('models.pull', 'Models cannot be downloaded through the daemon yet', any),
     'models.load': unsupported('models.load', models, any),
     'models.unload': unsupported('models.unload', models, any),
     'adapters.load': unsupported('adapters.load', adapters, any),

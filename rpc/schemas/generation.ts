@@ -38,12 +38,15 @@ const stopString = z.string().min(1, 'must not be empty').max(maxStopLength);
 
 const maxInt32 = 2 ** 31 - 1;
 
+/** `stream` of a method that tells how far it is. */
+export const streamField = streamSchema.nullish().describe('Send $/progress notifications while the answer is made.');
+
 /** Fields for z.object. */
 export function generationFields(limits: RequestLimits) {
   const { maxN, maxBestOf, maxStop, maxTop } = limits;
   return {
     model: z.string().min(1, 'must not be empty').nullish().describe('Must be the served model when given.'),
-    stream: streamSchema.nullish().describe('Send $/progress notifications while the answer is made.'),
+    stream: streamField,
     stream_options: z
       .looseObject({ include_usage: z.boolean().nullish() })
       .nullish()

@@ -77,6 +77,7 @@ export interface SetupOptions {
   readonly extra?: readonly Method[];
   readonly log?: RpcDeps['log'];
   readonly profiler?: RpcDeps['profiler'];
+  readonly hub?: RpcDeps['hub'];
   /** Models besides the default one. */
   readonly others?: readonly { readonly name: string; readonly engine: FakeEngineClient }[];
   readonly ids?: RequestIds;
@@ -84,6 +85,7 @@ export interface SetupOptions {
 
 const refuse = () => Promise.reject(new InferdError('request_failed', 'No profile is being recorded'));
 const noProfiler: RpcDeps['profiler'] = { start: refuse, stop: refuse };
+const noHub: RpcDeps['hub'] = { pull: refuse, remove: refuse };
 
 function servedBy(engine: FakeEngineClient, model: ModelFolder, config: Config): Served {
   return { engine, model, config };
@@ -97,6 +99,7 @@ export function setup(options: SetupOptions = {}): Setup {
   const deps: RpcDeps = {
     models: fixedModels(servedBy(engine, testModel, config), ...others),
     profiler: options.profiler ?? noProfiler,
+    hub: options.hub ?? noHub,
     config,
     version: '0.0.0-test',
     log: options.log ?? silentLog,

@@ -31,9 +31,16 @@ export function privateEnv(): NodeJS.ProcessEnv & { readonly HOME: string } {
   return { HOME: home, XDG_RUNTIME_DIR: join(home, 'run'), ...(path === undefined ? {} : { PATH: path }) };
 }
 
-/** `sets`: "section.key=value", as for --set. On the CPU unless they say otherwise. `executorModule`: in place of the native engine. */
-export async function startTestDaemon(sets: readonly string[] = [], executorModule?: string): Promise<TestDaemon> {
-  const env = privateEnv();
+/**
+ * `sets`: "section.key=value", as for --set. On the CPU unless they say otherwise. `executorModule`: in place of the native engine.
+ * `extraEnv`: of the daemon, besides its folders.
+ */
+export async function startTestDaemon(
+  sets: readonly string[] = [],
+  executorModule?: string,
+  extraEnv: NodeJS.ProcessEnv = {},
+): Promise<TestDaemon> {
+  const env = { ...privateEnv(), ...extraEnv };
   const { config } = loadConfig({ sets: ['server.port=0', 'inference.device=cpu', 'inference.threads=2', ...sets], env });
   const daemon = await startDaemon({
     config,

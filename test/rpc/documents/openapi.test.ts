@@ -80,7 +80,16 @@ describe('the OpenAPI document', () => {
     assert.equal(at(operation(document, '/v1/models', 'get'), 'x-scope'), 'infer');
     const methods = at(server.openrpc(), 'methods') as { name: string; 'x-scope'?: string }[];
     const of = (name: string) => methods.find((method) => method.name === name)?.['x-scope'];
-    for (const name of ['profile.start', 'profile.stop', 'daemon.drain', 'models.pull', 'models.load', 'models.unload', 'adapters.load'])
+    for (const name of [
+      'profile.start',
+      'profile.stop',
+      'daemon.drain',
+      'models.pull',
+      'models.delete',
+      'models.load',
+      'models.unload',
+      'adapters.load',
+    ])
       assert.equal(of(name), 'admin', name);
     assert.deepEqual([of('chat.completions.create'), of('stats.get'), of('ping')], ['infer', 'metrics', undefined]);
   });

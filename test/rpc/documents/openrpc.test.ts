@@ -26,7 +26,8 @@ describe('rpc.discover', () => {
     const names = methods.map((m) => m.name);
     for (const name of [
       ...['initialize', 'chat.completions.create', 'completions.create', 'embeddings.create', 'tokenize', 'detokenize'],
-      ...['models.list', 'models.get', 'models.pull', 'models.load', 'models.unload', 'adapters.load', 'adapters.unload', 'adapters.list'],
+      ...['models.list', 'models.get', 'models.pull', 'models.delete', 'models.load', 'models.unload'],
+      ...['adapters.load', 'adapters.unload', 'adapters.list'],
       ...['requests.list', 'requests.cancel', 'stats.get', 'stats.subscribe', 'stats.unsubscribe', 'profile.start', 'profile.stop'],
       ...['daemon.info', 'daemon.drain', 'ping', 'rpc.discover', '$/cancelRequest', '$/credit'],
     ])
