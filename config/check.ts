@@ -5,7 +5,9 @@
  *
  * Each rule is one function from Config to findings, so that a new rule is one entry in `rules`.
  */
+
 import { isIPv4, isIPv6 } from 'node:net';
+import { asksForToken, authModes } from './auth-modes.js';
 import type { Config } from './schema.js';
 
 /** Something wrong (error) or likely not meant (warning) with a combination of values. */
@@ -165,7 +167,7 @@ function serverRules({ server, auth }: Config): Finding[] {
         `server.host = ${JSON.stringify(server.host.slice(0, 64))} is not allowed; expected an IP address or a host name without port`,
       ),
     );
-  else if (auth.mode === 'none' && !isLoopback(server.host))
+  else if (authModes(auth.mode).length === 0 && !isLoopback(server.host))
     findings.push(
       error(
         ['server.host', 'auth.mode'],
@@ -184,13 +186,15 @@ function serverRules({ server, auth }: Config): Finding[] {
 
 function authRules({ auth }: Config): Finding[] {
   const findings: Finding[] = [];
-  if (auth.mode === 'ed25519')
+  if (typeof auth.mode !== 'string' && auth.mode.includes('none') && auth.mode.length > 1)
+    findings.push(error(['auth.mode'], 'auth.mode lists "none" beside others; "none" alone asks nobody, the others alone ask everybody'));
+  if (authModes(auth.mode).includes('ed25519'))
     findings.push(error(['auth.mode'], 'auth.mode = "ed25519" is not supported yet; use "token", or "none" on loopback'));
-  if (auth.mode === 'none' && auth.token_file !== null)
+  if (!asksForToken(auth.mode) && auth.token_file !== null)
     findings.push(
       warning(
         ['auth.token_file', 'auth.mode'],
-        'auth.token_file has no effect while auth.mode = "none"; set auth.mode = "token" to ask for it',
+        'auth.token_file has no effect while auth.mode does not have "token"; set auth.mode = "token" to ask for it',
       ),
     );
   for (const origin of auth.allowed_origins)

@@ -100,6 +100,11 @@ function optionSchema({ option }: OptionEntry): object {
       return { type: 'string', ...described };
     case 'enum':
       return { enum: option.values, ...described };
+    case 'enum[]':
+      return {
+        anyOf: [{ enum: option.values }, { type: 'array', items: { enum: option.values }, minItems: 1, uniqueItems: true }],
+        ...described,
+      };
     case 'bool':
       return { type: 'boolean', ...described };
     case 'int':

@@ -42,6 +42,8 @@ export function rangeText(option: Option): string {
       return `text, at most ${maxText} characters`;
     case 'enum':
       return option.values.map((v) => JSON.stringify(v)).join(', ');
+    case 'enum[]':
+      return `${option.values.map((v) => JSON.stringify(v)).join(', ')}, or a list of them`;
     case 'bool':
       return 'true or false';
     case 'int':
@@ -68,6 +70,11 @@ export function acceptValue(option: Option, value: unknown): OptionValue | undef
       return typeof value === 'string' && value !== '' && value.length <= maxText && !value.includes('\u0000') ? value : undefined;
     case 'enum':
       return typeof value === 'string' && option.values.includes(value) ? value : undefined;
+    case 'enum[]': {
+      const known = (v: unknown): v is string => typeof v === 'string' && option.values.includes(v);
+      if (!isList(value)) return known(value) ? value : undefined;
+      return value.length > 0 && new Set(value).size === value.length && value.every(known) ? value : undefined;
+    }
     case 'bool':
       return typeof value === 'boolean' ? value : undefined;
     case 'int':

@@ -81,6 +81,11 @@ export function userConfigPath(env: NodeJS.ProcessEnv = process.env): string {
   return join(inferdPaths(env).configDir, 'config.toml');
 }
 
+/** Records of the tokens that `inferd token` makes. */
+export function tokensFolder(env: NodeJS.ProcessEnv = process.env): string {
+  return join(inferdPaths(env).stateDir, 'tokens');
+}
+
 /** Where a running daemon publishes itself. */
 export function daemonFilePath(env: NodeJS.ProcessEnv = process.env): string {
   return join(inferdPaths(env).runtimeDir, 'daemon.json');

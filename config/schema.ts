@@ -31,6 +31,11 @@ export interface EnumOption<V extends string = string> extends OptionBase<V> {
   readonly type: 'enum';
   readonly values: readonly V[];
 }
+/** One of the values, or a list of them. */
+export interface EnumListOption<V extends string = string> extends OptionBase<V | readonly V[]> {
+  readonly type: 'enum[]';
+  readonly values: readonly V[];
+}
 export interface BoolOption extends OptionBase<boolean> {
   readonly type: 'bool';
 }
@@ -43,7 +48,7 @@ export interface IntListOption extends OptionBase<readonly number[]>, NumberRang
 export interface StringListOption extends OptionBase<readonly string[]> {
   readonly type: 'string[]';
 }
-export type Option = StringOption | EnumOption | BoolOption | NumberOption | IntListOption | StringListOption;
+export type Option = StringOption | EnumOption | EnumListOption | BoolOption | NumberOption | IntListOption | StringListOption;
 
 type Extra = { readonly unit?: string; readonly secret?: true };
 
@@ -52,6 +57,12 @@ const text = <T extends string | null>(value: T, doc: string, extra: Extra = {})
   default: value,
   doc,
   ...extra,
+});
+const someOf = <const V extends string>(values: readonly V[], value: V, doc: string): EnumListOption<V> => ({
+  type: 'enum[]',
+  values,
+  default: value,
+  doc,
 });
 const oneOf = <const V extends string>(values: readonly V[], value: V, doc: string): EnumOption<V> => ({
   type: 'enum',
@@ -224,8 +235,15 @@ export const schema = {
     web_ui: bool(true, 'Serve the web pages at / and /docs.'),
   },
   auth: {
-    mode: oneOf(['none', 'token', 'ed25519'], 'none', 'How clients prove who they are; ed25519 is not supported yet.'),
-    token_file: text(maybeText(null), 'File with the token; made (mode 0600) in the runtime folder when not set.'),
+    mode: someOf(
+      ['none', 'token', 'ed25519'],
+      'none',
+      'How clients prove who they are; any of a list suffices. ed25519 is not supported yet.',
+    ),
+    token_file: text(
+      maybeText(null),
+      "File with the daemon's own token, which may do all; made (mode 0600) in the runtime folder when not set.",
+    ),
     allowed_hosts: texts([], 'Host names accepted in the Host header besides loopback.'),
     allowed_origins: texts([], 'Browser origins (scheme://host:port) that may connect.'),
     trusted_keys: texts([], 'Public keys of clients for auth.mode = "ed25519".'),
@@ -270,7 +288,14 @@ export const schema = {
 
 type Schema = typeof schema;
 type Widen<T> = T extends number ? number : T extends boolean ? boolean : T extends string ? string : T;
-type ValueOf<O> = O extends EnumOption<infer V> ? V : O extends { readonly default: infer D } ? Widen<D> : never;
+type ValueOf<O> =
+  O extends EnumOption<infer V>
+    ? V
+    : O extends EnumListOption<infer V>
+      ? V | readonly V[]
+      : O extends { readonly default: infer D }
+        ? Widen<D>
+        : never;
 
 /** The effective configuration: frozen, plain data, safe to post to a thread. Keys are those of the TOML file. */
 export type Config = { readonly [S in keyof Schema]: { readonly [K in keyof Schema[S]]: ValueOf<Schema[S][K]> } };

@@ -14,13 +14,14 @@ import type { Server } from 'node:http';
 import { RequestIds } from '../actors/client-ids.js';
 import type { StartProgress } from '../actors/client-types.js';
 import { InferdError } from '../actors/messages/errors.js';
-import type { Log } from '../actors/runtime/log.js';
+import { errorFields, type Log } from '../actors/runtime/log.js';
+import { asksForToken } from '../config/auth-modes.js';
 import type { ModelFolder } from '../config/model-folder.js';
-import { expandHome, inferdPaths } from '../config/paths.js';
+import { expandHome, inferdPaths, tokensFolder } from '../config/paths.js';
 import type { Config } from '../config/schema.js';
 import { fixedModels } from '../rpc/models.js';
 import { EXIT, type ExitCode, startExit } from './exit-code.js';
-import { type Auth, createAuth } from './front/auth.js';
+import { type Auth, createAuth } from './front/auth/auth.js';
 import { createFront, type Front } from './front/front.js';
 import { gateRules } from './front/gate.js';
 import type { HttpTimeouts } from './front/http.js';
@@ -34,6 +35,7 @@ import { acquireInstance, type Instance, prepareRuntimeDir } from './life/single
 import { createNotifier, type Notifier } from './life/systemd-notify.js';
 import type { DaemonLog } from './log.js';
 import { Metrics } from './metrics/metrics.js';
+import { makePrivateFolder } from './private-folder.js';
 import { engineProfiler, profileFolder } from './profile/engine-profiler.js';
 import { checkProfileFolder, type EngineProfiler } from './profile/profiler.js';
 import { type Live, reload } from './reload.js';
@@ -168,8 +170,8 @@ class DaemonProcess implements Daemon {
     const tokenFile = givenTokenFile === null ? `${runtimeDir}/token` : expandHome(givenTokenFile, this.#env);
     if (this.#options.signals ?? publish) this.#installSignals();
     if (publish) this.#instance = await acquireInstance(this.#env);
-    else if (config.auth.mode === 'token' && givenTokenFile === null) prepareRuntimeDir(runtimeDir);
-    const auth = createAuth(config, tokenFile);
+    else if (asksForToken(config.auth.mode) && givenTokenFile === null) prepareRuntimeDir(runtimeDir);
+    const auth = createAuth(config, { tokenFile, tokensFolder: this.#tokensFolder() }, this.#log);
     this.#auth = auth;
     if (config.profile.at_start) checkProfileFolder(profileFolder(config, this.#env), config.inference.device_ids.length);
     const tracing = await openTracing(config.metrics, this.#log);
@@ -233,6 +235,18 @@ class DaemonProcess implements Daemon {
     return engine;
   }
 
+  /** Where it cannot be made, as on a disk that cannot be written, only the daemon's own token counts. */
+  #tokensFolder(): string {
+    const folder = tokensFolder(this.#env);
+    if (!asksForToken(this.#options.config.auth.mode)) return folder;
+    try {
+      makePrivateFolder(folder, 'folder of tokens');
+    } catch (error) {
+      this.#log.warn(errorFields(error), 'tokens of clients are not kept here');
+    }
+    return folder;
+  }
+
   /** For the watchdog. An engine that restarts has to load the model again: that is no hang, and the supervisor counts it. */
   #alive(): boolean {
     const { client } = this.engine;
@@ -287,6 +301,7 @@ class DaemonProcess implements Daemon {
 
   #release(code: ExitCode): void {
     this.#removeSignals();
+    this.#auth?.close();
     this.#notifier.close();
     this.#instance?.release();
     this.#tell({ code }, 'stopped');

@@ -10,6 +10,7 @@ import type { ClientKey } from '../actors/client-types.js';
 import { errorTable, type Failure, InferdError } from '../actors/messages/errors.js';
 import type { RequestId } from '../actors/messages/ids.js';
 import { Cancellation } from '../actors/runtime/cancellation.js';
+import { authModes } from '../config/auth-modes.js';
 import { similar } from '../config/nearest.js';
 import { CallTable } from './calls.js';
 import type { CallContext, LiveRequest, RpcDeps } from './context.js';
@@ -249,7 +250,7 @@ export class RpcServer {
   }
 
   #httpCaller(calls: CallTable, holding: Holding, { client = calls, scopes, trace = null }: PostOptions): Caller {
-    const may = scopes ?? (this.deps.config.auth.mode === 'none' ? allScopes : noScopes);
+    const may = scopes ?? (authModes(this.deps.config.auth.mode).length === 0 ? allScopes : noScopes);
     return { calls, session: null, sinks: wholeOnly, client, scopes: may, trace, holding };
   }
 

@@ -98,7 +98,17 @@ const allowed: readonly (readonly [string, readonly string[]])[] = [
   ['daemon/front/', ['daemon/front/', 'daemon/life/', 'daemon/exit-code', 'daemon/start-error', 'rpc/', 'actors/', 'config/']],
   [
     'daemon/life/',
-    ['daemon/life/', 'daemon/profile/', 'daemon/exit-code', 'daemon/start-error', 'daemon/make-folder', 'actors/', 'native/', 'config/'],
+    [
+      'daemon/life/',
+      'daemon/profile/',
+      'daemon/exit-code',
+      'daemon/start-error',
+      'daemon/make-folder',
+      'daemon/private-folder',
+      'actors/',
+      'native/',
+      'config/',
+    ],
   ],
   [
     'daemon/hub/',

@@ -1,4 +1,6 @@
 /** All verbs of the command line, in the order of the help. A new verb is one file and one line here. */
+
+import { token } from './access/token.js';
 import { bench } from './bench/bench.js';
 import { build } from './build.js';
 import { chat } from './chat.js';
@@ -16,4 +18,21 @@ import { status } from './status.js';
 import { stop } from './stop.js';
 import type { Verb } from './verb.js';
 
-export const verbs: readonly Verb[] = [serve, run, chat, pull, rm, list, ps, stop, status, service, config, doctor, build, bench, evaluate];
+export const verbs: readonly Verb[] = [
+  serve,
+  run,
+  chat,
+  pull,
+  rm,
+  list,
+  ps,
+  stop,
+  status,
+  service,
+  token,
+  config,
+  doctor,
+  build,
+  bench,
+  evaluate,
+];

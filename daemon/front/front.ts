@@ -12,7 +12,7 @@ import type { Observe } from '../../rpc/observe.js';
 import type { ModelHub } from '../../rpc/schemas/hub.js';
 import type { Profiler } from '../../rpc/schemas/profile.js';
 import { createRpcServer } from '../../rpc/server.js';
-import type { Auth } from './auth.js';
+import type { Auth } from './auth/auth.js';
 import type { GateRules } from './gate.js';
 import { createHttpServer, defaultHttpTimeouts, type HttpTimeouts } from './http.js';
 import { createRoutes, type RouteDeps } from './http-routes.js';
@@ -85,7 +85,7 @@ export function createFront(deps: FrontDeps): Front {
     rpc,
     metrics: { open: config.metrics.open, scrape: deps.scrape },
     version,
-    auth: config.auth.mode === 'none' ? 'none' : 'token',
+    auth: deps.auth.modes,
     page: readPage,
     maxBodyBytes: config.server.max_message_bytes,
     webUi: config.server.web_ui,

@@ -28,7 +28,7 @@ export interface RouteTable {
 export interface RouteDeps extends OwnRouteDeps {
   /** JSON-RPC over HTTP, and the description of its methods. */
   readonly rpc: Pick<RpcServer, 'handlePost' | 'handleCall' | 'faces' | 'openrpc' | 'operations'>;
-  /** auth.mode, for the documents. */
+  /** What clients may show, for the documents. */
   readonly auth: OpenapiFacts['auth'];
   readonly maxBodyBytes: number;
 }
@@ -116,7 +116,7 @@ function tailOf({ path: pattern }: Face, path: string): string | null {
 }
 
 function callerOf(request: IncomingMessage, response: ServerResponse, peer: Peer): PostOptions {
-  return { scopes: peer.scopes, signal: untilGone(response), client: request.socket, trace: traceOf(request) };
+  return { scopes: peer.scopes, signal: untilGone(response, peer), client: request.socket, trace: traceOf(request) };
 }
 
 /** The headers of the W3C's Trace Context. */
@@ -164,9 +164,13 @@ async function wholeBody(
   }
 }
 
-/** Fires when the client leaves before it was answered; its calls are then cancelled. Afterwards nobody listens. */
-function untilGone(response: ServerResponse): AbortSignal {
+/** Fires when the client leaves before it was answered, or may no longer ask; its calls are then cancelled. Afterwards nobody listens. */
+function untilGone(response: ServerResponse, peer: Peer): AbortSignal {
   const gone = new AbortController();
-  response.once('close', () => gone.abort());
+  const forget = peer.onEnd(() => gone.abort());
+  response.once('close', () => {
+    forget();
+    gone.abort();
+  });
   return gone.signal;
 }

@@ -19,8 +19,9 @@ import { errorTable } from '../../actors/messages/errors.js';
 import { errorFields, type Log } from '../../actors/runtime/log.js';
 import type { HttpVerb } from '../../rpc/method.js';
 import { beyondScope, noScopes, suffices } from '../../rpc/scope.js';
-import type { Auth } from './auth.js';
-import { checkGate, type GateRules } from './gate.js';
+import type { Auth } from './auth/auth.js';
+import { unnamed } from './auth/credential.js';
+import { checkGate, type GateRules, type Sender } from './gate.js';
 import { Pipelines } from './http-pipeline.js';
 import { type HttpError, refuseSocket, send, sendError, sendErrorAndClose } from './http-reply.js';
 import type { RouteTable } from './http-routes.js';
@@ -62,13 +63,10 @@ export interface HttpDeps {
 
 /** Paths that answer upgrades. */
 const SOCKET_PATHS: ReadonlySet<string> = new Set(['/', '/rpc']);
-const noToken: HttpError = {
-  status: 401,
-  message: 'A valid token is required; send it in the header "authorization: Bearer TOKEN".',
-  headers: { 'www-authenticate': 'Bearer realm="inferd"' },
-};
 /** Who asks at an open route: nobody looked. */
-const nobody: Peer = { scopes: noScopes };
+const nobody = unnamed(noScopes);
+/** A stream of a credential that has ended gets this long to be told, then its connection ends. */
+const LAST_WORDS_MS = 1000;
 const PREFLIGHT_SECONDS = '600';
 const HEADER_NAME = /^[a-z0-9!#$%&'*+.^_`|~-]{1,64}$/;
 const MAX_ASKED_HEADERS = 64;
@@ -195,10 +193,27 @@ async function answer(deps: HttpDeps, request: IncomingMessage, response: Server
     await handler(request, response, nobody);
     return;
   }
-  const scopes = deps.auth.authorize(request.headers, verdict.sender);
-  if (scopes === null) refuse(noToken);
-  else if (!suffices(scopes, access)) refuse({ status: 403, ...beyondScope(access) });
-  else await handler(request, response, { scopes });
+  const admission = await deps.auth.authorize(request, verdict.sender);
+  if ('refusal' in admission) {
+    refuse(admission.refusal);
+    return;
+  }
+  const { peer } = admission;
+  if (!suffices(peer.scopes, access)) {
+    refuse({ status: 403, ...beyondScope(access) });
+    return;
+  }
+  endWithCredential(response, peer);
+  await handler(request, response, peer);
+}
+
+/** Calls and streams are ended by their handlers (http-routes.ts); whatever is still written a moment later is cut off. */
+function endWithCredential(response: ServerResponse, peer: Peer): void {
+  const forget = peer.onEnd(() => {
+    const late = setTimeout(() => response.destroy(), LAST_WORDS_MS);
+    response.once('close', () => clearTimeout(late));
+  });
+  response.once('close', forget);
 }
 
 function admitUpgrade(deps: HttpDeps, request: IncomingMessage, socket: Duplex, head: Buffer, unix: boolean): void {
@@ -206,12 +221,20 @@ function admitUpgrade(deps: HttpDeps, request: IncomingMessage, socket: Duplex, 
   const path = pathOf(request);
   if (!verdict.ok) refuseSocket(socket, verdict);
   else if (path === null || !SOCKET_PATHS.has(path)) refuseSocket(socket, { status: 404, message: 'There is no WebSocket at this path.' });
-  else {
-    const scopes = deps.auth.authorize(request.headers, verdict.sender);
-    if (scopes === null) refuseSocket(socket, noToken);
-    else if (!deps.accepting()) refuseSocket(socket, { status: 503, message: 'The daemon is shutting down.' });
-    else deps.upgrade(request, socket, head, { scopes });
-  }
+  else void admitSocket(deps, request, socket, head, verdict.sender);
+}
+
+/** Never rejects. */
+async function admitSocket(deps: HttpDeps, request: IncomingMessage, socket: Duplex, head: Buffer, sender: Sender): Promise<void> {
+  // Nobody else listens to this connection yet, and an error that nobody hears ends the process.
+  const onError = (): void => {};
+  socket.on('error', onError);
+  const admission = await deps.auth.authorize(request, sender);
+  socket.off('error', onError);
+  if (socket.destroyed) return;
+  if ('refusal' in admission) refuseSocket(socket, admission.refusal);
+  else if (!deps.accepting()) refuseSocket(socket, { status: 503, message: 'The daemon is shutting down.' });
+  else deps.upgrade(request, socket, head, admission.peer);
 }
 
 function nothingAt(path: string | null): HttpError {

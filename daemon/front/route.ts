@@ -7,6 +7,10 @@ import type { Scopes } from '../../rpc/scope.js';
 /** Who sent a request that was let in. */
 export interface Peer {
   readonly scopes: Scopes;
+  /** The SHA-256 that its sender signed for the body; null where nothing was signed. */
+  readonly bodyDigest: Buffer | null;
+  /** `listener` runs once, when the credential was revoked or has expired. Returns how to stop waiting. */
+  onEnd(listener: () => void): () => void;
 }
 
 export type Handler = (request: IncomingMessage, response: ServerResponse, peer: Peer) => void | Promise<void>;

@@ -4,7 +4,7 @@
  *   upgrade (passed by http.ts) -> subprotocol -> RpcConnection -> frames both ways -> close
  *
  * Runs on the main thread. Each connection owns one RpcConnection and tells it when its send buffer has drained and when the socket is
- * gone. Close codes: 1001 the daemon stops, 1003 wrong kind of frame, 1007 bad UTF-8, 1009 too large, 1011 a bug of ours.
+ * gone. Close codes: 1001 the daemon stops, 1003 wrong kind of frame, 1007 bad UTF-8, 1008 the credential has ended, 1009 too large, 1011 a bug of ours.
  * Invariants: nothing is sent after close; a peer that neither reads nor answers pings, or never comes to the end of a message, is
  * dropped in bounded time.
  */
@@ -109,7 +109,11 @@ export function createSockets(deps: SocketsDeps): Sockets {
       server.handleUpgrade(request, socket, head, (websocket) => {
         const connection = new Connection(websocket, request.socket, deps, { scopes: peer.scopes, unread: head.length });
         open.add(connection);
-        websocket.once('close', () => open.delete(connection));
+        const forget = peer.onEnd(() => connection.endCredential());
+        websocket.once('close', () => {
+          forget();
+          open.delete(connection);
+        });
       });
     },
     count: () => open.size,
@@ -270,6 +274,15 @@ class Connection implements Wire {
     // The close frame queues behind all data, so nothing that was sent is lost.
     this.#ws.close(1001, 'The daemon is shutting down');
     await closed;
+  }
+
+  /** Who opened it may no longer ask: all calls end now, unanswered. */
+  endCredential(): void {
+    if (!this.#isOpen()) return;
+    this.#handler.close();
+    this.#pump?.stop();
+    this.#ws.resume();
+    this.#ws.close(1008, 'The credential was revoked or has expired');
   }
 
   terminate(): void {

@@ -12,14 +12,14 @@
  */
 
 import { createHash } from 'node:crypto';
-import { chmodSync, closeSync, lstatSync, openSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { closeSync, openSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { connect, createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type DaemonFile, daemonFilePath, inferdPaths, readDaemonFile } from '../../config/paths.js';
 import { EXIT } from '../exit-code.js';
-import { makeFolder } from '../make-folder.js';
+import { makePrivateFolder } from '../private-folder.js';
 import { StartError } from '../start-error.js';
 
 /** Shortest limit of sun_path on the systems we run on, less the final zero. */
@@ -79,19 +79,7 @@ export function instanceLives(env: NodeJS.ProcessEnv): Promise<boolean> {
 }
 
 /** Makes the folder with mode 0700, or checks that an existing one is ours alone. @throws StartError */
-export function prepareRuntimeDir(dir: string): void {
-  try {
-    makeFolder(dir, 0o700);
-    const stat = lstatSync(dir);
-    if (!stat.isDirectory()) throw new StartError(`The runtime folder ${dir} is not a folder.`, EXIT.noPermission);
-    if (process.getuid === undefined) return;
-    if (stat.uid !== process.getuid()) throw new StartError(`The runtime folder ${dir} belongs to another user.`, EXIT.noPermission);
-    if ((stat.mode & 0o077) !== 0) chmodSync(dir, 0o700);
-  } catch (error) {
-    if (error instanceof StartError) throw error;
-    throw new StartError(`The runtime folder ${dir} cannot be used: ${(error as Error).message}`, EXIT.noPermission, error);
-  }
-}
+export const prepareRuntimeDir = (dir: string): void => makePrivateFolder(dir, 'runtime folder');
 
 /** Writes beside the file and renames, so that a reader sees the old or the new content, never half of one. Mode 0600. */
 function replaceFile(file: string, text: string): void {

@@ -3,6 +3,7 @@
  * every request may meet, and the one shape of errors. Statuses and codes come from the one table of errors.
  */
 import { type ErrorKind, errorTable, httpTable, type RefusalStatus } from '../../actors/messages/errors.js';
+import type { ShownMode } from '../../config/auth-modes.js';
 import type { Dialect } from '../dialects/dialect.js';
 import { openai } from '../dialects/openai/errors.js';
 import { groups } from './groups.js';
@@ -11,8 +12,8 @@ import { refTo } from './operation.js';
 
 export interface OpenapiFacts {
   readonly version: string;
-  /** auth.mode: what clients have to show. */
-  readonly auth: 'none' | 'token';
+  /** What clients may show, one of these; nothing where it is empty. */
+  readonly auth: readonly ShownMode[];
 }
 
 /** What every request may meet before its handler: bad HTTP, the gate, slow senders, too many at once, long headers, our bugs. */
@@ -22,12 +23,16 @@ const NO_TOKEN = 401;
 /** Answered by the parser of HTTP, or before a request has its turn. */
 const BEFORE_ROUTES = [408, 431];
 
-const schemes = {
-  none: {},
+const tokenText = "A token of `inferd token create`, or the daemon's own, whose file is named in daemon.json. Never in a query.";
+/** By mode of auth.mode: any of all these. */
+const schemes: Readonly<Record<ShownMode, Readonly<Record<string, object>>>> = {
   token: {
-    token: { type: 'http', scheme: 'bearer', description: 'The token of the daemon; its file is named in daemon.json. Never in a query.' },
+    token: { type: 'http', scheme: 'bearer', description: tokenText },
+    api_key: { type: 'apiKey', in: 'header', name: 'x-api-key', description: `${tokenText} As clients of Anthropic send it.` },
   },
+  ed25519: {},
 };
+const schemesOf = (auth: OpenapiFacts['auth']): Readonly<Record<string, object>> => Object.assign({}, ...auth.map((mode) => schemes[mode]));
 
 export function openapiDocument(operations: readonly Operation[], { version, auth }: OpenapiFacts): object {
   const responses = new Map(operations.flatMap((operation) => responsesOf(operation, auth).map((row) => [row.name, row] as const)));
@@ -51,7 +56,7 @@ export function openapiDocument(operations: readonly Operation[], { version, aut
     security: securityOf('any', auth),
     paths: pathsOf(operations, auth),
     components: {
-      securitySchemes: schemes[auth],
+      securitySchemes: schemesOf(auth),
       schemas: {
         ...Object.fromEntries([...dialects].map(({ errorName, errorSchema }) => [errorName, errorSchema])),
         ...Object.assign({}, ...operations.map(({ schemas }) => schemas ?? {})),
@@ -68,7 +73,7 @@ export function openapiDocument(operations: readonly Operation[], { version, aut
 /** Any of these: OpenAPI 3.1 takes the names of scopes with every kind of scheme. */
 function securityOf(access: Access, auth: OpenapiFacts['auth']): object[] {
   if (access === 'open') return [];
-  return Object.keys(schemes[auth]).map((scheme) => ({ [scheme]: access === 'any' ? [] : [access] }));
+  return Object.keys(schemesOf(auth)).map((scheme) => ({ [scheme]: access === 'any' ? [] : [access] }));
 }
 
 function pathsOf(operations: readonly Operation[], auth: OpenapiFacts['auth']): object {
@@ -88,7 +93,7 @@ function operationObject(operation: Operation, auth: OpenapiFacts['auth']): obje
     tags: [group],
     summary,
     ...(description === undefined ? {} : { description }),
-    ...(auth === 'none' || access === 'any' ? {} : { security: securityOf(access, auth) }),
+    ...(auth.length === 0 || access === 'any' ? {} : { security: securityOf(access, auth) }),
     ...(access === 'any' || access === 'open' ? {} : { 'x-scope': access }),
     ...(parameters === undefined ? {} : { parameters }),
     ...(body === undefined ? {} : { requestBody: { required: true, content: body } }),
@@ -108,7 +113,7 @@ interface ErrorOf {
 
 /** What an operation may fail with. Before its headers have come nobody knows whose shape is wanted: that is OpenAI's. */
 function responsesOf({ access, body, errors = [], dialect = openai }: Operation, auth: OpenapiFacts['auth']): ErrorOf[] {
-  const token = access !== 'open' && auth !== 'none' ? [NO_TOKEN] : [];
+  const token = access !== 'open' && auth.length > 0 ? [NO_TOKEN] : [];
   const statuses = [...new Set([...EVERYWHERE, ...token, ...(body === undefined ? [] : OF_BODIES), ...errors])].sort();
   return statuses.map((status) => {
     const shaped = BEFORE_ROUTES.includes(status) ? openai : dialect;

@@ -3,7 +3,7 @@ import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { z } from 'zod';
 import { silentLog } from '../../../actors/runtime/log.js';
-import type { Auth } from '../../../daemon/front/auth.js';
+import type { Auth } from '../../../daemon/front/auth/auth.js';
 import { gateRules } from '../../../daemon/front/gate.js';
 import { createHttpServer, defaultHttpTimeouts, type HttpTimeouts } from '../../../daemon/front/http.js';
 import { createRoutes } from '../../../daemon/front/http-routes.js';
@@ -17,7 +17,7 @@ import type { Slices } from '../../../rpc/slices.js';
 import type { Wire } from '../../../rpc/wire.js';
 import { eventually } from '../../helpers/eventually.js';
 import { type ConfigChanges, testConfig } from '../../helpers/test-config.js';
-import { openAuth } from './token-auth.js';
+import { openToAll } from './token-auth.js';
 
 /** A face of which only the front is asked. */
 function face(verb: Face['verb'], path: string, id: string, reads: boolean): Face {
@@ -126,7 +126,7 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
     },
     metrics: { open: false, scrape: async () => ({ type: 'text/plain', body: 'figures' }) },
     version: '0.0.0',
-    auth: 'none',
+    auth: [],
     page: readPage,
     maxBodyBytes: config.server.max_message_bytes,
     webUi: config.server.web_ui,
@@ -136,7 +136,7 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
   const traffic = new Traffic();
   const server = createHttpServer({
     routes,
-    auth: options.auth ?? openAuth,
+    auth: options.auth ?? openToAll,
     rules: () => rules,
     log: silentLog,
     maxConnections: config.server.max_connections + 64,

@@ -2,10 +2,8 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { createAuth } from '../../../daemon/front/auth.js';
 import { checkGate, gateRules, hostName, type Sender, type Verdict } from '../../../daemon/front/gate.js';
 import { tempFolder } from '../../helpers/temp-folder.js';
-import { testConfig } from '../../helpers/test-config.js';
 import { rawRequest, upgradeLines } from '../../helpers/wire/raw-http.js';
 import { startFront } from './echo-front.js';
 import { tokenAuth } from './token-auth.js';
@@ -186,8 +184,7 @@ test('a page is told from a program, and ours from others', () => {
 });
 
 test('where nobody shows who he is, programs and our own page may do all, pages of listed origins do not administer', async () => {
-  const auth = createAuth(testConfig(), 'unused');
-  const front = await startFront({ auth, config: { auth: { allowed_origins: ['https://app.example'] } } });
+  const front = await startFront({ config: { auth: { allowed_origins: ['https://app.example'] } } });
   try {
     const post = (...headers: string[]) =>
       rawRequest(front.port, ['POST /start_profile HTTP/1.1', `Host: 127.0.0.1:${front.port}`, 'Content-Length: 0', ...headers]);

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Validator } from '@seriousme/openapi-schema-validator';
+import { everybody } from '../../../daemon/front/auth/credential.js';
 import { createRoutes, type RouteDeps, type RouteTable } from '../../../daemon/front/http-routes.js';
 import { readPage } from '../../../daemon/front/pages/page.js';
-import { allScopes } from '../../../rpc/scope.js';
 import { openapiFaults } from '../../helpers/schemas.js';
 import { rawRequest } from '../../helpers/wire/raw-http.js';
 import { setup } from '../../rpc/harness.js';
@@ -36,7 +36,7 @@ async function serving(changes: Partial<RouteDeps> = {}): Promise<{ routes: Rout
     rpc: server,
     metrics: { open: false, scrape: async () => ({ type: 'text/plain', body: '' }) },
     version: '0.0.0',
-    auth: 'none',
+    auth: [],
     page: readPage,
     maxBodyBytes: 1 << 20,
     webUi: true,
@@ -46,7 +46,7 @@ async function serving(changes: Partial<RouteDeps> = {}): Promise<{ routes: Rout
   let body = '';
   const response = { setTimeout() {}, writeHead() {}, end: (text: string) => (body = text), headersSent: false, destroyed: false };
   // proof: a handler of a document uses no more of the two than these
-  await routes.get('/openapi.json')?.GET?.answer({} as never, response as never, { scopes: allScopes });
+  await routes.get('/openapi.json')?.GET?.answer({} as never, response as never, everybody);
   return { routes, document: JSON.parse(body) as Document };
 }
 
@@ -56,7 +56,7 @@ const operations = ({ paths }: Document) =>
   );
 
 test('the document is valid OpenAPI 3.1, whatever clients have to show', async () => {
-  for (const auth of ['none', 'token'] as const) {
+  for (const auth of [[], ['token'], ['ed25519'], ['token', 'ed25519']] as const) {
     const { document } = await serving({ auth });
     const result = await new Validator().validate(document as unknown as Record<string, unknown>); // its type asks for an index
     assert.deepEqual(result.errors ?? [], []);
@@ -79,25 +79,25 @@ test('it lists what the router serves, and nothing else, with and without the pa
 });
 
 test('who needs no token is said to need none, and all others are told of 401', async () => {
-  const { routes, document } = await serving({ auth: 'token' });
-  assert.deepEqual(document.security, [{ token: [] }]);
-  assert.deepEqual(Object.keys(document.components.securitySchemes), ['token']);
+  const { routes, document } = await serving({ auth: ['token'] });
+  assert.deepEqual(document.security, [{ token: [] }, { api_key: [] }]);
+  assert.deepEqual(Object.keys(document.components.securitySchemes), ['token', 'api_key']);
   for (const { verb, path, operation } of operations(document)) {
     const access = routes.get(path.replace(/\{\w+\}$/, 'x'))?.[verb as 'GET' | 'POST']?.access ?? assert.fail(path);
     const security = { open: [], any: undefined }[access as string];
     const [known, scope] = [access === 'open' || access === 'any', access];
-    assert.deepEqual(operation.security, known ? security : [{ token: [scope] }], `${verb} ${path}`);
+    assert.deepEqual(operation.security, known ? security : [{ token: [scope] }, { api_key: [scope] }], `${verb} ${path}`);
     assert.equal(operation['x-scope'], known ? undefined : scope);
     assert.equal('401' in operation.responses, access !== 'open', `${verb} ${path}`);
   }
   const { document: free } = await serving();
   assert.deepEqual([free.security, free.components.securitySchemes], [[], {}]);
-  const { document: figures } = await serving({ auth: 'token', metrics: { open: true, scrape: async () => ({ type: '', body: '' }) } });
+  const { document: figures } = await serving({ auth: ['token'], metrics: { open: true, scrape: async () => ({ type: '', body: '' }) } });
   assert.deepEqual(figures.paths['/metrics']?.['get']?.security, []);
 });
 
 test('every schema can be compiled, and every reference leads somewhere', async () => {
-  const { document } = await serving({ auth: 'token' });
+  const { document } = await serving({ auth: ['token'] });
   for (const [name, schema] of Object.entries(document.components.schemas)) {
     assert.ok(Array.isArray(openapiFaults(null, schema, document.components)), name);
   }
@@ -109,7 +109,7 @@ test('every schema can be compiled, and every reference leads somewhere', async 
 });
 
 test('what the door refuses has the status and the body that the document tells of', async () => {
-  const { document } = await serving({ auth: 'token' });
+  const { document } = await serving({ auth: ['token'] });
   const { components } = document;
   const shown = 'Authorization: Bearer right';
   const auth = tokenAuth('right');

@@ -8,7 +8,7 @@ import type { CallOptions } from '../../../rpc/server.js';
 import { openapiFaults } from '../../helpers/schemas.js';
 import { at, guest, setup } from '../harness.js';
 
-const facts = { version: '0.0.0', auth: 'none' } as const;
+const facts = { version: '0.0.0', auth: [] } as const;
 const bytes = (value: unknown) => Buffer.from(JSON.stringify(value));
 const messages = [{ role: 'user', content: 'x' }];
 

@@ -1,0 +1,101 @@
+/**
+ * Who may come in: the one interface between the front and the credentials. `auth.mode` says which of them count; any that suffices is
+ * enough. Made once, by daemon.ts; main thread.
+ */
+import type { IncomingHttpHeaders } from 'node:http';
+import type { Log } from '../../../actors/runtime/log.js';
+import { authModes, type ShownMode } from '../../../config/auth-modes.js';
+import { isLoopback } from '../../../config/check.js';
+import type { Config } from '../../../config/schema.js';
+import type { Scopes } from '../../../rpc/scope.js';
+import { EXIT } from '../../exit-code.js';
+import { StartError } from '../../start-error.js';
+import type { Sender } from '../gate.js';
+import type { HttpError } from '../http-reply.js';
+import type { Peer } from '../route.js';
+import { everybody, unnamed } from './credential.js';
+import { loadOrCreateToken } from './own-token.js';
+import { shownToken } from './shown-token.js';
+import { Tokens } from './tokens.js';
+
+/** What a request tells of itself before its body. */
+export interface AuthRequest {
+  readonly method?: string | undefined;
+  readonly url?: string | undefined;
+  readonly headers: IncomingHttpHeaders;
+}
+
+/** Let in, or why not. */
+export type Admission = { readonly peer: Peer } | { readonly refusal: HttpError };
+
+export interface Auth {
+  /** The daemon's own token, for callers in this process; null where no tokens are asked for. */
+  readonly token: string | null;
+  /** What clients may show, for the documents; none: nobody is asked. */
+  readonly modes: readonly ShownMode[];
+  /** Judges a request that passed the gate. Never rejects. */
+  authorize(request: AuthRequest, sender: Sender): Admission | Promise<Admission>;
+  close(): void;
+}
+
+export interface AuthFiles {
+  /** The daemon's own token. */
+  readonly tokenFile: string;
+  /** Records of the clients' tokens. */
+  readonly tokensFolder: string;
+}
+
+/**
+ * What pages of listed origins may do where nobody shows who they are. Our own page may do all: no other page can send its Origin, and the
+ * gate has checked the Host that makes it ours.
+ */
+const pageScopes: Scopes = new Set(['infer', 'metrics']);
+
+/**
+ * Prepares `config.auth.mode`. In mode token, reads the daemon's own token, or makes it (mode 0600) when it is not there.
+ * @throws StartError when mode and bind address do not go together, or the token file cannot be trusted.
+ */
+export function createAuth(config: Config, files: AuthFiles, log: Log): Auth {
+  const modes = authModes(config.auth.mode);
+  if (modes.length === 0) {
+    if (!isLoopback(config.server.host)) {
+      throw new StartError(
+        `server.host = "${config.server.host}" can be reached by others and auth.mode is "none"; set auth.mode = "token".`,
+        EXIT.config,
+      );
+    }
+    return openToAll;
+  }
+  if (modes.includes('ed25519')) throw new StartError('auth.mode = "ed25519" is not supported yet; use "token".', EXIT.config);
+  const own = loadOrCreateToken(files.tokenFile);
+  const tokens = new Tokens({ own, folder: files.tokensFolder, log });
+  return {
+    token: own,
+    modes,
+    authorize({ headers }) {
+      const shown = shownToken(headers);
+      const peer = shown === null ? null : tokens.find(shown);
+      return peer === null ? noToken : { peer };
+    },
+    close: () => tokens.close(),
+  };
+}
+
+const noToken: Admission = {
+  refusal: {
+    status: 401,
+    message: 'A valid token is required; send it in the header "authorization: Bearer TOKEN".',
+    headers: { 'www-authenticate': 'Bearer realm="inferd"' },
+  },
+};
+
+const ourPage: Admission = { peer: everybody };
+const otherPage: Admission = { peer: unnamed(pageScopes) };
+
+/** Mode none: nobody is asked. */
+export const openToAll: Auth = {
+  token: null,
+  modes: [],
+  authorize: (_, sender) => (sender === 'other page' ? otherPage : ourPage),
+  close: () => {},
+};
