@@ -46,12 +46,14 @@ async function tryRoutes({ http }: FakeDaemon, caller: Caller, routes: readonly 
     const [method = '', path = ''] = name.split(' ');
     const body = method === 'GET' || method === 'DELETE' ? {} : { body: '{}' };
     const response = await fetch(http + path, { method, headers: { 'content-type': 'application/json', ...caller.headers }, ...body });
-    const code = at(await response.json().catch(() => null), 'error', 'code');
+    // Other dialects than OpenAI's have no code, or no object.
+    const code = at(await response.json().catch(() => null), 'error', 'code') ?? 'none';
     const about = `${caller.name}: ${name}`;
     if (need === 'open') assert.ok(response.status < 401 || response.status > 403, about);
-    else if (caller.scopes === null) assert.deepEqual([response.status, code], [401, 'invalid_api_key'], about);
-    else if (need !== null && !caller.scopes.has(need)) assert.deepEqual([response.status, code], [403, 'insufficient_scope'], about);
-    else assert.ok(response.status !== 401 && response.status !== 403, `${about}: ${response.status}`);
+    else if (caller.scopes === null) assert.ok(response.status === 401 && ['invalid_api_key', 'none'].includes(String(code)), about);
+    else if (need !== null && !caller.scopes.has(need)) {
+      assert.ok(response.status === 403 && ['insufficient_scope', 'none'].includes(String(code)), `${about}: ${response.status} ${code}`);
+    } else assert.ok(response.status !== 401 && response.status !== 403, `${about}: ${response.status}`);
   }
 }
 
