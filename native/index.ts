@@ -20,7 +20,7 @@ export interface EngineOptions {
   readonly modelConfig?: string;
   readonly backend: BackendName;
   readonly deviceId: number;
-  /** CPU compute threads; 0 = physical cores. */
+  /** CPU compute threads of all ranks together, of which each has one at least; 0 = physical cores. */
   readonly threads: number;
   readonly weightDtype: 'auto' | 'f32' | 'f16' | 'bf16';
   readonly quantization: 'none' | 'int8' | 'int4';
@@ -35,8 +35,15 @@ export interface EngineOptions {
   /** 0 = as config.json says. */
   readonly slidingWindow: number;
   readonly loadDummy: boolean;
+  /** Of `worldSize` engines that compute the model together; each runs all plans, and all give the same results. */
   readonly rank: number;
   readonly worldSize: number;
+  /** Of several ranks: what newRankGroup gave, the same for all of them. */
+  readonly group?: number;
+  /** Of several ranks: how long one waits for the others before all of them fail. */
+  readonly commTimeoutMs?: number;
+  /** For tests: the collective, counted from 0, in which this rank fails, or sleeps when sleepMs > 0. */
+  readonly commFault?: { readonly at: number; readonly sleepMs: number };
   /** Forces a kernel set of the CPU backend: "auto", "reference", "avx2", "avx512", "avx512vnni", "neon", "neondot", "neoni8mm". */
   readonly isa: string;
   /** Batch sizes at which a GPU records decode steps as graphs; absent or empty = never. */
@@ -49,6 +56,7 @@ export interface NativeModelInfo {
   readonly numLayers: number;
   readonly hiddenSize: number;
   readonly maxPositions: number;
+  /** Of the whole model; the rest, in bytes, is of this rank. */
   readonly parameters: number;
   readonly weightBytes: number;
   readonly dtype: string;
@@ -77,6 +85,11 @@ export interface NativeEngine {
   load(maxBytes: number): LoadProgress;
   /** After loading. */
   info(): NativeModelInfo;
+  /**
+   * Of several ranks, after loading, on the threads of all of them: waits for the others and returns the least of each number that a rank
+   * gave. @throws NativeError when the ranks have parted
+   */
+  agree?(values: readonly number[]): number[];
   /**
    * Once, after loading: blocks of the device, and of the host for swapping (none when absent). @throws NativeError with the arithmetic
    * when they do not fit.
@@ -192,6 +205,10 @@ export interface GrammarMatcher {
 export interface Addon {
   createEngine(options: EngineOptions): NativeEngine;
   systemInfo(): SystemInfo;
+  /** A number that no group of ranks in this process had before. */
+  newRankGroup(): number;
+  /** Ends a group: its ranks, wherever they wait for each other, fail with this reason. Any thread may call it, at any time. */
+  endRankGroup(group: number, reason: string): void;
   /**
    * Ends the process with `code` (0 to 255) in `ms` at the latest, whatever its threads do then: nothing is freed, flushed or joined.
    * Cannot be taken back.

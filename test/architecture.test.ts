@@ -249,7 +249,7 @@ const rooms: readonly (readonly [string, readonly string[]])[] = [
   ['models', ['core', 'core/checkpoint', 'models/config', 'models/blocks']],
   ['engine', ['core', 'core/plan', 'core/checkpoint', 'core/formats', 'grammar', 'models', 'models/config', 'models/blocks']],
   ['addon/op_table', ['core', 'core/checkpoint', 'cpu/isa', 'cpu/runtime', 'engine']],
-  ['addon', ['core', 'core/plan', 'cpu/isa', 'grammar', 'engine', 'addon/op_table']],
+  ['addon', ['core', 'core/plan', 'cpu/isa', 'cpu/runtime', 'grammar', 'engine', 'addon/op_table']],
 ];
 const exceptions: readonly (readonly [RegExp, string])[] = [
   [/^native\/engine\/backends\.cpp$/, 'cpu'],

@@ -2,7 +2,7 @@
 // environment.
 //
 // The library is loaded by several threads of one process, which share the compiled grammars
-// (grammar/store.h) and nothing else.
+// (grammar/store.h) and the groups of ranks (cpu/runtime/comm.h), and nothing else.
 #include <napi.h>
 
 #include "addon/convert.h"
@@ -15,6 +15,7 @@
 #include "addon/process_end.h"
 #include "core/host_memory.h"
 #include "cpu/isa/features.h"
+#include "cpu/runtime/comm.h"
 #include "engine/cuda_library.h"
 
 namespace inferd {
@@ -73,6 +74,20 @@ Napi::Value system_info(const Napi::CallbackInfo& info) {
   });
 }
 
+Napi::Value new_rank_group(const Napi::CallbackInfo& info) {
+  return Napi::Number::New(info.Env(), static_cast<double>(cpu::new_group()));
+}
+
+Napi::Value end_rank_group(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&] {
+    if (!info[0].IsNumber() || !info[1].IsString())
+      throw Error(ErrorCode::kUsage, "endRankGroup takes a group and a reason");
+    cpu::abort_group(static_cast<uint64_t>(info[0].As<Napi::Number>().Int64Value()),
+                     info[1].As<Napi::String>().Utf8Value());
+    return info.Env().Undefined();
+  });
+}
+
 Napi::Value guarded_run_op(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&] { return run_op(info); });
 }
@@ -80,12 +95,13 @@ Napi::Value guarded_run_op(const Napi::CallbackInfo& info) {
 }  // namespace
 
 static Napi::Object initialize(Napi::Env env, Napi::Object exports) {
-  auto* data = new EnvironmentData{Napi::Persistent(EngineWrap::define(env)),
-                                   Napi::Persistent(GrammarMatcher::define(env)),
-                                   {}};
+  auto* data = new EnvironmentData{
+      Napi::Persistent(EngineWrap::define(env)), Napi::Persistent(GrammarMatcher::define(env)), {}};
   env.SetInstanceData(data);  // owns it: deleted with the environment
   exports.Set("createEngine", Napi::Function::New<create_engine>(env, "createEngine"));
   exports.Set("systemInfo", Napi::Function::New<system_info>(env, "systemInfo"));
+  exports.Set("newRankGroup", Napi::Function::New<new_rank_group>(env, "newRankGroup"));
+  exports.Set("endRankGroup", Napi::Function::New<end_rank_group>(env, "endRankGroup"));
   exports.Set("exitWithin", Napi::Function::New<exit_within>(env, "exitWithin"));
   exports.Set("layout", Napi::Function::New<layout>(env, "layout"));
   exports.Set("opNames", Napi::Function::New<op_names>(env, "opNames"));

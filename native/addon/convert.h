@@ -65,6 +65,8 @@ class OptionReader {
     return v.As<Napi::Boolean>().Value();
   }
   int32_t integer(const char* key) const { return whole(object_.Get(key), key); }
+  bool has(const char* key) const { return !object_.Get(key).IsUndefined(); }
+  OptionReader nested(const char* key) const { return OptionReader(object_.Get(key)); }
   // Where 32 bits are too few: what a JavaScript number can count.
   int64_t large_integer(const char* key) const {
     constexpr double kMost = 9007199254740991;  // Number.MAX_SAFE_INTEGER

@@ -30,6 +30,15 @@ EngineOptions read_options(const Napi::Value& value) {
   o.load_dummy = r.boolean("loadDummy");
   o.rank = r.integer("rank");
   o.world_size = r.integer("worldSize");
+  if (o.world_size > 1) {
+    o.group = static_cast<uint64_t>(r.large_integer("group"));
+    o.comm_timeout_ms = r.integer("commTimeoutMs");
+    if (r.has("commFault")) {
+      const OptionReader fault = r.nested("commFault");
+      o.comm_fault_at = fault.integer("at");
+      o.comm_fault_sleep_ms = fault.integer("sleepMs");
+    }
+  }
   o.isa = r.string("isa");
   o.graph_sizes = r.integers("graphSizes");
   return o;
@@ -92,6 +101,7 @@ Napi::Function EngineWrap::define(Napi::Env env) {
                      {
                          InstanceMethod<&EngineWrap::load>("load"),
                          InstanceMethod<&EngineWrap::model_info>("info"),
+                         InstanceMethod<&EngineWrap::agree>("agree"),
                          InstanceMethod<&EngineWrap::allocate_kv>("allocateKv"),
                          InstanceMethod<&EngineWrap::submit>("submit"),
                          InstanceMethod<&EngineWrap::wait>("wait"),
@@ -160,6 +170,22 @@ Napi::Value EngineWrap::model_info(const Napi::CallbackInfo& info) {
     number("totalBytes", m.total_bytes);
     number("hostFreeBytes", m.host_free_bytes);
     out.Set("backend", m.backend);
+    return out;
+  });
+}
+
+Napi::Value EngineWrap::agree(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  return guarded(env, [&] {
+    if (!info[0].IsArray()) throw Error(ErrorCode::kUsage, "agree takes a list of numbers");
+    const auto given = info[0].As<Napi::Array>();
+    std::vector<int32_t> values;
+    for (uint32_t i = 0; i < given.Length(); ++i)
+      values.push_back(static_cast<int32_t>(
+          std::min<int64_t>(read_integer(given.Get(i), "a value"), INT32_MAX)));
+    open().agree(values);
+    Napi::Array out = Napi::Array::New(env, values.size());
+    for (uint32_t i = 0; i < out.Length(); ++i) out.Set(i, values[i]);
     return out;
   });
 }

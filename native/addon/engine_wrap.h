@@ -24,6 +24,7 @@ class EngineWrap final : public Napi::ObjectWrap<EngineWrap> {
  private:
   Napi::Value load(const Napi::CallbackInfo& info);
   Napi::Value model_info(const Napi::CallbackInfo& info);
+  Napi::Value agree(const Napi::CallbackInfo& info);
   Napi::Value allocate_kv(const Napi::CallbackInfo& info);
   Napi::Value submit(const Napi::CallbackInfo& info);
   Napi::Value wait(const Napi::CallbackInfo& info);

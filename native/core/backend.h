@@ -11,8 +11,9 @@
 //    bit, never on the other rows of the batch or on how a prompt was cut into chunks. Prefix hits,
 //    preemption and batching then cannot change an answer.
 //  - Activations are float32 on the CPU and the model's 16-bit type on CUDA: `info().activation`.
-//  - Tensor parallelism: a backend instance is one rank; all_reduce and all_gather meet the other
-//    ranks. Ranks = 1: they do nothing.
+//  - Tensor parallelism: a backend instance is one rank, and joins the others before it meets them
+//    in collectives. All ranks enqueue the same collectives in the same order, which therefore
+//    follow from the plan alone. A model on one rank calls none.
 //  - Required ops are pure virtual; optional fused ops have a default body that composes required
 //    ones.
 #pragma once
@@ -25,6 +26,7 @@
 #include <span>
 #include <string>
 
+#include "core/comm.h"
 #include "core/dummy_weight.h"
 #include "core/error.h"
 #include "core/gate.h"
@@ -46,7 +48,6 @@ struct BackendInfo {
   int64_t free_bytes;
   bool host_memory;        // device pointers can be read by the host
   bool graphs = false;     // run_graph records and replays
-  int32_t ranks = 1;       // that all_reduce and all_gather meet
   bool narrow_kv = false;  // keys and values may be kF8 and kI8
 };
 
@@ -308,8 +309,10 @@ class Backend {
   virtual void gather_tokens(const SlotTables& t, const StepBatch& batch) = 0;
 
   // --- required ops ---
-  // out[i] = scale * table[ids[i]]; `table` is [vocab, hidden] in the dtype of the checkpoint.
-  virtual void embed(Tensor out, const Tensor& table, const int32_t* ids, float scale) = 0;
+  // out[i] = scale * table[ids[i] - first_id], or zeros for an id outside; `table` is [ids, hidden]
+  // in the dtype of the checkpoint.
+  virtual void embed(Tensor out, const Tensor& table, int32_t first_id, const int32_t* ids,
+                     float scale) = 0;
   // Rows may lie apart, as part of wider ones; `out` may be `x`.
   virtual void rms_norm(Tensor out, const Tensor& x, const float* weight, float eps) = 0;
   // inout += scale * x
@@ -341,10 +344,42 @@ class Backend {
                      const SampleOutputs& out) = 0;
 
   // --- collectives over ranks ---
+  // Joins the ranks of a group without waiting for them, as the first collective does. Once. Throws
+  // Error(kUnsupported) where a backend computes whole models only.
+  virtual void join_ranks(const RankGroup& group) {
+    (void)group;
+    throw Error(ErrorCode::kUnsupported, format("The backend %s computes whole models only; set "
+                                                "parallel.tensor_parallel_size = 1.",
+                                                info().name.c_str()));
+  }
+  // Null before join_ranks.
+  virtual Comm* comm() { return nullptr; }
+  // As those of Comm, inside a step.
   virtual void all_reduce(Tensor inout) { (void)inout; }
   virtual void all_gather(Tensor out, const Tensor& part) { (void)out, (void)part; }
+  // A norm over columns of which each rank has some: sums[i] = scale * the sum of x[i][c]^2,
+  // float32 [rows, 1]; then, with the sums over all ranks, inout[i][c] *= weight[c] / sqrt(sums[i]
+  // / cols + eps).
+  virtual void square_sums(Tensor sums, const Tensor& x, float scale) {
+    (void)sums, (void)x, (void)scale;
+  }
+  virtual void scale_by_sums(Tensor inout, const Tensor& sums, int64_t cols, const float* weight,
+                             float eps) {
+    (void)inout, (void)sums, (void)cols, (void)weight, (void)eps;
+  }
+  // As sample() of a batch that is plain_greedy, where this rank has the logits of the ids
+  // first_id, first_id + 1, ..: the ranks tell each other their best, ties to the lower id.
+  virtual void sample_greedy(const Tensor& part, int32_t first_id, const SlotTables& t,
+                             const StepBatch& batch, const SampleOutputs& out) {
+    (void)part, (void)first_id, (void)t, (void)batch, (void)out;
+  }
 
   // --- optional fused ops ---
+  // inout += scale * (x summed over the ranks); `x` may hold the sum
+  virtual void all_reduce_add(Tensor inout, Tensor x, float scale) {
+    all_reduce(x);
+    add(inout, x, scale);
+  }
   // inout += x; out = rms_norm(inout)
   virtual void add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const float* weight,
                             float eps) {

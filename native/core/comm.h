@@ -3,16 +3,31 @@
 //
 // All ranks call the same collectives in the same order with the same sizes. A group ends once and
 // for all of them: when a rank waits for longer than its limit, or when anybody calls abort(),
-// every wait of every rank, present or future, throws Error(kDevice) with the reason. So no rank
-// waits for one that is gone, and none is left behind.
+// every wait of every rank, present or future, throws an Error with the reason. So no rank waits
+// for one that is gone, and none is left behind.
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <string>
 
+#include "core/error.h"
 #include "core/tensor.h"
 
 namespace inferd {
+
+// Which rank of which group a backend is.
+struct RankGroup {
+  // New for each life of a group: ranks of an earlier one can never meet those of the next.
+  uint64_t id = 0;
+  int32_t rank = 0, size = 1;
+  // How long a rank waits for the others in one collective.
+  std::chrono::milliseconds limit{10'000};
+  // For tests: the collective, counted from 0, in which this rank fails (sleep 0) or sleeps; -1:
+  // none.
+  int64_t fault_at = -1;
+  std::chrono::milliseconds fault_sleep{0};
+};
 
 class Comm {
  public:
@@ -21,18 +36,22 @@ class Comm {
   virtual int32_t size() const = 0;
 
   // inout [rows, cols] = its sum over the ranks, added in the order of ranks and rounded once, so
-  // that all ranks hold the same bits. Throws Error(kDevice) when the group has ended.
+  // that all ranks hold the same bits. Throws when the group has ended.
   virtual void all_reduce(Tensor inout) = 0;
   // out [rows, size * cols]: columns [r * cols, (r + 1) * cols) are the `part` [rows, cols] of rank
-  // r. Throws Error(kDevice) when the group has ended.
+  // r. Throws when the group has ended.
   virtual void all_gather(Tensor out, const Tensor& part) = 0;
-  // Returns when all ranks are here. Throws Error(kDevice) when the group has ended.
+  // Returns when all ranks are here. Throws when the group has ended.
   virtual void barrier() = 0;
+  // Each of `values`, host memory, becomes the least that a rank gave. For start-up. Throws
+  // when the group has ended.
+  virtual void minimum(std::span<int32_t> values) = 0;
 
   // How long a rank waits for the others in one collective, from now on.
   virtual void set_limit(std::chrono::milliseconds limit) = 0;
-  // Ends the group; the first reason stays. Any thread may call it; it waits for nobody.
-  virtual void abort(const std::string& reason) = 0;
+  // Ends the group; the first reason stays, and `code` is that of all ranks' errors. Any thread may
+  // call it; it waits for nobody.
+  virtual void abort(const std::string& reason, ErrorCode code = ErrorCode::kDevice) = 0;
 };
 
 }  // namespace inferd

@@ -1,7 +1,7 @@
 // The class behind make_cpu_backend. Ops run on the stream thread (inside a step) and spread over
 // the pool. cpu_backend.cpp: creation, memory, steps; plan_ops.cpp: slots, copies, tokens of a
 // step; dense_ops.cpp: embedding, norms, linear, ...; attention_ops.cpp: rotation, cache writes,
-// attention; sample_ops.cpp: sampling and scoring.
+// attention; sample_ops.cpp: sampling and scoring; rank_ops.cpp: what needs the other ranks.
 //
 // Start-up calls (allocate, weights) and steps come from the one thread that owns the engine. Ops
 // allocate nothing, except that ropes_, task_offsets_, spans_ and sampler_scratch_ grow to
@@ -9,9 +9,11 @@
 #pragma once
 #include <array>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "core/backend.h"
+#include "core/comm.h"
 #include "cpu/isa/kernels.h"
 #include "cpu/runtime/memory.h"
 #include "cpu/runtime/stream.h"
@@ -53,7 +55,8 @@ class CpuBackend final : public Backend {
   void copy_blocks(std::span<const BlockArray> arrays, const BlockCopy* pairs, int32_t n) override;
   void gather_tokens(const SlotTables& t, const StepBatch& batch) override;
 
-  void embed(Tensor out, const Tensor& table, const int32_t* ids, float scale) override;
+  void embed(Tensor out, const Tensor& table, int32_t first_id, const int32_t* ids,
+             float scale) override;
   void rms_norm(Tensor out, const Tensor& x, const float* weight, float eps) override;
   void add(Tensor inout, const Tensor& x, float scale) override;
   void linear(const LinearArgs& args) override;
@@ -72,6 +75,16 @@ class CpuBackend final : public Backend {
   void score(const Tensor& logits, const int32_t* targets, int32_t top,
              const SampleOutputs& out) override;
   bool read_all(const void* p, size_t bytes) override;
+
+  void join_ranks(const RankGroup& group) override;
+  Comm* comm() override { return comm_.get(); }
+  void all_reduce(Tensor inout) override;
+  void all_gather(Tensor out, const Tensor& part) override;
+  void square_sums(Tensor sums, const Tensor& x, float scale) override;
+  void scale_by_sums(Tensor inout, const Tensor& sums, int64_t cols, const float* weight,
+                     float eps) override;
+  void sample_greedy(const Tensor& part, int32_t first_id, const SlotTables& t,
+                     const StepBatch& batch, const SampleOutputs& out) override;
 
  private:
   // Calls body(begin, end, worker) over rows of `row_cost` element operations each, on as many
@@ -117,6 +130,8 @@ class CpuBackend final : public Backend {
   std::vector<int64_t> task_offsets_;  // attention tasks before each row
   PickedSpans spans_;
   std::vector<SamplerScratch> sampler_scratch_;  // one a thread
+  std::unique_ptr<Comm> comm_;                   // of a rank of several
+  std::vector<float> best_, all_best_;           // of sample_greedy
   Buffer attention_scratch_;                     // AttentionScratch, one a thread
   Trace* trace_ = nullptr;                       // while recording; stream thread only
   uint64_t step_ = 1;  // counts steps and token gathers; stream thread only

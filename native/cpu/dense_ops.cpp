@@ -20,14 +20,20 @@ float* row_of(const Tensor& t, int64_t row) { return t.as<float>() + row * t.str
 
 }  // namespace
 
-void CpuBackend::embed(Tensor out, const Tensor& table, const int32_t* ids, float scale) {
+void CpuBackend::embed(Tensor out, const Tensor& table, int32_t first_id, const int32_t* ids,
+                       float scale) {
   const TraceScope scope(trace_, "embed");
   const int64_t cols = table.cols(), bytes = dtype_bytes(table.dtype);
   const auto convert = kernels_.to_f32[static_cast<size_t>(table.dtype)];
   const char* rows = table.as<const char>();
   over_rows(out.rows(), cols, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
-      convert(row_of(out, i), rows + ids[i] * table.stride[0] * bytes, cols);
+      const int64_t row = int64_t{ids[i]} - first_id;
+      if (row < 0 || row >= table.rows()) {
+        std::fill_n(row_of(out, i), cols, 0.f);
+        continue;
+      }
+      convert(row_of(out, i), rows + row * table.stride[0] * bytes, cols);
       if (scale != 1) kernels_.scale_cap(row_of(out, i), cols, scale, 0);
     }
   });

@@ -1,6 +1,8 @@
 // See make_backend.h.
 #include "cpu/make_backend.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "cpu/cpu_backend.h"
 #include "cpu/isa/features.h"
@@ -18,7 +20,8 @@ std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
                                           options.threads, kMaxThreads));
   }
   const int threads = options.threads > 0 ? options.threads : physical_cores();
-  return std::make_unique<cpu::CpuBackend>(cpu::choose_kernels(options.isa), threads);
+  return std::make_unique<cpu::CpuBackend>(cpu::choose_kernels(options.isa),
+                                           std::max(1, threads / options.ranks));
 }
 
 }  // namespace inferd

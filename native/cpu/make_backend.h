@@ -8,7 +8,8 @@
 namespace inferd {
 
 struct CpuOptions {
-  int threads = 0;           // compute threads; 0 = physical_cores()
+  int threads = 0;           // compute threads of all ranks together; 0 = physical_cores()
+  int ranks = 1;             // that share them; each has one at least
   std::string isa = "auto";  // kernel set, see usable_isas()
 };
 

@@ -79,7 +79,8 @@ class CudaBackend final : public Backend {
   void swap_in(const SwapPool& pool, const BlockCopy* pairs, int32_t n) override;
   void gather_tokens(const SlotTables& t, const StepBatch& batch) override;
 
-  void embed(Tensor out, const Tensor& table, const int32_t* ids, float scale) override;
+  void embed(Tensor out, const Tensor& table, int32_t first_id, const int32_t* ids,
+             float scale) override;
   void rms_norm(Tensor out, const Tensor& x, const float* weight, float eps) override;
   void add(Tensor inout, const Tensor& x, float scale) override;
   void linear(const LinearArgs& args) override;

@@ -14,8 +14,10 @@ struct Entry {
   std::unique_ptr<Backend> (*make)(const EngineOptions&, DType weights);
 };
 constexpr Entry kBackends[] = {
-    {"cpu", [](const EngineOptions& o,
-               DType) { return make_cpu_backend({.threads = o.threads, .isa = o.isa}); }},
+    {"cpu",
+     [](const EngineOptions& o, DType) {
+       return make_cpu_backend({.threads = o.threads, .ranks = o.world_size, .isa = o.isa});
+     }},
     {"cuda",
      [](const EngineOptions& o, DType weights) {
        return make_cuda_backend(

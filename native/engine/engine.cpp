@@ -5,7 +5,6 @@
 #include <cstring>
 #include <new>
 #include <set>
-#include <tuple>
 
 #include "core/error.h"
 #include "core/host_memory.h"
@@ -19,6 +18,9 @@ namespace {
 
 // Room for a plan; larger ones, which admit many long prompts at once, make it grow.
 constexpr int64_t kPlanBytes = 1 << 20;
+constexpr int32_t kMaxRanks = 64;
+// What ranks do before the first step may take one of them longer than others.
+constexpr std::chrono::milliseconds kLoadLimit{60'000};
 
 DType parse_dtype(const std::string& name, const char* option) {
   if (name == "f32") return DType::kF32;
@@ -69,10 +71,9 @@ void check_options(const EngineOptions& o) {
   check_option(o.sliding_window, 0, 1 << 24, "slidingWindow");
   for (const int32_t size : o.graph_sizes) check_option(size, 1, 65536, "graphSizes");
   check_quantization(o.quantization);
-  if (o.rank != 0 || o.world_size != 1) {
-    throw Error(ErrorCode::kUnsupported,
-                "Splitting a model over several devices is not supported yet.");
-  }
+  check_option(o.world_size, 1, kMaxRanks, "worldSize");
+  check_option(o.rank, 0, o.world_size - 1, "rank");
+  check_option(o.comm_timeout_ms, 1, 86'400'000, "commTimeoutMs");
 }
 
 // What the checkpoint says in its own way. One that holds the model without what is around it, as
@@ -116,6 +117,8 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
   if (options.kv_dtype != "auto") kv_dtype_ = parse_kv_dtype(options.kv_dtype);
   ModelConfig config = read_model_config(options.model_path, options.model_config);
   if (options.sliding_window > 0) replace_windows(config, options.sliding_window);
+  check_divides(config, options.world_size);
+  config.shard = {.rank = options.rank, .size = options.world_size};
 
   std::unique_ptr<Checkpoint> checkpoint;
   if (!options.load_dummy) checkpoint = open_checkpoint(options.model_path);
@@ -141,10 +144,9 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
   kv_ = std::make_unique<KvCache>(model_->kv_specs(), kv_dtype_, options.block_size);
   model_->describe(weight_dtype_, choose_formats(options.quantization, weight_dtype_));
   check_backend_runs();
-  loader_ = checkpoint != nullptr
-                ? std::make_unique<WeightLoader>(model_->parts(), std::move(checkpoint),
-                                                 model_->config())
-                : std::make_unique<WeightLoader>(model_->parts(), weight_dtype_);
+  loader_ = checkpoint != nullptr ? std::make_unique<WeightLoader>(
+                                        model_->parts(), std::move(checkpoint), model_->config())
+                                  : std::make_unique<WeightLoader>(model_->parts(), weight_dtype_);
   count_weights();
   limits_ = {.max_slots = options.max_slots,
              .max_len = options.max_model_len,
@@ -159,6 +161,27 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
   step_bytes_ = measure.peak();
   check_fits();
   if (backend_->info().graphs) graphs_ = plan_graphs(options, limits_);
+  if (options.world_size > 1) join_ranks();
+}
+
+void Engine::join_ranks() {
+  using std::chrono::milliseconds;
+  backend_->join_ranks({.id = options_.group,
+                        .rank = options_.rank,
+                        .size = options_.world_size,
+                        .limit = milliseconds(options_.comm_timeout_ms),
+                        .fault_at = options_.comm_fault_at,
+                        .fault_sleep = milliseconds(options_.comm_fault_sleep_ms)});
+}
+
+void Engine::agree(std::span<int32_t> values) {
+  Comm* comm = backend_->comm();
+  if (comm == nullptr) return;
+  if (checker_ != nullptr) throw Error(ErrorCode::kUsage, "agree comes before allocateKv.");
+  const std::chrono::milliseconds limit(options_.comm_timeout_ms);
+  comm->set_limit(std::max(limit, kLoadLimit));
+  comm->minimum(values);
+  comm->set_limit(limit);
 }
 
 void Engine::check_backend_runs() const {
@@ -172,13 +195,14 @@ void Engine::check_backend_runs() const {
   for (const WeightFormat& weights : model_->linear_formats()) check(weights);
 }
 
-// What two parts take from a checkpoint, as a tied head and its embedding do, is one parameter.
+// Bytes of what this rank keeps, parameters of the whole model. What two parts take from a
+// checkpoint, as a tied head and its embedding do, is one parameter.
 void Engine::count_weights() {
-  std::set<std::tuple<std::string, int64_t, int64_t>> counted;
+  std::set<std::string> counted;
   for (const WeightPart& part : model_->parts()) {
     const TensorSlice& s = part.slice;
     weight_bytes_ += weight_bytes(part.kept, s.rows, s.cols);
-    if (counted.insert({s.name, s.first_row, s.first_col}).second) parameters_ += s.rows * s.cols;
+    if (counted.insert(s.name).second) parameters_ += s.stored_rows() * s.stored_cols();
   }
 }
 
@@ -232,6 +256,9 @@ Engine::~Engine() {
 }
 
 bool Engine::finish(int64_t limit_ms) {
+  // A step may wait for ranks that take no part any more, and the others would for this one.
+  if (Comm* comm = backend_->comm(); comm != nullptr)
+    comm->abort(format("rank %d was closed", options_.rank), ErrorCode::kClosed);
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(limit_ms);
   for (; pending_ > 0; --pending_, prepared_ = false) {
     if (prepared_) continue;

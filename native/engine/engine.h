@@ -38,6 +38,9 @@ class Engine {
   // Loads about `max_bytes` more. After the last piece the step memory is allocated.
   LoadProgress load(int64_t max_bytes);
   ModelInfo info() const;
+  // Of several ranks, after loading and on all of them: each value becomes the least that a rank
+  // gave. Waits for the ranks, longer than steps do. Throws Error(kDevice) when they have parted.
+  void agree(std::span<int32_t> values);
   // Once, after loading: blocks of the device, and of the host for swapping. Throws
   // Error(kOutOfMemory) with the arithmetic when one of them has less free memory.
   void allocate_kv(int64_t num_blocks, int64_t num_swap_blocks);
@@ -47,8 +50,9 @@ class Engine {
   // too small throws kUsage with the size needed and leaves the step to be waited for again.
   int64_t wait(std::span<std::byte> result, int64_t timeout_ms);
   int32_t pending() const { return pending_; }
-  // Waits until no step runs and drops what they gave. False when one still runs after limit_ms:
-  // then the device uses the engine's memory, and nothing of it may be freed.
+  // Waits until no step runs and drops what they gave; a rank leaves its group, which that ends.
+  // False when one still runs after limit_ms: then the device uses the engine's memory, and nothing
+  // of it may be freed.
   bool finish(int64_t limit_ms);
   // Records what the device does, at most `max_events` events, until stop_trace. Both wait for
   // running steps; throw Error(kUsage) when a recording runs, or none.
@@ -66,6 +70,7 @@ class Engine {
   // Throws Error(kUnsupported) with the backend's reason.
   void check_backend_runs() const;
   void count_weights();
+  void join_ranks();
   // Throws Error(kOutOfMemory) with the arithmetic.
   void check_fits() const;
   void allocate_step_memory();

@@ -8,9 +8,9 @@
 namespace inferd {
 
 struct EngineOptions {
-  std::string model_path;  // a folder, or a GGUF file
+  std::string model_path;    // a folder, or a GGUF file
   std::string model_config;  // text in place of config.json, where there is none; else ""
-  std::string backend;  // "cpu" or "cuda"
+  std::string backend;       // "cpu" or "cuda"
   int32_t device_id = 0;
   int32_t threads = 0;       // 0 = physical cores
   std::string weight_dtype;  // "auto", "f32", "f16", "bf16"
@@ -24,8 +24,14 @@ struct EngineOptions {
   // without any; 0 = as config.json says.
   int32_t sliding_window = 0;
   bool load_dummy = false;
+  // This engine is one of the ranks that compute the model together, each an engine of its own.
   int32_t rank = 0;
   int32_t world_size = 1;
+  // Of several ranks: RankGroup of core/comm.h.
+  uint64_t group = 0;
+  int32_t comm_timeout_ms = 10'000;
+  int64_t comm_fault_at = -1;
+  int32_t comm_fault_sleep_ms = 0;
   std::string isa;  // "auto" or a kernel set of the CPU backend
   // Batch sizes at which pure decode steps are recorded and replayed as graphs, where the backend
   // has them; a step is padded to the next size. Empty: never.

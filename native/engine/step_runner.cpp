@@ -190,9 +190,27 @@ void StepRunner::run(StagedStep& step) {
     execute(step);
   } catch (...) {
     failed_ = true;
+    part_ranks();
     throw;
   }
   step.finished = std::chrono::steady_clock::now();
+}
+
+// In a catch block: the other ranks would wait for what this one does not do any more.
+void StepRunner::part_ranks() const noexcept {
+  Comm* comm = backend_.comm();
+  if (comm == nullptr) return;
+  try {
+    throw;
+  } catch (const Error& e) {
+    comm->abort(format("rank %d: %s", comm->rank(), e.what()), e.code);
+  } catch (const std::bad_alloc&) {
+    comm->abort(format("rank %d is out of memory", comm->rank()), ErrorCode::kOutOfMemory);
+  } catch (const std::exception& e) {
+    comm->abort(format("rank %d: %s", comm->rank(), e.what()));
+  } catch (...) {
+    comm->abort(format("rank %d failed", comm->rank()));
+  }
 }
 
 void StepRunner::move_blocks(const StagedStep& step) const {
@@ -328,6 +346,11 @@ Tensor StepRunner::logits(const States& states, int32_t first, int32_t count) co
   return model_.logits(states.rows, buffers_.inputs.picks + first, count);
 }
 
+Tensor StepRunner::own_logits(const States& states, int32_t first, int32_t count) const {
+  if (states.by_pick) return model_.own_logits(states.rows, first, count);
+  return model_.own_logits(states.rows, buffers_.inputs.picks + first, count);
+}
+
 void StepRunner::score_prompts(const StagedStep& step, const States& states) const {
   const std::vector<PromptTarget>& prompts = step.plan.prompts;
   const auto first_pick = static_cast<int32_t>(step.plan.sample_rows.size());
@@ -349,8 +372,13 @@ void StepRunner::copy_logits(StagedStep& step, const States& states) const {
   const int64_t vocab = model_.config().vocab_size;
   for (int32_t at = 0; at < total; at += buffers_.max_logit_rows) {
     const int32_t count = std::min(total - at, buffers_.max_logit_rows);
-    backend_.copy_out(step.logits.data() + at * vocab, logits(states, first_pick + at, count).data,
-                      static_cast<size_t>(count * vocab) * sizeof(float));
+    const Tensor rows = logits(states, first_pick + at, count);
+    const bool packed = rows.stride[0] == vocab;
+    for (int32_t i = 0; i < (packed ? 1 : count); ++i) {
+      backend_.copy_out(step.logits.data() + (at + i) * vocab,
+                        rows.as<float>() + i * rows.stride[0],
+                        static_cast<size_t>((packed ? count : 1) * vocab) * sizeof(float));
+    }
   }
 }
 
@@ -375,8 +403,14 @@ void StepRunner::sample(const StepBatch& batch, const States& states) const {
     piece.num_samples = std::min(batch.num_samples - at, buffers_.max_logit_rows);
     piece.host_samples += at;
     piece.samples += at;
-    backend_.sample(logits(states, at, piece.num_samples), slots_.tables(), piece,
-                    from(buffers_.sampled.view, at));
+    const SampleOutputs out = from(buffers_.sampled.view, at);
+    if (batch.plain_greedy && !model_.shard().whole()) {
+      // Only the best of each rank is needed, not all logits in one place.
+      backend_.sample_greedy(own_logits(states, at, piece.num_samples),
+                             static_cast<int32_t>(model_.ids().first), slots_.tables(), piece, out);
+    } else {
+      backend_.sample(logits(states, at, piece.num_samples), slots_.tables(), piece, out);
+    }
   }
 }
 

@@ -147,6 +147,9 @@ class StepRunner {
   States forward(const StepBatch& batch, const StagedStep& step) const;
   // Of picks first, first + 1, .. of the step.
   Tensor logits(const States& states, int32_t first, int32_t count) const;
+  // The same of this rank's share of the vocabulary.
+  Tensor own_logits(const States& states, int32_t first, int32_t count) const;
+  void part_ranks() const noexcept;
   void score_prompts(const StagedStep& step, const States& states) const;
   void copy_logits(StagedStep& step, const States& states) const;
   void pool(StagedStep& step, const States& states) const;

@@ -35,14 +35,20 @@ void Model::describe(DType dtype, FormatChoice format_of) {
   list_ = std::make_unique<WeightList>(
       WeightList{backend_, dtype, std::move(format_of), config_.stacked});
   const std::vector<int64_t> table = {config_.vocab_size, config_.hidden_size};
-  embedding_.add(*list_, TensorSlice::whole(kEmbeddingTensor, table));
+  const auto own_rows = [&](const std::string& name) {
+    const auto [first, count] = ids();
+    return TensorSlice::whole(name, table).some_rows(first, count);
+  };
+  embedding_.add(*list_, own_rows(kEmbeddingTensor));
   for (const Layer& layer : layers_)
     for (const auto& block : layer.blocks) block->describe(*list_, layer.prefix);
   final_norm_.add(*list_, TensorSlice::whole("model.norm.weight", {config_.hidden_size}), true,
                   config_.norm_offset);
   const std::string head = std::string(kHeadLinear) + ".weight";
-  head_.add_tensor(*list_, kHeadLinear,
-                   TensorSlice::whole(config_.tied_embeddings ? kEmbeddingTensor : head, table));
+  // A small vocabulary may not reach the last ranks.
+  if (ids().count > 0)
+    head_.add_tensor(*list_, kHeadLinear,
+                     own_rows(config_.tied_embeddings ? kEmbeddingTensor : head));
 }
 
 void Model::finish_loading() {
@@ -62,15 +68,18 @@ void Model::carve(Arena& arena, int64_t max_tokens, int64_t max_logit_rows) {
     }
   }
   picked_ = arena.take_matrix(activation, max_logit_rows, config_.hidden_size);
-  logits_ = arena.take_matrix(DType::kF32, max_logit_rows, config_.vocab_size);
+  const int64_t width = shard().vocab_width(config_.vocab_size);
+  logits_ = arena.take_matrix(DType::kF32, max_logit_rows, shard().size * width);
+  if (!shard().whole()) part_ = arena.take_matrix(DType::kF32, max_logit_rows, width);
   arena.rewind(arena.peak());
 }
 
 Tensor Model::forward(const StepContext& step) const {
   Stream s = stream_;
   s.rows = step.batch.num_tokens;
-  backend_.embed(head_rows(s.hidden, s.rows), embedding_.tensor(), step.batch.ids,
-                 config_.embedding_scale);
+  backend_.embed(head_rows(s.hidden, s.rows), embedding_.tensor(),
+                 static_cast<int32_t>(ids().first), step.batch.ids, config_.embedding_scale);
+  if (!shard().whole()) backend_.all_reduce(head_rows(s.hidden, s.rows));
   for (const Layer& layer : layers_)
     for (const auto& block : layer.blocks)
       block->forward(backend_, step, s, block.get() == last_mixing_);
@@ -81,8 +90,10 @@ Tensor Model::forward(const StepContext& step) const {
   return states;
 }
 
-Tensor Model::logits(const Tensor& states, int32_t first, int32_t count) const {
-  const Tensor logits = head_rows(logits_, count);
+Tensor Model::own_logits(const Tensor& states, int32_t first, int32_t count) const {
+  const int64_t own = ids().count;
+  const Tensor logits = columns(head_rows(shard().whole() ? logits_ : part_, count), 0, own);
+  if (own == 0) return logits;
   const int64_t skipped = first * states.cols() * dtype_bytes(states.dtype);
   head_.apply(backend_, {.out = logits,
                          .x = Tensor::matrix(states.as<std::byte>() + skipped, states.dtype, count,
@@ -93,10 +104,28 @@ Tensor Model::logits(const Tensor& states, int32_t first, int32_t count) const {
   return logits;
 }
 
-Tensor Model::logits(const Tensor& states, const int32_t* rows, int32_t count) const {
+// Shares lie side by side in the order of ids, so that what fills up the last ones is behind the
+// vocabulary.
+Tensor Model::logits(const Tensor& states, int32_t first, int32_t count) const {
+  const Tensor own = own_logits(states, first, count);
+  if (shard().whole()) return own;
+  const Tensor all = head_rows(logits_, count);
+  backend_.all_gather(all, head_rows(part_, count));
+  return columns(all, 0, config_.vocab_size);
+}
+
+Tensor Model::picked_states(const Tensor& states, const int32_t* rows, int32_t count) const {
   const Tensor picked = head_rows(picked_, count);
   backend_.gather_rows(picked, states, rows, count);
-  return logits(picked, 0, count);
+  return picked;
+}
+
+Tensor Model::logits(const Tensor& states, const int32_t* rows, int32_t count) const {
+  return logits(picked_states(states, rows, count), 0, count);
+}
+
+Tensor Model::own_logits(const Tensor& states, const int32_t* rows, int32_t count) const {
+  return own_logits(picked_states(states, rows, count), 0, count);
 }
 
 }  // namespace inferd

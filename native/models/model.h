@@ -55,11 +55,18 @@ class Model {
   Tensor forward(const StepContext& step) const;
   // Logits of `count` <= max_logit_rows rows of `states`, which forward() gave: first, first + 1,
   // .. or rows[0], rows[1], .., which is device memory. The result is a view of the model's
-  // buffers.
+  // buffers, whose rows may lie apart. Of several ranks all call it.
   Tensor logits(const Tensor& states, int32_t first, int32_t count) const;
   Tensor logits(const Tensor& states, const int32_t* rows, int32_t count) const;
+  // The same of this rank's share of the vocabulary alone: shard().vocab(..). No collective.
+  Tensor own_logits(const Tensor& states, int32_t first, int32_t count) const;
+  Tensor own_logits(const Tensor& states, const int32_t* rows, int32_t count) const;
+  const Shard& shard() const { return config_.shard; }
+  // The ids that this rank embeds and has logits of.
+  Share ids() const { return shard().vocab(config_.vocab_size); }
 
  private:
+  Tensor picked_states(const Tensor& states, const int32_t* rows, int32_t count) const;
   ModelConfig config_;
   Backend& backend_;
   std::vector<DeviceBuffer> frequencies_;
@@ -80,7 +87,8 @@ class Model {
 
   Stream stream_;  // [max_tokens, hidden] each
   Tensor picked_;  // [max_logit_rows, hidden] rows that get logits
-  Tensor logits_;  // [max_logit_rows, vocab] float32
+  Tensor logits_;  // [max_logit_rows, vocab] float32; of several ranks a share for each
+  Tensor part_;    // [max_logit_rows, a share] of this one
 };
 
 }  // namespace inferd

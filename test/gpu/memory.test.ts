@@ -62,6 +62,7 @@ test('the KV cache follows the utilization, and steps of every size stay within 
       maxSlots,
       maxModelLen,
       override: null,
+      numRanks: 1,
     } as const;
     const blocks = kvBlocks({ ...input, utilization });
     assert.ok(Math.abs(blocks * blockBytes - 4096 * mib) <= blockBytes, 'the pool is what the utilization leaves');

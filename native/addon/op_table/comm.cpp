@@ -12,7 +12,6 @@
 #include "cpu/runtime/comm.h"
 
 #include <algorithm>
-#include <atomic>
 #include <thread>
 
 #include "addon/op_table/op_rows.h"
@@ -35,15 +34,12 @@ int32_t ranks_of(const OpTestCall& c) {
 // Runs body(comm) on a thread for each rank of a new group.
 template <typename Body>
 void on_ranks(int32_t ranks, std::chrono::milliseconds limit, const Body& body) {
-  static std::atomic<uint64_t> groups{0};
-  const uint64_t id = ++groups;
+  const uint64_t id = cpu::new_group();
+  std::vector<std::unique_ptr<Comm>> comms;
+  for (int32_t r = 0; r < ranks; ++r)
+    comms.push_back(cpu::join_group({.id = id, .rank = r, .size = ranks, .limit = limit}));
   std::vector<std::thread> threads;
-  for (int32_t r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] {
-      const auto comm = cpu::join_group(id, r, ranks, limit);
-      body(*comm);
-    });
-  }
+  for (const auto& comm : comms) threads.emplace_back([&] { body(*comm); });
   for (std::thread& t : threads) t.join();
 }
 

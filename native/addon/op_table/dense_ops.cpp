@@ -65,7 +65,7 @@ Napi::Object run_embed(OpTestCall& c) {
   const Tensor out = c.new_activations(rows, cols);
   c.output("out", out);
   const float scale = c.number_or("scale", 1);
-  return c.run([&] { c.backend().embed(out, table, ids, scale); });
+  return c.run([&] { c.backend().embed(out, table, 0, ids, scale); });
 }
 
 Napi::Object run_rms_norm(OpTestCall& c) {

@@ -10,16 +10,24 @@
 #include "cpu/runtime/comm.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "core/error.h"
 
 namespace inferd::cpu {
 namespace {
+
+// Why a group has ended.
+struct End {
+  std::string reason;
+  ErrorCode code = ErrorCode::kDevice;
+};
 
 // What the ranks of a group share. `mutex` guards all but the contents that `at` and `shares` point
 // to, which a barrier hands over.
@@ -39,28 +47,38 @@ struct Group {
   int32_t arrived = 0;                     // at the barrier
   uint64_t passed = 0;                     // barriers
   bool ended = false;
-  std::string reason;
+  End how{};
 
-  void end(const std::string& why) {
+  void end(const End& why) {
     const std::lock_guard lock(mutex);
     if (ended) return;
     ended = true;
-    reason = why;
+    how = why;
     changed.notify_all();
-  }
-  [[noreturn]] void fail() const {
-    throw Error(ErrorCode::kDevice, "The ranks of the model have parted: " + reason + ".");
   }
 };
 
+[[noreturn]] void fail(const End& end) {
+  throw Error(end.code, "The ranks of the model have parted: " + end.reason +
+                            (end.reason.ends_with(".") ? "" : "."));
+}
+
+// Of the process, whose threads all have this library.
 std::mutex registry_mutex;
 std::map<uint64_t, std::weak_ptr<Group>>& registry() {
   static std::map<uint64_t, std::weak_ptr<Group>> groups;
   return groups;
 }
+// Groups that were aborted, and why, for ranks that come too late; the newest, as ids ascend.
+constexpr size_t kRemembered = 64;
+std::map<uint64_t, End>& aborted() {
+  static std::map<uint64_t, End> ends;
+  return ends;
+}
 
 std::shared_ptr<Group> find_group(uint64_t id, int32_t size) {
   const std::lock_guard lock(registry_mutex);
+  if (const auto found = aborted().find(id); found != aborted().end()) fail(found->second);
   std::erase_if(registry(), [](const auto& entry) { return entry.second.expired(); });
   std::weak_ptr<Group>& known = registry()[id];
   std::shared_ptr<Group> group = known.lock();
@@ -70,18 +88,20 @@ std::shared_ptr<Group> find_group(uint64_t id, int32_t size) {
 
 class ThreadComm final : public Comm {
  public:
-  ThreadComm(std::shared_ptr<Group> group, int32_t rank, std::chrono::milliseconds limit)
-      : group_(std::move(group)), rank_(rank), limit_(limit) {}
+  ThreadComm(std::shared_ptr<Group> group, const RankGroup& own)
+      : group_(std::move(group)), own_(own), rank_(own.rank), limit_(own.limit) {}
 
   int32_t rank() const override { return rank_; }
   int32_t size() const override { return group_->size; }
   void set_limit(std::chrono::milliseconds limit) override { limit_ = limit; }
-  void abort(const std::string& reason) override { group_->end(reason); }
+  void abort(const std::string& reason, ErrorCode code) override {
+    abort_group(own_.id, reason, code);
+  }
 
   void barrier() override {
     Group& g = *group_;
     std::unique_lock lock(g.mutex);
-    if (g.ended) g.fail();
+    if (g.ended) fail(g.how);
     const uint64_t mine = g.passed;
     if (++g.arrived == g.size) {
       g.arrived = 0;
@@ -94,31 +114,33 @@ class ThreadComm final : public Comm {
     if (g.passed != mine) return;
     if (!in_time && !g.ended) {
       g.ended = true;
-      g.reason = format("rank %d waited %lld ms for %d of %d others", rank_,
-                        static_cast<long long>(limit_.count()), g.size - g.arrived, g.size - 1);
+      g.how.reason = format("rank %d waited %lld ms for %d of %d others", rank_,
+                            static_cast<long long>(limit_.count()), g.size - g.arrived, g.size - 1);
       g.changed.notify_all();
     }
-    g.fail();
+    fail(g.how);
   }
 
   void all_reduce(Tensor inout) override {
     Group& g = *group_;
     publish(inout);
     barrier();
-    const int64_t cols = inout.cols();
     const auto [first, end] = share_of(rank_, inout.size());
     std::vector<float>& sums = g.shares[static_cast<size_t>(rank_)];
-    sums.resize(static_cast<size_t>(end - first));
-    for (int64_t i = first; i < end; ++i) {
-      float sum = 0;
-      for (const Tensor& x : g.at) sum += *element(x, i, cols);
-      sums[static_cast<size_t>(i - first)] = sum;
+    sums.assign(static_cast<size_t>(end - first), 0.f);
+    for (const Tensor& x : g.at) {
+      each_run(x, first, end, [&](float* run, int64_t at, int64_t count) {
+        float* sum = sums.data() + (at - first);
+        for (int64_t i = 0; i < count; ++i) sum[i] += run[i];
+      });
     }
     barrier();
     for (int32_t r = 0; r < g.size; ++r) {
       const auto [begin, stop] = share_of(r, inout.size());
-      for (int64_t i = begin; i < stop; ++i)
-        *element(inout, i, cols) = g.shares[static_cast<size_t>(r)][static_cast<size_t>(i - begin)];
+      const float* sum = g.shares[static_cast<size_t>(r)].data();
+      each_run(inout, begin, stop, [&, start = begin](float* run, int64_t at, int64_t count) {
+        std::copy_n(sum + (at - start), count, run);
+      });
     }
   }
 
@@ -139,50 +161,83 @@ class ThreadComm final : public Comm {
     barrier();  // the parts are their owners' again
   }
 
+  void minimum(std::span<int32_t> values) override {
+    static_assert(sizeof(float) == sizeof(int32_t));
+    const auto n = static_cast<int64_t>(values.size());
+    std::vector<int32_t> all(values.size() * static_cast<size_t>(size()));
+    all_gather(Tensor::matrix(all.data(), DType::kF32, 1, size() * n),
+               Tensor::matrix(values.data(), DType::kF32, 1, n));
+    for (size_t i = 0; i < all.size(); ++i) {
+      int32_t& least = values[i % values.size()];
+      least = std::min(least, all[i]);
+    }
+  }
+
  private:
-  static float* element(const Tensor& t, int64_t i, int64_t cols) {
-    return t.as<float>() + i / cols * t.stride[0] + i % cols;
+  // Elements [first, end) of a matrix, counted by rows, in runs that lie in one piece:
+  // body(run, first element, elements).
+  template <typename Body>
+  static void each_run(const Tensor& t, int64_t first, int64_t end, const Body& body) {
+    const bool packed = t.stride[0] == t.cols();
+    const int64_t cols = packed ? t.size() : t.cols();
+    for (int64_t at = first; at < end;) {
+      const int64_t count = std::min(end - at, cols - at % cols);
+      body(t.as<float>() + at / cols * t.stride[0] + at % cols, at, count);
+      at += count;
+    }
   }
   std::pair<int64_t, int64_t> share_of(int32_t rank, int64_t total) const {
     return {total * rank / group_->size, total * (rank + 1) / group_->size};
   }
+  // The begin of each collective.
   void publish(const Tensor& t) {
+    if (ops_++ == own_.fault_at) {
+      if (own_.fault_sleep.count() == 0) throw Error(ErrorCode::kDevice, "a fault made by a test");
+      std::this_thread::sleep_for(own_.fault_sleep);
+    }
     if (t.dtype != DType::kF32) throw Error(ErrorCode::kUsage, "ranks on the CPU share float32");
     const std::lock_guard lock(group_->mutex);
     group_->at[static_cast<size_t>(rank_)] = t;
   }
 
   std::shared_ptr<Group> group_;
-  int32_t rank_;
+  const RankGroup own_;
+  const int32_t rank_;
   std::chrono::milliseconds limit_;
+  int64_t ops_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Comm> join_group(uint64_t id, int32_t rank, int32_t size,
-                                 std::chrono::milliseconds limit) {
+uint64_t new_group() {
+  static std::atomic<uint64_t> groups{0};
+  return ++groups;
+}
+
+std::unique_ptr<Comm> join_group(const RankGroup& own) {
+  const int32_t rank = own.rank, size = own.size;
   if (size < 1 || rank < 0 || rank >= size)
     throw Error(ErrorCode::kUsage, format("There is no rank %d of %d.", rank, size));
-  std::shared_ptr<Group> group = find_group(id, size);
+  std::shared_ptr<Group> group = find_group(own.id, size);
   {
     const std::lock_guard lock(group->mutex);
     if (group->size != size || group->joined[static_cast<size_t>(rank)])
       throw Error(ErrorCode::kUsage, format("Rank %d of %d cannot join this group.", rank, size));
     group->joined[static_cast<size_t>(rank)] = true;
   }
-  auto comm = std::make_unique<ThreadComm>(std::move(group), rank, limit);
-  comm->barrier();
-  return comm;
+  return std::make_unique<ThreadComm>(std::move(group), own);
 }
 
-void abort_group(uint64_t id, const std::string& reason) {
+void abort_group(uint64_t id, const std::string& reason, ErrorCode code) {
   std::shared_ptr<Group> group;
   {
     const std::lock_guard lock(registry_mutex);
+    aborted().emplace(id, End{reason, code});
+    if (aborted().size() > kRemembered) aborted().erase(aborted().begin());
     const auto found = registry().find(id);
     if (found != registry().end()) group = found->second.lock();
   }
-  if (group != nullptr) group->end(reason);
+  if (group != nullptr) group->end({reason, code});
 }
 
 }  // namespace inferd::cpu

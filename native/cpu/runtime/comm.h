@@ -8,15 +8,14 @@
 
 namespace inferd::cpu {
 
-// Joins the group `id` as `rank` of `size`, and returns when all are there. `id` is new for each
-// life of a group: ranks of an earlier one can never meet those of the next. `limit`: as
-// Comm::set_limit, for the meeting too. Throws Error(kDevice) when they do not come or the group
-// was aborted, Error(kUsage) when a rank is taken or sizes differ.
-std::unique_ptr<Comm> join_group(uint64_t id, int32_t rank, int32_t size,
-                                 std::chrono::milliseconds limit);
+// An id that no group of this process had before.
+uint64_t new_group();
 
-// Ends the group `id`, as Comm::abort; ranks that come later are told. Does nothing when nobody has
-// joined it.
-void abort_group(uint64_t id, const std::string& reason);
+// Joins a group, whose first collective waits for all its ranks. Throws Error(kDevice) when it has
+// ended already, Error(kUsage) when the rank is taken or sizes differ.
+std::unique_ptr<Comm> join_group(const RankGroup& group);
+
+// Ends the group `id`, as Comm::abort; ranks that come later are told. Any thread may call it.
+void abort_group(uint64_t id, const std::string& reason, ErrorCode code = ErrorCode::kDevice);
 
 }  // namespace inferd::cpu

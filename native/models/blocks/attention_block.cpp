@@ -8,7 +8,8 @@ namespace inferd {
 AttentionBlock::AttentionBlock(const ModelConfig& model, const BlockConfig& config,
                                const std::vector<RopeTable>& ropes, size_t kv_index)
     : model_(model),
-      config_(std::get<AttentionConfig>(config.block)),
+      whole_(std::get<AttentionConfig>(config.block)),
+      config_(whole_.share(model.shard)),
       residual_(model, config),
       kv_{.kv_heads = config_.kv_heads, .head_dim = config_.head_dim},
       kv_index_(kv_index),
@@ -17,19 +18,29 @@ AttentionBlock::AttentionBlock(const ModelConfig& model, const BlockConfig& conf
 }
 
 void AttentionBlock::describe(WeightList& list, const std::string& layer) {
-  const AttentionConfig& c = config_;
+  const AttentionConfig& c = whole_;
+  const Shard& shard = model_.shard;
   const std::string at = layer + "self_attn.";
   const int64_t hidden = model_.hidden_size;
+  const Share q = shard.of(c.heads).times(c.head_dim);
+  const Share kv = shard.kv_heads(c.kv_heads).times(c.head_dim);
   residual_.describe(list, layer, model_);
-  qkv_.add(list, at, {{"q_proj", c.q_size()}, {"k_proj", c.kv_size()}, {"v_proj", c.kv_size()}},
-           hidden, c.qkv_bias);
-  if (c.qk_norm != QkNorm::kNone) {
-    const bool each = c.qk_norm == QkNorm::kEachHead;
-    const int64_t q = each ? c.head_dim : c.q_size(), k = each ? c.head_dim : c.kv_size();
-    q_norm_.add(list, TensorSlice::whole(at + "q_norm.weight", {q}), true, model_.norm_offset);
-    k_norm_.add(list, TensorSlice::whole(at + "k_norm.weight", {k}), true, model_.norm_offset);
+  qkv_.add(list, at,
+           {{"q_proj", c.q_size(), q}, {"k_proj", c.kv_size(), kv}, {"v_proj", c.kv_size(), kv}},
+           Inputs(hidden), c.qkv_bias);
+  const auto add_norm = [&](DeviceVector& norm, const char* name, int64_t size, Share share) {
+    norm.add(list, TensorSlice::whole(at + name, {size}).some_cols(share.first, share.count), true,
+             model_.norm_offset);
+  };
+  if (c.qk_norm == QkNorm::kEachHead) {
+    add_norm(q_norm_, "q_norm.weight", c.head_dim, {0, c.head_dim});
+    add_norm(k_norm_, "k_norm.weight", c.head_dim, {0, c.head_dim});
+  } else if (c.qk_norm == QkNorm::kAllHeads) {
+    add_norm(q_norm_, "q_norm.weight", c.q_size(), q);
+    add_norm(k_norm_, "k_norm.weight", c.kv_size(), kv);
   }
-  output_.add(list, at, {{"o_proj", hidden}}, c.q_size(), c.output_bias);
+  // The ranks' products are added up: a bias belongs to one of them.
+  output_.add(list, at, {{"o_proj", hidden}}, {c.q_size(), q}, c.output_bias && shard.rank == 0);
 }
 
 void AttentionBlock::finish_loading(Backend& backend) {
@@ -41,6 +52,8 @@ void AttentionBlock::finish_loading(Backend& backend) {
 void AttentionBlock::carve(Arena& arena, DType activation, int64_t max_tokens) {
   qkv_rows_ = arena.take_matrix(activation, max_tokens, config_.qkv_size());
   attended_ = arena.take_matrix(activation, max_tokens, config_.q_size());
+  if (config_.qk_norm == QkNorm::kAllHeads && !model_.shard.whole())
+    squares_ = arena.take_matrix(DType::kF32, max_tokens, 2);
 }
 
 LayerShape AttentionBlock::shape() const {
@@ -57,9 +70,7 @@ void AttentionBlock::project(Backend& backend, const StepContext& step, const St
   residual_.read(backend, s, qkv_, qkv, {});
   const bool each = c.qk_norm == QkNorm::kEachHead;
   if (c.qk_norm == QkNorm::kAllHeads) {
-    const Tensor q = columns(qkv, 0, c.q_size()), k = columns(qkv, c.q_size(), c.kv_size());
-    backend.rms_norm(q, q, q_norm_.data(), model_.norm_eps);
-    backend.rms_norm(k, k, k_norm_.data(), model_.norm_eps);
+    norm_all_heads(backend, columns(qkv, 0, c.q_size()), columns(qkv, c.q_size(), c.kv_size()));
   }
   backend.rope_and_cache({.qkv = qkv,
                           .q_norm = each ? q_norm_.data() : nullptr,
@@ -69,6 +80,24 @@ void AttentionBlock::project(Backend& backend, const StepContext& step, const St
                           .kv = step.kv[kv_index_],
                           .rope = rope_},
                          step.slots, step.batch);
+}
+
+void AttentionBlock::norm_all_heads(Backend& backend, const Tensor& q, const Tensor& k) const {
+  const float eps = model_.norm_eps;
+  if (model_.shard.whole()) {
+    backend.rms_norm(q, q, q_norm_.data(), eps);
+    backend.rms_norm(k, k, k_norm_.data(), eps);
+    return;
+  }
+  const Tensor squares = head_rows(squares_, q.rows());
+  const Tensor of_q = columns(squares, 0, 1), of_k = columns(squares, 1, 1);
+  // A head of keys that several ranks hold counts once.
+  const auto copies = static_cast<float>(model_.shard.kv_copies(whole_.kv_heads));
+  backend.square_sums(of_q, q, 1);
+  backend.square_sums(of_k, k, 1 / copies);
+  backend.all_reduce(squares);
+  backend.scale_by_sums(q, of_q, whole_.q_size(), q_norm_.data(), eps);
+  backend.scale_by_sums(k, of_k, whole_.kv_size(), k_norm_.data(), eps);
 }
 
 // The picked rows of the residual stream and of the attention, in front of buffers that hold

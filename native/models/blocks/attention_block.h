@@ -23,8 +23,12 @@ class AttentionBlock final : public Block {
   void project(Backend& backend, const StepContext& step, const Stream& s) const;
   void pick(Backend& backend, const Picks& picks, Stream& s, Tensor& attended) const;
 
+  // q and k by their norm over all heads, of which this rank has some.
+  void norm_all_heads(Backend& backend, const Tensor& q, const Tensor& k) const;
+
   const ModelConfig& model_;
-  AttentionConfig config_;
+  AttentionConfig whole_;
+  AttentionConfig config_;  // of this rank
   Residual residual_;
   KvSpec kv_;
   size_t kv_index_;
@@ -33,6 +37,7 @@ class AttentionBlock final : public Block {
   DeviceVector q_norm_, k_norm_;
   Tensor qkv_rows_;  // [max_tokens, (heads + 2 kv_heads) * head_dim]
   Tensor attended_;  // [max_tokens, heads * head_dim]
+  Tensor squares_;   // [max_tokens, 2] f32, with norms over heads of several ranks
 };
 
 }  // namespace inferd

@@ -30,13 +30,14 @@ void Residual::read(Backend& backend, const Stream& s, const Linear& linear, Ten
 void Residual::write(Backend& backend, const Stream& s, const Linear& linear,
                      const Tensor& x) const {
   const Tensor hidden = head_rows(s.hidden, s.rows), delta = head_rows(s.delta, s.rows);
-  if (plain_ && backend.info().ranks == 1) {
+  if (plain_) {
     linear.apply(backend, {.out = hidden, .x = x, .weight = nullptr, .scratch = delta});
     return;
   }
   const bool normed = !config_.norm_after.empty();
   linear.store(backend, {.out = delta, .x = x, .weight = nullptr});
-  backend.all_reduce(delta);
+  if (!whole_ && !normed) return backend.all_reduce_add(hidden, delta, scale_);
+  if (!whole_) backend.all_reduce(delta);
   const Tensor added = normed ? head_rows(s.normed, s.rows) : delta;
   if (normed) backend.rms_norm(added, delta, after_.data(), eps_);
   backend.add(hidden, added, scale_);

@@ -45,7 +45,8 @@ class Residual {
       : config_(config),
         scale_(model.residual_scale),
         eps_(model.norm_eps),
-        plain_(config.norm_after.empty() && model.residual_scale == 1) {}
+        whole_(model.shard.whole()),
+        plain_(whole_ && config.norm_after.empty() && model.residual_scale == 1) {}
 
   // `layer`: "model.layers.3."
   void describe(WeightList& list, const std::string& layer, const ModelConfig& model);
@@ -62,6 +63,7 @@ class Residual {
  private:
   BlockConfig config_;
   float scale_, eps_;
+  bool whole_;  // one rank has all of the model
   bool plain_;  // nothing comes between the linear and the sum
   DeviceVector before_, after_;
 };

@@ -70,7 +70,7 @@ void Linear::add_tensor(WeightList& list, const std::string& name, const TensorS
 }
 
 void Linear::add(WeightList& list, const std::string& prefix,
-                 std::initializer_list<Section> sections, int64_t cols, bool bias) {
+                 std::initializer_list<Section> sections, const Inputs& inputs, bool bias) {
   int64_t rows = 0;
   for (const Section& s : sections) rows += s.rows;
   const auto same = [](const Section& s, const std::string& name) { return name == s.name; };
@@ -80,17 +80,38 @@ void Linear::add(WeightList& list, const std::string& prefix,
                           same);
       });
   const bool stacked = stack != list.stacked.end();
-  spec_.cols = cols;
+  spec_.cols = inputs.share.count;
+  int64_t before = 0;  // rows of the sections before this one, in the checkpoint
   for (const Section& s : sections) {
     const std::string stored = prefix + (stacked ? stack->name : s.name);
-    const int64_t first = stacked ? spec_.rows : 0, of = stacked ? rows : s.rows;
+    const int64_t first = (stacked ? before : 0) + s.share.first, of = stacked ? rows : s.rows;
     choose_format(list, prefix + s.name);
-    add_part(list, TensorSlice::whole(stored + ".weight", {of, cols}).some_rows(first, s.rows),
+    check_cut(prefix + s.name, inputs);
+    add_part(list,
+             TensorSlice::whole(stored + ".weight", {of, inputs.cols})
+                 .some_rows(first, s.share.count)
+                 .some_cols(inputs.share.first, inputs.share.count),
              spec_.rows);
-    if (bias)
-      bias_.add(list, TensorSlice::whole(stored + ".bias", {of}).some_cols(first, s.rows), false);
-    spec_.rows += s.rows;
+    if (bias) {
+      bias_.add(list, TensorSlice::whole(stored + ".bias", {of}).some_cols(first, s.share.count),
+                false);
+    }
+    spec_.rows += s.share.count;
+    before += s.rows;
   }
+}
+
+// Scales belong to whole blocks: cut anywhere else, a rank would quantize other blocks than one
+// that has all columns.
+void Linear::check_cut(const std::string& name, const Inputs& inputs) const {
+  const int32_t block = spec_.format.scaled ? spec_.format.block_cols : 0;
+  if (block == 0 || inputs.share.count == inputs.cols || inputs.share.count % block == 0) return;
+  throw Error(ErrorCode::kUnsupported,
+              format("The weights of %s cannot be %s and split over ranks: each would have %lld of "
+                     "its %lld columns, which are not whole blocks of %d.",
+                     name.c_str(), format_name(spec_.format).c_str(),
+                     static_cast<long long>(inputs.share.count),
+                     static_cast<long long>(inputs.cols), block));
 }
 
 Tensor EmbeddingTable::rows(Backend& backend, int64_t first, int64_t count) {
@@ -105,6 +126,7 @@ Tensor EmbeddingTable::rows(Backend& backend, int64_t first, int64_t count) {
 
 void EmbeddingTable::add(WeightList& list, const TensorSlice& table) {
   tensor_ = Tensor::matrix(nullptr, list.dtype, table.rows, table.cols);
+  if (table.rows == 0) return;
   list.parts.push_back(
       {.slice = table,
        .kept = plain_format(list.dtype),

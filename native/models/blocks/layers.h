@@ -56,10 +56,23 @@ class DeviceVector {
   int64_t count_ = 0;
 };
 
-// Output features of a linear that have a name of their own.
+// Output features of a linear that have a name of their own: so many in the checkpoint, and which
+// of them are wanted.
 struct Section {
   const char* name;
   int64_t rows;
+  Share share;
+
+  Section(const char* name, int64_t rows, Share share) : name(name), rows(rows), share(share) {}
+  Section(const char* name, int64_t rows) : Section(name, rows, {0, rows}) {}
+};
+// Its input features.
+struct Inputs {
+  int64_t cols;
+  Share share;
+
+  Inputs(int64_t cols, Share share) : cols(cols), share(share) {}
+  explicit Inputs(int64_t cols) : Inputs(cols, {0, cols}) {}
 };
 
 // y = x W^T + b. W may be made of several sections, stacked by rows in the order they are given (q,
@@ -69,11 +82,12 @@ class Linear {
   explicit Linear(Epilogue epilogue = Epilogue::kStore, Gate gate = Gate::kSilu)
       : spec_{.format = {}, .epilogue = epilogue, .gate = gate} {}
 
-  // Of each section the tensor <prefix><name>.weight [rows, cols], and <prefix><name>.bias [rows]
-  // when `bias`; or rows of one tensor of all sections, where list.stacked says so. Throws
-  // Error(kUnsupported) when the sections are to have different formats. Once.
+  // Of each section its share of the tensor <prefix><name>.weight [rows, cols], and of
+  // <prefix><name>.bias [rows] when `bias`; or of one tensor of all sections, where list.stacked
+  // says so. Throws Error(kUnsupported) when the sections are to have different formats, or when a
+  // share of the inputs cuts a block of quantized weights. Once.
   void add(WeightList& list, const std::string& prefix, std::initializer_list<Section> sections,
-           int64_t cols, bool bias);
+           const Inputs& inputs, bool bias);
   // One section without a bias, whose tensor has a name of its own: a tied head's is the embedding.
   void add_tensor(WeightList& list, const std::string& name, const TensorSlice& weight);
 
@@ -92,6 +106,7 @@ class Linear {
 
  private:
   void choose_format(WeightList& list, const std::string& name);
+  void check_cut(const std::string& name, const Inputs& inputs) const;
   // Rows [first_row, first_row + rows of `tensor`) of the weight.
   void add_part(WeightList& list, const TensorSlice& tensor, int64_t first_row);
   PackedWeight& weight(Backend& backend);

@@ -6,6 +6,7 @@ namespace inferd {
 MlpBlock::MlpBlock(const ModelConfig& model, const BlockConfig& config)
     : model_(model),
       config_(std::get<MlpConfig>(config.block)),
+      inner_(model.shard.of(config_.intermediate_size)),
       residual_(model, config),
       gate_up_(Epilogue::kGated, config_.gate),
       down_(residual_.epilogue()) {}
@@ -15,8 +16,10 @@ void MlpBlock::describe(WeightList& list, const std::string& layer) {
   const std::string at = layer + "mlp.";
   const int64_t hidden = model_.hidden_size, inner = c.intermediate_size;
   residual_.describe(list, layer, model_);
-  gate_up_.add(list, at, {{"gate_proj", inner}, {"up_proj", inner}}, hidden, c.bias);
-  down_.add(list, at, {{"down_proj", hidden}}, inner, c.bias);
+  gate_up_.add(list, at, {{"gate_proj", inner, inner_}, {"up_proj", inner, inner_}}, Inputs(hidden),
+               c.bias);
+  // The ranks' products are added up: a bias belongs to one of them.
+  down_.add(list, at, {{"down_proj", hidden}}, {inner, inner_}, c.bias && model_.shard.rank == 0);
 }
 
 void MlpBlock::finish_loading(Backend& backend) {
@@ -26,12 +29,12 @@ void MlpBlock::finish_loading(Backend& backend) {
 }
 
 void MlpBlock::carve(Arena& arena, DType activation, int64_t max_tokens) {
-  gate_up_rows_ = arena.take_matrix(activation, max_tokens, 2 * config_.intermediate_size);
-  activated_ = arena.take_matrix(activation, max_tokens, config_.intermediate_size);
+  gate_up_rows_ = arena.take_matrix(activation, max_tokens, 2 * inner_.count);
+  activated_ = arena.take_matrix(activation, max_tokens, inner_.count);
 }
 
 LayerShape MlpBlock::shape() const {
-  return {.hidden_size = model_.hidden_size, .intermediate_size = config_.intermediate_size};
+  return {.hidden_size = model_.hidden_size, .intermediate_size = inner_.count};
 }
 
 void MlpBlock::forward(Backend& backend, const StepContext&, Stream& s, bool) const {

@@ -19,10 +19,11 @@ class MlpBlock final : public Block {
  private:
   const ModelConfig& model_;
   MlpConfig config_;
+  Share inner_;  // features of this rank
   Residual residual_;
   Linear gate_up_, down_;
-  Tensor gate_up_rows_;  // [max_tokens, 2 * intermediate]
-  Tensor activated_;     // [max_tokens, intermediate]
+  Tensor gate_up_rows_;  // [max_tokens, 2 * inner]
+  Tensor activated_;     // [max_tokens, inner]
 };
 
 }  // namespace inferd

@@ -17,6 +17,7 @@
 #include "core/formats/stored_quantization.h"
 #include "core/gate.h"
 #include "core/tensor.h"
+#include "models/config/shard.h"
 
 namespace inferd {
 
@@ -53,6 +54,13 @@ struct AttentionConfig {
   int64_t q_size() const { return int64_t{heads} * head_dim; }
   int64_t kv_size() const { return int64_t{kv_heads} * head_dim; }
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
+  // Of one rank.
+  AttentionConfig share(const Shard& shard) const {
+    AttentionConfig part = *this;
+    part.heads = static_cast<int32_t>(shard.of(heads).count);
+    part.kv_heads = static_cast<int32_t>(shard.kv_heads(kv_heads).count);
+    return part;
+  }
 };
 constexpr int32_t kNoRope = -1;
 
@@ -99,6 +107,7 @@ struct ModelConfig {
   NameMap names;                       // of checkpoints that have names of their own
   StoredQuantization stored;           // of checkpoints that are quantized
   int64_t paired_head_rows = 0;        // Dialect::paired_head_rows
+  Shard shard;                         // what is computed here; all other fields are of the whole
 
   // Every attention block, in order.
   template <typename Visit>

@@ -6,7 +6,8 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { ROW_FLAG } from '../../../actors/messages/step.js';
 import type { EngineOptions, NativeEngine } from '../../../native/index.js';
-import { answer, blockSets, fixture, openEngine, runStep } from './native-engine.js';
+import type { RankEngines } from '../../../native/rank-engines.js';
+import { answer, blockSets, fixture, openEngine, openRanks, runStep } from './native-engine.js';
 import { buildPlan, type StepAnswer } from './plan.js';
 import { readSafetensors } from './safetensors.js';
 
@@ -48,6 +49,12 @@ export function readGolden(pack: string): Golden {
 export function openPack(pack: string, options: Partial<EngineOptions> = {}): NativeEngine {
   const numBlocks = Math.ceil(512 / (options.blockSize ?? 16));
   return openEngine(join(fixture('golden'), pack), options, numBlocks, numBlocks);
+}
+
+/** The same as so many ranks. */
+export function openPackRanks(pack: string, numRanks: number, options: Partial<EngineOptions> = {}): RankEngines {
+  const numBlocks = Math.ceil(512 / (options.blockSize ?? 16));
+  return openRanks(join(fixture('golden'), pack), numRanks, options, numBlocks, numBlocks);
 }
 
 export interface Run {

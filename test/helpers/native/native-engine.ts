@@ -1,6 +1,9 @@
 /** Opens native engines for tests: default options, loading to the end, one step at a time. */
+import assert from 'node:assert/strict';
 import { join } from 'node:path';
+import { RESULT } from '../../../actors/messages/step.js';
 import { type EngineOptions, loadAddon, type NativeEngine, type NativeError, packageRoot } from '../../../native/index.js';
+import { RankEngines } from '../../../native/rank-engines.js';
 import { buildPlan, type PlanSpec, readResult, type StepAnswer } from './plan.js';
 
 export const fixture = (...path: string[]): string => join(packageRoot(), 'test', 'fixtures', ...path);
@@ -34,6 +37,35 @@ export function openEngine(modelPath: string, options: Partial<EngineOptions> = 
   while (!engine.load(1 << 20).done);
   engine.allocateKv(numBlocks, numSwapBlocks);
   return engine;
+}
+
+/** The same of a model that `numRanks` ranks compute together; every step checks that all of them answer alike. */
+export function openRanks(
+  modelPath: string,
+  numRanks: number,
+  options: Partial<EngineOptions> = {},
+  numBlocks = 64,
+  numSwapBlocks = 0,
+): RankEngines {
+  const engine = new RankEngines(engineOptions(modelPath, options), numRanks, assertAlike);
+  try {
+    while (!engine.load(1 << 20).done);
+    engine.allocateKv(numBlocks, numSwapBlocks);
+  } catch (error) {
+    engine.close();
+    throw error;
+  }
+  return engine;
+}
+
+/** The same bits but for the times. */
+function assertAlike(results: readonly Uint8Array[]): void {
+  const [first, ...others] = results.map((bytes) => {
+    const words = new Int32Array(bytes.slice().buffer);
+    words[RESULT.queueUs] = words[RESULT.execUs] = 0;
+    return Buffer.from(words.buffer);
+  });
+  for (const other of others) assert.ok(first?.equals(other), 'the ranks of a model answer alike');
 }
 
 /** Waits for the oldest step and reads its answer. */

@@ -54,7 +54,7 @@ class StandIn final : public Backend {
   void apply_slots(const SlotTables&, const int32_t*) override {}
   void copy_blocks(std::span<const BlockArray>, const BlockCopy*, int32_t) override {}
   void gather_tokens(const SlotTables&, const StepBatch&) override {}
-  void embed(Tensor, const Tensor&, const int32_t*, float) override {}
+  void embed(Tensor, const Tensor&, int32_t, const int32_t*, float) override {}
   void rms_norm(Tensor, const Tensor&, const float*, float) override {}
   void add(Tensor, const Tensor&, float) override {}
   void linear(const LinearArgs&) override {}

@@ -1,0 +1,36 @@
+// See shard.h.
+#include "models/config/shard.h"
+
+#include "core/error.h"
+#include "models/config/config.h"
+
+namespace inferd {
+namespace {
+
+[[noreturn]] void refuse(int32_t ranks, const char* what, int64_t n) {
+  throw Error(ErrorCode::kUnsupported,
+              format("The model cannot be split over %d ranks: its %s is %lld, which %d does not "
+                     "divide; set parallel.tensor_parallel_size to a number that does.",
+                     ranks, what, static_cast<long long>(n), ranks));
+}
+
+void check(const AttentionConfig& a, int32_t ranks) {
+  if (a.heads % ranks != 0) refuse(ranks, "num_attention_heads", a.heads);
+  if (a.kv_heads % ranks != 0 && ranks % a.kv_heads != 0)
+    refuse(ranks, "num_key_value_heads", a.kv_heads);
+}
+
+void check(const MlpConfig& m, int32_t ranks) {
+  if (m.intermediate_size % ranks != 0) refuse(ranks, "intermediate_size", m.intermediate_size);
+}
+
+}  // namespace
+
+void check_divides(const ModelConfig& model, int32_t ranks) {
+  for (const LayerConfig& layer : model.layers) {
+    for (const BlockConfig& block : layer)
+      std::visit([&](const auto& config) { check(config, ranks); }, block.block);
+  }
+}
+
+}  // namespace inferd

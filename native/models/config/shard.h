@@ -1,0 +1,49 @@
+// What one rank holds of a model that several compute together (tensor parallelism, Shoeybi et al.
+// 2019): which heads, which inner features, which ids of the vocabulary.
+//
+//   q, k, v, gate, up   rows, by heads or inner features      o, down   the columns that belong to
+//                                                                       those; sums over the ranks
+//   embedding, head     rows, by ids of the vocabulary        norms     whole, on every rank
+//
+// Where a model has fewer heads of keys and values than there are ranks, neighbours hold the same
+// one: the query heads of a rank always belong to what it holds.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+namespace inferd {
+
+struct ModelConfig;
+
+// The things first .. first + count - 1 of a row of them.
+struct Share {
+  int64_t first = 0, count = 0;
+
+  // The same counted in parts, `parts` to each thing.
+  Share times(int64_t parts) const { return {first * parts, count * parts}; }
+};
+
+struct Shard {
+  int32_t rank = 0, size = 1;
+
+  bool whole() const { return size == 1; }
+  // Of `n` things of which every rank has as many.
+  Share of(int64_t n) const { return {n / size * rank, n / size}; }
+  // How many ranks hold the same head of keys and values.
+  int64_t kv_copies(int64_t kv_heads) const { return std::max<int64_t>(1, size / kv_heads); }
+  Share kv_heads(int64_t n) const { return n >= size ? of(n) : Share{rank / kv_copies(n), 1}; }
+  // Ids for each rank; the last ranks may find fewer, or none. Multiples of 64 suit kernels.
+  int64_t vocab_width(int64_t vocab) const {
+    constexpr int64_t kStep = 64;
+    return whole() ? vocab : (vocab + kStep * size - 1) / (kStep * size) * kStep;
+  }
+  Share vocab(int64_t vocab) const {
+    const int64_t width = vocab_width(vocab), first = std::min(vocab, width * rank);
+    return {first, std::min(width, vocab - first)};
+  }
+};
+
+// Throws Error(kUnsupported) naming the number of the model that `ranks` does not divide.
+void check_divides(const ModelConfig& model, int32_t ranks);
+
+}  // namespace inferd

@@ -1,0 +1,79 @@
+/**
+ * The ranks of one model, all driven by this thread as if they were one engine: for benchmarks and tests. A daemon gives each rank an
+ * executor of its own instead. Nothing here waits for a rank before all have what they wait for each other with.
+ */
+import { type EngineOptions, type LoadProgress, loadAddon, type NativeEngine, type NativeModelInfo } from './index.js';
+
+/** Longer than any step: a rank that waits in vain ends its group by itself before. */
+const RANK_WAIT_MS = 3_600_000;
+const COMM_TIMEOUT_MS = 60_000;
+
+/** Told of each step: what the ranks answered, that of rank 0 first. */
+export type CompareResults = (results: readonly Uint8Array[]) => void;
+
+export class RankEngines implements NativeEngine {
+  readonly ranks: readonly NativeEngine[];
+  readonly #compare: CompareResults | null;
+  #buffers: readonly Uint8Array[] = [];
+
+  /** @throws NativeError of the first rank that refuses */
+  constructor(options: EngineOptions, numRanks: number, compare: CompareResults | null = null) {
+    const addon = loadAddon();
+    const group = addon.newRankGroup();
+    const ranks: NativeEngine[] = [];
+    try {
+      for (let rank = 0; rank < numRanks; rank++)
+        ranks.push(addon.createEngine({ commTimeoutMs: COMM_TIMEOUT_MS, ...options, rank, worldSize: numRanks, group }));
+    } catch (error) {
+      for (const rank of ranks) rank.close();
+      throw error;
+    }
+    this.ranks = ranks;
+    this.#compare = compare;
+  }
+
+  get #first(): NativeEngine {
+    return this.ranks[0] as NativeEngine; // proof: there is at least one rank
+  }
+
+  load(maxBytes: number): LoadProgress {
+    const each = this.ranks.map((rank) => rank.load(maxBytes));
+    const sum = (of: (p: LoadProgress) => number): number => each.reduce((total, p) => total + of(p), 0);
+    return { doneBytes: sum((p) => p.doneBytes), totalBytes: sum((p) => p.totalBytes), done: each.every((p) => p.done) };
+  }
+
+  /** That of rank 0, with the weights of all. */
+  info(): NativeModelInfo {
+    return { ...this.#first.info(), weightBytes: this.ranks.reduce((sum, rank) => sum + rank.info().weightBytes, 0) };
+  }
+
+  allocateKv(numBlocks: number, numSwapBlocks = 0): void {
+    for (const rank of this.ranks) rank.allocateKv(numBlocks, numSwapBlocks);
+  }
+
+  submit(plan: Uint8Array): void {
+    for (const rank of this.ranks) rank.submit(plan);
+  }
+
+  wait(result: Uint8Array, timeoutMs: number): number {
+    const bytes = this.#first.wait(result, timeoutMs);
+    if (bytes === 0) return 0;
+    if (this.#buffers[0]?.byteLength !== result.byteLength)
+      this.#buffers = this.ranks.slice(1).map(() => new Uint8Array(result.byteLength));
+    const others = this.#buffers.map((buffer, i) => buffer.subarray(0, this.ranks[i + 1]?.wait(buffer, RANK_WAIT_MS)));
+    this.#compare?.([result.subarray(0, bytes), ...others]);
+    return bytes;
+  }
+
+  lastError(): string {
+    return this.ranks.map((rank) => rank.lastError?.() ?? '').find((text) => text !== '') ?? '';
+  }
+
+  pending(): number {
+    return this.#first.pending();
+  }
+
+  close(limitMs?: number): boolean {
+    return this.ranks.map((rank) => rank.close(limitMs)).every(Boolean);
+  }
+}

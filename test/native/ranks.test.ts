@@ -1,0 +1,199 @@
+/**
+ * A model split over ranks (tensor parallelism) on the CPU: golden packs, what each rank holds, and what does not divide. Every step of
+ * every test also compares the answers of all ranks, which must have the same bits.
+ */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { describe, it } from 'node:test';
+import { ROW_FLAG } from '../../actors/messages/step.js';
+import type { EngineOptions, NativeEngine } from '../../native/index.js';
+import { errors, generate, openPack, openPackRanks, packs, readGolden } from '../helpers/native/golden.js';
+import { blockSets, fixture, nativeError, openEngine, openRanks, runStep } from '../helpers/native/native-engine.js';
+import { tinyConfig, tinyTensors, withModel, withModelFolder } from '../helpers/native/tiny-model.js';
+
+/** As of whole models. */
+const maxLogitError = 2e-3;
+
+interface PackConfig {
+  readonly num_attention_heads: number;
+  readonly vocab_size: number;
+  readonly hidden_size: number;
+  readonly num_key_value_heads: number;
+  readonly head_dim?: number;
+}
+const configOf = (pack: string): PackConfig => JSON.parse(readFileSync(fixture('golden', pack, 'config.json'), 'utf8')) as PackConfig;
+
+for (const pack of packs) {
+  describe(pack, () => {
+    const golden = readGolden(pack);
+    for (const ranks of [2, 4]) {
+      if (configOf(pack).num_attention_heads % ranks !== 0) {
+        it(`is refused by ${ranks} ranks with the number that they do not divide`, () => {
+          const message = new RegExp(`cannot be split over ${ranks} ranks: its num_attention_heads is 2, which ${ranks} does not divide`);
+          assert.throws(() => openPackRanks(pack, ranks), nativeError('unsupported', message));
+        });
+        continue;
+      }
+
+      it(`gives the golden logits and greedy tokens on ${ranks} ranks, in chunks and swapped too`, (t) => {
+        const engine = openPackRanks(pack, ranks, { threads: 2 });
+        const run = generate(engine, golden.ids, 32, 16);
+        assert.equal(run.logits.size, golden.ids.length);
+        const { max } = errors(run, golden);
+        t.diagnostic(`max |logit - golden| = ${max.toExponential(2)}`);
+        assert.ok(max <= maxLogitError, `max |logit - golden| = ${max}`);
+        assert.deepEqual(run.tokens, golden.greedyIds);
+        const other = generate(engine, golden.ids, 32, 16, { slot: 1, firstBlock: 16, chunk: 7, swapAt: 9 });
+        assert.deepEqual(other.tokens, run.tokens);
+        assert.deepEqual(other.logprobs, run.logprobs);
+        engine.close();
+      });
+    }
+  });
+}
+
+describe('what a rank holds', () => {
+  it('is its share of the weights and no more, but for norms and what fills up a vocabulary', () => {
+    for (const pack of packs) {
+      for (const ranks of [2, 4]) {
+        const {
+          num_attention_heads: heads,
+          num_key_value_heads: kvHeads,
+          vocab_size: vocab,
+          hidden_size: hidden,
+          ...rest
+        } = configOf(pack);
+        if (heads % ranks !== 0) continue;
+        const whole = openPack(pack);
+        const total = whole.info();
+        const split = openPackRanks(pack, ranks);
+        // Embedding and head, of which the first ranks have more; heads of keys and values that several ranks hold; norms.
+        const width = Math.ceil(vocab / (64 * ranks)) * 64;
+        const elementBytes = total.dtype === 'f32' ? 4 : 2;
+        const filling = 2 * (width - vocab / ranks) * hidden * elementBytes;
+        const norms = total.numLayers * 6 * 4 * hidden * 4;
+        const repeated =
+          total.numLayers *
+          2 *
+          (Math.max(1, kvHeads / ranks) - kvHeads / ranks) *
+          (rest.head_dim ?? hidden / heads) *
+          hidden *
+          elementBytes;
+        for (const rank of split.ranks) {
+          const { weightBytes, parameters } = rank.info();
+          assert.ok(weightBytes <= total.weightBytes / ranks + filling + norms + repeated, `${pack}, ${ranks} ranks: ${weightBytes}`);
+          if (rank === split.ranks[0]) assert.equal(parameters, total.parameters);
+        }
+        assert.equal(split.info().blockBytes, total.blockBytes / Math.min(ranks, kvHeads));
+        split.close();
+        whole.close();
+      }
+    }
+  });
+
+  it('can be a share of the vocabulary without a single id', () => {
+    const split = openPackRanks('llama3.1-gqa', 4);
+    const bytes = split.ranks.map((rank) => rank.info().weightBytes);
+    const idBytes = 2 * configOf('llama3.1-gqa').hidden_size * (split.info().dtype === 'f32' ? 4 : 2);
+    // 320 ids in shares of 128.
+    assert.deepEqual(
+      bytes.map((b) => (b - (bytes[3] ?? 0)) / idBytes),
+      [128, 128, 64, 0],
+    );
+    split.close();
+  });
+});
+
+/** Logits of each position of a prompt, and some greedy tokens. */
+function probe(engine: NativeEngine, vocab: number): { logits: number[]; tokens: number[] } {
+  const prompt = Array.from({ length: 12 }, (_, i) => (i * 7 + 3) % vocab);
+  runStep(engine, { newSlots: [{ slot: 0, tokens: prompt }], blockSets: blockSets(0, 0, 4) });
+  const first = runStep(engine, {
+    rows: [{ slot: 0, start: 0, count: prompt.length, flags: ROW_FLAG.rawLogits }],
+    samples: [{ row: 0, slot: 0 }],
+  });
+  const tokens = first.samples.map((s) => s.token);
+  for (let i = 0; i < 8; i++) {
+    const step = runStep(engine, { rows: [{ slot: 0, start: prompt.length + i, count: 1 }], samples: [{ row: 0, slot: 0 }] });
+    tokens.push(...step.samples.map((s) => s.token));
+  }
+  return { logits: first.logits.flatMap(({ values }) => [...values]), tokens };
+}
+
+function sameAnswers(folder: string, vocab: number, ranks: number, options: Partial<EngineOptions>, bound: number): void {
+  const whole = openEngine(folder, options);
+  const split = openRanks(folder, ranks, options);
+  const [one, several] = [probe(whole, vocab), probe(split, vocab)];
+  assert.equal(several.logits.length, one.logits.length);
+  for (const [i, value] of several.logits.entries())
+    assert.ok(Math.abs(value - (one.logits[i] ?? Number.NaN)) <= bound, `logit ${i}: ${value}, ${one.logits[i]}`);
+  assert.deepEqual(several.tokens, one.tokens);
+  whole.close();
+  split.close();
+}
+
+describe('a split model answers as the whole one', () => {
+  it('with random weights, which are the same numbers however it is split', () => {
+    const config = {
+      ...tinyConfig,
+      vocab_size: 200,
+      hidden_size: 64,
+      num_attention_heads: 4,
+      num_key_value_heads: 2,
+      intermediate_size: 96,
+    };
+    for (const architecture of ['LlamaForCausalLM', 'Phi3ForCausalLM', 'Olmo2ForCausalLM']) {
+      for (const tie_word_embeddings of [false, true]) {
+        withModelFolder({ ...config, architectures: [architecture], tie_word_embeddings }, (folder) => {
+          for (const ranks of [2, 4]) sameAnswers(folder, 200, ranks, { loadDummy: true, weightDtype: 'f32' }, 1e-5);
+        });
+      }
+    }
+  });
+
+  it('with biases behind attention and MLP, which are added once', () => {
+    const tensors = tinyTensors();
+    const bias = (name: string, size: number): void => {
+      tensors.set(`${name}.bias`, { shape: [size], data: Float32Array.from({ length: size }, (_, i) => Math.sin(i + size) / 2) });
+    };
+    for (const layer of [0, 1]) {
+      const at = `model.layers.${layer}`;
+      bias(`${at}.self_attn.q_proj`, 32);
+      bias(`${at}.self_attn.k_proj`, 16);
+      bias(`${at}.self_attn.v_proj`, 16);
+      bias(`${at}.self_attn.o_proj`, 32);
+      bias(`${at}.mlp.gate_proj`, 48);
+      bias(`${at}.mlp.up_proj`, 48);
+      bias(`${at}.mlp.down_proj`, 32);
+    }
+    withModel(tensors, (folder) => sameAnswers(folder, 32, 2, {}, 1e-4), { ...tinyConfig, attention_bias: true, mlp_bias: true });
+  });
+
+  it('with quantized weights, cut between blocks', () => {
+    const config = { ...tinyConfig, hidden_size: 64, num_attention_heads: 4, head_dim: 32, intermediate_size: 128, num_key_value_heads: 2 };
+    withModelFolder(config, (folder) => {
+      for (const quantization of ['int8', 'int4'] as const) sameAnswers(folder, 32, 2, { loadDummy: true, quantization }, 1e-2);
+    });
+    withModelFolder({ ...config, intermediate_size: 96 }, (folder) => {
+      assert.throws(
+        () => openRanks(folder, 2, { loadDummy: true, quantization: 'int8' }),
+        nativeError('unsupported', /down_proj cannot be int8 and split over ranks: each would have 48 of its 96 columns/),
+      );
+    });
+  });
+});
+
+describe('a model that does not divide', () => {
+  const cases: readonly (readonly [Record<string, number>, number, RegExp])[] = [
+    [{ num_attention_heads: 6, num_key_value_heads: 3 }, 2, /num_key_value_heads is 3, which 2 does not divide/],
+    [{ num_attention_heads: 6, num_key_value_heads: 6 }, 4, /num_attention_heads is 6, which 4 does not divide/],
+    [{ num_attention_heads: 4, intermediate_size: 50 }, 4, /intermediate_size is 50, which 4 does not divide/],
+  ];
+  for (const [sizes, ranks, message] of cases) {
+    it(`is refused: ${message.source}`, () => {
+      withModelFolder({ ...tinyConfig, ...sizes }, (folder) => {
+        assert.throws(() => openRanks(folder, ranks, { loadDummy: true }), nativeError('unsupported', message));
+      });
+    });
+  }
+});
