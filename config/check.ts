@@ -63,7 +63,9 @@ const rules: readonly Rule[] = [
           `cache.block_size = ${cache.block_size} is not allowed; expected 1 or a multiple of 16 up to 256 tokens`,
         ),
 
-  ({ inference: { device_ids: ids, device } }) => {
+  ({ inference: { device_ids: ids, device }, parallel: { tensor_parallel_size: ranks } }) => {
+    if (!Number.isInteger(Math.log2(ranks)))
+      return error(['parallel.tensor_parallel_size'], `parallel.tensor_parallel_size = ${ranks} is not allowed; expected 1, 2, 4 or 8`);
     if (ids.length === 0)
       return error(['inference.device_ids'], 'inference.device_ids = [] is not allowed; name at least one device, for example [0]');
     const twice = ids.find((id, i) => ids.indexOf(id) !== i);
@@ -74,6 +76,8 @@ const rules: readonly Rule[] = [
         ['inference.device_ids', 'inference.device'],
         `inference.device_ids names ${ids.length} devices, but inference.device = "cpu" is one device; use [0], or set inference.threads`,
       );
+    if (ids.length !== ranks && (device === 'cuda' || ids.length > 1))
+      return error(['inference.device_ids', 'parallel.tensor_parallel_size'], oneDeviceARank(ids, ranks));
     return null;
   },
 
@@ -115,6 +119,12 @@ const rules: readonly Rule[] = [
 
   notYetBuilt,
 ];
+
+/** Also for those who know later than this that the ranks run on GPUs. */
+export function oneDeviceARank(ids: readonly number[], ranks: number): string {
+  const named = ids.length === 1 ? '1 device' : `${ids.length} devices`;
+  return `inference.device_ids names ${named}, but parallel.tensor_parallel_size = ${ranks} needs one for each rank; name ${ranks} or set the size to ${ids.length}`;
+}
 
 /** All findings on a configuration whose single values are allowed. */
 export function checkConfig(config: Config): readonly Finding[] {

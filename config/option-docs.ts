@@ -8,6 +8,7 @@ import type { SectionName } from './schema.js';
 /** One line on each section, for the headings of the documents. */
 const sectionDocs: Readonly<Record<SectionName, string>> = {
   inference: 'The model and the device that runs it.',
+  parallel: 'How many devices compute a model together.',
   cache: 'The KV cache.',
   scheduler: 'What runs in a step, and who waits.',
   validation: 'Limits of a request.',

@@ -111,12 +111,12 @@ export const schema = {
       'Delete the downloaded model from the cache when the daemon stops; no effect yet: "inferd rm" deletes a model.',
     ),
     device: oneOf(['auto', 'cpu', 'cuda'], 'auto', 'Backend that runs the model; auto takes CUDA when a usable GPU is found.'),
-    device_ids: ints([0], [0, 63], 'GPU to use; more than one (tensor parallelism) is not supported yet.'),
+    device_ids: ints([0], [0, 63], 'GPU to use; one for each rank of parallel.tensor_parallel_size, in their order.'),
     dtype: oneOf(['auto', 'f32', 'f16', 'bf16'], 'auto', 'Type the weights are held in; auto keeps the type of the checkpoint.'),
     num_tokenizer_workers: int(1, [1, 64], 'Tokenizer actors, each on its own thread.'),
     load_dummy: bool(false, 'Random weights in the shape of config.json instead of reading a checkpoint.'),
     quantization: oneOf(['none', 'int8', 'int4'], 'none', 'Quantize the weights on the fly while loading.'),
-    threads: int(0, [0, 1024], 'Compute threads of the CPU backend; 0 takes the number of physical cores.'),
+    threads: int(0, [0, 1024], 'Compute threads of the CPU backend, of all ranks together; 0 takes the number of physical cores.'),
     served_model_name: text(maybeText(null), 'Name the API reports and accepts; the model name when not set.'),
     enforce_eager: bool(false, 'Do not capture CUDA graphs.'),
     cuda_graph_sizes: ints([1, 2, 4, 8, 16, 32, 48, 64, 128, 256], [1, 4096], 'Decode batch sizes that are captured as CUDA graphs.'),
@@ -136,6 +136,17 @@ export const schema = {
       'How hidden states become an embedding, of the last token or the mean of all, where the model has no sentence-transformers files.',
     ),
     trust_remote_code: bool(false, 'Always refused: inferd never runs code that comes with a model.'),
+  },
+  parallel: {
+    tensor_parallel_size: int(
+      1,
+      [1, 8],
+      'Ranks that compute a model together, each with a share of its weights and KV cache: 1, 2, 4 or 8; on the CPU they share the threads. ' +
+        'More than one GPU is not supported yet.',
+    ),
+    comm_timeout_ms: int(10_000, [100, 600_000], 'A rank that waits longer for the others in a step ends the engine, which starts again.', {
+      unit: 'ms',
+    }),
   },
   cache: {
     block_size: int(16, [1, 256], 'Tokens in one KV block: 1, or a multiple of 16.', { unit: 'tokens' }),

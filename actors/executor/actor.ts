@@ -62,6 +62,9 @@ export async function runExecutor(start: ExecutorStart, control: Control): Promi
     control.ready(started.capacity);
     runParked(start.bell, control, () => running.turn());
   } catch (error) {
+    // Of several ranks, one that is told to stop may find the others gone.
+    if (start.options.worldSize > 1) control.poll();
+    if (control.stopping) return;
     const fault = faultOf(error);
     const fields = { ...errorFields(error), ...loop?.describe() };
     // A start that failed for a reason which was foreseen: its sentence says it all to whoever asked for the start.
@@ -109,10 +112,10 @@ class ExecutorLoop {
     this.#spans = this.#recorder.spans;
   }
 
-  /** What was going on, as log fields: numbers only. (headerWords lies behind the header and is left out.) */
+  /** What was going on, as log fields: numbers, and what the engine said of a failed step, which holds no tokens. (headerWords lies behind the header and is left out.) */
   describe(): Record<string, unknown> {
     const plan = Object.fromEntries(Object.entries(PLAN).map(([name, word]) => [name, this.#lastHeader[word]]));
-    return { lastPlan: plan, inFlight: this.#inFlight.length };
+    return { lastPlan: plan, inFlight: this.#inFlight.length, said: this.#engine.lastError?.() };
   }
 
   /** Returns how long the loop may sleep. */
@@ -215,7 +218,8 @@ function faultOf(error: unknown): Fault {
     fatal?: unknown;
   };
   const kind = nativeKinds.get(code) ?? 'engine_failure';
-  return { failure: { kind, message }, fatal: fatal === true };
+  // A group of ranks is closed by the first of them that goes.
+  return { failure: { kind, message }, fatal: fatal === true, ...(code === 'closed' ? { because: 'another rank' } : {}) };
 }
 
 async function engineFactory(module: string | null): Promise<(options: EngineOptions) => NativeEngine> {

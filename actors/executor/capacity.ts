@@ -20,6 +20,8 @@ export interface CapacityInput {
   readonly utilization: number;
   /** cache.num_gpu_blocks_override. */
   readonly override: number | null;
+  /** Ranks that share the host: there each takes blocks of its own, and step memory. */
+  readonly numRanks: number;
 }
 
 /** @throws InferdError out_of_memory when not even one sequence of maxModelLen tokens fits. */
@@ -46,7 +48,10 @@ function overridden(count: number): { count: number; source: string } {
 }
 
 function computed(input: CapacityInput, perSequence: number): { count: number; source: string } {
-  const { freeBytes, totalBytes, stepBytes, blockBytes, utilization } = input;
+  const { freeBytes, totalBytes, utilization } = input;
+  const sharing = input.backend === 'cuda' ? 1 : input.numRanks;
+  const stepBytes = sharing * input.stepBytes;
+  const blockBytes = sharing * input.blockBytes;
   // A GPU is ours up to a share of all of it; a host is shared, so only a share of what is free is taken, and never more than the
   // slots can use.
   const bytes = input.backend === 'cuda' ? utilization * totalBytes - (totalBytes - freeBytes) : utilization * (freeBytes - stepBytes);

@@ -60,22 +60,16 @@ function load(engine: NativeEngine, control: Control): boolean {
   }
 }
 
+/** The least of each number over the ranks, of which one that fails ends the wait of the others. */
+const leastOfRanks = (engine: NativeEngine, { worldSize }: EngineOptions, values: readonly number[]): readonly number[] =>
+  worldSize === 1 || engine.agree === undefined ? values : engine.agree(values);
+
 function allocate(engine: NativeEngine, options: EngineOptions, kv: KvSettings, control: Control): Capacity {
+  // Nobody measures what is free before all have loaded, or when one has taken its blocks: all ranks have as many.
+  leastOfRanks(engine, options, [0]);
   const info = engine.info();
-  const numSwapBlocks = hostBlocks(info, options, kv, control);
-  const numBlocks = kvBlocks({
-    backend: options.backend,
-    // Where the cache lies in host memory, the swap space is taken from the same.
-    freeBytes: info.freeBytes - (options.backend === 'cpu' ? numSwapBlocks * info.blockBytes : 0),
-    totalBytes: info.totalBytes,
-    stepBytes: info.stepBytes,
-    blockBytes: info.blockBytes,
-    blockSize: options.blockSize,
-    maxSlots: options.maxSlots,
-    maxModelLen: options.maxModelLen,
-    utilization: kv.utilization,
-    override: kv.numBlocksOverride,
-  });
+  const wanted = measure(info, options, kv, control);
+  const [numBlocks = 0, numSwapBlocks = 0] = leastOfRanks(engine, options, [wanted.numBlocks, wanted.numSwapBlocks]);
   control.progress({ phase: 'kv', done: 0, total: numBlocks });
   engine.allocateKv(numBlocks, numSwapBlocks);
   control.progress({ phase: 'kv', done: numBlocks, total: numBlocks });
@@ -93,6 +87,30 @@ function allocate(engine: NativeEngine, options: EngineOptions, kv: KvSettings, 
   };
 }
 
+interface Blocks {
+  readonly numBlocks: number;
+  readonly numSwapBlocks: number;
+}
+
+function measure(info: NativeModelInfo, options: EngineOptions, kv: KvSettings, control: Control): Blocks {
+  const numSwapBlocks = hostBlocks(info, options, kv, control);
+  const numBlocks = kvBlocks({
+    backend: options.backend,
+    // Where the cache lies in host memory, the swap space is taken from the same, and by all ranks.
+    freeBytes: info.freeBytes - (options.backend === 'cpu' ? options.worldSize * numSwapBlocks * info.blockBytes : 0),
+    totalBytes: info.totalBytes,
+    stepBytes: info.stepBytes,
+    blockBytes: info.blockBytes,
+    blockSize: options.blockSize,
+    maxSlots: options.maxSlots,
+    maxModelLen: options.maxModelLen,
+    utilization: kv.utilization,
+    override: kv.numBlocksOverride,
+    numRanks: options.worldSize,
+  });
+  return { numBlocks, numSwapBlocks };
+}
+
 function hostBlocks(info: NativeModelInfo, options: EngineOptions, kv: KvSettings, control: Control): number {
   if (kv.preemptionMode === 'recompute') return 0;
   const count = swapBlocks({
@@ -106,7 +124,7 @@ function hostBlocks(info: NativeModelInfo, options: EngineOptions, kv: KvSetting
     maxSlots: options.maxSlots,
     maxModelLen: options.maxModelLen,
   });
-  const swapBytes = count * info.blockBytes;
+  const swapBytes = options.worldSize * count * info.blockBytes;
   const { hostFreeBytes } = info;
   if (swapBytes > MUCH_SWAP_SHARE * hostFreeBytes)
     control.log.warn({ swapBytes, hostFreeBytes }, `the swap space takes more than ${MUCH_SWAP_SHARE} of the free host memory`);

@@ -83,6 +83,8 @@ export interface Fault {
   readonly fatal: boolean;
   /** What it worked with is still in use, though its thread is gone: nothing may come in its place. */
   readonly leftBehind?: boolean;
+  /** Of a rank that only ends because another one has: that one's end says why. */
+  readonly because?: 'another rank';
 }
 
 /** actor -> supervisor. `ready` comes once; `fault` is the last message of an actor that ends because of an engine or start-up error. */

@@ -2,6 +2,7 @@
  * The units of the topology brought to life: threads, doorbells, rings and links. Each `start` makes everything anew, so nothing of an
  * earlier life can be mistaken for the present one. Main thread; started and stopped by the supervisor, joined by the engine.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Capacity, LinkEnd } from '../../actors/messages/control.js';
 import { type Counters, createCounters, SCHEDULER_COUNTER, TOKENIZER_COUNTER } from '../../actors/runtime/counters.js';
 import { createDoorbell, type Doorbell } from '../../actors/runtime/doorbell.js';
@@ -9,7 +10,9 @@ import { invariant } from '../../actors/runtime/invariant.js';
 import { createLink } from '../../actors/runtime/mailbox.js';
 import { createRing } from '../../actors/runtime/ring.js';
 import { swapCostTokens } from '../../actors/scheduler/preemption.js';
+import { loadAddon } from '../../native/index.js';
 import { Child, type ChildOptions, type ChildStart, type Ending } from './child-actor.js';
+import { SummedProgress } from './summed-progress.js';
 import type { Life, Unit } from './supervisor.js';
 import type { Topology } from './topology.js';
 
@@ -81,21 +84,26 @@ export class EngineGroup implements Unit {
   start(): Life {
     const { executors, plans: planSpec, results: resultSpec, scheduler: options, kv, executorModule, closeLimitMs } = this.#topology;
     const epoch = ++this.#epoch;
+    // Fresh for each life: what is left of the last one can never meet this one's ranks.
+    const ranks = executors.length > 1 ? { group: loadAddon().newRankGroup() } : {};
+    const part = ranks.group === undefined ? () => {} : (why: string) => loadAddon().endRankGroup(ranks.group, why);
+    const progress = new SummedProgress(executors.length, this.#options.onProgress);
     const schedulerBell = createDoorbell();
     const executorBells = executors.map(() => createDoorbell());
     const plans = createRing({ ...planSpec, readers: executors.length });
     const results = createRing({ ...resultSpec, readers: 1 });
     const counters = createCounters(SCHEDULER_COUNTER.cells);
-    return new Children(this.#options, async (spawn) => {
+    const bringUp = async (spawn: Spawn) => {
       const started = await Promise.all(
         executors.map((rankOptions, rank) => {
           const bell = executorBells[rank];
           invariant(bell !== undefined, 'one doorbell per executor');
-          const start = { options: rankOptions, kv, engineModule: executorModule, bell, schedulerBell, plans, results, closeLimitMs };
-          return spawn({ actor: { kind: 'executor', start }, index: rank, transfer: [], bell });
+          const options = { ...rankOptions, ...ranks };
+          const start = { options, kv, engineModule: executorModule, bell, schedulerBell, plans, results, closeLimitMs };
+          return spawn({ actor: { kind: 'executor', start }, index: rank, transfer: [], bell, onProgress: progress.of(rank) });
         }),
       );
-      const capacity = smallest(started.map((s) => s.capacity));
+      const capacity = together(started.map((s) => s.capacity));
       const [front, theirs] = createLink(null, schedulerBell);
       const start = {
         options: {
@@ -114,16 +122,25 @@ export class EngineGroup implements Unit {
       };
       const { child } = await spawn({ actor: { kind: 'scheduler', start }, index: 0, transfer: [theirs.port], bell: schedulerBell });
       this.port = { scheduler: child, schedulerBell, executors: started.map((s) => s.child), front, counters, capacity };
-    });
+    };
+    return new Children(this.#options, bringUp, part);
   }
 }
 
-/** All ranks must hold every block. */
-function smallest(capacities: readonly (Capacity | null)[]): Capacity {
-  const all = capacities.filter((c) => c !== null).sort((a, b) => a.numBlocks - b.numBlocks);
+/** What all ranks have together: they agreed on the number of blocks, and each holds its share of every one. */
+function together(capacities: readonly (Capacity | null)[]): Capacity {
+  const all = capacities.filter((c) => c !== null);
   const [first] = all;
   invariant(first !== undefined && all.length === capacities.length, 'an executor reported no capacity');
-  return { ...first, numSwapBlocks: Math.min(...all.map((c) => c.numSwapBlocks)) };
+  const sum = (of: (c: Capacity) => number): number => all.reduce((total, c) => total + of(c), 0);
+  return {
+    ...first,
+    numBlocks: Math.min(...all.map((c) => c.numBlocks)),
+    numSwapBlocks: Math.min(...all.map((c) => c.numSwapBlocks)),
+    blockBytes: sum((c) => c.blockBytes),
+    weightBytes: sum((c) => c.weightBytes),
+    backend: all.length === 1 ? first.backend : `${all.length} ranks of ${first.backend}`,
+  };
 }
 
 interface Spawned {
@@ -139,17 +156,27 @@ class EndedEarly extends Error {
   }
 }
 
-/** A life made of children that are started by `bringUp`, one after the other or side by side. */
+/** How long the end of a rank waits for that of the one which caused it. */
+const CAUSE_LIMIT_MS = 2000;
+
+type Spawn = (start: ChildStart) => Promise<Spawned>;
+
+/**
+ * A life made of children that are started by `bringUp`, one after the other or side by side. `part` wakes those that wait for each other
+ * in native calls; it is called, with the reason, whenever one of them ends or is to end.
+ */
 class Children implements Life {
   readonly ready: Promise<Ending | null>;
   readonly ended: Promise<Ending>;
   readonly #options: ChildOptions;
   readonly #children: Child[] = [];
+  readonly #part: (why: string) => void;
   #stopping = false;
   #firstEnd: (ending: Ending) => void = () => {};
 
-  constructor(options: ChildOptions, bringUp: (spawn: (start: ChildStart) => Promise<Spawned>) => Promise<void>) {
+  constructor(options: ChildOptions, bringUp: (spawn: Spawn) => Promise<void>, part: (why: string) => void = () => {}) {
     this.#options = options;
+    this.#part = part;
     this.ended = new Promise((resolve) => {
       this.#firstEnd = resolve;
     });
@@ -161,22 +188,31 @@ class Children implements Life {
 
   async stop(limitMs: number): Promise<boolean> {
     this.#stopping = true;
-    const gone = await Promise.all(this.#children.map((child) => child.stop(limitMs)));
-    return gone.every(Boolean);
+    // They are told first, so that those who wake know why.
+    const gone = this.#children.map((child) => child.stop(limitMs));
+    this.#part('the engine was stopped');
+    return (await Promise.all(gone)).every(Boolean);
   }
 
   kill(ending: Ending): void {
     this.#stopping = true;
     this.#firstEnd(ending);
     for (const child of this.#children) child.giveUp();
+    this.#part(ending.failure.message ?? ending.failure.kind);
   }
 
   async #spawn(start: ChildStart): Promise<Spawned> {
     if (this.#stopping) throw new EndedEarly({ failure: { kind: 'shutting_down' }, fatal: false });
     const child = new Child(this.#options, start);
     this.#children.push(child);
-    void child.ended.then(this.#firstEnd);
-    const early = child.ended.then((ending) => {
+    const ended = child.ended.then(async (ending) => {
+      this.#part(`the ${child.name} ended`);
+      // The end of one of several comes on another port, and may come later than what it brings about.
+      if (ending.because !== undefined) await Promise.race([this.ended, sleep(CAUSE_LIMIT_MS, null, { ref: false })]);
+      this.#firstEnd(ending);
+      return ending;
+    });
+    const early = ended.then((ending) => {
       throw new EndedEarly(ending);
     });
     return { child, capacity: await Promise.race([child.ready, early]) };

@@ -32,6 +32,8 @@ export interface ChildStart {
   readonly transfer: readonly Transferable[];
   /** The doorbell of a parked actor, rung after each control message. */
   readonly bell: Doorbell | null;
+  /** In place of that of the options. */
+  readonly onProgress?: (progress: Progress) => void;
 }
 
 export class Child {
@@ -42,7 +44,7 @@ export class Child {
   readonly name: string;
   readonly #kind: ActorKind;
   readonly #log: Log;
-  readonly #options: ChildOptions;
+  readonly #onProgress: (progress: Progress) => void;
   readonly #port: MessagePort;
   readonly #bell: Doorbell | null;
   readonly #thread: Thread;
@@ -55,7 +57,7 @@ export class Child {
     const { port1, port2 } = new MessageChannel();
     this.name = `${start.actor.kind} ${start.index}`;
     this.#kind = start.actor.kind;
-    this.#options = options;
+    this.#onProgress = start.onProgress ?? options.onProgress;
     this.#log = options.log;
     this.#port = port1;
     this.#bell = start.bell;
@@ -116,7 +118,7 @@ export class Child {
         this.#onReady(message.capacity);
         return;
       case 'progress':
-        this.#options.onProgress(message.progress);
+        this.#onProgress(message.progress);
         return;
       case 'fault':
         this.#onFault(message);
@@ -133,9 +135,9 @@ export class Child {
   }
 
   /** The first says why it ends, a later one what is left of it. */
-  #onFault({ failure, fatal, leftBehind = false }: Fault): void {
-    const first = this.#fault;
-    this.#fault = first === null ? { failure, fatal, leftBehind } : { ...first, leftBehind };
+  #onFault(fault: Fault): void {
+    const { leftBehind = false } = fault;
+    this.#fault = { ...(this.#fault ?? fault), leftBehind };
   }
 
   #ending(error: Error | null): Ending {

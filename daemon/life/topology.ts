@@ -15,6 +15,7 @@ import type { SchedulerOptions } from '../../actors/scheduler/options.js';
 import { planWordsLimit } from '../../actors/scheduler/plan-writer.js';
 import type { TokenizerStart } from '../../actors/tokenizer/actor.js';
 import { grammarLimits } from '../../actors/tokenizer/constrain/grammar-limits.js';
+import { oneDeviceARank } from '../../config/check.js';
 import type { ModelFolder } from '../../config/model-folder.js';
 import type { Config } from '../../config/schema.js';
 import { type BackendName, type EngineOptions, loadAddon } from '../../native/index.js';
@@ -94,7 +95,9 @@ function tokenizerStart(config: Config, model: ModelFolder, index: number): Toke
 function engineOptions(config: Config, model: ModelFolder, probe: boolean): EngineOptions[] {
   const { inference, cache, scheduler } = config;
   const backend = inference.device === 'auto' ? (probe ? bestBackend(config) : 'cpu') : inference.device;
-  const devices = backend === 'cuda' ? inference.device_ids : [0];
+  const ranks = config.parallel.tensor_parallel_size;
+  const devices = backend === 'cuda' ? inference.device_ids : new Array<number>(ranks).fill(0);
+  if (devices.length !== ranks) throw new InferdError('unsupported', `${oneDeviceARank(devices, ranks)}.`);
   return devices.map((deviceId, rank) => ({
     modelPath: model.path,
     backend,
@@ -110,7 +113,8 @@ function engineOptions(config: Config, model: ModelFolder, probe: boolean): Engi
     slidingWindow: cache.sliding_window ?? 0,
     loadDummy: inference.load_dummy,
     rank,
-    worldSize: devices.length,
+    worldSize: ranks,
+    commTimeoutMs: config.parallel.comm_timeout_ms,
     isa: 'auto',
     graphSizes: inference.enforce_eager ? [] : inference.cuda_graph_sizes,
   }));

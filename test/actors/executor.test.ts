@@ -22,10 +22,18 @@ const host: CapacityInput = {
   maxModelLen: 1600,
   utilization: 0.5,
   override: null,
+  numRanks: 1,
 };
 
 test('on a host the KV cache takes a share of the free memory', () => {
   assert.equal(kvBlocks(host), 450);
+});
+
+test('ranks on a host share that memory, ranks on GPUs have one each', () => {
+  assert.equal(kvBlocks({ ...host, numRanks: 2 }), 200);
+  assert.equal(kvBlocks({ ...host, numRanks: 2, blockBytes: MIB / 2, stepBytes: 50 * MIB }), 450);
+  const gpu = { ...host, backend: 'cuda' } as const;
+  assert.equal(kvBlocks({ ...gpu, freeBytes: 4000 * MIB, numRanks: 4 }), kvBlocks({ ...gpu, freeBytes: 4000 * MIB }));
 });
 
 test('on a host the KV cache is never larger than all slots can use', () => {

@@ -54,7 +54,26 @@ test('devices are named, once each, and the CPU is one device', () => {
     ['inference.device_ids=[0, 1]', 'inference.device=cpu'],
     `${at} inference.device_ids names 2 devices, but inference.device = "cpu" is one device; use [0], or set inference.threads`,
   );
-  allowed('inference.device_ids=[3, 1]');
+  allowed('inference.device_ids=[3]');
+});
+
+test('a model is split over 1, 2, 4 or 8 ranks, each with a device of its own but on the CPU', () => {
+  for (const ranks of [1, 2, 4, 8]) allowed(`parallel.tensor_parallel_size=${ranks}`);
+  refused(
+    ['parallel.tensor_parallel_size=3'],
+    '--set parallel.tensor_parallel_size: parallel.tensor_parallel_size = 3 is not allowed; expected 1, 2, 4 or 8',
+  );
+  allowed('inference.device_ids=[3, 1]', 'parallel.tensor_parallel_size=2');
+  allowed('inference.device=cpu', 'parallel.tensor_parallel_size=4');
+  const at = '--set inference.device_ids:';
+  refused(
+    ['inference.device_ids=[0, 1]'],
+    `${at} inference.device_ids names 2 devices, but parallel.tensor_parallel_size = 1 needs one for each rank; name 1 or set the size to 2`,
+  );
+  refused(
+    ['inference.device_ids=[0]', 'inference.device=cuda', 'parallel.tensor_parallel_size=2'],
+    `${at} inference.device_ids names 1 device, but parallel.tensor_parallel_size = 2 needs one for each rank; name 2 or set the size to 1`,
+  );
 });
 
 test('the longest prompt leaves room for an answer', () => {

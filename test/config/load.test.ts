@@ -53,7 +53,7 @@ test('--set wins over the environment, which wins over the file, which wins over
 });
 
 test('the configuration is frozen all the way down', () => {
-  const { config } = load('[inference]\ndevice_ids = [0, 1]\n');
+  const { config } = load('[inference]\ndevice_ids = [1]\n');
   assert.ok(Object.isFrozen(config) && Object.values(config).every((s) => Object.isFrozen(s)));
   assert.ok(Object.isFrozen(config.inference.device_ids) && Object.isFrozen(config.auth.allowed_hosts));
 });
@@ -64,6 +64,7 @@ test('--set takes a TOML value, or else a plain string; text options keep what l
       'inference.revision=7',
       'inference.model_name=org/name',
       'inference.device_ids=[1, 2]',
+      'parallel.tensor_parallel_size=2',
       'server.web_ui=false',
       'log.level="warn"',
     ],

@@ -255,7 +255,12 @@ test('settings that this build cannot serve make ready reject with one sentence'
 });
 
 test('with several ranks every executor runs every plan, and the death of one restarts them all', async () => {
-  const sets = ['inference.device=cuda', 'inference.device_ids=[0, 1]', 'cache.num_gpu_blocks_override=512'];
+  const sets = [
+    'inference.device=cuda',
+    'inference.device_ids=[0, 1]',
+    'parallel.tensor_parallel_size=2',
+    'cache.num_gpu_blocks_override=512',
+  ];
   const { engine, model, states } = open({ stepMs: 2 }, sets);
   await engine.ready;
   const asked = prompts.map((prompt) => ask(engine, prompt));
