@@ -2,7 +2,8 @@
  * Turns `inference.model_name` into a folder with a model in it, and reads from its JSON files what the rest of inferd needs to know:
  * context length, end-of-sequence ids, the author's sampling defaults. Weights are not opened here, only counted.
  *
- * Look-up order: "demo" (the embedded model), an existing folder, a Hugging Face id in the hub cache. Nothing is downloaded here. The files
+ * Look-up order: "demo" (the embedded model), an existing folder or *.gguf file, a Hugging Face id in the hub cache; behind a folder or an
+ * id ":Q4_K_M" chooses among its GGUF files. Nothing is downloaded here. The files
  * come from strangers: sizes are bounded, numbers are checked, and a cached file must really lie in the cache.
  * Called by the commands before an engine starts, and by `inferd list`.
  */
@@ -11,6 +12,9 @@ import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { batchHoldsPrompt } from './check.js';
 import { ConfigError } from './error.js';
+import { configLists, ggufConfig } from './gguf/config.js';
+import { ggufBytes, ggufFile, ggufParts, isGguf, quantizationPattern } from './gguf/files.js';
+import { readGguf } from './gguf/read.js';
 import { findSnapshot, isInside, listSnapshots, listUnfinished, modelIdPattern, type UnfinishedPull } from './hub-cache.js';
 import { isKind, readJson } from './model-json.js';
 import { checkSizes, size } from './model-sizes.js';
@@ -25,13 +29,13 @@ const generationKeys = ['temperature', 'top_p', 'top_k', 'min_p', 'typical_p', '
 export type GenerationDefaults = { readonly [K in (typeof generationKeys)[number]]?: number };
 
 export interface ModelFolder {
-  /** Absolute path. */
+  /** Absolute path: a folder, or a GGUF file. */
   readonly path: string;
   /** Name that the API reports. */
   readonly name: string;
   /** Where it was found, for people: "embedded", "folder", "Hugging Face cache". */
   readonly source: string;
-  /** config.json. */
+  /** config.json, or what the metadata of a GGUF file says in its place. */
   readonly config: Readonly<Record<string, unknown>>;
   /** For example "LlamaForCausalLM". */
   readonly architecture: string;
@@ -97,7 +101,7 @@ export function resolveModelFolder(config: Config, env: NodeJS.ProcessEnv = proc
   const maxTotalTokens = Math.min(config.validation.max_total_tokens ?? maxModelLen, maxModelLen);
   return {
     ...files,
-    pooling: poolingOf(found.path, found.cache, config.inference.pooling),
+    pooling: isGguf(found.path) ? { mode: config.inference.pooling } : poolingOf(found.path, found.cache, config.inference.pooling),
     path: found.path,
     source: found.source,
     name: config.inference.served_model_name ?? config.inference.model_name,
@@ -126,7 +130,7 @@ export function listModels(config: Config, env: NodeJS.ProcessEnv = process.env)
   const whole = found.map(({ name, source, path, revision, cache: root }): ListedModel => {
     const listed = { name, source, path, revision };
     try {
-      const files = readModelFiles(path, root, false);
+      const files = readModelFiles(ggufOf(path, null) ?? path, root, false);
       return { ...listed, sizeBytes: files.sizeBytes, architecture: files.architecture, problem: null };
     } catch (error) {
       if (!(error instanceof ConfigError)) throw error;
@@ -153,17 +157,21 @@ function locate(config: Config, env: NodeJS.ProcessEnv): Located {
   const name = config.inference.model_name;
   if (name === embeddedName) return { path: embeddedFolder(), source: 'embedded', cache: null };
   const folder = resolve(expandHome(name, env));
-  if (isKind(folder, 'directory')) return { path: folder, source: 'folder', cache: null };
+  if (isKind(folder, 'directory')) return { path: ggufOf(folder, null) ?? folder, source: 'folder', cache: null };
+  if (isGguf(folder) && isKind(folder, 'file')) return { path: ggufParts(folder)[0] ?? folder, source: 'file', cache: null };
+  const [base = name, quantization = null] = quantized(name);
+  if (quantization !== null && isKind(resolve(expandHome(base, env)), 'directory'))
+    return { path: ggufOf(resolve(expandHome(base, env)), quantization) ?? folder, source: 'folder', cache: null };
   const shown = JSON.stringify(name.slice(0, 200));
-  if (!modelIdPattern.test(name) || name.includes('..'))
+  if (!modelIdPattern.test(base) || base.includes('..'))
     throw new ConfigError(
-      `There is no folder ${shown}; inference.model_name takes "demo", a folder with a model, or a Hugging Face id such as org/name`,
+      `There is no folder ${shown}; inference.model_name takes "demo", a folder with a model, a *.gguf file, or a Hugging Face id such as org/name or org/name:Q4_K_M`,
       66,
     );
   const cache = hubCachePath(config.inference.cache_dir, env);
   const { revision } = config.inference;
-  const path = findSnapshot(cache, name, revision);
-  if (path !== null) return { path, source: cacheSource, cache };
+  const path = findSnapshot(cache, base, revision);
+  if (path !== null) return { path: ggufOf(path, quantization) ?? path, source: cacheSource, cache };
   throw new ConfigError(
     `The model ${shown} (revision ${revision}) is neither a folder nor in the Hugging Face cache ${cache}; ` +
       `download it there, with "inferd pull ${name}", or name a folder with its files`,
@@ -171,25 +179,55 @@ function locate(config: Config, env: NodeJS.ProcessEnv): Located {
   );
 }
 
+/** "org/name:Q4_K_M" in its two parts. */
+function quantized(name: string): readonly [string, string | null] {
+  const at = name.lastIndexOf(':');
+  const behind = name.slice(at + 1);
+  return at > 0 && quantizationPattern.test(behind) ? [name.slice(0, at), behind] : [name, null];
+}
+
+/** The GGUF file of a folder that is a model by that; null where it is one by other weights. @throws ConfigError 66 */
+function ggufOf(folder: string, quantization: string | null): string | null {
+  if (quantization === null && readdirSync(folder).some((name) => name.endsWith('.safetensors'))) return null;
+  const file = ggufFile(folder, quantization);
+  if (file === null && quantization !== null) throw new ConfigError(`${folder} holds no *.gguf file, so none of ${quantization}`, 66);
+  return file;
+}
+
 type ModelFiles = Pick<
   ModelFolder,
   'config' | 'architecture' | 'vocabSize' | 'hiddenSize' | 'maxPositions' | 'eosTokenIds' | 'bosTokenId' | 'generation' | 'sizeBytes'
 >;
 
+/** A GGUF file says all that other models say in several files. */
+function readGgufFile(path: string, cache: string | null): ModelFiles {
+  const parts = ggufParts(path);
+  const outside = cache === null ? undefined : parts.find((part) => !isInside(cache, part));
+  if (outside !== undefined) throw new ConfigError(`${outside} leads out of the cache; download the model again`, 65);
+  const config = ggufConfig(readGguf(path, (key) => configLists.has(key)));
+  return modelFiles(config, {}, path, ggufBytes(path));
+}
+
 function readModelFiles(folder: string, cache: string | null, withoutWeights: boolean): ModelFiles {
+  if (isGguf(folder)) return readGgufFile(folder, cache);
   const config = readJson(folder, 'config.json', cache);
   if (config === null) throw new ConfigError(`${folder} is not a model folder: config.json is missing`, 66);
   const at = join(folder, 'config.json');
+  const sizeBytes = withoutWeights ? 0 : weightBytes(folder, cache);
+  if (!isKind(join(folder, 'tokenizer.json'), 'file'))
+    throw new ConfigError(`${folder} has no tokenizer.json; inferd needs the tokenizer in that format (a "fast" tokenizer)`, 66);
+  return modelFiles(config, readJson(folder, 'generation_config.json', cache) ?? {}, at, sizeBytes);
+}
+
+type Json = Readonly<Record<string, unknown>>;
+
+function modelFiles(config: Json, generation: Json, at: string, sizeBytes: number): ModelFiles {
   const architectures = config['architectures'];
   const architecture: unknown = Array.isArray(architectures) ? architectures[0] : undefined;
   if (typeof architecture !== 'string' || architecture === '')
     throw new ConfigError(`${at} names no architecture; "architectures" must be a list with a name`, 65);
-  const sizeBytes = withoutWeights ? 0 : weightBytes(folder, cache);
-  if (!isKind(join(folder, 'tokenizer.json'), 'file'))
-    throw new ConfigError(`${folder} has no tokenizer.json; inferd needs the tokenizer in that format (a "fast" tokenizer)`, 66);
   const vocabSize = size(config, 'vocab_size', at);
   checkSizes(config, at);
-  const generation = readJson(folder, 'generation_config.json', cache) ?? {};
   const ids = tokenIds(generation['eos_token_id'], vocabSize);
   return {
     config,
@@ -214,8 +252,6 @@ function weightBytes(folder: string, cache: string | null): number {
         `${folder} holds only pickle weights (*.bin, *.pt), which can run code when they are read; use a version of the model with *.safetensors files`,
         65,
       );
-    if (names.some((name) => name.endsWith('.gguf')))
-      throw new ConfigError(`${folder} holds only GGUF weights; use a version of the model with *.safetensors files`, 65);
     throw new ConfigError(`${folder} holds no *.safetensors files, so there are no weights to load`, 66);
   }
   let bytes = 0;

@@ -102,7 +102,10 @@ const GiB = 2 ** 30;
 
 export const schema = {
   inference: {
-    model_name: text('demo', 'Model to serve: "demo" (embedded), a folder, or a Hugging Face id found in the cache.'),
+    model_name: text(
+      'demo',
+      'Model to serve: "demo" (embedded), a folder, a *.gguf file, or a Hugging Face id found in the cache, as org/name:Q4_K_M of its GGUF files.',
+    ),
     revision: text('main', 'Revision of a Hugging Face model: branch, tag or commit.'),
     api_key: text(maybeText(null), 'Hugging Face token; HF_TOKEN is used when this is not set.', { secret: true }),
     cache_dir: text(maybeText(null), 'Folder of the Hugging Face cache; HF_HUB_CACHE or HF_HOME/hub when not set.'),

@@ -57,7 +57,7 @@ const allowed: readonly (readonly [string, readonly string[]])[] = [
     ['actors/runtime/', 'actors/messages/', 'config/', 'actors/tokenizer/host', 'actors/scheduler/actor', 'actors/executor/actor'],
   ],
   ['actors/grammar/', ['actors/grammar/', 'actors/messages/constraint']],
-  ['actors/tokenizer/model/', ['actors/tokenizer/model/', 'actors/messages/']],
+  ['actors/tokenizer/model/', ['actors/tokenizer/model/', 'actors/messages/', 'config/gguf/']],
   ['actors/tokenizer/work/', ['actors/tokenizer/work/', 'actors/runtime/', 'actors/messages/']],
   [
     'actors/tokenizer/template/',
@@ -74,6 +74,7 @@ const allowed: readonly (readonly [string, readonly string[]])[] = [
       'actors/tokenizer/model/',
       'actors/runtime/',
       'actors/messages/',
+      'config/gguf/files',
     ],
   ],
   [

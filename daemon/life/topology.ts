@@ -16,6 +16,7 @@ import { planWordsLimit } from '../../actors/scheduler/plan-writer.js';
 import type { TokenizerStart } from '../../actors/tokenizer/actor.js';
 import { grammarLimits } from '../../actors/tokenizer/constrain/grammar-limits.js';
 import { oneDeviceARank } from '../../config/check.js';
+import { isGguf } from '../../config/gguf/files.js';
 import type { ModelFolder } from '../../config/model-folder.js';
 import type { Config } from '../../config/schema.js';
 import { type BackendName, type EngineOptions, loadAddon } from '../../native/index.js';
@@ -100,6 +101,7 @@ function engineOptions(config: Config, model: ModelFolder, probe: boolean): Engi
   if (devices.length !== ranks) throw new InferdError('unsupported', `${oneDeviceARank(devices, ranks)}.`);
   return devices.map((deviceId, rank) => ({
     modelPath: model.path,
+    ...(isGguf(model.path) ? { modelConfig: JSON.stringify(model.config) } : {}),
     backend,
     deviceId,
     threads: inference.threads,

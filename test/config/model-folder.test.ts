@@ -2,7 +2,7 @@
  * Finding a model and reading its files: the embedded one, a folder, the Hugging Face cache; and what is refused.
  */
 import assert from 'node:assert/strict';
-import { cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
@@ -161,7 +161,7 @@ test('names that try to leave the cache are refused, and so are links that lead 
 test('formats that are not taken are refused with the reason', () => {
   const pickle = makeModel(join(work, 'pickle'), {}, { 'pytorch_model.bin': 'x' });
   refused(65, /only pickle weights .* can run code/, `inference.model_name=${pickle}`);
-  refused(65, /only GGUF weights/, `inference.model_name=${makeModel(join(work, 'gguf'), {}, { 'm.gguf': 'x' })}`);
+  refused(65, /not a valid GGUF file/, `inference.model_name=${makeModel(join(work, 'gguf'), {}, { 'm.gguf': 'x'.repeat(99) })}`);
   refused(66, /no \*\.safetensors files/, `inference.model_name=${makeModel(join(work, 'none'), {}, {})}`);
   assert.equal(resolve(`inference.model_name=${join(work, 'none')}`, 'inference.load_dummy=true').sizeBytes, 0);
 });
@@ -202,4 +202,79 @@ test('the list names the embedded model first, then the cache, with what is wron
       ['bad', 'Hugging Face cache', 'x', false],
     ],
   );
+});
+
+const ggufFixture = join(packageRoot(), 'test', 'fixtures', 'golden', 'quant-gguf-k', 'model.gguf');
+
+test('a GGUF file is a model by itself, with what config.json would say', () => {
+  const model = resolve(`inference.model_name=${ggufFixture}`);
+  assert.equal(model.path, ggufFixture);
+  assert.equal(model.source, 'file');
+  assert.equal(model.architecture, 'LlamaForCausalLM');
+  assert.equal(model.vocabSize, 320);
+  assert.equal(model.maxPositions, 512);
+  assert.deepEqual(model.eosTokenIds, [2]);
+  assert.equal(model.bosTokenId, 1);
+  assert.equal(model.sizeBytes, 578656);
+  const { rope_scaling: rope, ...rest } = model.config as { rope_scaling: { rope_type: string; short_factor: number[] } };
+  assert.equal(rope.rope_type, 'longrope');
+  assert.equal(rope.short_factor.length, 32);
+  assert.deepEqual(rest, {
+    architectures: ['LlamaForCausalLM'],
+    model_type: 'llama',
+    vocab_size: 320,
+    hidden_size: 256,
+    intermediate_size: 256,
+    num_hidden_layers: 2,
+    num_attention_heads: 4,
+    num_key_value_heads: 2,
+    head_dim: 64,
+    max_position_embeddings: 512,
+    rms_norm_eps: Math.fround(1e-5),
+    rope_theta: 500000,
+    tie_word_embeddings: false,
+    attention_bias: false,
+    mlp_bias: false,
+    bos_token_id: 1,
+    eos_token_id: [2],
+  });
+});
+
+test('a quantization chooses among the GGUF files of a folder, or of a model of the cache', () => {
+  const cached = makeCached('org/quants', 'abc', 'main');
+  for (const name of ['config.json', 'tokenizer.json', 'model.safetensors']) rmSync(join(cached, name));
+  for (const name of ['m-Q4_K_M.gguf', 'm.q8_0.gguf', 'mmproj-Q4_K_M.gguf']) cpSync(ggufFixture, join(cached, name));
+  mkdirSync(join(cached, 'Q6_K'));
+  cpSync(ggufFixture, join(cached, 'Q6_K', 'm-00001-of-00001.gguf'));
+  const path = (name: string): string => resolve(`inference.model_name=${name}`).path;
+  assert.equal(path('org/quants:Q4_K_M'), join(cached, 'm-Q4_K_M.gguf'));
+  assert.equal(path('org/quants:Q8_0'), join(cached, 'm.q8_0.gguf'));
+  assert.equal(path('org/quants:Q6_K'), join(cached, 'Q6_K', 'm-00001-of-00001.gguf'));
+  assert.equal(path(`${cached}:q4_k_m`), join(cached, 'm-Q4_K_M.gguf'));
+  refused(66, /holds several GGUF files .*name one of them, or its quantization as in MODEL:Q4_K_M/, 'inference.model_name=org/quants');
+  refused(66, /holds no GGUF file of Q4_K; it holds /, 'inference.model_name=org/quants:Q4_K');
+  rmSync(join(cached, 'm.q8_0.gguf'));
+  rmSync(join(cached, 'Q6_K'), { recursive: true });
+  assert.equal(path('org/quants'), join(cached, 'm-Q4_K_M.gguf'));
+  cpSync(ggufFixture, join(cached, 'x-IQ4_NL-00001-of-00002.gguf'));
+  refused(66, /x-IQ4_NL-00002-of-00002\.gguf is missing, a part of the model; download it too/, 'inference.model_name=org/quants:IQ4_NL');
+});
+
+test('a GGUF file that is cut or changed anywhere is refused in one sentence, or read', () => {
+  const whole = readFileSync(ggufFixture).subarray(0, 12_000);
+  const path = join(work, 'cut.gguf');
+  const read = (bytes: Buffer): void => {
+    writeFileSync(path, bytes);
+    try {
+      resolve(`inference.model_name=${path}`);
+    } catch (error) {
+      assert.ok(error instanceof ConfigError, String(error));
+    }
+  };
+  for (let bytes = 0; bytes < 400; bytes++) read(whole.subarray(0, bytes));
+  for (let at = 0; at < 1200; at++) {
+    const changed = Buffer.from(whole);
+    changed[at] = (changed[at] ?? 0) ^ 0xff;
+    read(changed);
+  }
 });

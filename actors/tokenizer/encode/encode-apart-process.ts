@@ -3,7 +3,7 @@
  * tokenizer.json as the tokenizer thread, and rewrites it in the same way, so its ids are the same.
  */
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { readModelFile } from '../model/model-files.js';
 import { parseTokenizerJson, plainTokenizerJson } from '../model/tokenizer-json.js';
 import type { ApartText, ApartTokenizer, FromApart } from './encode-apart.js';
 import { encode, type LibraryTokenizer, readTokenizer } from './library.js';
@@ -16,7 +16,7 @@ function send(message: FromApart): void {
 }
 
 function tokenizerOf({ path, digest, nonce, keepNormalizer }: ApartTokenizer): LibraryTokenizer {
-  const text = readFileSync(path, 'utf8');
+  const text = readModelFile(path, 'tokenizer.json') ?? '';
   if (createHash('sha256').update(text).digest('hex') !== digest) throw new Error(`${path} has changed`);
   return readTokenizer(plainTokenizerJson(parseTokenizerJson(text), { nonce, keepNormalizer }).text);
 }

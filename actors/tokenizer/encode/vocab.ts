@@ -7,11 +7,11 @@
  * a lone surrogate is one U+FFFD, as in stop strings and in answers.
  */
 import { createHash, randomUUID } from 'node:crypto';
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { isGguf } from '../../../config/gguf/files.js';
 import { InferdError } from '../../messages/errors.js';
 import { AddedTokenSplitter, type Segment } from '../model/added-tokens.js';
 import { TokenTable } from '../model/byte-decoder.js';
+import { modelFilePath, readModelFile } from '../model/model-files.js';
 import { isGuarded, parseTokenizerJson, plainTokenizerJson, type TokenizerJson } from '../model/tokenizer-json.js';
 import { BytePairEncoder } from './byte-pair.js';
 import { canBeCut } from './cuts.js';
@@ -47,20 +47,33 @@ export interface Vocabulary {
  * @throws Error with one sentence that names the file.
  */
 export async function loadVocabulary(folder: string, vocabSize: number): Promise<Vocabulary> {
-  const path = join(folder, 'tokenizer.json');
-  let text: string;
+  const path = modelFilePath(folder, 'tokenizer.json');
+  const text = tokenizerText(folder, path);
   try {
-    text = readFileSync(path, 'utf8');
-  } catch (cause) {
-    throw new Error(`The model has no tokenizer: ${path} cannot be read. Models need a tokenizer.json in the Hugging Face format.`, {
-      cause,
+    return await buildVocabulary(parseTokenizerJson(text), vocabSize, {
+      path: folder,
+      digest: createHash('sha256').update(text).digest('hex'),
     });
-  }
-  try {
-    return await buildVocabulary(parseTokenizerJson(text), vocabSize, { path, digest: createHash('sha256').update(text).digest('hex') });
   } catch (cause) {
     throw new Error(`The tokenizer ${path} cannot be used: ${cause instanceof Error ? cause.message : String(cause)}.`, { cause });
   }
+}
+
+function tokenizerText(folder: string, path: string): string {
+  let cause: unknown;
+  try {
+    const text = readModelFile(folder, 'tokenizer.json');
+    if (text !== null) return text;
+  } catch (error) {
+    if (isGguf(folder))
+      throw new Error(`The tokenizer of ${folder} cannot be used: ${error instanceof Error ? error.message : String(error)}.`, {
+        cause: error,
+      });
+    cause = error;
+  }
+  throw new Error(`The model has no tokenizer: ${path} cannot be read. Models need a tokenizer.json in the Hugging Face format.`, {
+    cause,
+  });
 }
 
 async function buildVocabulary(

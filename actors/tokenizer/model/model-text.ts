@@ -1,12 +1,11 @@
 /**
- * What a model folder says about text besides its vocabulary: names of special tokens and chat templates. Read once at start-up,
+ * What a model says about text besides its vocabulary: names of special tokens and chat templates. Read once at start-up,
  * called by encode/encode.ts.
  *
  * Templates are found where Hugging Face's tokenizers look: `chat_template.jinja` goes before `chat_template` of
  * tokenizer_config.json, which is one template or a list of named ones ("default", and "tool_use" when tools are given).
  */
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { modelFilePath, readModelFile } from './model-files.js';
 import { isObject } from './tokenizer-json.js';
 
 export interface ModelText {
@@ -23,8 +22,8 @@ const TOKEN_NAMES = ['bos_token', 'eos_token', 'unk_token', 'pad_token', 'sep_to
  * @throws Error with one sentence when a file is there but is not what it should be.
  */
 export function readModelText(folder: string, bosId: number | null, eosId: number | null, tokenOf: (id: number) => string): ModelText {
-  const config = readJson(join(folder, 'tokenizer_config.json'));
-  const map = readJson(join(folder, 'special_tokens_map.json'));
+  const config = readJson(folder, 'tokenizer_config.json');
+  const map = readJson(folder, 'special_tokens_map.json');
   const specialTokens: Record<string, string> = {};
   for (const name of TOKEN_NAMES) {
     const text = tokenText(config[name]) ?? tokenText(map[name]);
@@ -45,7 +44,7 @@ function readTemplates(folder: string, configured: unknown): ReadonlyMap<string,
       }
     }
   }
-  const file = readText(join(folder, 'chat_template.jinja'));
+  const file = readText(folder, 'chat_template.jinja');
   if (file !== null) templates.set('default', file);
   return templates;
 }
@@ -56,23 +55,22 @@ function tokenText(value: unknown): string | null {
   return isObject(value) && typeof value['content'] === 'string' ? value['content'] : null;
 }
 
-function readJson(path: string): Record<string, unknown> {
-  const text = readText(path);
+function readJson(folder: string, name: string): Record<string, unknown> {
+  const text = readText(folder, name);
   if (text === null) return {};
   try {
     const value: unknown = JSON.parse(text);
     if (isObject(value)) return value;
   } catch (cause) {
-    throw new Error(`The model file ${path} is not valid JSON.`, { cause });
+    throw new Error(`The model file ${modelFilePath(folder, name)} is not valid JSON.`, { cause });
   }
-  throw new Error(`The model file ${path} does not hold a JSON object.`);
+  throw new Error(`The model file ${modelFilePath(folder, name)} does not hold a JSON object.`);
 }
 
-function readText(path: string): string | null {
+function readText(folder: string, name: string): string | null {
   try {
-    return readFileSync(path, 'utf8');
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
-    throw new Error(`The model file ${path} cannot be read.`, { cause: error });
+    return readModelFile(folder, name);
+  } catch (cause) {
+    throw new Error(`The model file ${modelFilePath(folder, name)} cannot be read.`, { cause });
   }
 }

@@ -25,6 +25,10 @@ const threeDigits = String.raw`\p{N}{1,3}`;
 
 export const llama3 = words(threeDigits);
 export const qwen2 = words(digit);
+/** GPT-4o, gpt-oss, Llama 4. */
+export const gpt4o = cased(threeDigits, `[${upper}]`, `[${lower}]`, `${contractions}?`, String.raw`[\r\n/]*`);
+/** Mistral's Tekken. */
+export const tekken = cased(digit, `[${upper}]`, `[${lower}]`, '', String.raw`[\r\n/]*`);
 
 /** Patterns of whole texts: encode/cuts.ts says where their words end for certain. */
 export const wordPatterns: ReadonlySet<string> = new Set([
@@ -32,10 +36,8 @@ export const wordPatterns: ReadonlySet<string> = new Set([
   qwen2,
   // Qwen 3.5: marks are part of words.
   String.raw`${contractions}|${before}[\p{L}\p{M}]+|${digit}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|${spaces}`,
-  // GPT-4o, gpt-oss, Llama 4.
-  cased(threeDigits, `[${upper}]`, `[${lower}]`, `${contractions}?`, String.raw`[\r\n/]*`),
-  // Mistral's Tekken.
-  cased(digit, `[${upper}]`, `[${lower}]`, '', String.raw`[\r\n/]*`),
+  gpt4o,
+  tekken,
   // Kimi K2.
   String.raw`[\p{Han}]+|` +
     cased(threeDigits, `[${upper}&&[^\\p{Han}]]`, `[${lower}&&[^\\p{Han}]]`, `${contractions}?`, String.raw`[\r\n]*`),

@@ -4,8 +4,9 @@
  * rounds. Each round on a CPU measures its own limits; those of a GPU, which nobody shares, are measured once a shape. Runs on the main
  * thread, which it blocks.
  */
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
+import { isGguf } from '../../../config/gguf/files.js';
 import { resolveModelFolder } from '../../../config/model-folder.js';
 import { type BackendName, type EngineOptions, loadAddon, type NativeModelInfo } from '../../../native/index.js';
 import { bestBackend } from '../../life/topology.js';
@@ -162,7 +163,10 @@ function engineSetup(input: VerbInput, backend: BackendName, shapes: readonly Ba
   const loadDummy = input.flag('load-dummy') || inference.load_dummy;
   // A folder with a config.json and nothing else is enough for random weights.
   const folder = resolve(inference.model_name);
-  const modelPath = loadDummy && existsSync(join(folder, 'config.json')) ? folder : resolveModelFolder(config, input.io.env).path;
+  const bare = loadDummy && existsSync(join(folder, 'config.json'));
+  const model = bare
+    ? { path: folder, config: JSON.parse(readFileSync(join(folder, 'config.json'), 'utf8')) as Record<string, unknown> }
+    : resolveModelFolder(config, input.io.env);
   const quantization = input.text('quantization') ?? inference.quantization;
   if (quantization !== 'none' && quantization !== 'int8' && quantization !== 'int4')
     throw new CliError(
@@ -173,7 +177,8 @@ function engineSetup(input: VerbInput, backend: BackendName, shapes: readonly Ba
   const chunk = input.number('chunk') ?? (backend === 'cuda' ? deviceChunk : most);
   return {
     options: {
-      modelPath,
+      modelPath: model.path,
+      ...(isGguf(model.path) ? { modelConfig: JSON.stringify(model.config) } : {}),
       backend,
       deviceId: inference.device_ids[0] ?? 0,
       threads: input.number('threads') ?? inference.threads,
@@ -192,7 +197,7 @@ function engineSetup(input: VerbInput, backend: BackendName, shapes: readonly Ba
       isa: input.text('isa') ?? 'auto',
       graphSizes: input.flag('eager') || inference.enforce_eager ? [] : inference.cuda_graph_sizes,
     },
-    sizes: readSizes(join(modelPath, 'config.json')),
+    sizes: readSizes(model.config),
   };
 }
 

@@ -1,5 +1,4 @@
 /** How many operations and bytes the steps of a benchmark are, from config.json and what the engine says of the model. */
-import { readFileSync } from 'node:fs';
 import type { NativeModelInfo } from '../../../native/index.js';
 import type { BatchShape } from './plans.js';
 
@@ -15,8 +14,7 @@ export interface Sizes {
   readonly tied: boolean;
 }
 
-export function readSizes(file: string): Sizes {
-  const config = JSON.parse(readFileSync(file, 'utf8')) as Record<string, unknown>;
+export function readSizes(config: Readonly<Record<string, unknown>>): Sizes {
   const count = (name: string): number => Number(config[name] ?? 0);
   const hidden = count('hidden_size');
   const heads = count('num_attention_heads');
