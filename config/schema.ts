@@ -247,6 +247,7 @@ export const schema = {
     ping_interval_s: float(15, [0.05, 3600], 'Time between WebSocket pings; a missed pong closes the connection.', { unit: 's' }),
     drain_timeout_s: float(30, [0, 3600], 'Time that running requests get to finish when the daemon stops.', { unit: 's' }),
     web_ui: bool(true, 'Serve the web pages at / and /docs.'),
+    ollama_api: bool(true, "Answer Ollama's routes under /api."),
   },
   auth: {
     mode: someOf(

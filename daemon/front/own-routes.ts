@@ -101,6 +101,7 @@ function howToConnect(version: string): string {
     'For clients of OpenAI the base address is this one with /v1:',
     'POST /v1/chat/completions, /v1/completions, /v1/responses   streamed when the body says "stream": true',
     'POST /v1/messages, /v1/messages/count_tokens   the same for clients of Anthropic, whose base address is this one',
+    'POST /api/chat, /api/generate, /api/embed, GET /api/tags   the same for clients of Ollama',
     'GET /v1/models, /v1/models/NAME',
     '',
     'POST /tokenize, /detokenize',

@@ -2,8 +2,9 @@
 import type { RpcDeps } from '../context.js';
 import type { Face } from '../face.js';
 import { messagesFaces } from './messages/face.js';
+import { ollamaFaces } from './ollama/face.js';
 import { responsesFaces } from './responses/face.js';
 
 export function dialectFaces(deps: RpcDeps): readonly Face[] {
-  return [...responsesFaces(deps), ...messagesFaces(deps)];
+  return [...responsesFaces(deps), ...messagesFaces(deps), ...ollamaFaces(deps)];
 }

@@ -11,6 +11,7 @@ export interface Group {
 export const groups = [
   { name: 'Generation', description: 'Answers, texts and embeddings.', methods: ['chat.', 'completions.', 'embeddings.'] },
   { name: 'Anthropic', description: "The same in the shapes of Anthropic's Messages.", methods: [] },
+  { name: 'Ollama', description: "The same in Ollama's shapes.", methods: [] },
   { name: 'Tokens', description: 'What the tokenizer makes of a text, and back.', methods: ['tokenize', 'detokenize'] },
   { name: 'Models', description: 'Models and adapters.', methods: ['models.', 'adapters.'] },
   {

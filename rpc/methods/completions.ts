@@ -50,7 +50,8 @@ export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
         topLogprobs,
         promptLogprobs: echo ? topLogprobs : -1,
         echo,
-        defaultMaxTokens,
+        // As in vLLM, null asks for as many as fit.
+        defaultMaxTokens: body.max_tokens === null ? null : defaultMaxTokens,
         constrained: false,
       });
       const perPrompt = (echo && topLogprobs >= 0 ? 1 : 0) + (typeof body.prompt_logprobs === 'number' ? 1 : 0);

@@ -101,6 +101,12 @@ for (const method of openrpc.methods.filter(({ name }) => name !== LAST)) {
 function textOf(events: readonly unknown[]): string {
   const named = (events as readonly { readonly type?: string; readonly delta?: unknown }[]).filter(({ type }) => type !== undefined);
   if (named.length > 0) return named.map(({ type, delta }) => (String(type).endsWith('text.delta') ? String(delta) : '')).join('');
+  const lines = events as readonly {
+    readonly message?: { readonly content: string };
+    readonly response?: string;
+    readonly done?: boolean;
+  }[];
+  if (lines[0]?.done !== undefined) return lines.map(({ message, response }) => message?.content ?? response ?? '').join('');
   const choices = events.flatMap(
     (event) => (event as { readonly choices?: readonly { delta?: { content?: string }; text?: string }[] }).choices ?? [],
   );
@@ -154,7 +160,7 @@ async function askByHttp(path: string, verb: string, operation: HttpOperation, n
   const media = documented.content[type];
   assert.ok(media !== undefined, `${type} is documented`);
   const shown = media.examples?.[name]?.value;
-  if (type === 'text/event-stream') {
+  if (type === 'text/event-stream' || type === 'application/x-ndjson') {
     assert.ok(typeof shown === 'string');
     const [events, expected] = [eventsOf(text), eventsOf(shown)];
     for (const event of [...events, ...expected]) assert.deepEqual(openapiFaults(event, media['x-event'] ?? {}, components), []);
@@ -170,6 +176,11 @@ async function askByHttp(path: string, verb: string, operation: HttpOperation, n
 }
 
 function eventsOf(text: string): unknown[] {
+  if (text.startsWith('{'))
+    return text
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as unknown);
   const data = [...text.matchAll(/^data: (.*)$/gm)].map(([, one = '']) => one);
   // Dialects with names for their events end with the last of these.
   if (!text.startsWith('event: ')) assert.equal(data.pop(), '[DONE]');

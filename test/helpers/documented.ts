@@ -1,7 +1,19 @@
 /** Compares an answer that a document shows with a real one. */
 
 /** Texts that no two answers have in common. */
-const ownTexts = new Set(['version', 'node', 'platform', 'started_at', 'source', 'note', 'backend', 'kv_dtype', 'path']);
+const ownTexts = new Set([
+  'version',
+  'node',
+  'platform',
+  'started_at',
+  'source',
+  'note',
+  'backend',
+  'kv_dtype',
+  'created_at',
+  'modified_at',
+  'path',
+]);
 /** Numbers that do not depend on when and where it was asked. */
 const fixedNumbers = new Set(['index', 'ids', 'tokens', 'prompt_tokens', 'completion_tokens', 'total_tokens', 'protocol']);
 
