@@ -22,6 +22,8 @@ export interface Page {
 /** The sources are no part of dist/, which holds what the compiler writes: they are read where the package has them. */
 const folder = new URL('../../../../daemon/front/pages/', import.meta.url);
 const IMPORT = /^import [^;]*? from '(\.\/[\w-]+\.js|\.\.\/shared\/[\w-]+\.js)';\n/gm;
+/** In a style only the first file imports. */
+const STYLE_IMPORT = /^@import "((?:\.|\.\.\/shared)\/[\w-]+\.css)";\n/gm;
 
 const pages = new Map<PageName, Page>();
 
@@ -34,7 +36,7 @@ export function readPage(name: PageName): Page {
 
 /** `read`: the text of a source by its name, as the page's own sources name it. */
 export function assemble(read: (name: string) => string): Page {
-  const style = read('../shared/base.css') + read('style.css');
+  const style = read('style.css').replace(STYLE_IMPORT, (_, file: string) => read(file));
   const script = joined('./main.js', read);
   const html = read('index.html')
     .replace('/* style */', () => style)

@@ -43,12 +43,11 @@ test('an answer is streamed, its figures are told, and nothing is asked for else
 test('Stop and Escape end an answer, in the daemon too', async () => {
   await home.open();
   for (const stop of [() => home.press('Stop'), () => browser.press('Escape')]) {
-    await home.set('Max tokens', '3000');
-    await home.say('Tell me a story about a fox. Tell me a story about a fox. Then tell me more and more.');
-    await browser.until("document.querySelector('.turn.assistant:last-of-type').textContent.length > 5");
+    await home.sayForLong();
     await browser.value(`document.querySelector('textarea[aria-label="Message"]').focus()`);
     await stop();
     await home.answered();
+    assert.match(await home.text('.turn.assistant:last-child .note'), /Stopped/);
     await at.untilFreed();
   }
   assert.deepEqual(browser.complaints, []);
@@ -110,8 +109,8 @@ test('what the daemon refuses is told as its sentence', async () => {
   await home.open();
   await home.set('Max tokens', '100000');
   await home.say('Hello');
-  await browser.until("document.querySelector('.error') !== null");
-  assert.match(await home.text('.error'), /at most 4096 are allowed\. Clear the conversation/);
+  await browser.until("document.querySelector('.turn .error') !== null");
+  assert.match(await home.text('.turn .error'), /at most 4096 are allowed\. Clear the conversation/);
   await browser.shoot('chat-error');
 });
 

@@ -50,6 +50,17 @@ export class Home {
     await this.#browser.press('Enter');
   }
 
+  /** Asks for an answer that takes seconds and does not end by itself before. */
+  async sayForLong(): Promise<void> {
+    await this.set('Max tokens', '3000');
+    await this.set(
+      'JSON schema',
+      JSON.stringify({ type: 'array', minItems: 400, maxItems: 500, items: { const: 'again, and again, and again' } }),
+    );
+    await this.say('Tell me a story about a fox.');
+    await this.#browser.until("document.querySelector('.turn.assistant:last-child .answer')?.textContent.length > 5");
+  }
+
   async send(): Promise<void> {
     await this.press('Send');
   }

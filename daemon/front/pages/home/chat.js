@@ -71,7 +71,9 @@ export function chatView(rpc) {
       if (event.kind === 'queued')
         turn.tell(event.position === 0 ? 'Next in the queue.' : `Waiting, place ${count(event.position + 1)} in the queue.`);
       else if (event.kind === 'prefill') turn.tell(`Reading the prompt: ${count(event.done)} of ${count(event.total)} tokens.`);
-      else {
+      else if (event.kind === 'loading')
+        turn.tell(`Loading the model: ${event.phase}${event.total > 0 ? ` ${Math.round((100 * event.done) / event.total)} %` : ''}.`);
+      else if (event.kind === 'delta') {
         turn.tell('');
         frames.push(event.choices);
       }
@@ -176,7 +178,7 @@ export function chatView(rpc) {
   wide.addEventListener('change', () => openPanel(wide.matches));
   openPanel(wide.matches);
 
-  return { show() {}, hide() {}, setModels: settings.setModels, choose: settings.choose };
+  return { show() {}, hide() {}, connected() {}, setModels: settings.setModels };
 }
 
 /** Puts together what comes between two frames of the screen. A page that is not shown has no frames: then a timer does. */

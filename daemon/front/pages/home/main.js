@@ -1,7 +1,10 @@
-/** The page at /: a chat with the model. One document, no parts from elsewhere. */
+/** The page at /: a chat with the model, a board of what the machine does, its requests, its models. One document, no parts from elsewhere. */
 import { byId } from '../shared/dom.js';
 import { themeSwitch } from '../shared/theme.js';
+import { boardView } from './board.js';
 import { chatView } from './chat.js';
+import { modelsView } from './models.js';
+import { requestsView } from './requests.js';
 import { connectRpc } from './rpc.js';
 import { startTabs } from './tabs.js';
 
@@ -23,19 +26,16 @@ const rpc = connectRpc((state) => {
   byId('token-box').hidden = asks[state] === undefined;
   byId('token-says').textContent = asks[state] ?? '';
   if (asks[state] !== undefined) byId('token').focus();
-  if (state === 'open') void refreshModels();
+  if (state === 'open') for (const view of Object.values(views)) view.connected();
 });
 
 const chat = chatView(rpc);
-
-async function refreshModels() {
-  try {
-    const { data } = await rpc.call('models.list');
-    chat.setModels(data);
-  } catch {
-    // The connection is lost again: its state says so.
-  }
-}
+const board = boardView(rpc);
+const models = modelsView(rpc, (list) => {
+  chat.setModels(list);
+  board.setModels(list);
+});
+const views = { chat, board, requests: requestsView(rpc), models };
 
 byId('token-box').addEventListener('submit', (event) => {
   event.preventDefault();
@@ -46,5 +46,5 @@ document.querySelector('.skip').addEventListener('click', (event) => {
   byId('main').focus();
 });
 themeSwitch(byId('theme'));
-startTabs({ chat });
+startTabs(views);
 rpc.open();

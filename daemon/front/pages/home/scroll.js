@@ -5,19 +5,13 @@ const NEAR = 48;
 
 export function followEnd(box) {
   let follows = true;
-  let asked = false;
   box.addEventListener('scroll', () => {
     follows = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR;
   });
   return {
-    /** Something was added. */
+    /** Something was added: to be called once a frame, in the same one, so that the end is never seen below the edge. */
     grown() {
-      if (!follows || asked) return;
-      asked = true;
-      requestAnimationFrame(() => {
-        asked = false;
-        if (follows) box.scrollTop = box.scrollHeight;
-      });
+      if (follows) box.scrollTop = box.scrollHeight;
     },
     /** To the end, wherever the reader was. */
     toEnd() {

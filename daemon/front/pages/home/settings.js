@@ -87,9 +87,6 @@ export function settingsPanel() {
       model.replaceChildren(...list.map(({ id, state }) => el('option', { value: id }, state === 'ready' ? id : `${id} (${state})`)));
       if (list.some(({ id }) => id === chosen)) model.value = chosen;
     },
-    choose(id) {
-      model.value = id;
-    },
     get showTokens() {
       return probabilities.checked;
     },

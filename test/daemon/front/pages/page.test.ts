@@ -24,8 +24,10 @@ for (const name of names) {
     for (const file of readdirSync(join(sources, name))) {
       const text = readFileSync(join(sources, name, file), 'utf8');
       const body = file.endsWith('.js') ? text.replace(/^import [^;]*;\n/gm, '').replace(/^export /gm, '') : text;
-      if (file !== 'index.html') assert.ok(html.includes(body), file);
+      if (file !== 'index.html' && file !== 'style.css') assert.ok(html.includes(body), file);
     }
+    const style = readFileSync(join(sources, name, 'style.css'), 'utf8').replace(/^@import .*\n/gm, '');
+    assert.ok(inside(html, 'style').endsWith(style.split('*/').at(-1) ?? ''), 'its own rules come last');
     assert.doesNotMatch(html, /(?:src|href)="(?:https?:)?\/\//);
     assert.doesNotMatch(html, /@import|url\(|\bimport\b.*\bfrom\b/);
   });
