@@ -3,7 +3,10 @@
  * document says it is, save ids, times and counts.
  */
 import assert from 'node:assert/strict';
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
 import { after, test } from 'node:test';
+import { hubCachePath } from '../../config/paths.js';
 import { startTestDaemon } from '../helpers/daemon/daemon.js';
 import { differences } from '../helpers/documented.js';
 import { openapiFaults, openrpcFaults } from '../helpers/schemas.js';
@@ -45,6 +48,8 @@ interface Openapi {
 const LAST = 'daemon.drain';
 
 const at = await startTestDaemon();
+// One that may be deleted.
+mkdirSync(join(hubCachePath(null, at.env), 'models--org--tiny', 'snapshots', '0'.repeat(40)), { recursive: true });
 const socket = await at.open();
 const read = async (path: string): Promise<unknown> => (await fetch(at.http + path)).json();
 const openrpc = (await read('/openrpc.json')) as { readonly methods: readonly RpcMethod[] };

@@ -117,3 +117,10 @@ export const showExamples: readonly Example[] = [
     },
   },
 ];
+
+export const pullExamples: readonly Example[] = [
+  { name: 'The embedded model, which is there already', params: { model: 'demo', stream: false }, result: { status: 'success' } },
+  { name: 'Streamed', params: { model: 'demo' }, result: null, events: [{ status: 'success' }] },
+];
+
+export const deleteExamples: readonly Example[] = [{ name: 'A model', params: { model: 'org/tiny' }, result: { status: 'success' } }];

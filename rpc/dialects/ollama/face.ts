@@ -2,8 +2,9 @@
 import type { RpcDeps } from '../../context.js';
 import type { Face } from '../../face.js';
 import { generateFaces } from './generate-faces.js';
+import { hubFaces } from './hub-faces.js';
 import { modelFaces } from './model-faces.js';
 
 export function ollamaFaces({ config }: Pick<RpcDeps, 'config'>): readonly Face[] {
-  return config.server.ollama_api ? [...generateFaces, ...modelFaces] : [];
+  return config.server.ollama_api ? [...generateFaces, ...modelFaces, ...hubFaces] : [];
 }
