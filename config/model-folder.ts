@@ -15,7 +15,15 @@ import { ConfigError } from './error.js';
 import { configLists, ggufConfig } from './gguf/config.js';
 import { ggufBytes, ggufFile, ggufParts, isGguf, quantizationPattern } from './gguf/files.js';
 import { readGguf } from './gguf/read.js';
-import { findSnapshot, isInside, listSnapshots, listUnfinished, modelIdPattern, type UnfinishedPull } from './hub-cache.js';
+import {
+  type CachedModel,
+  findSnapshot,
+  isInside,
+  listSnapshots,
+  listUnfinished,
+  modelIdPattern,
+  type UnfinishedPull,
+} from './hub-cache.js';
 import { isKind, readJson } from './model-json.js';
 import { checkSizes, size } from './model-sizes.js';
 import { expandHome, hubCachePath } from './paths.js';
@@ -117,15 +125,20 @@ const cacheSource = 'Hugging Face cache';
 export function listModels(config: Config, env: NodeJS.ProcessEnv = process.env): readonly ListedModel[] {
   const cache = hubCachePath(config.inference.cache_dir, env);
   const unfinished = listUnfinished(cache);
+  // The links of a snapshot come before its ref: one that is being made, or was left so, is no model yet.
+  const isWhole = (m: CachedModel): boolean =>
+    m.refs.length > 0 || !unfinished.some(({ id, commit }) => id === m.id && commit === m.commit);
   const found = [
     { name: embeddedName, source: 'embedded', path: embeddedFolder(), revision: '', cache: null as string | null },
-    ...listSnapshots(cache).map((m) => ({
-      name: m.id,
-      source: cacheSource,
-      path: m.path,
-      revision: m.refs.join(', ') || m.commit.slice(0, 12),
-      cache,
-    })),
+    ...listSnapshots(cache)
+      .filter(isWhole)
+      .map((m) => ({
+        name: m.id,
+        source: cacheSource,
+        path: m.path,
+        revision: m.refs.join(', ') || m.commit.slice(0, 12),
+        cache,
+      })),
   ];
   const whole = found.map(({ name, source, path, revision, cache: root }): ListedModel => {
     const listed = { name, source, path, revision };

@@ -111,6 +111,13 @@ const allowed: readonly (readonly [string, readonly string[]])[] = [
       'config/',
     ],
   ],
+  ['daemon/hub/web/', ['daemon/hub/web/', 'daemon/hub/error', 'daemon/version', 'config/']],
+  ['daemon/hub/repository/', ['daemon/hub/repository/', 'daemon/hub/web/', 'daemon/hub/error', 'config/']],
+  ['daemon/hub/cache/', ['daemon/hub/cache/', 'daemon/hub/repository/', 'daemon/hub/error', 'daemon/make-folder', 'config/']],
+  [
+    'daemon/hub/transfer/',
+    ['daemon/hub/transfer/', 'daemon/hub/cache/', 'daemon/hub/repository/', 'daemon/hub/web/', 'daemon/hub/error', 'config/'],
+  ],
   [
     'daemon/hub/',
     [

@@ -1,6 +1,6 @@
 /**
  * The pulls that the daemon runs for its clients: callers who ask for the same one share it, their number is bounded, and each ends when the
- * last of its callers is gone or the daemon stops. Main thread; one a daemon.
+ * last of its callers is gone or the daemon stops. Main thread, one a daemon; each transfer has a thread of its own.
  */
 import { readdirSync } from 'node:fs';
 import { type ErrorKind, InferdError, invalidParams } from '../../actors/messages/errors.js';
@@ -10,12 +10,12 @@ import { listModels } from '../../config/model-folder.js';
 import { hubCachePath } from '../../config/paths.js';
 import type { Config } from '../../config/schema.js';
 import type { ModelHub, PulledModel, PullNews, PullRequest } from '../../rpc/schemas/hub.js';
-import { hubEndpoint } from './endpoint.js';
+import { removeModel } from './cache/remove.js';
 import { PullError, type PullReason } from './error.js';
 import type { PullEvent } from './progress.js';
-import { pullModel } from './pull.js';
-import { removeModel } from './remove.js';
-import { checkSpec, type PullSpec, parseSpec } from './spec.js';
+import { pullApart } from './pull-apart.js';
+import { checkSpec, type PullSpec, parseSpec } from './repository/spec.js';
+import { hubEndpoint } from './web/endpoint.js';
 
 export interface DaemonHub extends ModelHub {
   /** Ends all pulls; resolves when none runs. What came is kept. */
@@ -58,7 +58,7 @@ export function createHub(config: Config, env: NodeJS.ProcessEnv, log: Log): Dae
     const work = async (): Promise<PulledModel> => {
       log.info({ model: spec.id, revision: spec.revision }, 'a download begins');
       const endpoint = hubEndpoint(config.inference.api_key, env);
-      const pulled = await pullModel({ ...spec, include, exclude, cache, endpoint, limits: config.hub, signal: stop.signal, onEvent });
+      const pulled = await pullApart({ ...spec, include, exclude, cache, endpoint, limits: config.hub, signal: stop.signal, onEvent });
       log.info({ model: spec.id, commit: pulled.commit, bytes: pulled.bytes }, 'a download is done');
       return { model: pulled.id, revision: pulled.commit, path: pulled.path, files: pulled.numFiles, bytes: pulled.bytes };
     };

@@ -1,10 +1,10 @@
 /** `inferd pull`: a model from Hugging Face into its cache, with a bar on a terminal, lines elsewhere, and a JSON line an event for programs. */
 import { hubCachePath } from '../../../config/paths.js';
-import { hubEndpoint } from '../../hub/endpoint.js';
 import { PullError, type PullReason } from '../../hub/error.js';
 import type { PullEvent } from '../../hub/progress.js';
 import { pullModel } from '../../hub/pull.js';
-import { parseSpec } from '../../hub/spec.js';
+import { parseSpec } from '../../hub/repository/spec.js';
+import { hubEndpoint } from '../../hub/web/endpoint.js';
 import { effectiveConfig } from '../effective.js';
 import { formatBytes } from '../table.js';
 import { CliError, configOptions, EXIT, type ExitCode, jsonOption, type Verb, type VerbInput } from '../verb.js';
@@ -26,6 +26,9 @@ export const pull: Verb = {
   examples: ['inferd pull Qwen/Qwen2.5-0.5B-Instruct', 'inferd pull Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q4_K_M'],
   run,
 };
+
+/** The model that inferd brings along. */
+const embedded = 'demo';
 
 /** Exit codes of pull and rm. */
 const exits: Readonly<Record<PullReason, ExitCode>> = {
@@ -60,6 +63,7 @@ async function run(input: VerbInput): Promise<ExitCode> {
   const { io } = input;
   const json = input.flag('json');
   const { config } = effectiveConfig(input);
+  if (input.args[0] === embedded) throw new CliError('"demo" is part of inferd and needs no download', EXIT.usage);
   const line = (event: object): void => void io.stdout.write(`${JSON.stringify(event)}\n`);
   const view: PullView = json ? { event: (event) => line(jsonEvent(event)), end: () => undefined } : pullView(io);
   const pulled = await untilStopped((signal) =>

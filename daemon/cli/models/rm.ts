@@ -1,9 +1,9 @@
 /** `inferd rm`: takes a model out of the Hugging Face cache, after asking. A model that the running daemon uses stays. */
 import { createInterface } from 'node:readline/promises';
 import { hubCachePath } from '../../../config/paths.js';
+import { removeModel } from '../../hub/cache/remove.js';
 import { PullError } from '../../hub/error.js';
-import { removeModel } from '../../hub/remove.js';
-import { parseSpec } from '../../hub/spec.js';
+import { parseSpec } from '../../hub/repository/spec.js';
 import { effectiveConfig } from '../effective.js';
 import { explain } from '../failure.js';
 import { connectRunning } from '../reach.js';

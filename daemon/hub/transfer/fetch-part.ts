@@ -3,12 +3,13 @@
  * breaks off is asked for again from where it broke. An answer that says the file is another one by now, or has other bounds, ends the try
  * of the whole file; more bytes than were asked for are never written.
  */
-import { PullError, systemCode } from './error.js';
-import type { RemoteFile } from './metadata.js';
-import type { PartialFile } from './partial-file.js';
+
+import type { PartialFile } from '../cache/partial-file.js';
+import { PullError, systemCode } from '../error.js';
+import type { RemoteFile } from '../repository/metadata.js';
+import { type Asked, refusalOf, TryLater } from '../web/refusal.js';
+import { type HubClient, type HubResponse, oneHeader } from '../web/request.js';
 import type { Part } from './parts.js';
-import { type Asked, refusalOf, TryLater } from './refusal.js';
-import { type HubClient, type HubResponse, oneHeader } from './request.js';
 
 /** What came is not the file that was promised: all of it has to be fetched again. */
 export class RottenError extends Error {}

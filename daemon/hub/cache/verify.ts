@@ -1,9 +1,9 @@
 /** Is a file on the disk what its hash says? Read in pieces, with a turn of the event loop between them. */
 import { createHash } from 'node:crypto';
 import { open } from 'node:fs/promises';
+import { cancelled } from '../error.js';
+import type { ContentHash } from '../repository/metadata.js';
 import { cacheError } from './cache-folder.js';
-import { cancelled } from './error.js';
-import type { ContentHash } from './metadata.js';
 
 const pieceBytes = 512 * 1024;
 

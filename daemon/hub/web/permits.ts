@@ -1,5 +1,5 @@
 /** A number of permits; whoever finds none waits in line. Bounds the connections of a pull, whatever its files are. */
-import { cancelled } from './error.js';
+import { cancelled } from '../error.js';
 
 export class Permits {
   #free: number;

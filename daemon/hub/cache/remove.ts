@@ -4,10 +4,10 @@
  */
 import { lstat, readdir, readFile, readlink, rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
+import { PullError } from '../error.js';
+import { checkSpec } from '../repository/spec.js';
 import { CacheFolder, cacheError } from './cache-folder.js';
 import { claimFolder } from './claim.js';
-import { PullError } from './error.js';
-import { checkSpec } from './spec.js';
 
 export interface Removed {
   readonly id: string;

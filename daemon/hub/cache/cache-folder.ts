@@ -13,9 +13,9 @@
  */
 import { copyFile, lstat, mkdir, readlink, realpath, rename, rm, symlink, unlink, writeFile } from 'node:fs/promises';
 import { dirname, join, relative, sep } from 'node:path';
-import { partialSuffix, pullFileName, repoFolderName } from '../../config/hub-cache.js';
-import { makeFolder } from '../make-folder.js';
-import { PullError, systemCode } from './error.js';
+import { partialSuffix, pullFileName, repoFolderName } from '../../../config/hub-cache.js';
+import { makeFolder } from '../../make-folder.js';
+import { PullError, systemCode } from '../error.js';
 
 let counter = 0;
 /** A name beside `path` that no other writer has. */

@@ -3,7 +3,7 @@
  * one connection, all wait. Every wait and every row of tries is bounded by the configuration.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { cancelled, PullError, systemCode } from './error.js';
+import { cancelled, PullError, systemCode } from '../error.js';
 import { TryLater } from './refusal.js';
 
 export interface PatienceLimits {

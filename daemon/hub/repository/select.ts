@@ -1,7 +1,7 @@
 /**
  * Which files of a repository are fetched: what serving needs, or those of one GGUF quantization, or what the user's patterns say. Pure.
  */
-import { PullError } from './error.js';
+import { PullError } from '../error.js';
 import { shownName } from './file-names.js';
 import { glob } from './glob.js';
 import type { RemoteFile } from './metadata.js';

@@ -6,10 +6,10 @@
 import { lookup as dnsLookup, type LookupAddress, type LookupOptions } from 'node:dns';
 import { Agent as HttpAgent, request as httpRequest, type IncomingHttpHeaders, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
-import { packageVersion } from '../version.js';
+import { packageVersion } from '../../version.js';
+import { cancelled, PullError } from '../error.js';
 import { type AddressKind, addressKind, isAddress } from './address.js';
 import type { Endpoint } from './endpoint.js';
-import { cancelled, PullError } from './error.js';
 
 /** An answer whose status is no redirect. Whoever gets it reads or destroys the body. */
 export interface HubResponse {

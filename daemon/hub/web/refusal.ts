@@ -3,7 +3,7 @@
  * well as for private ones, so its header x-error-code counts more than the status, as in Hugging Face's own tools. Pure.
  */
 import type { IncomingHttpHeaders } from 'node:http';
-import { PullError } from './error.js';
+import { PullError } from '../error.js';
 import { oneHeader } from './request.js';
 
 /** The request may do better later: the connection broke, or the hub is busy. */

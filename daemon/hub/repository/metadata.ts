@@ -4,11 +4,11 @@
  * it begins with "hf_", and reads answers of any size.
  */
 import { listFiles, modelInfo } from '@huggingface/hub';
-import { PullError } from './error.js';
+import { PullError } from '../error.js';
+import type { Patience } from '../web/patience.js';
+import { refusalOf } from '../web/refusal.js';
+import type { HubClient } from '../web/request.js';
 import { hostileName, shownName } from './file-names.js';
-import type { Patience } from './patience.js';
-import { refusalOf } from './refusal.js';
-import type { HubClient } from './request.js';
 
 /** The name of a file's content, which the cache uses too. */
 export interface ContentHash {

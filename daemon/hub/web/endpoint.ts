@@ -3,8 +3,8 @@
  * Only reads.
  */
 import { readFileSync } from 'node:fs';
-import { hubTokenPath } from '../../config/paths.js';
-import { PullError } from './error.js';
+import { hubTokenPath } from '../../../config/paths.js';
+import { PullError } from '../error.js';
 
 export interface Endpoint {
   /** Without a slash at the end. */

@@ -10,9 +10,9 @@
  */
 import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
-import { blockBytes, journalHead, journalHeadBytes, journalSuffix, numBlocks, partialSuffix } from '../../config/hub-cache.js';
+import { blockBytes, journalHead, journalHeadBytes, journalSuffix, numBlocks, partialSuffix } from '../../../config/hub-cache.js';
+import { systemCode } from '../error.js';
 import { cacheError, removeFile } from './cache-folder.js';
-import { systemCode } from './error.js';
 
 /** Opens for reading and writing what is a file itself and no link; makes it when it is missing. */
 const flags = constants.O_RDWR | constants.O_CREAT | (constants.O_NOFOLLOW ?? 0);

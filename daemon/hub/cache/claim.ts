@@ -14,8 +14,8 @@ import { readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { cancelled } from '../error.js';
 import { cacheError } from './cache-folder.js';
-import { cancelled } from './error.js';
 
 export interface Claim {
   /** Safe to call twice. */

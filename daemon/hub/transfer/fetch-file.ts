@@ -4,19 +4,19 @@
  */
 import { setMaxListeners } from 'node:events';
 import { rename } from 'node:fs/promises';
-import type { CacheFolder } from './cache-folder.js';
-import { cacheError } from './cache-folder.js';
-import { PullError } from './error.js';
+import type { CacheFolder } from '../cache/cache-folder.js';
+import { cacheError } from '../cache/cache-folder.js';
+import { discardPartial, PartialFile } from '../cache/partial-file.js';
+import { fits } from '../cache/verify.js';
+import { PullError } from '../error.js';
+import { shownName } from '../repository/file-names.js';
+import type { RemoteFile } from '../repository/metadata.js';
+import type { Patience } from '../web/patience.js';
+import type { Permits } from '../web/permits.js';
+import type { Asked } from '../web/refusal.js';
+import type { HubClient } from '../web/request.js';
 import { type Cursor, type FileSource, fetchPart, RottenError } from './fetch-part.js';
-import { shownName } from './file-names.js';
-import type { RemoteFile } from './metadata.js';
-import { discardPartial, PartialFile } from './partial-file.js';
 import { type PartSize, Parts } from './parts.js';
-import type { Patience } from './patience.js';
-import type { Permits } from './permits.js';
-import type { Asked } from './refusal.js';
-import type { HubClient } from './request.js';
-import { fits } from './verify.js';
 
 /** What all files of a pull share. */
 export interface Transfer {
