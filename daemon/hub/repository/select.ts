@@ -77,7 +77,7 @@ function forServing(files: readonly RemoteFile[]): readonly RemoteFile[] {
 
 /** The one file of a quantization, or all parts of it. */
 function ofQuant(files: readonly RemoteFile[], id: string, quant: string): readonly RemoteFile[] {
-  const models = files.filter(({ path }) => /\.gguf$/i.test(path) && !/(^|\/)(mmproj|imatrix)/i.test(path));
+  const models = files.filter(({ path }) => /\.gguf$/i.test(path) && !/(^|[./-])(mmproj|imatrix)/i.test(path));
   const named = models.filter(({ path }) => hasQuant(path, quant));
   const groups = new Map<string, RemoteFile[]>();
   for (const file of named) {
