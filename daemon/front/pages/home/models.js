@@ -19,17 +19,22 @@ function progressBar(label) {
   const node = el('div', { class: 'progress', hidden: true }, bar, words);
   return {
     node,
-    /** An event of a pull or a load. */
-    show({ kind, phase, file, done, bytes: came, total }) {
+    /** An event of a load or a pull, or a sentence about one. */
+    show(event) {
       node.hidden = false;
-      const part = done ?? came ?? 0;
+      if (event.kind === 'notice') {
+        words.textContent = event.message;
+        return;
+      }
+      const pulls = event.kind === 'pull';
+      const [done, total] = pulls ? [event.all_bytes, event.all_total] : [event.done, event.total];
       if (total > 0) {
         bar.max = total;
-        bar.value = part;
+        bar.value = done;
       } else bar.removeAttribute('value');
-      const inBytes = came !== undefined || file !== undefined || phase === 'weights';
-      const far = total > 0 ? `${inBytes ? bytes(part) : count(part)} of ${inBytes ? bytes(total) : count(total)}` : '';
-      words.textContent = [file ?? phase ?? kind, far].filter(Boolean).join(' · ');
+      const inBytes = pulls || event.phase === 'weights';
+      const far = total > 0 ? `${inBytes ? bytes(done) : count(done)} of ${inBytes ? bytes(total) : count(total)}` : '';
+      words.textContent = [far, pulls ? event.file : event.phase].filter(Boolean).join(' · ');
     },
     hide() {
       node.hidden = true;
@@ -58,7 +63,7 @@ function cardFor(rpc, id, onChange) {
     says.textContent = '';
     load.disabled = unload.disabled = true;
     try {
-      await rpc.call(method, { model: id, stream: true }, { onProgress: progress.show });
+      await rpc.call(method, { model: id, ...(method === 'models.load' ? { stream: true } : {}) }, { onProgress: progress.show });
     } catch (error) {
       says.textContent = sentence(error);
     }
@@ -82,7 +87,10 @@ function cardFor(rpc, id, onChange) {
         model.dtype ? `weights ${model.dtype}, KV ${model.kv_dtype}` : '',
         model.max_model_len ? `context ${count(model.max_model_len)} tokens` : '',
         model.size_bytes ? `${bytes(model.size_bytes)} on disk` : '',
+        model.memory_bytes ? `${bytes(model.memory_bytes)} of memory` : '',
+        model.pinned ? 'pinned' : '',
         model.backend ?? '',
+        model.failure ?? '',
       ];
       const text = known.filter(Boolean).join(' · ');
       if (facts.textContent !== text) facts.textContent = text;

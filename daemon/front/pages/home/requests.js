@@ -45,7 +45,6 @@ function rowFor(id, button) {
       const seconds = (age ?? took) * 1000;
       words.textContent = `${count(read)} in · ${count(made)} out · ${duration(seconds)}`;
     },
-    mark: (on) => (on ? link.setAttribute('aria-current', 'true') : link.removeAttribute('aria-current')),
   };
 }
 
@@ -65,26 +64,26 @@ export function requestsView(rpc) {
   const noneEnded = el('p', { class: 'faint' }, 'None has ended yet.');
   const detail = el('section', { class: 'detail', 'aria-label': 'One request' });
   const hint = el('p', { class: 'faint' }, 'Choose a request to see what happened to it.');
-  detail.append(hint);
-  byId('requests').append(
+  const told = el('div', {}, hint);
+  detail.append(el('a', { class: 'back', href: '#/requests' }, '← All requests'), told);
+  const split = el(
+    'div',
+    { class: 'split' },
     el(
       'div',
-      { class: 'split' },
-      el(
-        'div',
-        { class: 'list' },
-        el('h1', {}, 'Requests'),
-        says,
-        el('h2', {}, 'Now'),
-        none,
-        live.node,
-        el('h2', {}, 'Ended'),
-        noneEnded,
-        ended.node,
-      ),
-      detail,
+      { class: 'list' },
+      el('h1', {}, 'Requests'),
+      says,
+      el('h2', {}, 'Now'),
+      none,
+      live.node,
+      el('h2', {}, 'Ended'),
+      noneEnded,
+      ended.node,
     ),
+    detail,
   );
+  byId('requests').append(split);
   let timer = 0;
   let chosen = '';
   let round = 0;
@@ -126,12 +125,12 @@ export function requestsView(rpc) {
     if (answer === null || id !== chosen) return;
     const { request } = answer;
     if (request === null) {
-      detail.replaceChildren(el('h2', {}, shortId(id)), el('p', {}, 'This request is not known: it is too long ago, or somebody else’s.'));
+      told.replaceChildren(el('h2', {}, shortId(id)), el('p', {}, 'This request is not known: it is too long ago, or somebody else’s.'));
       settled = id;
       return;
     }
     const views = request.prompts.map((prompt) => timelineView(prompt));
-    detail.replaceChildren(
+    told.replaceChildren(
       el('h2', {}, el('code', {}, id)),
       el('p', { class: 'faint' }, `${request.model} · ${request.state}`),
       ...(views.length === 0 ? [el('p', {}, 'It has not come to the scheduler, or the engine was restarted since.')] : views),
@@ -143,7 +142,8 @@ export function requestsView(rpc) {
     show(id) {
       chosen = id;
       settled = '';
-      if (id === '') detail.replaceChildren(hint);
+      split.classList.toggle('chosen', id !== '');
+      if (id === '') told.replaceChildren(hint);
       void refresh();
     },
     hide() {

@@ -77,6 +77,7 @@ export function answerTurn(withTokens) {
       }
       if (logprobs) tokens?.push(logprobs.content);
       for (const call of delta.tool_calls ?? []) addCall(call);
+      body.hidden = message.content === '' && message.tool_calls !== undefined;
     },
     /** `result`: the response, or null when there was none; `sentence`: what else is to be said. */
     end(result, sentence) {
