@@ -132,7 +132,9 @@ class DaemonProcess implements Daemon {
   get addresses(): Daemon['addresses'] {
     const { host = null, port = null, unixSocket = null } = this.#listeners ?? {};
     const at = host === null ? null : `${host}:${port}`;
-    return { ws: at ? `ws://${at}` : `ws+unix:${unixSocket}:/`, http: at ? `http://${at}` : `http+unix:${unixSocket}:/`, unixSocket };
+    // A colon ends the path in such an address.
+    const path = unixSocket?.split('/').map(encodeURIComponent).join('/');
+    return { ws: at ? `ws://${at}` : `ws+unix:${path}:/`, http: at ? `http://${at}` : `http+unix:${path}:/`, unixSocket };
   }
 
   async start(): Promise<void> {
@@ -220,7 +222,7 @@ class DaemonProcess implements Daemon {
       onDrain: () => void this.stop('asked by a client'),
     });
     this.#front = front;
-    this.#listeners = await openListeners(config.server, front.createServer, this.#env);
+    this.#listeners = await openListeners(config.server, front.createServer, this.#env, auth.token !== null);
     const { ws, http, unixSocket } = this.addresses;
     this.#instance?.publish({
       pid: process.pid,
@@ -316,7 +318,7 @@ class DaemonProcess implements Daemon {
       reload: () => {
         const read = this.#options.reload;
         if (read === undefined) this.#log.warn({}, 'this daemon has no configuration to reload');
-        else reload(this.#live, read, (level) => log.setLevel?.(level), this.#log);
+        else this.#notifier.reloading(() => reload(this.#live, read, (level) => log.setLevel?.(level), this.#log));
       },
       fatal: (fields, message) => (log.fatal ?? log.error).call(log, fields, message),
     });

@@ -4,9 +4,10 @@
  * One http.Server per listener, all with the same handlers. Runs on the main thread at start-up.
  */
 
-import { lstatSync, rmSync } from 'node:fs';
+import { lstatSync, readFileSync, readlinkSync, rmSync } from 'node:fs';
 import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { isLoopback } from '../../config/check.js';
 import { expandHome } from '../../config/paths.js';
 import type { Config } from '../../config/schema.js';
 import { EXIT } from '../exit-code.js';
@@ -34,23 +35,35 @@ export interface Listeners {
 }
 
 /**
- * Listens. `createServer` makes a server with all handlers, for one listener.
+ * Listens. `createServer` makes a server with all handlers, for one listener; `guarded`: clients show who they are, so that others than this
+ * machine's may reach it.
  * @throws StartError when an address is taken or not allowed; nothing stays open then.
  */
-export async function openListeners(config: Config['server'], createServer: () => Server, env: NodeJS.ProcessEnv): Promise<Listeners> {
+export async function openListeners(
+  config: Config['server'],
+  createServer: () => Server,
+  env: NodeJS.ProcessEnv,
+  guarded = false,
+): Promise<Listeners> {
   const servers: Server[] = [];
   let tcp: AddressInfo | null = null;
   let unixSocket: string | null = null;
-  const open = async (start: (server: Server) => Promise<void>) => {
+  const open = async (start: (server: Server) => Promise<void>, fd: number | null = null) => {
     const server = createServer();
     await start(server);
     servers.push(server);
-    const at = server.address();
+    const at = server.address() ?? (fd === null ? null : unixPathOf(fd));
     if (typeof at === 'string') unixSocket ??= at;
-    else tcp ??= at;
+    else if (at !== null && !guarded && !isLoopback(at.address)) {
+      // auth.ts has looked at server.host; this is for what a service manager hands over.
+      throw new StartError(
+        `The socket at ${at.address}:${at.port} can be reached by others and auth.mode is "none"; set auth.mode = "token".`,
+        EXIT.config,
+      );
+    } else tcp ??= at;
   };
   try {
-    for (const fd of passedFds(env)) await open((server) => listen(server, { fd }, `descriptor ${fd}`));
+    for (const fd of passedFds(env)) await open((server) => listen(server, { fd }, `descriptor ${fd}`), fd);
     if (servers.length === 0) {
       const { host, port } = config;
       await open((server) => listen(server, { host, port }, `${host}:${port}`));
@@ -74,6 +87,18 @@ export function passedFds(env: NodeJS.ProcessEnv): number[] {
   delete env['LISTEN_FDNAMES'];
   if (pid !== String(process.pid) || !Number.isInteger(count) || count < 1) return [];
   return Array.from({ length: Math.min(count, MAX_PASSED_FDS) }, (_, i) => FIRST_FD + i);
+}
+
+/** Path of a Unix socket that was handed over, of which Node only knows the descriptor; null where the system does not tell it. */
+function unixPathOf(fd: number): string | null {
+  try {
+    const inode = /^socket:\[(\d+)\]$/.exec(readlinkSync(`/proc/self/fd/${fd}`))?.[1];
+    const sockets = readFileSync('/proc/self/net/unix', 'utf8').split('\n');
+    // Num RefCount Protocol Flags Type St Inode Path
+    return sockets.map((line) => /^\S+:(?: \S+){5} +(\d+) (\/.*)$/.exec(line)).find((m) => m?.[1] === inode)?.[2] ?? null;
+  } catch {
+    return null;
+  }
 }
 
 /** A socket file that nobody answers on is left over from a crash and replaced; anything else at that path is left alone. */

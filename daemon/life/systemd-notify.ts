@@ -1,8 +1,8 @@
 /**
- * Tells systemd how the daemon fares (sd_notify): READY, STATUS, WATCHDOG, STOPPING, and EXTEND_TIMEOUT_USEC while the model loads.
+ * Tells systemd how the daemon fares (sd_notify): READY, STATUS, WATCHDOG, RELOADING, STOPPING, and EXTEND_TIMEOUT_USEC while the model loads.
  *
  * Node cannot open Unix datagram sockets, so the `systemd-notify` program carries the message; a unit therefore needs NotifyAccess=all.
- * One child at a time; what happens meanwhile is merged, so nothing queues up. Without NOTIFY_SOCKET every call does nothing.
+ * One child at a time; what happens meanwhile is merged, so nothing queues up but the begin and the end of a reload, in this order. Without NOTIFY_SOCKET every call does nothing.
  * Runs on the main thread.
  */
 
@@ -15,6 +15,8 @@ export interface Notifier {
   loading(text: string): void;
   /** From now on `healthy` is asked at half the watchdog's interval, and the watchdog is fed while it says true. */
   ready(text: string, healthy: () => boolean): void;
+  /** Runs `work` between RELOADING and READY; alone while the start is not over. */
+  reloading(work: () => void): void;
   stopping(): void;
   /** Ends the watchdog timer. */
   close(): void;
@@ -24,13 +26,17 @@ const EXTEND_MS = 30_000;
 const EXTEND_EVERY_MS = 5000;
 const CHILD_TIMEOUT_MS = 5000;
 
-const silent: Notifier = { status() {}, loading() {}, ready() {}, stopping() {}, close() {} };
+const silent: Notifier = { status() {}, loading() {}, ready() {}, reloading: (work) => work(), stopping() {}, close() {} };
 
 /** Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID of `env`. */
 export function createNotifier(env: NodeJS.ProcessEnv, log: Log): Notifier {
   if (!env['NOTIFY_SOCKET']) return silent;
-  const pending = new Map<string, string>();
+  /** Told by the next child. */
+  let pending = new Map<string, string>();
+  /** Told by the one after it: what must not come in one message with `pending`. */
+  let after: Map<string, string> | null = null;
   let running = false;
+  let isReady = false;
   let watchdog: NodeJS.Timeout | null = null;
   let extendedAt = -Infinity;
 
@@ -38,7 +44,8 @@ export function createNotifier(env: NodeJS.ProcessEnv, log: Log): Notifier {
     if (running || pending.size === 0) return;
     running = true;
     const words = [...pending].map(([name, value]) => `${name}=${value}`);
-    pending.clear();
+    pending = after ?? new Map();
+    after = null;
     const child = spawn('systemd-notify', [`--pid=${process.pid}`, ...words], { env, stdio: 'ignore', timeout: CHILD_TIMEOUT_MS });
     child.unref();
     let over = false;
@@ -53,7 +60,7 @@ export function createNotifier(env: NodeJS.ProcessEnv, log: Log): Notifier {
     child.once('exit', (code, signal) => end(code === 0 ? null : `it ended with ${code ?? signal}`));
   };
   const say = (name: string, value: string): void => {
-    pending.set(name, value.replaceAll(/[\r\n]+/g, ' '));
+    (after ?? pending).set(name, value.replaceAll(/[\r\n]+/g, ' '));
     flush();
   };
 
@@ -67,6 +74,7 @@ export function createNotifier(env: NodeJS.ProcessEnv, log: Log): Notifier {
       say('STATUS', text);
     },
     ready(text, healthy) {
+      isReady = true;
       pending.set('READY', '1');
       say('STATUS', text);
       const usec = Number(env['WATCHDOG_USEC']);
@@ -76,6 +84,17 @@ export function createNotifier(env: NodeJS.ProcessEnv, log: Log): Notifier {
         if (healthy()) say('WATCHDOG', '1');
       }, usec / 2000);
       watchdog.unref();
+    },
+    reloading(work) {
+      if (!isReady) return work();
+      // A reload that systemd has not heard of yet, or not the end of, is one with this.
+      after ??= new Map();
+      pending.set('RELOADING', '1');
+      pending.set('MONOTONIC_USEC', String(process.hrtime.bigint() / 1000n));
+      pending.delete('READY');
+      work();
+      after.set('READY', '1');
+      flush();
     },
     stopping: () => say('STOPPING', '1'),
     close() {

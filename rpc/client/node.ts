@@ -2,6 +2,7 @@
  * `inferd/client` in Node: finds the running daemon through its daemon.json, shows the token, and speaks over the package ws.
  */
 import { readFileSync } from 'node:fs';
+import { connect as connectSocket } from 'node:net';
 import { WebSocket } from 'ws';
 import { daemonFilePath, readDaemonFile } from '../../config/paths.js';
 import { InferdClient } from './client.js';
@@ -72,6 +73,7 @@ function openSocket(target: Target): OpenTransport {
         handshakeTimeout: handshakeTimeoutMs,
         maxPayload: maxFrameBytes,
         perMessageDeflate: false,
+        ...overUnixSocket(target.url),
       });
       let problem = 'The daemon closed the connection';
       socket.on('unexpected-response', (request, response) => {
@@ -87,6 +89,15 @@ function openSocket(target: Target): OpenTransport {
       socket.on('message', (data) => events.text(data.toString()));
       socket.on('close', (_code, reason) => events.closed(reason.length > 0 ? `${problem}: ${reason.toString()}` : problem));
     });
+}
+
+/** For `ws+unix:PATH:/`: ws would take the path as it is written in the URL, where spaces and colons are escaped. */
+function overUnixSocket(url: string): { readonly createConnection?: typeof connectSocket } {
+  const { protocol, pathname } = new URL(url);
+  if (protocol !== 'ws+unix:') return {};
+  const path = decodeURIComponent(pathname.slice(0, pathname.lastIndexOf(':')));
+  // proof: ws calls it with options and without a listener
+  return { createConnection: (() => connectSocket({ path })) as typeof connectSocket };
 }
 
 function refusal(status: number, { url, token }: Target): string {
