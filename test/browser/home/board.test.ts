@@ -1,4 +1,4 @@
-/** The board, the inspector and the models of the page at / in a real browser, while the daemon works. */
+/** The board and the inspector of the page at / in a real browser, while the daemon works. */
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 import { startTestDaemon } from '../../helpers/daemon/daemon.js';
@@ -103,20 +103,5 @@ test('chunks of a prompt and preemptions have their place in the timeline', asyn
   await browser.shoot('requests-dark');
   await browser.look(390, 1100, 'light');
   await browser.shoot('requests-narrow');
-  assert.deepEqual(browser.complaints, []);
-});
-
-test('the models are told with their state, and what cannot be done is told as a sentence', async () => {
-  await home.open('models');
-  await browser.until("document.querySelector('.model .chip')?.textContent === 'ready'");
-  assert.match(await home.text('.model'), /7\.3 M parameters.*context 4,096 tokens/);
-  await home.set('Model to pull', 'nobody/nothing');
-  await home.press('Pull');
-  await browser.until("document.querySelector('.pull .error')?.textContent.endsWith('.')");
-  await browser.shoot('models-light');
-  await browser.look(1360, 900, 'dark');
-  await browser.shoot('models-dark');
-  await browser.look(390, 800, 'dark');
-  await browser.shoot('models-narrow-dark');
   assert.deepEqual(browser.complaints, []);
 });
