@@ -82,7 +82,7 @@ export interface ListedModel {
   readonly download?: { readonly receivedBytes: number; readonly totalBytes: number };
 }
 
-const embeddedName = 'demo';
+export const embeddedName = 'demo';
 
 /** config/demo-model of the package, whether this runs from dist/ or from source. */
 function embeddedFolder(): string {

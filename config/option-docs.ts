@@ -16,6 +16,7 @@ const sectionDocs: Readonly<Record<SectionName, string>> = {
   server: 'Where the daemon listens, and limits of a connection.',
   auth: 'Who may connect.',
   hub: 'Downloads of models from Hugging Face, or HF_ENDPOINT.',
+  models: 'Several models in one daemon: where they are found, and which are loaded.',
   profile: 'Recordings of what the engine does.',
   metrics: 'Figures for Prometheus.',
   log: 'What is logged.',

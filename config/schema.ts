@@ -280,6 +280,18 @@ export const schema = {
     max_retries: int(6, [0, 100], 'Tries that may fail in a row, with growing waits between them, before a download gives up.'),
     max_retry_wait_s: float(300, [0, 86_400], 'Longest wait that the hub may ask for with Retry-After.', { unit: 's' }),
   },
+  models: {
+    directories: texts([], 'Folders whose sub-folders with a config.json are models, named as the sub-folder.'),
+    load_on_demand: bool(true, 'Load a model when a request names it; else models are loaded at the start and by models.load only.'),
+    max_loaded: int(4, [1, 64], 'Models that are loaded at the same time; for one more, the one unused for longest makes room.', {
+      unit: 'models',
+    }),
+    keep_alive_s: float(300, [0, 31_536_000], 'A model that was loaded by a call is unloaded when unused for so long; 0 = never.', {
+      unit: 's',
+    }),
+    pinned: texts([], 'Models that, once loaded, are unloaded by models.unload only.'),
+    preload: texts([], 'Models that are loaded at the start, after the default model (inference.model_name).'),
+  },
   profile: {
     directory: text(maybeText(null), 'Folder that profiles are written to; "profiles" in the state folder when not set.'),
     at_start: bool(false, 'Record from the moment the engine is ready.'),

@@ -2,9 +2,9 @@
  * The daemon process around the engine: starts the parts in order, and stops them in reverse. Called by the command line and by tests;
  * runs on the main thread.
  *
- *   start   token -> one-instance lock -> engine (loads in its own threads) -> listeners -> daemon.json -> ready
+ *   start   token -> one-instance lock -> default model (its engine loads in its own threads) -> listeners -> daemon.json -> ready
  *   stop    refuse new work -> `$/shutdown` -> running requests finish, or end at drain_timeout_s -> sockets close (1001) -> the profile
- *           being recorded is written -> engine -> lock
+ *           being recorded is written -> engines -> lock
  *
  * The listeners open before the model is loaded, so that health probes and clients get an answer meanwhile.
  * Invariants: `stopped` resolves exactly once, and then nothing of this daemon holds a port, a lock or a file.
@@ -19,7 +19,6 @@ import { asksForToken } from '../config/auth-modes.js';
 import type { ModelFolder } from '../config/model-folder.js';
 import { expandHome, inferdPaths, tokensFolder } from '../config/paths.js';
 import type { Config } from '../config/schema.js';
-import { fixedModels } from '../rpc/models.js';
 import { EXIT, type ExitCode, startExit } from './exit-code.js';
 import { type Auth, createAuth } from './front/auth/auth.js';
 import { createFront, type Front } from './front/front.js';
@@ -35,6 +34,8 @@ import { acquireInstance, type Instance, prepareRuntimeDir } from './life/single
 import { createNotifier, type Notifier } from './life/systemd-notify.js';
 import type { DaemonLog } from './log.js';
 import { Metrics } from './metrics/metrics.js';
+import type { Fleet } from './models/fleet.js';
+import { openFleet } from './models/open-fleet.js';
 import { makePrivateFolder } from './private-folder.js';
 import { engineProfiler, profileFolder } from './profile/engine-profiler.js';
 import { checkProfileFolder, type EngineProfiler } from './profile/profiler.js';
@@ -46,7 +47,12 @@ import { packageVersion } from './version.js';
 
 export interface DaemonOptions {
   readonly config: Config;
+  /** Where the values of `config` came from: --set and the environment win over a model's own file. */
+  readonly origins?: ReadonlyMap<string, string>;
+  /** The default model. */
   readonly model: ModelFolder;
+  /** Its own configuration, where it is another than `config`. */
+  readonly modelConfig?: Config;
   readonly log: Log;
   /** Be the one daemon of the runtime folder: take its lock and write daemon.json. */
   readonly publish: boolean;
@@ -66,8 +72,11 @@ export interface Daemon {
   readonly addresses: { readonly ws: string; readonly http: string; readonly unixSocket: string | null };
   /** What clients must show; `null` in mode none. */
   readonly token: string | null;
+  /** Of the default model. @throws while it is not loaded */
   readonly engine: EngineHandle;
-  /** Exit code of the process: 0 after a drain, 70 when the engine gave up or a stop had to be forced, 71 when a GPU error spoiled the process. */
+  /** All models with their engines. */
+  readonly models: Fleet;
+  /** Exit code of the process: 0 after a drain, 70 when the only engine gave up or a stop had to be forced, 71 when a GPU error spoiled the process. */
   readonly stopped: Promise<ExitCode>;
   /** Drains and stops; resolves when all is gone. */
   stop(reason: string): Promise<void>;
@@ -93,7 +102,7 @@ class DaemonProcess implements Daemon {
   readonly #requestIds = new RequestIds();
   #auth: Auth | null = null;
   #instance: Instance | null = null;
-  #engine: EngineHandle | null = null;
+  #fleet: Fleet | null = null;
   #profiler: EngineProfiler | null = null;
   #tracing: Tracing | null = null;
   #front: Front | null = null;
@@ -125,8 +134,14 @@ class DaemonProcess implements Daemon {
   }
 
   get engine(): EngineHandle {
-    if (this.#engine === null) throw new Error('the engine was not started');
-    return this.#engine;
+    const handle = this.models.handle();
+    if (handle === null) throw new Error('the default model is not loaded');
+    return handle;
+  }
+
+  get models(): Fleet {
+    if (this.#fleet === null) throw new Error('no model was loaded yet');
+    return this.#fleet;
   }
 
   get addresses(): Daemon['addresses'] {
@@ -144,11 +159,10 @@ class DaemonProcess implements Daemon {
         () => {},
         () => {},
       );
-      const engine = await opening;
-      await Promise.race([engine.ready, this.stopped]);
+      const loaded = await opening;
+      await Promise.race([loaded.ready, this.stopped]);
       if (this.#stopping !== null) throw new Error('stopped early');
       if (this.#options.config.profile.at_start) await this.#profiler?.start();
-      void engine.failed.then((ending) => this.#onEngineFailed(ending));
     } catch (error) {
       if (this.#stopping !== null) throw new StartError('The daemon was stopped before it was ready.', await this.stopped, error);
       this.#failedStart = true;
@@ -156,7 +170,7 @@ class DaemonProcess implements Daemon {
       throw error instanceof InferdError ? new StartError(error.message, startExit(error.failure.kind), error) : error;
     }
     const { ws } = this.addresses;
-    this.#notifier.ready(`Serving ${this.#options.model.name} at ${ws}`, () => this.#alive());
+    this.#notifier.ready(`Serving ${this.#options.model.name} at ${ws}`, () => this.models.alive());
     this.#log.info({ address: ws, model: this.#options.model.name, ms: Date.now() - this.#startedAt }, 'ready');
   }
 
@@ -165,7 +179,7 @@ class DaemonProcess implements Daemon {
   }
 
   /** Everything up to open listeners; the model is still loading when this returns. */
-  async #open(): Promise<EngineHandle> {
+  async #open(): Promise<{ readonly ready: Promise<void> }> {
     const { config, model, publish } = this.#options;
     const { runtimeDir } = inferdPaths(this.#env);
     const givenTokenFile = config.auth.token_file;
@@ -179,9 +193,17 @@ class DaemonProcess implements Daemon {
     const tracing = await openTracing(config.metrics, this.#log);
     this.#tracing = tracing;
 
-    const engine = (this.#options.startEngine ?? startEngine)(config, model, {
+    const traffic = new Traffic();
+    const metrics = new Metrics({ traffic, webSockets: () => this.#front?.sockets.count() ?? 0 });
+    const fleet = openFleet({
+      main: this.#options,
+      first: { model, config: this.#options.modelConfig ?? config },
+      env: this.#env,
       log: this.#log,
       ids: this.#requestIds,
+      metrics,
+      startEngine: this.#options.startEngine ?? startEngine,
+      settings: () => this.#live.config.models,
       onProgress: (progress) => {
         this.#notifier.loading(`Starting: ${progress.phase} ${progress.done} of ${progress.total}`);
         this.#options.onProgress?.(progress);
@@ -190,22 +212,20 @@ class DaemonProcess implements Daemon {
         this.#tell({ state }, 'engine state');
         this.#notifier.status(`Engine: ${state}`);
       },
+      onGaveUp: (ending) => this.#onGaveUp(ending),
     });
+    this.#fleet = fleet;
+    const ready = fleet.start();
     // Awaited in start(); until then a failure must not count as unhandled.
-    engine.ready.catch(() => {});
-    this.#engine = engine;
-
-    const profiler = engineProfiler(engine, { config, env: this.#env, log: this.#log });
+    ready.catch(() => {});
+    const profiler = engineProfiler(() => fleet.recorded(), { config, env: this.#env, log: this.#log });
     this.#profiler = profiler;
-    const traffic = new Traffic();
-    const webSockets = () => this.#front?.sockets.count() ?? 0;
-    const metrics = new Metrics({ engine: engine.client, model, config, traffic, webSockets });
     const hub = createHub(config, this.#env, this.#log);
     this.#hub = hub;
     const front = createFront({
       config,
-      models: fixedModels({ engine: metrics.engine, model, config }),
-      probed: engine.client,
+      models: fleet,
+      probed: fleet,
       profiler,
       hub,
       traffic,
@@ -234,7 +254,7 @@ class DaemonProcess implements Daemon {
       tokenFile: auth.token === null ? null : tokenFile,
     });
     this.#log.info({ address: ws, unixSocket }, 'listening; the model is loading');
-    return engine;
+    return { ready };
   }
 
   /** Where it cannot be made, as on a disk that cannot be written, only the daemon's own token counts. */
@@ -249,13 +269,7 @@ class DaemonProcess implements Daemon {
     return folder;
   }
 
-  /** For the watchdog. An engine that restarts has to load the model again: that is no hang, and the supervisor counts it. */
-  #alive(): boolean {
-    const { client } = this.engine;
-    return client.healthy() || client.state() === 'restarting';
-  }
-
-  #onEngineFailed({ failure, fatal }: Ending): void {
+  #onGaveUp({ failure, fatal }: Ending): void {
     if (this.#stopping !== null) return;
     this.#log.error({ kind: failure.kind, reason: failure.message }, 'the engine gave up');
     void this.#end(fatal ? EXIT.device : EXIT.internal, 'the engine gave up', false);
@@ -277,17 +291,17 @@ class DaemonProcess implements Daemon {
     // A download is not waited for: the next pull goes on with it.
     if (this.#hub !== null) await bounded(this.#hub.close(), STOP_LIMITS.closeMs);
     let clean = true;
-    if (drain && this.#engine !== null) {
+    if (drain && this.#fleet !== null) {
       const deadlineMs = this.#options.config.server.drain_timeout_s * 1000;
-      clean = await bounded(this.#engine.drain(deadlineMs), deadlineMs + STOP_LIMITS.drainGraceMs);
+      clean = await bounded(this.#fleet.drain(deadlineMs), deadlineMs + STOP_LIMITS.drainGraceMs);
     }
     await this.#front?.sockets.closeAll(STOP_LIMITS.closeMs);
     await bounded(Promise.all(closed), STOP_LIMITS.closeMs);
     for (const server of this.#servers()) server.closeAllConnections();
     if (this.#profiler !== null && !(await bounded(this.#profiler.close(), STOP_LIMITS.profileMs)))
       this.#log.error({}, 'the profile took too long');
-    if (this.#engine !== null) clean = (await bounded(this.#engine.stop(), STOP_LIMITS.engineStopMs)) && clean;
-    if (!clean) this.#log.error({}, 'the engine did not stop in time');
+    if (this.#fleet !== null) clean = (await bounded(this.#fleet.stop(), STOP_LIMITS.engineStopMs)) && clean;
+    if (!clean) this.#log.error({}, 'an engine did not stop in time');
     if (this.#tracing !== null) await bounded(this.#tracing.close(), STOP_LIMITS.tracingMs);
     this.#release(clean || code !== EXIT.ok ? code : EXIT.internal);
   }

@@ -1,6 +1,6 @@
 /**
- * Reload: reads the configuration again and applies what can change while the daemon runs: log.level, auth.allowed_hosts and
- * auth.allowed_origins. Other changes are named in the log and wait for a restart. A faulty file changes nothing.
+ * Reload: reads the configuration again and applies what can change while the daemon runs: log.level, auth.allowed_hosts,
+ * auth.allowed_origins and [models]. Other changes are named in the log and wait for a restart. A faulty file changes nothing.
  */
 
 import type { Log } from '../actors/runtime/log.js';
@@ -14,7 +14,8 @@ export interface Live {
   rules: GateRules;
 }
 
-const reloadable: ReadonlySet<string> = new Set(['log.level', 'auth.allowed_hosts', 'auth.allowed_origins']);
+const isReloadable = (name: string): boolean =>
+  ['log.level', 'auth.allowed_hosts', 'auth.allowed_origins'].includes(name) || name.startsWith('models.');
 
 /** Applies `read()` to `live`. `setLevel` changes the level of the daemon's log. Never throws. */
 export function reload(live: Live, read: () => Config, setLevel: (level: LogLevel) => void, log: Log): void {
@@ -26,13 +27,14 @@ export function reload(live: Live, read: () => Config, setLevel: (level: LogLeve
     return;
   }
   const changed = changedOptions(live.config, next);
-  const applied = changed.filter((name) => reloadable.has(name));
-  const ignored = changed.filter((name) => !reloadable.has(name));
+  const applied = changed.filter(isReloadable);
+  const ignored = changed.filter((name) => !isReloadable(name));
   const { allowed_hosts, allowed_origins } = next.auth;
   live.config = {
     ...live.config,
     auth: { ...live.config.auth, allowed_hosts, allowed_origins },
     log: { ...live.config.log, level: next.log.level },
+    models: next.models,
   };
   live.rules = gateRules(live.config.auth);
   setLevel(next.log.level);

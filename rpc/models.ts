@@ -9,6 +9,20 @@ import type { Cancellation } from '../actors/runtime/cancellation.js';
 import type { ModelFolder } from '../config/model-folder.js';
 import type { Config } from '../config/schema.js';
 
+/** Whether a model is loaded, and what it costs. */
+export interface Residence {
+  /** Of its engine; "unloaded" while it has none, "failed" also when it could not be loaded. */
+  readonly state: EngineState | 'unloaded';
+  /** It stays once it is loaded. */
+  readonly pinned: boolean;
+  /** Milliseconds since the epoch; null while it is not loaded. */
+  readonly lastUsedMs: number | null;
+  /** Weights, keys and values; null while it is not loaded. */
+  readonly memoryBytes: number | null;
+  /** One sentence, where it failed. */
+  readonly failure: string | null;
+}
+
 /** A model that may be named. */
 export interface KnownModel {
   readonly model: ModelFolder;
@@ -16,6 +30,8 @@ export interface KnownModel {
   readonly config: Config;
   /** `null` while none runs it. */
   readonly engine: EngineClient | null;
+  /** As it is when it is read. */
+  readonly residence: Residence;
 }
 
 /** One whose engine is there. */
@@ -49,6 +65,10 @@ export interface Models {
    * @throws (or rejects) InferdError model_not_found, model_loading, overloaded, out_of_memory, shutting_down, engine_failure, cancelled
    */
   acquire(name: string | null | undefined, asker: LeaseAsker): Lease | Promise<Lease>;
+  /** Loads a model because somebody says so. @throws (rejects) InferdError as `acquire` */
+  load(name: string, asker: LeaseAsker): Promise<KnownModel>;
+  /** Unloads a model when those who use it have ended. @throws (rejects) InferdError model_not_found, request_failed when it is not loaded */
+  unload(name: string): Promise<KnownModel>;
 }
 
 /** Characters of an unknown model's name that its error repeats. */
@@ -69,8 +89,12 @@ export function refusalIn(state: EngineState): InferdError | null {
   return null;
 }
 
-/** Models that stay loaded for the life of the program; the first is the default. */
-export function fixedModels(first: Served, ...others: readonly Served[]): Models {
+/** A model that stays loaded for the life of the program. */
+export type FixedModel = Omit<Served, 'residence'>;
+
+/** Such models; the first is the default. */
+export function fixedModels(...given: readonly [FixedModel, ...FixedModel[]]): Models {
+  const [first, ...others] = given.map((one): Served => ({ ...one, residence: residenceOf(one.engine) })) as [Served, ...Served[]]; // proof: one each
   const all = [first, ...others];
   const byName = new Map(all.map((served) => [served.model.name, served]));
   const find = (name?: string | null): Served => {
@@ -89,6 +113,25 @@ export function fixedModels(first: Served, ...others: readonly Served[]): Models
       if (refusal !== null) throw refusal;
       return { served, release() {} };
     },
+    load: () => Promise.reject(new InferdError('unsupported', stays)),
+    unload: () => Promise.reject(new InferdError('unsupported', stays)),
+  };
+}
+
+const stays = 'The model of this engine stays as it is; start another engine for another model';
+
+function residenceOf(engine: EngineClient): Residence {
+  return {
+    get state() {
+      return engine.state();
+    },
+    pinned: true,
+    lastUsedMs: null,
+    get memoryBytes() {
+      const model = engine.model();
+      return model === null ? null : model.weightBytes + model.totalBlocks * model.blockBytes;
+    },
+    failure: null,
   };
 }
 

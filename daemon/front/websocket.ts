@@ -266,8 +266,9 @@ class Connection implements Wire {
 
   /** Closes when every call is answered, or at `until` (performance.now()). Resolves when the socket is gone. */
   async closeGently(until: number): Promise<void> {
-    // An ended request is answered a few turns after its end.
-    while (this.#handler.pending > 0 && !this.#closed && performance.now() < until) await sleep(ANSWER_POLL_MS);
+    // An ended request is answered a few turns after its end, and its answer leaves a few more after it stopped pending.
+    do await sleep(ANSWER_POLL_MS);
+    while (this.#handler.pending > 0 && !this.#closed && performance.now() < until);
     if (this.#closed) return;
     const closed = new Promise<void>((resolve) => this.#ws.once('close', () => resolve()));
     this.#ws.resume();

@@ -87,7 +87,7 @@ export async function openEngine({ config, model, env, onProgress, signal }: Ope
   const tracing = await openTracing(config.metrics, log);
   const alive = new KeepAlive();
   const handle = startEngine(config, model, { log, background: true, ...(onProgress === undefined ? {} : { onProgress }) });
-  const profiler = engineProfiler(handle, { config, env, log });
+  const profiler = engineProfiler(() => handle, { config, env, log });
   const hub = createHub(config, env, log);
   const end = async (): Promise<void> => {
     alive.hold(true);

@@ -9,14 +9,19 @@ export interface Sample {
   readonly value: number;
 }
 
+/** What one source says under one name. */
+export interface Series {
+  /** Of every sample. */
+  readonly labels: Labels;
+  readonly value: number | readonly Sample[] | HistogramCounts;
+}
+
 /** All that has one name. */
 export interface Family {
   readonly name: string;
   readonly type: 'counter' | 'gauge' | 'histogram';
   readonly help: string;
-  /** Of every sample. */
-  readonly labels: Labels;
-  readonly value: number | readonly Sample[] | HistogramCounts;
+  readonly series: readonly Series[];
 }
 
 export const expositionType = 'text/plain; version=0.0.4';
@@ -39,8 +44,10 @@ export async function expose(families: readonly Family[]): Promise<string> {
 }
 
 /** In the place of prom-client's own metrics, which look every observation up by its labels. */
-function asMetric({ name, type, help, labels, value }: Family): Metric {
-  const values = 'counts' in Object(value) ? buckets(name, labels, value as HistogramCounts) : samples(labels, value as number | Sample[]);
+function asMetric({ name, type, help, series }: Family): Metric {
+  const values = series.flatMap(({ labels, value }): readonly object[] =>
+    'counts' in Object(value) ? buckets(name, labels, value as HistogramCounts) : samples(labels, value as number | Sample[]),
+  );
   const metric = { name, get: async () => ({ name, help, type, values, aggregator: 'sum' }) };
   return metric as unknown as Metric; // proof: a registry reads `name` and calls `get`, nothing else
 }

@@ -1,6 +1,6 @@
 /**
- * What `GET /metrics` says of one model: keeps the books, and joins them with what the scheduler answers at that moment. Main thread; made
- * once, by daemon.ts.
+ * What `GET /metrics` says: the books of each model joined with what its scheduler answers at that moment. The books of a model stay when
+ * it is unloaded, so that no counter goes back. Main thread; made once, by daemon.ts.
  */
 import type { EngineClient } from '../../actors/client-types.js';
 import type { EngineCallName, EngineCalls, HistogramCounts } from '../../actors/messages/calls.js';
@@ -8,75 +8,134 @@ import type { ModelFolder } from '../../config/model-folder.js';
 import type { Config } from '../../config/schema.js';
 import type { Traffic } from '../front/traffic.js';
 import { Books } from './books.js';
-import { expose, expositionType, type Family, type Labels, processFigures } from './exposition.js';
+import { expose, expositionType, type Family, type Labels, processFigures, type Series } from './exposition.js';
 import { meteredEngine } from './metered-engine.js';
 import { Rate } from './rate.js';
 import { daemonReadings, engineReadings, type Reading, type Source } from './readings.js';
 
 export interface MetricsDeps {
-  readonly engine: EngineClient;
-  readonly model: ModelFolder;
-  readonly config: Config;
   readonly traffic: Traffic;
   /** Open WebSocket connections. */
   webSockets(): number;
 }
 
-export class Metrics {
-  /** The engine for everybody whose requests count. */
+/** A model whose requests count. */
+export interface MeteredModel {
   readonly engine: EngineClient;
+  readonly model: ModelFolder;
+  readonly config: Config;
+}
+
+export class Metrics {
   readonly #deps: MetricsDeps;
-  readonly #books: Books;
-  readonly #labels: Labels;
-  readonly #promptRate = new Rate(performance.now());
-  readonly #generationRate = new Rate(performance.now());
+  /** By name, in the order in which they were loaded first. */
+  readonly #models = new Map<string, ModelMetrics>();
 
   constructor(deps: MetricsDeps) {
     this.#deps = deps;
-    this.#books = new Books(deps.model.maxModelLen);
-    // One engine a model; vLLM numbers those of its data-parallel ranks.
-    this.#labels = { model_name: deps.model.name, engine: '0' };
-    this.engine = meteredEngine(deps.engine, this.#books, deps.config.cache.enable_prefix_caching);
     processFigures();
   }
 
-  /** Times to the first token of a model, seconds; null for one that these are not the books of. */
-  firstTokens(model: string): HistogramCounts | null {
-    return model === this.#deps.model.name ? this.#books.firstToken.snapshot() : null;
+  /** The engine of a model for everybody whose requests count. It takes the place of the model's last one. */
+  metered(metered: MeteredModel): EngineClient {
+    const { name } = metered.model;
+    const known = this.#models.get(name) ?? new ModelMetrics(metered);
+    this.#models.set(name, known);
+    return known.attach(metered);
   }
 
-  /** All figures as text. Never rejects: while the engine does not answer, those that only it knows are 0. */
+  /** Times to the first token of a model, seconds; null for one whose books are not kept. */
+  firstTokens(model: string): HistogramCounts | null {
+    return this.#models.get(model)?.books.firstToken.snapshot() ?? null;
+  }
+
+  /** The engine of a model is no more asked. */
+  detach(name: string): void {
+    this.#models.get(name)?.detach();
+  }
+
+  /** All figures as text. Never rejects: while an engine does not answer, those that only it knows are 0. */
   async scrape(): Promise<{ readonly type: string; readonly body: string }> {
-    const source = await this.#source();
-    const family =
-      (labels: Labels) =>
-      ({ name, type, help, read }: Reading): Family => ({ name, type, help, labels, value: read(source) });
-    const observed = this.#books.histograms.map(({ observed: { name, help }, histogram }): Family => {
-      return { name, type: 'histogram', help, labels: this.#labels, value: histogram };
-    });
-    const body = await expose([...engineReadings.map(family(this.#labels)), ...observed, ...daemonReadings.map(family({}))]);
+    const models = [...this.#models.values()];
+    const { traffic } = this.#deps;
+    const common = { traffic, webSockets: this.#deps.webSockets() };
+    // What the front counts has no model: it is told once.
+    const sources = await Promise.all(models.map((model, i) => model.source(i === 0 ? common : { ...common, traffic: noTraffic })));
+    const family = ({ name, type, help, read }: Reading): Family => {
+      return { name, type, help, series: models.flatMap(({ labels }, i) => of(sources[i], (source) => ({ labels, value: read(source) }))) };
+    };
+    const ofDaemon = ({ name, type, help, read }: Reading): Family => {
+      return { name, type, help, series: of(sources[0], (source) => ({ labels: {}, value: read(source) })) };
+    };
+    const body = await expose([...engineReadings.map(family), ...observedOf(models), ...daemonReadings.map(ofDaemon)]);
     return { type: expositionType, body };
   }
+}
 
-  async #source(): Promise<Source> {
-    const { engine, config, traffic } = this.#deps;
+/** What the front counted, for all models but the first. */
+const noTraffic: Source['traffic'] = { connections: 0, answers: [], errors: new Map() };
+
+function of<T>(source: Source | undefined, make: (source: Source) => T): readonly T[] {
+  return source === undefined ? [] : [make(source)];
+}
+
+/** The histograms of all models, a family of each name. */
+function observedOf(models: readonly ModelMetrics[]): Family[] {
+  const families = new Map<string, Family & { readonly series: Series[] }>();
+  for (const { books, labels } of models) {
+    for (const { observed, histogram } of books.histograms) {
+      const { name, help } = observed;
+      const family = families.get(name) ?? { name, type: 'histogram' as const, help, series: [] };
+      families.set(name, family);
+      family.series.push({ labels, value: histogram });
+    }
+  }
+  return [...families.values()];
+}
+
+/** The books of one model, and its engine while it has one. */
+class ModelMetrics {
+  readonly labels: Labels;
+  readonly books: Books;
+  readonly #promptRate = new Rate(performance.now());
+  readonly #generationRate = new Rate(performance.now());
+  #engine: EngineClient | null = null;
+  #cache: Config['cache'];
+
+  constructor({ model, config }: MeteredModel) {
+    // One engine a model; vLLM numbers those of its data-parallel ranks.
+    this.labels = { model_name: model.name, engine: '0' };
+    this.books = new Books(model.maxModelLen);
+    this.#cache = config.cache;
+  }
+
+  attach({ engine, config }: MeteredModel): EngineClient {
+    this.#engine = engine;
+    this.#cache = config.cache;
+    return meteredEngine(engine, this.books, config.cache.enable_prefix_caching);
+  }
+
+  detach(): void {
+    this.#engine = null;
+  }
+
+  async source(common: Pick<Source, 'traffic' | 'webSockets'>): Promise<Source> {
     const [stats, steps] = await Promise.all([this.#ask('stats'), this.#ask('steps')]);
-    const books = this.#books;
+    const { books } = this;
     const nowMs = performance.now();
     return {
+      ...common,
       books,
       stats,
       steps,
-      unfinished: engine.requests().length,
-      model: engine.model(),
-      cache: config.cache,
-      traffic,
-      webSockets: this.#deps.webSockets(),
+      unfinished: this.#engine?.requests().length ?? 0,
+      model: this.#engine?.model() ?? null,
+      cache: this.#cache,
       rates: { prompt: this.#promptRate.of(books.promptTokens, nowMs), generation: this.#generationRate.of(books.generatedTokens, nowMs) },
     };
   }
 
   #ask<N extends EngineCallName>(name: N): Promise<EngineCalls[N]['reply'] | null> {
-    return this.#deps.engine.ask(name, null).catch(() => null);
+    return this.#engine === null ? Promise.resolve(null) : this.#engine.ask(name, null).catch(() => null);
   }
 }

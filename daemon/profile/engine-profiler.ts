@@ -1,4 +1,4 @@
-/** The profiler of one engine, as its configuration wants it. Main thread; made by the daemon and by the library. */
+/** The profiler of a daemon's or program's engine, as the configuration wants it. Main thread; made by the daemon and by the library. */
 import { join, resolve } from 'node:path';
 import type { Log } from '../../actors/runtime/log.js';
 import { expandHome, inferdPaths } from '../../config/paths.js';
@@ -18,7 +18,8 @@ export interface ProfilerPlace {
   readonly log: Log;
 }
 
-export function engineProfiler(engine: EngineHandle, { config, env, log }: ProfilerPlace): EngineProfiler {
+/** `engine`: what is recorded when a recording begins; null while there is none. */
+export function engineProfiler(engine: () => EngineHandle | null, { config, env, log }: ProfilerPlace): EngineProfiler {
   const { max_seconds, max_events } = config.profile;
   return new EngineProfiler({
     directory: profileFolder(config, env),
@@ -26,8 +27,8 @@ export function engineProfiler(engine: EngineHandle, { config, env, log }: Profi
     maxEvents: max_events,
     version: packageVersion(),
     log,
-    recorders: () => engine.recorders(),
-    state: () => engine.client.state(),
-    model: () => engine.client.model(),
+    recorders: () => engine()?.recorders() ?? [],
+    state: () => engine()?.client.state() ?? 'starting',
+    model: () => engine()?.client.model() ?? null,
   });
 }

@@ -11,6 +11,10 @@ const model = {
   size_bytes: 14696792,
   vocab_size: 4096,
   state: 'ready',
+  pinned: false,
+  last_used: 1764000060,
+  memory_bytes: 149422080,
+  failure: null,
   dtype: 'bf16',
   kv_dtype: 'f32',
   backend: 'cpu avx2 x8',
@@ -67,6 +71,18 @@ export const infoExamples = plain('The state of the daemon', {
 });
 
 export const modelsListExamples = plain('What is served', { object: 'list', data: [model] });
+const unloaded = {
+  ...model,
+  state: 'unloaded',
+  last_used: null,
+  memory_bytes: null,
+  dtype: null,
+  kv_dtype: null,
+  backend: null,
+  parameters: null,
+};
+export const modelsLoadExamples: readonly Example[] = [{ name: 'The demo model', params: { model: 'demo' }, result: model }];
+export const modelsUnloadExamples: readonly Example[] = [{ name: 'The demo model', params: { model: 'demo' }, result: unloaded }];
 export const modelsGetExamples: readonly Example[] = [{ name: 'The demo model', params: { model: 'demo' }, result: model }];
 
 export const modelsPullExamples: readonly Example[] = [

@@ -42,6 +42,10 @@ export function generationParams(
   const stop = typeof body.stop === 'string' ? [body.stop] : (body.stop ?? []);
   const stopTokenIds = body.stop_token_ids ?? [];
 
+  // The schema holds all models to the daemon's limits; those of one may be narrower.
+  if (n > limits.max_n) refuse('n', `must be at most ${limits.max_n} for this model`);
+  if (bestOf > Math.max(limits.best_of, limits.max_n)) refuse('best_of', `must be at most ${limits.best_of} for this model`);
+  if (extras.topLogprobs > limits.max_top_n_tokens) refuse('top_logprobs', `must be at most ${limits.max_top_n_tokens} for this model`);
   if (bestOf < n) refuse('best_of', 'must be at least n');
   if (bestOf > n && streams(body)) refuse('best_of', 'must equal n when the answer is streamed');
   if (bestOf > n && sampling.temperature < greedyBelow) refuse('best_of', 'must equal n when temperature is 0: all answers are the same');

@@ -25,7 +25,7 @@ export function describeLimits({ model, config: { validation: limits } }: KnownM
   };
 }
 
-export function describeModel({ engine, model }: KnownModel, { startedAt }: RpcDeps): z.output<typeof modelSchema> {
+export function describeModel({ engine, model, residence }: KnownModel, { startedAt }: RpcDeps): z.output<typeof modelSchema> {
   const loaded = engine?.model() ?? null;
   return {
     id: model.name,
@@ -36,7 +36,11 @@ export function describeModel({ engine, model }: KnownModel, { startedAt }: RpcD
     architecture: model.architecture,
     size_bytes: model.sizeBytes,
     vocab_size: model.vocabSize,
-    state: engine?.state() ?? 'unloaded',
+    state: residence.state,
+    pinned: residence.pinned,
+    last_used: residence.lastUsedMs === null ? null : Math.floor(residence.lastUsedMs / 1000),
+    memory_bytes: residence.memoryBytes,
+    failure: residence.failure,
     dtype: loaded?.dtype ?? null,
     kv_dtype: loaded?.kvDtype ?? null,
     backend: loaded?.backend ?? null,
@@ -55,7 +59,9 @@ export interface StatsAsked {
  */
 export async function describeStats(deps: RpcDeps, asked: StatsAsked, since: number): Promise<{ stats: Stats; next: number }> {
   const { models, startedAt } = deps;
-  const { engine, model } = models.find(asked.model);
+  const found = models.find(asked.model);
+  // Where nobody names a model: one that is loaded tells more than one that is not.
+  const { engine, model } = found.engine === null && !asked.model ? (models.loaded()[0] ?? found) : found;
   if (engine === null) throw new InferdError('model_loading', `The model "${model.name}" is not loaded`);
   const { requests, kv, tokens, step } = await engine.ask('stats', null);
   const more = asked.detail === true ? await describeDetail(deps, { model: model.name, engine }, since) : null;

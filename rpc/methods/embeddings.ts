@@ -53,6 +53,8 @@ export function embeddingsMethod(deps: RpcDeps, limits: RequestLimits) {
       const dimensions = dimensionsOf(body.dimensions, known);
       const format = body.encoding_format ?? 'float';
       const inputs = promptInputs(body.input, body.add_special_tokens ?? true);
+      const most = known.config.validation.max_embedding_inputs;
+      if (inputs.length > most) throw invalidParams([{ path: 'input', message: `may have at most ${most} inputs for this model` }]);
       const params: GenerationParams = {
         ...noGeneration,
         pooling: poolingOf(known),

@@ -10,7 +10,7 @@ import { cancelRequestMethod, creditMethod } from './flow.js';
 import { modelsDeleteMethod, modelsPullMethod } from './hub.js';
 import { initializeMethod } from './initialize.js';
 import { kvMapMethod } from './kv.js';
-import { modelsGetMethod, modelsListMethod } from './models.js';
+import { modelsGetMethod, modelsListMethod, modelsLoadMethod, modelsUnloadMethod } from './models.js';
 import { profileStartMethod, profileStopMethod } from './profile.js';
 import { requestsGetMethod } from './request.js';
 import { requestsCancelMethod, requestsListMethod } from './requests.js';
@@ -47,6 +47,9 @@ export function createMethods(deps: RpcDeps, document: () => object) {
     'rpc.discover': discoverMethod(document),
     '$/cancelRequest': cancelRequestMethod(),
     '$/credit': creditMethod(),
+    // Last: their examples are sent in this order, and a model that is loaded again has forgotten what those of others leave in it.
+    'models.unload': modelsUnloadMethod(deps),
+    'models.load': modelsLoadMethod(deps),
     ...unsupportedMethods(),
   };
 }

@@ -1,16 +1,22 @@
-/** models.list and models.get: the models this daemon serves. */
+/** models.list, models.get, models.load, models.unload: the models this daemon can serve, and which of them are loaded. */
+import { randomUUID } from 'node:crypto';
 import { z } from 'zod';
+import type { StartProgress } from '../../actors/client-types.js';
+import { InferdError } from '../../actors/messages/errors.js';
 import type { RpcDeps } from '../context.js';
-import { modelsGetExamples, modelsListExamples } from '../examples/daemon.js';
+import { modelsGetExamples, modelsListExamples, modelsLoadExamples, modelsUnloadExamples } from '../examples/daemon.js';
+import { streamChoice } from '../generation/stream-option.js';
 import { defineMethod } from '../method.js';
-import { emptyParams } from '../schemas/common.js';
+import { emptyParams, type Usage } from '../schemas/common.js';
+import { streamSchema } from '../schemas/generation.js';
 import { modelSchema } from '../schemas/info.js';
+import { loadingSchema } from '../schemas/progress.js';
 import { describeModel } from './describe.js';
 
 export function modelsListMethod(deps: RpcDeps) {
   return defineMethod({
     name: 'models.list',
-    summary: 'The models that can be asked.',
+    summary: 'The models that can be asked, and which of them are loaded; the default one first.',
     params: emptyParams,
     result: z.object({ object: z.literal('list'), data: z.array(modelSchema) }),
     http: { verb: 'GET', path: '/v1/models' },
@@ -30,5 +36,58 @@ export function modelsGetMethod(deps: RpcDeps) {
     handler: ({ model }) => {
       return describeModel(deps.models.find(model), deps);
     },
+  });
+}
+
+const nameParam = z.string().min(1, 'must not be empty').describe('As in models.list.');
+
+/** Nothing is generated. */
+const noUsage = (): Usage => {
+  throw new InferdError('internal');
+};
+
+/** What a stream of models.load calls itself. */
+const loadObject = 'model.load';
+
+export function modelsLoadMethod(deps: RpcDeps) {
+  return defineMethod({
+    name: 'models.load',
+    scope: 'admin',
+    summary: 'Loads a model; what nobody uses makes room for it. Answers when it is loaded.',
+    params: z.object({ model: nameParam, stream: streamSchema.nullish().describe('Send $/progress notifications while it is loaded.') }),
+    result: modelSchema,
+    progress: loadingSchema,
+    examples: modelsLoadExamples,
+    acts: true,
+    work: true,
+    ownsCancel: true,
+    fails: ['model_not_found', 'out_of_memory'],
+    handler: async ({ model, stream }, ctx) => {
+      const open = streamChoice({ stream }, ctx);
+      const head = { id: `load-${randomUUID()}`, object: loadObject, created: Math.floor(Date.now() / 1000), model };
+      const sink = open?.(head, () => {}, noUsage) ?? null;
+      const onLoading = ({ phase, done, total }: StartProgress): void => {
+        if (sink !== null && !sink.full) sink.event({ kind: 'loading', phase, done, total });
+      };
+      try {
+        return describeModel(await deps.models.load(model, { cancellation: ctx.cancellation, onLoading }), deps);
+      } finally {
+        sink?.close();
+      }
+    },
+  });
+}
+
+export function modelsUnloadMethod(deps: RpcDeps) {
+  return defineMethod({
+    name: 'models.unload',
+    scope: 'admin',
+    summary: 'Unloads a model when the requests that use it have ended; new ones wait until it is loaded again.',
+    params: z.object({ model: nameParam }),
+    result: modelSchema,
+    examples: modelsUnloadExamples,
+    acts: true,
+    fails: ['model_not_found', 'request_failed'],
+    handler: async ({ model }) => describeModel(await deps.models.unload(model), deps),
   });
 }

@@ -22,11 +22,8 @@ function unsupported<S extends z.ZodObject>(name: string, what: string, params: 
 const any = z.looseObject({});
 
 export function unsupportedMethods() {
-  const models = 'The served model is chosen when the daemon starts; set inference.model_name and restart it';
   const adapters = 'LoRA adapters are not supported yet';
   return {
-    'models.load': unsupported('models.load', models, any),
-    'models.unload': unsupported('models.unload', models, any),
     'adapters.load': unsupported('adapters.load', adapters, any),
     'adapters.unload': unsupported('adapters.unload', adapters, any),
     'adapters.list': unsupported('adapters.list', adapters, any, 'infer'),

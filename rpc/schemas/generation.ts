@@ -12,7 +12,7 @@ const maxStopLength = 1024;
 const maxBiases = 4096;
 
 /** `true`, or a progress token of the client's choice with credit. */
-const streamSchema = z.union(
+export const streamSchema = z.union(
   [
     z.boolean(),
     z.object({

@@ -27,7 +27,11 @@ export const modelSchema = z.object({
   size_bytes: z.int().describe('Of the weight files.'),
   vocab_size: z.int(),
   state: z.enum(['starting', 'ready', 'restarting', 'draining', 'failed', 'stopped', 'unloaded']),
-  /** The rest is known once the engine was ready. */
+  pinned: z.boolean().describe('Stays once it is loaded; models.unload alone unloads it.'),
+  last_used: z.int().nullable().describe('Seconds since the epoch; null while it is not loaded.'),
+  memory_bytes: z.int().nullable().describe('Weights, keys and values; null while it is not loaded.'),
+  failure: z.string().nullable().describe('Why it failed, one sentence.'),
+  /** The rest is known while it is loaded. */
   dtype: z.string().nullable(),
   kv_dtype: z.string().nullable(),
   backend: z.string().nullable(),

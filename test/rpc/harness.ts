@@ -7,7 +7,7 @@ import type { ModelFolder } from '../../config/model-folder.js';
 import type { Config } from '../../config/schema.js';
 import { RpcConnection } from '../../rpc/connection.js';
 import type { Method } from '../../rpc/method.js';
-import { fixedModels, type Served } from '../../rpc/models.js';
+import { type FixedModel, fixedModels } from '../../rpc/models.js';
 import { allScopes, type Scopes } from '../../rpc/scope.js';
 import { createRpcServer, type RpcDeps, type RpcServer } from '../../rpc/server.js';
 import type { Slices } from '../../rpc/slices.js';
@@ -87,7 +87,7 @@ const refuse = () => Promise.reject(new InferdError('request_failed', 'No profil
 const noProfiler: RpcDeps['profiler'] = { start: refuse, stop: refuse };
 const noHub: RpcDeps['hub'] = { pull: refuse, remove: refuse };
 
-function servedBy(engine: FakeEngineClient, model: ModelFolder, config: Config): Served {
+function servedBy(engine: FakeEngineClient, model: ModelFolder, config: Config): FixedModel {
   return { engine, model, config };
 }
 

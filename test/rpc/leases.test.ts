@@ -22,6 +22,8 @@ class SlowModels implements Models {
   find: Models['find'] = (name) => ({ ...this.#models.find(name), engine: null });
   list: Models['list'] = () => this.#models.list();
   loaded: Models['loaded'] = () => [];
+  load: Models['load'] = (name, asker) => this.#models.load(name, asker);
+  unload: Models['unload'] = (name) => this.#models.unload(name);
 
   acquire(_name: string | null | undefined, asker: LeaseAsker): Promise<Lease> {
     return new Promise((resolve, reject) => {

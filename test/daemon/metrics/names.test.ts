@@ -102,9 +102,10 @@ async function shown(engine = new FakeEngineClient()): Promise<Exposition> {
   const traffic = new Traffic();
   traffic.answered('/health', 'GET', 200);
   traffic.failed(-32602);
-  const metrics = new Metrics({ engine, model: fakeModel, config: testConfig(), traffic, webSockets: () => 0 });
+  const metrics = new Metrics({ traffic, webSockets: () => 0 });
+  const metered = metrics.metered({ engine, model: fakeModel, config: testConfig() });
   engine.refuseNext = { kind: 'overloaded' };
-  metrics.engine.submit({ kind: 'ids', ids: [1] }, generation(), deaf);
+  metered.submit({ kind: 'ids', ids: [1] }, generation(), deaf);
   const { type, body } = await metrics.scrape();
   assert.equal(type, expositionType);
   return new Exposition(body);

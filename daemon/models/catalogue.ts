@@ -1,0 +1,138 @@
+/**
+ * The models that this daemon can find by name: the default one, sub-folders of models.directories, the embedded one, and those in the
+ * Hugging Face cache, in this order. A look reads the model's JSON files and its own configuration file, and is remembered for a moment.
+ * Main thread.
+ */
+import { existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { InferdError } from '../../actors/messages/errors.js';
+import { ConfigError } from '../../config/error.js';
+import { findSnapshot, listSnapshots } from '../../config/hub-cache.js';
+import { configOfModel, type MainConfig, modelFile } from '../../config/model-file.js';
+import { embeddedName, type ModelFolder, resolveModelFolder } from '../../config/model-folder.js';
+import { expandHome, hubCachePath } from '../../config/paths.js';
+import type { Config } from '../../config/schema.js';
+import { modelNotFound } from '../../rpc/models.js';
+
+/** A model that can be loaded, and the configuration it is loaded with. */
+export interface FoundModel {
+  readonly model: ModelFolder;
+  readonly config: Config;
+}
+
+export interface CatalogueOptions {
+  readonly main: MainConfig;
+  /** The default model. */
+  readonly first: FoundModel;
+  readonly env: NodeJS.ProcessEnv;
+  /** models.directories now. */
+  directories(): readonly string[];
+}
+
+/** How long a look is remembered, and how many: names come from clients. */
+const REMEMBER_MS = 1000;
+const MAX_REMEMBERED = 256;
+/** Sub-folders of a directory that are looked at, and models that a refusal names. */
+const MAX_FOLDERS = 1000;
+const MAX_NAMED = 16;
+
+/** A name that is one folder and leads nowhere else. */
+const folderName = /^[A-Za-z0-9][\w.+-]{0,127}$/;
+
+type Look = { readonly found: FoundModel } | { readonly refusal: InferdError };
+
+export class Catalogue {
+  readonly #options: CatalogueOptions;
+  readonly #looks = new Map<string, { readonly untilMs: number; readonly look: Look }>();
+
+  constructor(options: CatalogueOptions) {
+    this.#options = options;
+  }
+
+  get first(): FoundModel {
+    return this.#options.first;
+  }
+
+  /** @throws InferdError model_not_found; bad_model or unsupported for one that is there and cannot be served */
+  find(name: string): FoundModel {
+    if (name === this.first.model.name) return this.first;
+    const look = this.#look(name);
+    if ('refusal' in look) throw look.refusal;
+    return look.found;
+  }
+
+  /** All that can be loaded as far as their files tell, the default model first. */
+  list(): readonly FoundModel[] {
+    return [this.first, ...this.#names().flatMap((name) => found(this.#look(name)))];
+  }
+
+  /** Names besides the default model's. A second name of the same folder is left out. */
+  #names(): string[] {
+    const { main, env, first } = this.#options;
+    const folders = this.#options.directories().flatMap((directory) => modelFolders(expandHome(directory, env)));
+    const cached = listSnapshots(hubCachePath(main.config.inference.cache_dir, env));
+    const names = [...folders, embeddedName, ...cached.map(({ id }) => id)];
+    return [...new Set(names)].filter(
+      (name) => name !== first.model.name && found(this.#look(name)).every(({ model }) => model.path !== first.model.path),
+    );
+  }
+
+  #look(name: string): Look {
+    const nowMs = performance.now();
+    const known = this.#looks.get(name);
+    if (known !== undefined && known.untilMs > nowMs) return known.look;
+    if (this.#looks.size >= MAX_REMEMBERED) this.#looks.clear();
+    const look = this.#read(name);
+    this.#looks.set(name, { untilMs: nowMs + REMEMBER_MS, look });
+    return look;
+  }
+
+  #read(name: string): Look {
+    const { main, env, first } = this.#options;
+    const at = this.#locate(name);
+    // Names are made without looks here: those of a refusal need not be models that load.
+    if (at === null) return { refusal: modelNotFound(name, [first.model.name, ...this.#otherNames()]) };
+    try {
+      const config = configOfModel(main, { name, model: at.model }, modelFile(name, at.folder, env));
+      return { found: { config, model: resolveModelFolder(config, env) } };
+    } catch (error) {
+      if (!(error instanceof ConfigError)) throw error;
+      return { refusal: new InferdError(error.exitCode === 65 ? 'bad_model' : 'unsupported', error.message) };
+    }
+  }
+
+  #otherNames(): string[] {
+    const { main, env, first } = this.#options;
+    const folders = this.#options.directories().flatMap((directory) => modelFolders(expandHome(directory, env)));
+    const cached = listSnapshots(hubCachePath(main.config.inference.cache_dir, env)).map(({ id }) => id);
+    return [...new Set([...folders, ...cached])].filter((other) => other !== first.model.name).slice(0, MAX_NAMED);
+  }
+
+  /** What inference.model_name takes for a name, and the folder that its file may lie beside. */
+  #locate(name: string): { readonly model: string; readonly folder: string | null } | null {
+    const { main, env } = this.#options;
+    for (const directory of this.#options.directories()) {
+      const folder = join(expandHome(directory, env), name);
+      if (folderName.test(name) && existsSync(join(folder, 'config.json'))) return { model: folder, folder };
+    }
+    if (name === embeddedName) return { model: embeddedName, folder: null };
+    const snapshot = findSnapshot(hubCachePath(main.config.inference.cache_dir, env), name, 'main');
+    return snapshot === null ? null : { model: name, folder: null };
+  }
+}
+
+function found(look: Look): readonly FoundModel[] {
+  return 'found' in look ? [look.found] : [];
+}
+
+/** Names of the sub-folders that may hold a model; none of a directory that cannot be read. */
+function modelFolders(directory: string): string[] {
+  try {
+    return readdirSync(directory)
+      .sort()
+      .slice(0, MAX_FOLDERS)
+      .filter((name) => folderName.test(name) && existsSync(join(directory, name, 'config.json')));
+  } catch {
+    return [];
+  }
+}
