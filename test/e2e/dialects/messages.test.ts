@@ -197,6 +197,23 @@ test('refusals before a call have the same shape', async () => {
   assert.deepEqual(await ask('POST', json, `"${'x'.repeat(40_000_000)}"`), [413, 'request_too_large']);
 });
 
+test('a token goes as the key of the client, and a wrong one is its class of error', async () => {
+  const guarded = await startTestDaemon(['auth.mode=token']);
+  try {
+    const { token } = guarded.daemon;
+    const good = new Anthropic({ baseURL: guarded.http, apiKey: token, maxRetries: 0 });
+    assert.equal(textOf(await good.messages.create(asked)), '123 + 456 = 579');
+    const wrong = new Anthropic({ baseURL: guarded.http, apiKey: 'wrong', maxRetries: 0 });
+    await assert.rejects(wrong.messages.create(asked), (error) => {
+      assert.ok(error instanceof Anthropic.AuthenticationError);
+      assert.equal((error.error as { error?: { type?: string } }).error?.type, 'authentication_error');
+      return true;
+    });
+  } finally {
+    await guarded.close();
+  }
+});
+
 test('a client that aborts its stream has its request ended and its blocks freed', async () => {
   const stream = await client.messages.create({ ...asked, max_tokens: 2000, stream: true, ...{ ignore_eos: true } });
   let deltas = 0;
