@@ -7,7 +7,7 @@
  */
 
 import { isIPv4, isIPv6 } from 'node:net';
-import { asksForToken, authModes } from './auth-modes.js';
+import { authModes } from './auth-modes.js';
 import type { Config } from './schema.js';
 
 /** Something wrong (error) or likely not meant (warning) with a combination of values. */
@@ -198,13 +198,18 @@ function authRules({ auth }: Config): Finding[] {
   const findings: Finding[] = [];
   if (typeof auth.mode !== 'string' && auth.mode.includes('none') && auth.mode.length > 1)
     findings.push(error(['auth.mode'], 'auth.mode lists "none" beside others; "none" alone asks nobody, the others alone ask everybody'));
-  if (authModes(auth.mode).includes('ed25519'))
-    findings.push(error(['auth.mode'], 'auth.mode = "ed25519" is not supported yet; use "token", or "none" on loopback'));
-  if (!asksForToken(auth.mode) && auth.token_file !== null)
+  if (!authModes(auth.mode).includes('ed25519') && auth.trusted_keys.length > 0)
+    findings.push(
+      warning(
+        ['auth.trusted_keys', 'auth.mode'],
+        'auth.trusted_keys has no effect while auth.mode does not have "ed25519"; add it to the list',
+      ),
+    );
+  if (authModes(auth.mode).length === 0 && auth.token_file !== null)
     findings.push(
       warning(
         ['auth.token_file', 'auth.mode'],
-        'auth.token_file has no effect while auth.mode does not have "token"; set auth.mode = "token" to ask for it',
+        'auth.token_file has no effect while auth.mode = "none"; set auth.mode = "token" to ask for it',
       ),
     );
   for (const origin of auth.allowed_origins)
@@ -233,7 +238,5 @@ function notYetBuilt(config: Config): Finding[] {
   const noDownloads = 'has no effect in this version, which does not download models';
   if (config.inference.flush_storage) say('inference.flush_storage', `inference.flush_storage ${noDownloads}`);
   if (config.inference.api_key !== null) say('inference.api_key', `inference.api_key ${noDownloads}`);
-  if (config.auth.trusted_keys.length > 0)
-    say('auth.trusted_keys', 'auth.trusted_keys has no effect in this version, which does not support auth.mode = "ed25519"');
   return findings;
 }

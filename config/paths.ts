@@ -86,6 +86,11 @@ export function tokensFolder(env: NodeJS.ProcessEnv = process.env): string {
   return join(inferdPaths(env).stateDir, 'tokens');
 }
 
+/** Public keys that `inferd key` adds. */
+export function keysFolder(env: NodeJS.ProcessEnv = process.env): string {
+  return join(inferdPaths(env).configDir, 'keys');
+}
+
 /** Where a running daemon publishes itself. */
 export function daemonFilePath(env: NodeJS.ProcessEnv = process.env): string {
   return join(inferdPaths(env).runtimeDir, 'daemon.json');

@@ -253,7 +253,7 @@ export const schema = {
     mode: someOf(
       ['none', 'token', 'ed25519'],
       'none',
-      'How clients prove who they are; any of a list suffices. ed25519 is not supported yet.',
+      'How clients prove who they are; any of a list suffices. ed25519: they sign their requests.',
     ),
     token_file: text(
       maybeText(null),
@@ -261,7 +261,12 @@ export const schema = {
     ),
     allowed_hosts: texts([], 'Host names accepted in the Host header besides loopback.'),
     allowed_origins: texts([], 'Browser origins (scheme://host:port) that may connect.'),
-    trusted_keys: texts([], 'Public keys of clients for auth.mode = "ed25519".'),
+    trusted_keys: texts([], 'Files NAME.pem with public keys for auth.mode = "ed25519", besides those of "inferd key add".'),
+    max_nonces: int(
+      100_000,
+      [1, 10_000_000],
+      'Signed requests of one key within its minute; more are refused, so that none can be repeated.',
+    ),
   },
   hub: {
     max_connections: int(8, [1, 16], 'Connections that one download uses at a time.'),

@@ -15,12 +15,12 @@ import { RequestIds } from '../actors/client-ids.js';
 import type { StartProgress } from '../actors/client-types.js';
 import { InferdError } from '../actors/messages/errors.js';
 import { errorFields, type Log } from '../actors/runtime/log.js';
-import { asksForToken } from '../config/auth-modes.js';
+import { asksForToken, authModes } from '../config/auth-modes.js';
 import type { ModelFolder } from '../config/model-folder.js';
-import { expandHome, inferdPaths, tokensFolder } from '../config/paths.js';
+import { expandHome, inferdPaths, keysFolder, tokensFolder } from '../config/paths.js';
 import type { Config } from '../config/schema.js';
 import { EXIT, type ExitCode, startExit } from './exit-code.js';
-import { type Auth, createAuth } from './front/auth/auth.js';
+import { type Auth, type AuthFiles, createAuth } from './front/auth/auth.js';
 import { createFront, type Front } from './front/front.js';
 import { gateRules } from './front/gate.js';
 import type { HttpTimeouts } from './front/http.js';
@@ -186,8 +186,8 @@ class DaemonProcess implements Daemon {
     const tokenFile = givenTokenFile === null ? `${runtimeDir}/token` : expandHome(givenTokenFile, this.#env);
     if (this.#options.signals ?? publish) this.#installSignals();
     if (publish) this.#instance = await acquireInstance(this.#env);
-    else if (asksForToken(config.auth.mode) && givenTokenFile === null) prepareRuntimeDir(runtimeDir);
-    const auth = createAuth(config, { tokenFile, tokensFolder: this.#tokensFolder() }, this.#log);
+    else if (authModes(config.auth.mode).length > 0 && givenTokenFile === null) prepareRuntimeDir(runtimeDir);
+    const auth = createAuth(config, this.#authFiles(tokenFile), this.#log);
     this.#auth = auth;
     if (config.profile.at_start) checkProfileFolder(profileFolder(config, this.#env), config.inference.device_ids.length);
     const tracing = await openTracing(config.metrics, this.#log);
@@ -255,6 +255,12 @@ class DaemonProcess implements Daemon {
     });
     this.#log.info({ address: ws, unixSocket }, 'listening; the model is loading');
     return { ready };
+  }
+
+  #authFiles(tokenFile: string): AuthFiles {
+    const { auth } = this.#options.config;
+    const trustedKeys = auth.trusted_keys.map((file) => expandHome(file, this.#env));
+    return { tokenFile, tokensFolder: this.#tokensFolder(), keysFolder: keysFolder(this.#env), trustedKeys };
   }
 
   /** Where it cannot be made, as on a disk that cannot be written, only the daemon's own token counts. */

@@ -1,5 +1,6 @@
 /** All verbs of the command line, in the order of the help. A new verb is one file and one line here. */
 
+import { key } from './access/key.js';
 import { token } from './access/token.js';
 import { bench } from './bench/bench.js';
 import { build } from './build.js';
@@ -30,6 +31,7 @@ export const verbs: readonly Verb[] = [
   status,
   service,
   token,
+  key,
   config,
   doctor,
   build,

@@ -3,6 +3,7 @@
  * Used by http.ts and websocket.ts on the main thread.
  */
 
+import { createHash, timingSafeEqual } from 'node:crypto';
 import { type IncomingMessage, type OutgoingHttpHeaders, type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { ErrorKind, RefusalStatus } from '../../actors/messages/errors.js';
@@ -37,10 +38,10 @@ export interface HttpReply {
 }
 
 export class BodyError extends Error {
-  readonly status: 413;
-  constructor(message: string) {
+  readonly status: 401 | 413;
+  constructor(message: string, status: 401 | 413 = 413) {
     super(message);
-    this.status = 413;
+    this.status = status;
   }
 }
 
@@ -139,24 +140,31 @@ export function refuseSocket(socket: Duplex, error: HttpError): void {
 }
 
 /**
- * Reads a body of at most `limit` bytes.
- * @throws BodyError as soon as it is known to be longer; any other error when the client goes away.
+ * Reads a body of at most `limit` bytes. `digest`: the SHA-256 that it must have, or null; nobody sees a byte of it before that is certain.
+ * @throws BodyError as soon as it is known to be longer, or is another than was signed; any other error when the client goes away.
  */
-export function readBody(request: IncomingMessage, response: ServerResponse, limit: number): Promise<Uint8Array> {
+export function readBody(request: IncomingMessage, response: ServerResponse, limit: number, digest: Buffer | null): Promise<Uint8Array> {
   const tooLong = () => new BodyError(`The body is larger than ${limit} bytes (server.max_message_bytes).`);
   if (Number(request.headers['content-length'] ?? 0) > limit) return Promise.reject(tooLong());
   if (request.headers.expect !== undefined) response.writeContinue();
   return new Promise((resolve, reject) => {
     const parts: Buffer[] = [];
     let size = 0;
+    const hash = digest === null ? null : createHash('sha256');
     request.on('data', (part: Buffer) => {
       size += part.length;
       if (size > limit) {
         parts.length = 0;
         reject(tooLong());
-      } else parts.push(part);
+      } else {
+        hash?.update(part);
+        parts.push(part);
+      }
     });
-    request.once('end', () => resolve(Buffer.concat(parts)));
+    request.once('end', () => {
+      if (hash === null || (digest !== null && timingSafeEqual(hash.digest(), digest))) resolve(Buffer.concat(parts));
+      else reject(new BodyError('The body is not the one that was signed (content-digest).', 401));
+    });
     request.once('error', reject);
     request.once('close', () => reject(new Error('the client closed the connection')));
   });

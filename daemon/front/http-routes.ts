@@ -83,7 +83,7 @@ function withFaces(exact: Map<string, Route>, deps: RouteDeps): RouteTable {
 async function answerPost(deps: RouteDeps, request: IncomingMessage, response: ServerResponse, peer: Peer): Promise<void> {
   const refuse = (error: HttpError) => sendErrorAndClose(request, response, error);
   if (!takesType(request, refuse)) return;
-  const body = await wholeBody(deps, request, response, refuse);
+  const body = await wholeBody(deps, request, response, { peer, refuse });
   if (body === null) return;
   await sendReply(response, await deps.rpc.handlePost(body, callerOf(request, response, peer)));
 }
@@ -92,7 +92,7 @@ async function answerPost(deps: RouteDeps, request: IncomingMessage, response: S
 async function answerCall(deps: RouteDeps, face: Face, request: IncomingMessage, response: ServerResponse, peer: Peer): Promise<void> {
   const refuse = (error: HttpError) => sendErrorAndClose(request, response, error, face.dialect);
   if (face.reads && face.verb !== 'GET' && !takesType(request, refuse)) return;
-  const body = await wholeBody(deps, request, response, refuse);
+  const body = await wholeBody(deps, request, response, { peer, refuse });
   if (body === null) return;
   const [path = '', ...rest] = (request.url ?? '').split('?');
   const tail = tailOf(face, path);
@@ -154,10 +154,10 @@ async function wholeBody(
   deps: RouteDeps,
   request: IncomingMessage,
   response: ServerResponse,
-  refuse: (error: HttpError) => void,
+  { peer, refuse }: { readonly peer: Peer; readonly refuse: (error: HttpError) => void },
 ): Promise<Uint8Array | null> {
   try {
-    return await readBody(request, response, deps.maxBodyBytes);
+    return await readBody(request, response, deps.maxBodyBytes, peer.bodyDigest);
   } catch (error) {
     if (error instanceof BodyError) refuse(error);
     return null;

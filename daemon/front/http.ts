@@ -194,6 +194,7 @@ async function answer(deps: HttpDeps, request: IncomingMessage, response: Server
     return;
   }
   const admission = await deps.auth.authorize(request, verdict.sender);
+  if (response.destroyed) return; // gone while its signature was checked
   if ('refusal' in admission) {
     refuse(admission.refusal);
     return;

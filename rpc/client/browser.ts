@@ -2,10 +2,12 @@
  * `inferd/client` in a browser: the page's own WebSocket. The token, if any, goes as a subprotocol, since a page cannot set headers;
  * it is never put in the URL.
  */
+import type { Signer } from '../signature/sign.js';
 import { InferdClient } from './client.js';
 import { ConnectError } from './errors.js';
 import type { OpenTransport } from './transport.js';
 
+export { type Signer, signedFetch } from '../signature/sign.js';
 export * from './client.js';
 
 export interface ConnectOptions {
@@ -14,6 +16,17 @@ export interface ConnectOptions {
   readonly token?: string;
   /** Who asks, for the daemon's log. */
   readonly name?: string;
+}
+
+/** CryptoKey, as the global `crypto` takes it. */
+type WebCryptoKey = Parameters<typeof crypto.subtle.sign>[1];
+
+/**
+ * A private Ed25519 key of WebCrypto, for `signedFetch`. A page cannot sign its WebSocket: browsers let no page set headers there, so it
+ * shows a token.
+ */
+export function browserSigner(keyid: string, privateKey: WebCryptoKey): Signer {
+  return { keyid, sign: async (data) => new Uint8Array(await crypto.subtle.sign('Ed25519', privateKey, data)) };
 }
 
 /** @throws ConnectError when there is no daemon, or it refuses */

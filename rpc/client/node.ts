@@ -1,14 +1,17 @@
 /**
  * `inferd/client` in Node: finds the running daemon through its daemon.json, shows the token, and speaks over the package ws.
  */
+import { createPrivateKey, type KeyObject, sign } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { connect as connectSocket } from 'node:net';
 import { WebSocket } from 'ws';
 import { daemonFilePath, readDaemonFile } from '../../config/paths.js';
+import { type Signer, signatureHeaders } from '../signature/sign.js';
 import { InferdClient } from './client.js';
 import { ConnectError } from './errors.js';
 import type { OpenTransport } from './transport.js';
 
+export { type Signer, signedFetch } from '../signature/sign.js';
 export * from './client.js';
 
 export interface ConnectOptions {
@@ -16,6 +19,8 @@ export interface ConnectOptions {
   readonly url?: string;
   /** The daemon's token; read from its token file when neither url nor token is given. */
   readonly token?: string;
+  /** Signs the connection, where auth.mode has "ed25519"; see `nodeSigner`. */
+  readonly signer?: Signer;
   /** Who asks, for the daemon's log. */
   readonly name?: string;
   readonly env?: NodeJS.ProcessEnv;
@@ -35,7 +40,8 @@ const maxFrameBytes = 256 * 2 ** 20;
 /** @throws ConnectError when there is no daemon, or it refuses */
 export async function connect(options: ConnectOptions = {}): Promise<InferdClient> {
   const target = findDaemon(options);
-  return InferdClient.open(openSocket(target), options.name);
+  const headers = await headersOf(target, options.signer);
+  return InferdClient.open(openSocket(target, headers), options.name);
 }
 
 function findDaemon({ url, token, env = process.env }: ConnectOptions): Target {
@@ -65,11 +71,26 @@ function readToken(path: string): string {
   }
 }
 
-function openSocket(target: Target): OpenTransport {
+/** A private Ed25519 key as PEM, or as Node's KeyObject, under the name that the daemon knows it by. @throws when it is no such key */
+export function nodeSigner(keyid: string, privateKey: string | KeyObject): Signer {
+  const key = typeof privateKey === 'string' ? createPrivateKey(privateKey) : privateKey;
+  if (key.type !== 'private' || key.asymmetricKeyType !== 'ed25519') throw new TypeError('A signer needs a private Ed25519 key.');
+  return { keyid, sign: (data) => sign(null, data, key) };
+}
+
+async function headersOf({ url, token }: Target, signer: Signer | undefined): Promise<Record<string, string>> {
+  const shown = token === null ? {} : { authorization: `Bearer ${token}` };
+  if (signer === undefined) return shown;
+  // Over a Unix socket ws asks for "localhost"; else for what the address says.
+  const asked = url.startsWith('ws+unix:') ? new URL('ws://localhost/') : new URL(url);
+  return { ...shown, ...(await signatureHeaders(signer, { method: 'GET', url: asked, body: null })) };
+}
+
+function openSocket(target: Target, headers: Record<string, string>): OpenTransport {
   return (events) =>
     new Promise((resolve, reject) => {
       const socket = new WebSocket(target.url, ['jsonrpc'], {
-        headers: target.token === null ? {} : { authorization: `Bearer ${target.token}` },
+        headers,
         handshakeTimeout: handshakeTimeoutMs,
         maxPayload: maxFrameBytes,
         perMessageDeflate: false,

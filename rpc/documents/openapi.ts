@@ -30,7 +30,16 @@ const schemes: Readonly<Record<ShownMode, Readonly<Record<string, object>>>> = {
     token: { type: 'http', scheme: 'bearer', description: tokenText },
     api_key: { type: 'apiKey', in: 'header', name: 'x-api-key', description: `${tokenText} As clients of Anthropic send it.` },
   },
-  ed25519: {},
+  ed25519: {
+    signature: {
+      type: 'apiKey',
+      in: 'header',
+      name: 'Signature',
+      description:
+        'An HTTP message signature (RFC 9421) with Signature-Input: over @method, @authority, @path, @query, and content-digest (RFC 9530, ' +
+        'sha-256) where there is a body; with created, nonce, keyid and alg="ed25519". It counts for 60 s, once.',
+    },
+  },
 };
 const schemesOf = (auth: OpenapiFacts['auth']): Readonly<Record<string, object>> => Object.assign({}, ...auth.map((mode) => schemes[mode]));
 

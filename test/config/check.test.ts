@@ -112,8 +112,16 @@ test('a host with a port, a path or spaces is refused', () => {
     assert.equal(outcome(`server.host=${host}`, 'auth.mode=token').problems.length, 1, host);
 });
 
-test('authentication that is not built yet is said to be so', () => {
-  refused(['auth.mode=ed25519'], '--set auth.mode: auth.mode = "ed25519" is not supported yet; use "token", or "none" on loopback');
+test('kinds of authentication may be listed, each once, and "none" only alone', () => {
+  for (const mode of ['none', 'token', 'ed25519', '["token"]', '["token", "ed25519"]', '["none"]'])
+    assert.deepEqual(outcome(`auth.mode=${mode}`).problems, [], mode);
+  for (const mode of ['[]', '["token", "token"]', '["token", "x"]', 'both'])
+    assert.equal(outcome(`auth.mode=${mode}`).problems.length, 1, mode);
+  refused(
+    ['auth.mode=["none", "token"]'],
+    '--set auth.mode: auth.mode lists "none" beside others; "none" alone asks nobody, the others alone ask everybody',
+  );
+  assert.equal(outcome('server.host=0.0.0.0', 'auth.mode=["none"]').problems.length, 1, 'which asks nobody');
 });
 
 test('origins and hosts are literal: no wildcard, no path, no scheme where none belongs', () => {
@@ -139,9 +147,13 @@ test('swap mode needs swap space; odd combinations and options without effect ar
     outcome('cache.swap_space_bytes=1000', 'scheduler.preemption_mode=recompute').warnings[0] ?? '',
     /swap space has no effect while scheduler.preemption_mode = "recompute"/,
   );
-  for (const set of ['inference.flush_storage=true', 'inference.api_key=hf_x', 'auth.trusted_keys=["k"]'])
+  for (const set of ['inference.flush_storage=true', 'inference.api_key=hf_x'])
     assert.match(outcome(set).warnings.join(), /has no effect in this version/, set);
   assert.equal(outcome('auth.token_file=/x').warnings.length, 1);
+  assert.equal(outcome('auth.mode=ed25519', 'auth.token_file=/x').warnings.length, 0, 'the own token counts there too');
+  for (const set of ['auth.mode=token', 'auth.mode=none'])
+    assert.equal(outcome(set, 'auth.trusted_keys=["k.pem"]').warnings.length, 1, set);
+  assert.equal(outcome('auth.mode=["token", "ed25519"]', 'auth.trusted_keys=["k.pem"]').warnings.length, 0);
 });
 
 test('a revision cannot climb out of the cache', () => {
@@ -152,7 +164,7 @@ test('a revision cannot climb out of the cache', () => {
 });
 
 test('several broken rules are reported together, but not a rule over a value that was refused itself', () => {
-  assert.equal(outcome('cache.block_size=3', 'inference.device_ids=[]', 'auth.mode=ed25519').problems.length, 3);
+  assert.equal(outcome('cache.block_size=3', 'inference.device_ids=[]', 'auth.mode=["none", "token"]').problems.length, 3);
   assert.deepEqual(outcome('scheduler.max_num_batched_tokens=0').problems, [
     '--set scheduler.max_num_batched_tokens: scheduler.max_num_batched_tokens = 0 is not allowed; expected a whole number from 1 to 1048576 tokens',
   ]);

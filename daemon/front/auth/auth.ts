@@ -2,7 +2,6 @@
  * Who may come in: the one interface between the front and the credentials. `auth.mode` says which of them count; any that suffices is
  * enough. Made once, by daemon.ts; main thread.
  */
-import type { IncomingHttpHeaders } from 'node:http';
 import type { Log } from '../../../actors/runtime/log.js';
 import { authModes, type ShownMode } from '../../../config/auth-modes.js';
 import { isLoopback } from '../../../config/check.js';
@@ -12,21 +11,13 @@ import { EXIT } from '../../exit-code.js';
 import { StartError } from '../../start-error.js';
 import type { Sender } from '../gate.js';
 import type { HttpError } from '../http-reply.js';
-import type { Peer } from '../route.js';
+import type { Admission, AuthRequest } from './admission.js';
 import { everybody, unnamed } from './credential.js';
+import { Keys } from './keys.js';
 import { loadOrCreateToken } from './own-token.js';
 import { shownToken } from './shown-token.js';
+import { ACCEPT_SIGNATURE, isSigned, Signatures } from './signature/signatures.js';
 import { Tokens } from './tokens.js';
-
-/** What a request tells of itself before its body. */
-export interface AuthRequest {
-  readonly method?: string | undefined;
-  readonly url?: string | undefined;
-  readonly headers: IncomingHttpHeaders;
-}
-
-/** Let in, or why not. */
-export type Admission = { readonly peer: Peer } | { readonly refusal: HttpError };
 
 export interface Auth {
   /** The daemon's own token, for callers in this process; null where no tokens are asked for. */
@@ -43,6 +34,10 @@ export interface AuthFiles {
   readonly tokenFile: string;
   /** Records of the clients' tokens. */
   readonly tokensFolder: string;
+  /** Keys of clients that sign. */
+  readonly keysFolder: string;
+  /** Paths of auth.trusted_keys. */
+  readonly trustedKeys: readonly string[];
 }
 
 /**
@@ -66,28 +61,37 @@ export function createAuth(config: Config, files: AuthFiles, log: Log): Auth {
     }
     return openToAll;
   }
-  if (modes.includes('ed25519')) throw new StartError('auth.mode = "ed25519" is not supported yet; use "token".', EXIT.config);
   const own = loadOrCreateToken(files.tokenFile);
-  const tokens = new Tokens({ own, folder: files.tokensFolder, log });
+  const [byToken, bySignature] = [modes.includes('token'), modes.includes('ed25519')];
+  // The daemon's own token counts in every mode: by it the command line of the same user reaches the daemon.
+  const tokens = new Tokens({ own, folder: byToken ? files.tokensFolder : null, log });
+  const { keysFolder: folder, trustedKeys } = files;
+  const keys = bySignature ? new Keys({ folder, files: trustedKeys, maxNonces: config.auth.max_nonces, log }) : null;
+  const signatures = keys === null ? null : new Signatures({ keys });
+  const refusal = nothingShown(byToken, bySignature);
   return {
     token: own,
     modes,
-    authorize({ headers }) {
-      const shown = shownToken(headers);
+    authorize(request) {
+      const shown = shownToken(request.headers);
       const peer = shown === null ? null : tokens.find(shown);
-      return peer === null ? noToken : { peer };
+      if (peer !== null) return { peer };
+      return signatures !== null && isSigned(request) ? signatures.admit(request) : { refusal };
     },
-    close: () => tokens.close(),
+    close() {
+      tokens.close();
+      keys?.close();
+    },
   };
 }
 
-const noToken: Admission = {
-  refusal: {
-    status: 401,
-    message: 'A valid token is required; send it in the header "authorization: Bearer TOKEN".',
-    headers: { 'www-authenticate': 'Bearer realm="inferd"' },
-  },
-};
+function nothingShown(token: boolean, signature: boolean): HttpError {
+  const needed = token ? 'A valid token is required; send it in the header "authorization: Bearer TOKEN"' : 'The request must be signed';
+  const other = token && signature ? ', or sign the request' : '';
+  const signed = signature ? { 'accept-signature': ACCEPT_SIGNATURE } : {};
+  const scheme = token ? 'Bearer' : 'Signature';
+  return { status: 401, message: `${needed}${other}.`, headers: { 'www-authenticate': `${scheme} realm="inferd"`, ...signed } };
+}
 
 const ourPage: Admission = { peer: everybody };
 const otherPage: Admission = { peer: unnamed(pageScopes) };

@@ -71,10 +71,12 @@ describe('the browser client', () => {
 
   test('loads nothing but its own files and json-rpc-2.0', () => {
     const folder = join(dirname(fileURLToPath(import.meta.url)), '..', '..', '..', 'rpc', 'client');
-    for (const name of readdirSync(folder).filter((f) => f.endsWith('.js') && f !== 'node.js')) {
+    const own = readdirSync(folder).filter((f) => f.endsWith('.js') && f !== 'node.js');
+    const signature = readdirSync(join(folder, '..', 'signature')).filter((f) => f.endsWith('.js'));
+    for (const name of [...own, ...signature.map((f) => join('..', 'signature', f))]) {
       const imports = [...readFileSync(join(folder, name), 'utf8').matchAll(/from\s+'([^']+)'/g)].map((m) => m[1] ?? '');
       assert.deepEqual(
-        imports.filter((i) => !i.startsWith('./') && i !== 'json-rpc-2.0'),
+        imports.filter((i) => !i.startsWith('./') && !i.startsWith('../signature/') && i !== 'json-rpc-2.0'),
         [],
         name,
       );

@@ -16,7 +16,14 @@ import { wrongTokens } from './wrong-tokens.js';
 function authOf(changes: ConfigChanges): { readonly auth: Auth; readonly tokenFile: string } {
   const folder = tempFolder();
   const tokenFile = join(folder, 'token');
-  return { auth: createAuth(testConfig(changes), { tokenFile, tokensFolder: join(folder, 'tokens') }, silentLog), tokenFile };
+  return {
+    auth: createAuth(
+      testConfig(changes),
+      { tokenFile, tokensFolder: join(folder, 'tokens'), keysFolder: join(folder, 'keys'), trustedKeys: [] },
+      silentLog,
+    ),
+    tokenFile,
+  };
 }
 
 test('mode none is for loopback only, makes no token and asks nobody', () => {

@@ -1,10 +1,13 @@
 /** A daemon with all of its routes and methods and an engine without threads, for tests of who may ask for what. */
-import { readFileSync } from 'node:fs';
+import { generateKeyPairSync } from 'node:crypto';
+import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { silentLog } from '../../../../actors/runtime/log.js';
-import { readDaemonFile, tokensFolder } from '../../../../config/paths.js';
+import { keysFolder, readDaemonFile, tokensFolder } from '../../../../config/paths.js';
 import { type Daemon, startDaemon } from '../../../../daemon/daemon.js';
+import { addKey } from '../../../../daemon/front/auth/key-records.js';
 import { createRecord } from '../../../../daemon/front/auth/token-records.js';
+import { nodeSigner, type Signer, signedFetch } from '../../../../rpc/client/node.js';
 import type { Scope } from '../../../../rpc/scope.js';
 import { FakeEngineHandle, fakeModel } from '../../../helpers/engine/fake-engine-handle.js';
 import { eventually } from '../../../helpers/eventually.js';
@@ -19,6 +22,8 @@ export interface FakeDaemon {
   readonly ws: string;
   /** The token of the runtime folder; '' in mode none. */
   readonly own: string;
+  /** Adds a key of a client, and waits until the daemon knows it. */
+  signer(scopes: readonly Scope[]): Promise<Signer>;
   /** Makes a token, and waits until the daemon takes it. */
   token(scopes: readonly Scope[], expiresMs?: number | null): Promise<{ readonly id: string; readonly token: string }>;
 }
@@ -40,6 +45,16 @@ export async function startFakeDaemon(changes: ConfigChanges, env = userFolders(
     http: http.replace('0.0.0.0', '127.0.0.1'),
     ws: ws.replace('0.0.0.0', '127.0.0.1'),
     own: tokenFile === null ? '' : readFileSync(tokenFile, 'utf8').trim(),
+    async signer(scopes) {
+      const { publicKey, privateKey } = generateKeyPairSync('ed25519');
+      const name = `key-${scopes.join('-')}`;
+      mkdirSync(keysFolder(env), { recursive: true });
+      addKey(keysFolder(env), { name, scopes, key: publicKey });
+      const signer = nodeSigner(name, privateKey);
+      // What was made in the second of its start does not count.
+      await eventually('the key is known', async () => (await signedFetch(signer)(`${http}/openapi.json`)).status === 200);
+      return signer;
+    },
     async token(scopes, expiresMs = null) {
       const { record, token } = createRecord(tokensFolder(env), { name: 'test', scopes, expiresMs }, Date.now());
       const authorization = `Bearer ${token}`;

@@ -3,7 +3,12 @@
  * the documents it serves, so that what is added is tried too.
  */
 import assert from 'node:assert/strict';
+import { generateKeyPairSync } from 'node:crypto';
+import { mkdirSync } from 'node:fs';
 import { after, describe, test } from 'node:test';
+import { tokensFolder } from '../../../../config/paths.js';
+import { createRecord } from '../../../../daemon/front/auth/token-records.js';
+import { nodeSigner, signedFetch } from '../../../../rpc/client/node.js';
 import type { Scope } from '../../../../rpc/scope.js';
 import { at, call } from '../../../rpc/harness.js';
 import { type FakeDaemon, startFakeDaemon } from './fake-daemon.js';
@@ -18,6 +23,8 @@ interface Caller {
   readonly name: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly scopes: ReadonlySet<Scope> | null;
+  /** How it sends; fetch when not said. */
+  readonly send?: typeof fetch;
 }
 
 /** What stops the daemon is not tried by those who may: it would work. */
@@ -45,7 +52,11 @@ async function tryRoutes({ http }: FakeDaemon, caller: Caller, routes: readonly 
   for (const { name, need } of routes) {
     const [method = '', path = ''] = name.split(' ');
     const body = method === 'GET' || method === 'DELETE' ? {} : { body: '{}' };
-    const response = await fetch(http + path, { method, headers: { 'content-type': 'application/json', ...caller.headers }, ...body });
+    const response = await (caller.send ?? fetch)(http + path, {
+      method,
+      headers: { 'content-type': 'application/json', ...caller.headers },
+      ...body,
+    });
     // Other dialects than OpenAI's have no code, or no object.
     const code = at(await response.json().catch(() => null), 'error', 'code') ?? 'none';
     const about = `${caller.name}: ${name}`;
@@ -61,7 +72,7 @@ async function tryMethods({ http }: FakeDaemon, caller: Caller, methods: readonl
   for (const { name, need } of methods) {
     if (name === ENDS_THE_DAEMON && caller.scopes?.has('admin')) continue;
     const headers = { 'content-type': 'application/json', ...caller.headers };
-    const response = await fetch(`${http}/rpc`, { method: 'POST', headers, body: JSON.stringify(call(1, name, {})) });
+    const response = await (caller.send ?? fetch)(`${http}/rpc`, { method: 'POST', headers, body: JSON.stringify(call(1, name, {})) });
     const about = `${caller.name}: ${name}`;
     if (caller.scopes === null) {
       assert.equal(response.status, 401, about);
@@ -112,6 +123,39 @@ describe('who may ask for what', () => {
       callers.push({ name: `${Object.keys(headers)[0]} with ${scopes}`, headers, scopes: new Set(scopes) });
     }
     await tryAll(daemon, callers, { authorization: `Bearer ${daemon.own}` });
+  });
+
+  test('mode ed25519: signed requests, and the own token of the daemon; no other token', async () => {
+    const daemon = await start({ auth: { mode: 'ed25519' } });
+    const wrong = generateKeyPairSync('ed25519').privateKey;
+    const callers: Caller[] = [
+      { name: 'nobody', headers: {}, scopes: null },
+      { name: 'the own token', headers: { authorization: `Bearer ${daemon.own}` }, scopes: new Set(sets.at(-1)) },
+    ];
+    for (const scopes of sets)
+      callers.push({ name: `signed with ${scopes}`, headers: {}, scopes: new Set(scopes), send: signedFetch(await daemon.signer(scopes)) });
+    callers.push({ name: 'another key', headers: {}, scopes: null, send: signedFetch(nodeSigner('key-infer', wrong)) });
+    callers.push({ name: 'an unknown key', headers: {}, scopes: null, send: signedFetch(nodeSigner('nobody', wrong)) });
+    mkdirSync(tokensFolder(daemon.env), { recursive: true });
+    const { token } = createRecord(tokensFolder(daemon.env), { name: '', scopes: ['infer'], expiresMs: null }, Date.now());
+    callers.push({ name: 'a token', headers: { authorization: `Bearer ${token}` }, scopes: null });
+    await tryAll(daemon, callers, { authorization: `Bearer ${daemon.own}` });
+  });
+
+  test('both modes: either credential suffices', async () => {
+    const daemon = await start({ auth: { mode: ['token', 'ed25519'] } });
+    const { token } = await daemon.token(['infer']);
+    const send = signedFetch(await daemon.signer(['admin']));
+    await tryAll(
+      daemon,
+      [
+        { name: 'nobody', headers: {}, scopes: null },
+        { name: 'a token', headers: { authorization: `Bearer ${token}` }, scopes: new Set(['infer']) },
+        { name: 'a signature', headers: {}, scopes: new Set(['admin']), send },
+        { name: 'a signature and a wrong token', headers: { authorization: 'Bearer x' }, scopes: new Set(['admin']), send },
+      ],
+      { authorization: `Bearer ${daemon.own}` },
+    );
   });
 
   test('mode none: programs and the own page do all, a page of another origin all but admin', async () => {

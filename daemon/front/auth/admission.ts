@@ -1,0 +1,14 @@
+/** What is asked of the credentials, and what they answer. */
+import type { IncomingHttpHeaders } from 'node:http';
+import type { HttpError } from '../http-reply.js';
+import type { Peer } from '../route.js';
+
+/** What a request tells of itself before its body. */
+export interface AuthRequest {
+  readonly method?: string | undefined;
+  readonly url?: string | undefined;
+  readonly headers: IncomingHttpHeaders;
+}
+
+/** Let in, or why not. */
+export type Admission = { readonly peer: Peer } | { readonly refusal: HttpError };
