@@ -221,14 +221,20 @@ function authRules({ auth }: Config): Finding[] {
         ),
       );
   for (const host of auth.allowed_hosts)
-    if (!/^([a-z0-9_.-]+|\[?[0-9a-f:.]+\]?)$/i.test(host))
+    if (!/^([a-z0-9_.-]+|\[?[0-9a-f:.]+\]?)$/i.test(host) && !isRange(host))
       findings.push(
         error(
           ['auth.allowed_hosts'],
-          `auth.allowed_hosts holds ${JSON.stringify(host.slice(0, 64))}; expected a host name or address without scheme and port`,
+          `auth.allowed_hosts holds ${JSON.stringify(host.slice(0, 64))}; expected a host name, an address or a range such as 192.168.1.0/24, without scheme and port`,
         ),
       );
   return findings;
+}
+
+/** An address and how many of its bits count. */
+function isRange(text: string): boolean {
+  const [, address = '', bits] = /^([0-9a-f.:]+)\/(\d{1,3})$/i.exec(text) ?? [];
+  return bits !== undefined && ((isIPv4(address) && Number(bits) <= 32) || (isIPv6(address) && Number(bits) <= 128));
 }
 
 /** Options that are part of the file format but change nothing in this version; saying so is better than pretending. */

@@ -259,7 +259,10 @@ export const schema = {
       maybeText(null),
       "File with the daemon's own token, which may do all; made (mode 0600) in the runtime folder when not set.",
     ),
-    allowed_hosts: texts([], 'Host names accepted in the Host header besides loopback.'),
+    allowed_hosts: texts(
+      [],
+      'Names, addresses and ranges (192.168.1.0/24) accepted in the Host header besides loopback and, unless mode is none, the address asked.',
+    ),
     allowed_origins: texts([], 'Browser origins (scheme://host:port) that may connect.'),
     trusted_keys: texts([], 'Files NAME.pem with public keys for auth.mode = "ed25519", besides those of "inferd key add".'),
     max_nonces: int(

@@ -2,9 +2,13 @@
  * `inferd serve`: the daemon in the foreground. Says one line with the addresses when it is ready and one line how to talk to it; with
  * --json, one JSON object a line for start-up, readiness and the end. Signals are the daemon's own business (signals.ts).
  */
+import { networkInterfaces } from 'node:os';
 import { resolve } from 'node:path';
 import type { StartProgress } from '../../actors/client-types.js';
+import { asksForToken, authModes } from '../../config/auth-modes.js';
+import { isLoopback } from '../../config/check.js';
 import { resolveModelFolder } from '../../config/model-folder.js';
+import type { Config } from '../../config/schema.js';
 import { packageVersion } from '../version.js';
 import { builtEngine } from './build.js';
 import { effectiveConfig, printWarnings } from './effective.js';
@@ -65,11 +69,27 @@ async function run(input: VerbInput): Promise<ExitCode> {
     io.stdout.write(`inferd ${packageVersion()} is ready: ${model.name} at ${ws} (HTTP: ${http})${local}\n`);
     // Started by "npm start" or npx, the command is not on the PATH.
     const command = io.env['npm_execpath'] === undefined ? 'inferd' : 'npx inferd';
+    for (const line of networkLines(loaded.config, http)) io.stdout.write(`${line}\n`);
     io.stdout.write(`Try in another terminal: ${command} run "What is 123 + 456?"\n`);
   }
   const code = await daemon.stopped;
   event({ event: 'stopped', exit_code: code });
   return code;
+}
+
+/** What to do so that others can use a daemon that they can reach. */
+function networkLines({ server, auth }: Config, http: string): readonly string[] {
+  if (isLoopback(server.host) || authModes(auth.mode).length === 0) return [];
+  const port = new URL(http).port;
+  const any = server.host === '0.0.0.0' || server.host === '::';
+  const others = Object.values(networkInterfaces()).flatMap((all) =>
+    (all ?? []).filter(({ internal, family }) => !internal && family === 'IPv4'),
+  );
+  const urls = any ? others.map(({ address }) => `http://${address}:${port}`) : [http];
+  const give = asksForToken(auth.mode)
+    ? '"inferd token create --name WHO" makes a token for each'
+    : '"inferd key add WHO FILE.pem" adds the key of each';
+  return [`Others on the network reach it at ${urls.length > 0 ? urls.join(' and ') : http}; ${give}.`];
 }
 
 /** --profile as options. */

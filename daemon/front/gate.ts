@@ -5,17 +5,20 @@
  * name under its control can be made to resolve to 127.0.0.1 (DNS rebinding). Native clients send no Origin and are let through here;
  * who they are is the business of auth.ts. Pure: headers in, verdict out.
  *
- * Invariant: the answer depends on nothing but the rules and the headers; in particular the bind address plays no part.
+ * Invariant: the answer depends on nothing but the rules, the headers and, where clients have to show who they are, the address that the
+ * connection was accepted on.
  */
 
 import type { IncomingHttpHeaders } from 'node:http';
-import { isIPv4 } from 'node:net';
+import { BlockList, isIP, isIPv4, isIPv6 } from 'node:net';
 import type { Config } from '../../config/schema.js';
 
 /** What the configuration allows besides loopback; replaced as a whole by a reload. */
 export interface GateRules {
   /** Lower-cased names without port. */
   readonly hosts: ReadonlySet<string>;
+  /** Addresses of ranges such as 192.168.1.0/24. */
+  readonly networks: BlockList;
   /** Exact serialised origins, lower-cased. */
   readonly origins: ReadonlySet<string>;
 }
@@ -39,14 +42,23 @@ export interface GateRequest {
 }
 
 export function gateRules(auth: Pick<Config['auth'], 'allowed_hosts' | 'allowed_origins'>): GateRules {
+  const networks = new BlockList();
+  for (const range of auth.allowed_hosts.filter(isRange)) {
+    const [address = '', bits] = range.split('/');
+    networks.addSubnet(address, Number(bits), isIPv6(address) ? 'ipv6' : 'ipv4');
+  }
   return {
-    hosts: new Set(auth.allowed_hosts.map((h) => hostName(h) ?? h.toLowerCase())),
+    networks,
+    hosts: new Set(auth.allowed_hosts.filter((h) => !isRange(h)).map((h) => hostName(h) ?? h.toLowerCase())),
     origins: new Set(auth.allowed_origins.map((o) => o.toLowerCase().replace(/\/$/, ''))),
   };
 }
 
-/** Checks one request. `unix`: it came over the Unix socket, where Host means nothing. */
-export function checkGate(request: GateRequest, rules: GateRules, unix: boolean): Verdict {
+/**
+ * Checks one request. `unix`: it came over the Unix socket, where Host means nothing. `acceptedAt`: the address that its connection was
+ * accepted on, where that is a good Host too, as for a probe of a pod; null where it is not.
+ */
+export function checkGate(request: GateRequest, rules: GateRules, unix: boolean, acceptedAt: string | null = null): Verdict {
   const { headers } = request;
   if (count(request.rawHeaders, 'host') > 1 || count(request.rawHeaders, 'origin') > 1) {
     return refuse(400, 'A request must not repeat its Host or Origin header.');
@@ -55,7 +67,7 @@ export function checkGate(request: GateRequest, rules: GateRules, unix: boolean)
   if (!unix) {
     if (host === undefined || host === '') return refuse(400, 'A request must have a Host header.');
     const name = hostName(host);
-    if (name === null || !(isLoopbackName(name) || rules.hosts.has(name))) {
+    if (name === null || !(isLoopbackName(name) || isAllowed(name, rules) || isAddress(name, acceptedAt))) {
       return refuse(403, 'This Host is not allowed; use a loopback address or list the name in auth.allowed_hosts.');
     }
   }
@@ -83,6 +95,19 @@ export function hostName(host: string): string | null {
   if (m?.[1] === undefined) return null;
   if (m[2] !== undefined && Number(m[2]) > 65_535) return null;
   return m[1];
+}
+
+const isRange = (host: string): boolean => host.includes('/');
+const withoutBrackets = (name: string): string => name.replace(/^\[|\]$/g, '');
+
+function isAllowed(name: string, { hosts, networks }: GateRules): boolean {
+  const address = withoutBrackets(name);
+  return hosts.has(name) || (isIP(address) > 0 && networks.check(address, isIPv6(address) ? 'ipv6' : 'ipv4'));
+}
+
+/** An address in Host cannot be the doing of DNS: a page that has it as its own was served from there. */
+function isAddress(name: string, acceptedAt: string | null): boolean {
+  return acceptedAt !== null && withoutBrackets(name) === acceptedAt.replace(/^::ffff:(?=\d+\.)/, '');
 }
 
 /** `localhost`, 127.0.0.0/8 in canonical dotted form, or `[::1]`. */

@@ -162,7 +162,7 @@ function tooManyRequests(limit: number): string {
 
 async function answer(deps: HttpDeps, request: IncomingMessage, response: ServerResponse, unix: boolean): Promise<void> {
   const close: OutgoingHttpHeaders = deps.accepting() ? {} : { connection: 'close' };
-  const verdict = checkGate(request, deps.rules(), unix);
+  const verdict = checkGate(request, deps.rules(), unix, acceptedAt(deps, request));
   const path = pathOf(request);
   const route = path === null ? undefined : deps.routes.get(path);
   const refuse = (error: HttpError) => sendErrorAndClose(request, response, error, route?.dialect);
@@ -217,8 +217,13 @@ function endWithCredential(response: ServerResponse, peer: Peer): void {
   response.once('close', forget);
 }
 
+/** Where nobody is asked who he is, an address of this machine must not be enough to get in. */
+function acceptedAt({ auth }: HttpDeps, { socket }: IncomingMessage): string | null {
+  return auth.modes.length === 0 ? null : (socket.localAddress ?? null);
+}
+
 function admitUpgrade(deps: HttpDeps, request: IncomingMessage, socket: Duplex, head: Buffer, unix: boolean): void {
-  const verdict = checkGate(request, deps.rules(), unix);
+  const verdict = checkGate(request, deps.rules(), unix, acceptedAt(deps, request));
   const path = pathOf(request);
   if (!verdict.ok) refuseSocket(socket, verdict);
   else if (path === null || !SOCKET_PATHS.has(path)) refuseSocket(socket, { status: 404, message: 'There is no WebSocket at this path.' });

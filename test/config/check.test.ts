@@ -124,10 +124,16 @@ test('kinds of authentication may be listed, each once, and "none" only alone', 
   assert.equal(outcome('server.host=0.0.0.0', 'auth.mode=["none"]').problems.length, 1, 'which asks nobody');
 });
 
+test('hosts may be ranges of addresses', () => {
+  for (const host of ['10.0.0.0/8', 'fd00::/8', '10.1.2.3', '[::1]'])
+    assert.deepEqual(outcome(`auth.allowed_hosts=["${host}"]`).problems, [], host);
+});
+
 test('origins and hosts are literal: no wildcard, no path, no scheme where none belongs', () => {
   for (const origin of ['*', 'null', 'https://*.x', 'https://x/', 'x.com', 'HTTPS://x'])
     assert.equal(outcome(`auth.allowed_origins=["${origin}"]`).problems.length, 1, origin);
-  for (const host of ['*', 'http://x', 'a b', 'x/y']) assert.equal(outcome(`auth.allowed_hosts=["${host}"]`).problems.length, 1, host);
+  for (const host of ['*', 'http://x', 'a b', 'x/y', '10.0.0.0/33', '10.0.0/8', 'fd00::/129', '10.0.0.0/'])
+    assert.equal(outcome(`auth.allowed_hosts=["${host}"]`).problems.length, 1, host);
   allowed(
     'auth.allowed_origins=["https://x.com", "http://localhost:3000", "app://x"]',
     'auth.allowed_hosts=["box.local", "10.0.0.1", "[::1]"]',

@@ -209,3 +209,19 @@ test('where nobody shows who he is, programs and our own page may do all, pages 
     await front.close();
   }
 });
+
+test('ranges of addresses may be listed, and where clients show who they are, the address that was asked is a good Host', () => {
+  const ranges = gateRules({ allowed_hosts: ['192.168.1.0/24', 'fd00::/8', '10.0.0.7/32'], allowed_origins: [] });
+  const status = (host: string, acceptedAt: string | null = null) => {
+    const verdict = checkGate({ headers: { host }, rawHeaders: ['Host', host] }, ranges, false, acceptedAt);
+    return verdict.ok ? 200 : verdict.status;
+  };
+  for (const host of ['192.168.1.1', '192.168.1.255:8765', '[fd12::1]:8765', '10.0.0.7']) assert.equal(status(host), 200, host);
+  for (const host of ['192.168.2.1', '10.0.0.8', '[fe80::1]', '192.168.1', '3232235777', '192.168.1.1.evil.example', '192.168.1.0/24'])
+    assert.equal(status(host), 403, host);
+  assert.equal(status('172.17.0.2:8765', '172.17.0.2'), 200);
+  assert.equal(status('172.17.0.2:8765', '::ffff:172.17.0.2'), 200);
+  assert.equal(status('[2001:db8::5]:8765', '2001:db8::5'), 200);
+  assert.equal(status('172.17.0.3', '172.17.0.2'), 403);
+  assert.equal(status('evil.example', '172.17.0.2'), 403);
+});
