@@ -220,7 +220,7 @@ test('a model that cannot be had ends serve and run before anything starts', asy
 });
 
 test('a configuration that must not start is refused by serve with 78', async () => {
-  for (const set of ['server.host=0.0.0.0', 'auth.mode=ed25519', 'inference.trust_remote_code=true'])
+  for (const set of ['server.host=0.0.0.0', 'auth.mode=["none", "token"]', 'inference.trust_remote_code=true'])
     assert.equal((await inferd(['serve', '--set', set])).code, 78, set);
 });
 
