@@ -6,7 +6,15 @@ export function memoryView() {
   const rows = new Map();
   const list = el('div', { class: 'memories' });
   const whole = el('p', { class: 'faint small' });
-  const node = el('section', { class: 'card wide', 'aria-label': 'memory' }, el('h2', {}, 'Memory'), list, whole);
+  const key = (name, label) => el('span', { class: 'key' }, el('i', { class: name, 'aria-hidden': 'true' }), label);
+  const node = el(
+    'section',
+    { class: 'card wide', 'aria-label': 'memory' },
+    el('h2', {}, 'Memory'),
+    list,
+    el('div', { class: 'keys' }, key('weights', 'weights'), key('kv-used', 'KV in use'), key('kv-free', 'KV free')),
+    whole,
+  );
 
   function row(id) {
     const parts = ['weights', 'kv-used', 'kv-free'].map((name) => el('span', { class: name }));
