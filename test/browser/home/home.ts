@@ -32,6 +32,15 @@ export class Home {
     }`);
   }
 
+  /** The same of a control whose name is no text beside it. */
+  async setNamed(name: string, value: string): Promise<void> {
+    await this.#browser.value(`{
+      const field = document.querySelector('[aria-label=${JSON.stringify(name)}]');
+      field.value = ${JSON.stringify(value)};
+      field.dispatchEvent(new Event('change', { bubbles: true }));
+    }`);
+  }
+
   async check(label: string): Promise<void> {
     await this.#browser.value(`${byLabel(label)}.click()`);
   }

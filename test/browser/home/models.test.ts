@@ -1,8 +1,11 @@
 /** The models of the page at / in a real browser: their state, and getting another one from a stand-in of the hub. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
+import { cpSync } from 'node:fs';
+import { join } from 'node:path';
 import { after, beforeEach, test } from 'node:test';
 import { findSnapshot, listUnfinished } from '../../../config/hub-cache.js';
+import { packageRoot } from '../../../native/index.js';
 import { startTestDaemon } from '../../helpers/daemon/daemon.js';
 import { eventually } from '../../helpers/eventually.js';
 import { startHub } from '../../helpers/hub/stand-in.js';
@@ -13,7 +16,10 @@ import { Home } from './home.js';
 const MiB = 2 ** 20;
 const hub = await startHub({ files: { 'config.json': '{}', 'model.safetensors': randomBytes(2 * MiB) }, bytesPerMs: 400 });
 const cache = tempFolder();
-const at = await startTestDaemon([`inference.cache_dir=${JSON.stringify(cache)}`], undefined, { HF_ENDPOINT: hub.url });
+const folder = tempFolder();
+cpSync(join(packageRoot(), 'config/demo-model'), join(folder, 'twin'), { recursive: true });
+const sets = [`inference.cache_dir=${JSON.stringify(cache)}`, `models.directories=["${folder}"]`, 'cache.num_gpu_blocks_override=512'];
+const at = await startTestDaemon(sets, undefined, { HF_ENDPOINT: hub.url });
 const browser = await Browser.start();
 const home = new Home(browser, at.http);
 after(async () => {
@@ -32,6 +38,38 @@ const says = (pattern: RegExp) => browser.until(`${pattern}.test(document.queryS
 
 test('a model is told with its state and what is known of it', async () => {
   assert.match(await home.text('.model'), /7\.3 M parameters.*context 4,096 tokens/);
+  assert.deepEqual(browser.complaints, []);
+});
+
+test('models are loaded and unloaded by their buttons, asked in the chat, and shown on the board', async () => {
+  const state = (id: string, want: string) =>
+    browser.until(
+      `[...document.querySelectorAll('.model')].find((m) => m.querySelector('h2').textContent === '${id}')?.querySelector('.chip').textContent === '${want}'`,
+    );
+  const click = (name: string) => browser.click(`button[aria-label="${name}"]`);
+  await state('twin', 'unloaded');
+  await click('Load twin');
+  await state('twin', 'ready');
+  await browser.shoot('models-two');
+  await browser.value("location.hash = '#/chat'");
+  await home.set('Model', 'twin');
+  await home.set('Max tokens', '5');
+  await home.say('Hello');
+  await home.answered();
+  assert.match(await home.text('.turn.assistant .meta'), /tokens/);
+  await browser.value("location.hash = '#/board'");
+  await browser.until("document.querySelectorAll('.memory').length === 2");
+  assert.equal(await browser.value('document.querySelector(\'[aria-label="Model shown"]\').checkVisibility()'), true);
+  await home.setNamed('Model shown', 'twin');
+  await browser.until('/of 512 blocks/.test(document.querySelector(\'[aria-label="KV"] .more\').textContent)');
+  const other = await at.open();
+  await other.call('models.unload', { model: 'twin' });
+  await browser.until(
+    "document.querySelectorAll('.memory').length === 1 && document.querySelector('[aria-label=\"Model shown\"]').value === 'demo'",
+  );
+  await other.close();
+  await browser.value("location.hash = '#/models'");
+  await state('twin', 'unloaded');
   assert.deepEqual(browser.complaints, []);
 });
 

@@ -9,6 +9,8 @@ import { stepsChart } from './steps-chart.js';
 import { tile } from './tiles.js';
 
 const UPDATE_MS = 500;
+/** Without an update for this long, the model that is shown may have been unloaded. */
+const SILENT_MS = 3000;
 /** Over how many updates rates are taken. */
 const RATE_UPDATES = 5;
 
@@ -41,11 +43,15 @@ export function boardView(rpc) {
   let subscription = null;
   let shown = false;
   let asking = false;
+  let updatedMs = 0;
+  let watch = 0;
   /** Totals of the last updates. */
   let samples = [];
   which.hidden = true;
 
   function update({ requests, kv, tokens, step, memory: used, detail }) {
+    updatedMs = performance.now();
+    says.textContent = '';
     samples.push({ atMs: performance.now(), generated: tokens.generated_total, prompt: tokens.prompt_total });
     if (samples.length > RATE_UPDATES) samples.shift();
     const [oldest, newest] = [samples[0], samples.at(-1)];
@@ -89,8 +95,29 @@ export function boardView(rpc) {
 
   const chosen = () => (which.value === '' ? {} : { model: which.value });
 
+  /** Goes on with another model where the one that is shown is gone. */
+  async function lookWhenSilent() {
+    if (document.hidden || performance.now() - updatedMs < SILENT_MS) return;
+    const listed = await rpc.call('models.list').catch(() => null);
+    if (listed !== null && shown) setModels(listed.data);
+  }
+
+  function setModels(list) {
+    const loaded = list.filter(({ state }) => state !== 'unloaded' && state !== 'failed' && state !== 'stopped');
+    const old = which.value;
+    which.replaceChildren(...loaded.map(({ id }) => el('option', { value: id }, id)));
+    if (loaded.some(({ id }) => id === old)) which.value = old;
+    which.hidden = loaded.length < 2;
+    if (!shown) return;
+    if (loaded.length === 0) says.textContent = 'No model is loaded.';
+    else if (which.value !== old) void stop().then(start);
+  }
+
   async function start() {
     shown = true;
+    clearInterval(watch);
+    watch = setInterval(lookWhenSilent, SILENT_MS);
+    updatedMs = performance.now();
     if (subscription !== null) return;
     says.textContent = '';
     samples = [];
@@ -104,6 +131,7 @@ export function boardView(rpc) {
 
   async function stop() {
     shown = false;
+    clearInterval(watch);
     const old = subscription;
     subscription = null;
     if (old !== null) await rpc.call('stats.unsubscribe', { subscription: old }).catch(() => {});
@@ -129,12 +157,6 @@ export function boardView(rpc) {
       subscription = null;
       if (shown) void start();
     },
-    setModels(list) {
-      const loaded = list.filter(({ state }) => state !== 'unloaded');
-      const old = which.value;
-      which.replaceChildren(...loaded.map(({ id }) => el('option', { value: id }, id)));
-      if (loaded.some(({ id }) => id === old)) which.value = old;
-      which.hidden = loaded.length < 2;
-    },
+    setModels,
   };
 }

@@ -135,7 +135,8 @@ export function requestsView(rpc) {
       el('p', { class: 'faint' }, `${request.model} · ${request.state}`),
       ...(views.length === 0 ? [el('p', {}, 'It has not come to the scheduler, or the engine was restarted since.')] : views),
     );
-    if (request.state !== 'running') settled = id;
+    // The call ends a moment before the scheduler hears of it.
+    if (request.state !== 'running' && request.prompts.every(({ marks }) => marks.at(-1)?.kind === 'ended')) settled = id;
   }
 
   return {
