@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
-import { describe, test } from 'node:test';
+import { describe, type TestContext, test } from 'node:test';
 import { startTestDaemon, type TestDaemon } from '../helpers/daemon/daemon.js';
 import { faultyRankModule, type RankFault } from '../helpers/engine/faulty-rank.js';
 import { eventually } from '../helpers/eventually.js';
@@ -29,30 +29,35 @@ async function tokensOf(at: TestDaemon, extra: Record<string, unknown> = {}): Pr
   return answers.map((a) => a.choices?.[0]?.token_ids);
 }
 
-test('answers are those of a whole model: greedy, drawn, crowded and swapped', async () => {
-  const whole = await startTestDaemon();
+/** Ends with the test, however that ends: else it would keep the process. */
+async function started(t: TestContext, sets: readonly string[] = [], module?: string): Promise<TestDaemon> {
+  const at = await startTestDaemon(sets, module);
+  t.after(() => at.close());
+  return at;
+}
+
+test('answers are those of a whole model: greedy, drawn, under a grammar, crowded and swapped', async (t) => {
+  const whole = await started(t);
   const drawn = { temperature: 0.8, top_p: 0.9, seed: 11, presence_penalty: 0.4 };
-  const expected = [await tokensOf(whole), await tokensOf(whole, drawn)];
-  await whole.close();
+  const formed = { guided_regex: '[a-z]{3,9}( [a-z]{1,7}){4}', max_tokens: 30, ignore_eos: false };
+  const expected = [await tokensOf(whole), await tokensOf(whole, drawn), await tokensOf(whole, formed)];
   for (const size of [2, 4]) {
     for (const sets of [[], crowded]) {
-      const at = await startTestDaemon([...ranked(size), ...sets]);
-      const got = [await tokensOf(at), await tokensOf(at, drawn)];
+      const at = await started(t, [...ranked(size), ...sets]);
+      const got = [await tokensOf(at), await tokensOf(at, drawn), await tokensOf(at, formed)];
       assert.deepEqual(got, expected, `${size} ranks, ${sets.length === 0 ? 'room for all' : 'crowded'}`);
       await at.untilFreed();
-      await at.close();
     }
   }
 });
 
-test('the model is reported as one', async () => {
-  const [whole, split] = [await startTestDaemon(), await startTestDaemon(ranked(2))];
+test('the model is reported as one', async (t) => {
+  const [whole, split] = [await started(t), await started(t, ranked(2))];
   const told = await Promise.all(
     [whole, split].map(async (at) => {
       const socket = await at.open();
       const { data } = (await socket.call('models.list')) as { data?: readonly Record<string, unknown>[] };
       const { memory } = (await at.stats()) as { memory?: { weight_bytes: number } };
-      await at.close();
       return { model: data?.[0] ?? {}, weightBytes: memory?.weight_bytes ?? 0 };
     }),
   );
@@ -65,9 +70,9 @@ test('the model is reported as one', async () => {
 
 const limitMs = 1000;
 
-async function assertRestarts(fault: Omit<RankFault, 'once'>): Promise<void> {
+async function assertRestarts(t: TestContext, fault: Omit<RankFault, 'once'>): Promise<void> {
   const module = faultyRankModule({ ...fault, once: join(tempFolder(), 'struck') });
-  const at = await startTestDaemon(ranked(2), module);
+  const at = await started(t, ranked(2), module);
   const socket = await at.open();
   const ids = indices.map((i) => socket.send('chat.completions.create', { ...story(i, 60), stream: true }));
   await assertOneEndEach(socket, ids);
@@ -75,7 +80,6 @@ async function assertRestarts(fault: Omit<RankFault, 'once'>): Promise<void> {
   const again = await socket.call('chat.completions.create', story(1, 20));
   assert.equal(again.choices?.[0]?.token_ids?.length, again.usage?.completion_tokens);
   await at.untilFreed();
-  await at.close();
 }
 
 /** One response each: the whole answer, of a request that a restart has taken along, or a failure that says it may be tried again. */
@@ -93,12 +97,12 @@ describe('a rank that fails while requests run ends the engine once, which start
     for (const how of ['exit', 'sleep', 'throw'] as const) {
       if (where === 'op' && how === 'exit') continue; // no thread of JavaScript is in a collective
       const rank = where === 'step' && how !== 'sleep' ? 0 : 1;
-      test(`rank ${rank}: ${how} at ${where}`, () => assertRestarts({ rank, where, how, ms: 2 * limitMs }));
+      test(`rank ${rank}: ${how} at ${where}`, (t) => assertRestarts(t, { rank, where, how, ms: 2 * limitMs }));
     }
   }
 
-  test('killed from outside', async () => {
-    const at = await startTestDaemon(ranked(4));
+  test('killed from outside', async (t) => {
+    const at = await started(t, ranked(4));
     const socket = await at.open();
     for (const rank of [0, 3]) {
       const ids = indices.map((i) => socket.send('chat.completions.create', { ...story(i, 60), stream: true }));
@@ -106,7 +110,6 @@ describe('a rank that fails while requests run ends the engine once, which start
       at.daemon.engine.killActor('executor', rank);
       await assertOneEndEach(socket, ids);
     }
-    await at.close();
   });
 });
 
@@ -120,11 +123,10 @@ describe('a rank that fails in its start ends the start of all', () => {
     }
   }
 
-  test('a slow one is waited for', async () => {
+  test('a slow one is waited for', async (t) => {
     const module = faultyRankModule({ rank: 1, where: 'load', how: 'sleep', ms: 2 * limitMs, once: join(tempFolder(), 'struck') });
-    const at = await startTestDaemon(ranked(2), module);
+    const at = await started(t, ranked(2), module);
     assert.equal((await tokensOf(at)).length, indices.length);
-    await at.close();
   });
 });
 

@@ -5,10 +5,11 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
-import { ROW_FLAG } from '../../actors/messages/step.js';
-import type { EngineOptions, NativeEngine } from '../../native/index.js';
+import { RESULT, ROW_FLAG } from '../../actors/messages/step.js';
+import { type EngineOptions, loadAddon, type NativeEngine } from '../../native/index.js';
 import { errors, generate, openPack, openPackRanks, packs, readGolden } from '../helpers/native/golden.js';
-import { blockSets, fixture, nativeError, openEngine, openRanks, runStep } from '../helpers/native/native-engine.js';
+import { blockSets, engineOptions, fixture, nativeError, openEngine, openRanks, runStep } from '../helpers/native/native-engine.js';
+import { buildPlan, type PlanSpec, type SamplingWords } from '../helpers/native/plan.js';
 import { tinyConfig, tinyTensors, withModel, withModelFolder } from '../helpers/native/tiny-model.js';
 
 /** As of whole models. */
@@ -180,6 +181,93 @@ describe('a split model answers as the whole one', () => {
         nativeError('unsupported', /down_proj cannot be int8 and split over ranks: each would have 48 of its 96 columns/),
       );
     });
+  });
+});
+
+describe('a step', () => {
+  it('meets the other ranks for the embedding, twice a layer, and once for its tokens', () => {
+    const engine = openPackRanks('llama3.1-gqa', 2);
+    const { numLayers } = engine.info();
+    const ops = (spec: PlanSpec): Map<string, number> => {
+      const [rank] = engine.ranks;
+      rank?.profileStart?.(10_000);
+      runStep(engine, spec);
+      const trace = rank?.profileStop?.();
+      const counts = new Map<string, number>();
+      for (const name of trace?.name ?? []) counts.set(trace?.names[name] ?? '', (counts.get(trace?.names[name] ?? '') ?? 0) + 1);
+      return counts;
+    };
+    const slot = (n: number, sampling: SamplingWords) => ({ slot: n, tokens: [1, 2, 3, 4], sampling });
+    runStep(engine, {
+      newSlots: [slot(0, { temperature: 0 }), slot(1, { temperature: 1 })],
+      blockSets: [...blockSets(0, 0, 1), ...blockSets(1, 1, 1)],
+    });
+    for (const [n, gathers] of [
+      [0, { sample_greedy: 1, sample: undefined }],
+      [1, { sample_greedy: undefined, sample: 1 }],
+    ] as const) {
+      const counts = ops({ rows: [{ slot: n, start: 0, count: 4 }], samples: [{ row: 0, slot: n }] });
+      assert.equal(counts.get('all_reduce'), 2 * numLayers + 1);
+      assert.equal(counts.get('all_gather'), 1);
+      for (const [name, count] of Object.entries(gathers)) assert.equal(counts.get(name), count, name);
+    }
+    engine.close();
+  });
+});
+
+describe('ranks that part', () => {
+  const plan = buildPlan({
+    newSlots: [{ slot: 0, tokens: [1, 2, 3] }],
+    blockSets: blockSets(0, 0, 1),
+    rows: [{ slot: 0, start: 0, count: 3 }],
+  });
+  /** The error code of the step and what the engine says of it. */
+  const outcome = (rank: NativeEngine | undefined): [number | undefined, string | undefined] => {
+    const result = new Uint8Array(1 << 16);
+    assert.ok((rank?.wait(result, 30_000) ?? 0) > 0, 'the step ends');
+    return [new Int32Array(result.buffer)[RESULT.errorCode], rank?.lastError?.()];
+  };
+
+  it('fail with the reason of the one that failed, all alike', () => {
+    const engine = openPackRanks('llama3.1-gqa', 2, { commFault: { at: 3, sleepMs: 0 } });
+    engine.submit(plan);
+    const said = engine.ranks.map((rank) => outcome(rank));
+    for (const [code, text] of said) {
+      assert.equal(code, 1);
+      assert.match(text ?? '', /a fault made by a test/);
+    }
+    engine.close();
+  });
+
+  it('wait for a rank that takes no part as long as they may, and are told of a group that is ended', () => {
+    for (const ended of [false, true]) {
+      const engine = openPackRanks('llama3.1-gqa', 2, { commTimeoutMs: ended ? 3_600_000 : 200 });
+      engine.ranks[0]?.submit(plan);
+      if (ended) engine.ranks[1]?.close();
+      const [code, text] = outcome(engine.ranks[0]);
+      assert.equal(code, 1);
+      assert.match(text ?? '', ended ? /parted: rank 1 was closed/ : /parted: rank 0 waited 200 ms for 1 of 1 others/);
+      engine.close();
+    }
+  });
+
+  it('can be ended before all have come, and then none comes in', () => {
+    const addon = loadAddon();
+    const options = {
+      ...engineOptions(fixture('golden', 'llama3.1-gqa')),
+      worldSize: 2,
+      group: addon.newRankGroup(),
+      commTimeoutMs: 100_000,
+    };
+    addon.endRankGroup(options.group, 'a test says so');
+    assert.throws(() => addon.createEngine(options), nativeError('device', /parted: a test says so/));
+    const alone = { ...options, group: addon.newRankGroup() };
+    const engine = addon.createEngine(alone);
+    assert.throws(() => addon.createEngine(alone), nativeError('usage', /Rank 0 of 2 cannot join this group/));
+    while (!engine.load(1 << 24).done);
+    addon.endRankGroup(alone.group, 'rank 1 does not come');
+    assert.throws(() => engine.agree?.([1]), nativeError('device', /rank 1 does not come/));
+    engine.close();
   });
 });
 

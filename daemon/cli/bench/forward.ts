@@ -9,6 +9,7 @@ import { join, resolve } from 'node:path';
 import { isGguf } from '../../../config/gguf/files.js';
 import { resolveModelFolder } from '../../../config/model-folder.js';
 import { type BackendName, type EngineOptions, loadAddon, type NativeModelInfo } from '../../../native/index.js';
+import { RankEngines } from '../../../native/rank-engines.js';
 import { bestBackend } from '../../life/topology.js';
 import { builtEngine } from '../build.js';
 import { effectiveConfig } from '../effective.js';
@@ -47,6 +48,7 @@ export const benchForward: Verb = {
     },
     { flags: '--eager', doc: 'no CUDA graphs' },
     { flags: '--threads <n>', doc: 'compute threads; inference.threads when not given', kind: 'int', range: [1, 1024] },
+    { flags: '--tp <n>', doc: 'ranks that compute the model together; 1 when not given', kind: 'int', range: [1, 8] },
     { flags: '--quantization <q>', doc: 'none, int8 or int4; inference.quantization when not given', kind: 'text' },
     { flags: '--isa <name>', doc: 'kernel set of the CPU backend; the best one when not given', kind: 'text' },
     { flags: '--load-dummy', doc: 'random weights in the shape of config.json' },
@@ -112,7 +114,8 @@ function bench(input: VerbInput): ExitCode {
   const shapes = parseShapes(input, (input.number('steps') ?? usual[backend].steps) + warmup);
   const { options, sizes } = engineSetup(input, backend, shapes);
   const started = performance.now();
-  const engine = loadAddon().createEngine(options);
+  const ranks = input.number('tp') ?? 1;
+  const engine = ranks === 1 ? loadAddon().createEngine(options) : new RankEngines(options, ranks);
   const reports: ShapeReport[] = [];
   try {
     while (!engine.load(loadBytes).done);

@@ -79,6 +79,15 @@ test('bench forward reports prefill, decode and limits of every shape, and count
   assert.match(stderr, /1x40: prefill .* ms, decode step .* ms/);
 });
 
+test('bench forward times ranks, and names a number that does not divide', async () => {
+  const ask = (tp: string) => inferd(['forward', '--shape', '1x16', '--steps', '2', '--repeat', '1', '--tp', tp, '--json']);
+  const [shape] = JSON.parse((await ask('2')).stdout).shapes;
+  assert.ok(shape.prefill.ms > 0 && shape.decode.ms > 0);
+  const { code, stderr } = await ask('3');
+  assert.notEqual(code, 0);
+  assert.match(stderr, /num_attention_heads is 4, which 3 does not divide/);
+});
+
 test('bench ops times the chosen ops, and every case is an op that the addon has', async () => {
   const { code, stdout } = await inferd(['ops', '--only', 'attention  ', '--repeat', '1', '--json']);
   assert.equal(code, 64, stdout);
