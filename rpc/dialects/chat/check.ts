@@ -1,6 +1,5 @@
 /** Checks of what lies deep in a dialect's body, where one schema for all would only say "wrong". */
-import type { z } from 'zod';
-import { z as zod } from 'zod';
+import { z } from 'zod';
 import { InferdError, invalidParams } from '../../../actors/messages/errors.js';
 import { checkParams } from '../../params.js';
 
@@ -13,7 +12,7 @@ export function checkBody<S extends z.ZodObject>(schema: S, body: unknown): z.ou
 
 /** A part of a body, which is at `path`. @throws InferdError invalid_params */
 export function checkAt<S extends z.ZodType>(schema: S, value: unknown, path: string): z.output<S> {
-  return checkParams(zod.object({ [path]: schema }), { [path]: value }, noLongLists)[path] as z.output<S>; // proof: the schema of that member
+  return checkParams(z.object({ [path]: schema }), { [path]: value }, noLongLists)[path] as z.output<S>; // proof: the schema of that member
 }
 
 /** @throws InferdError invalid_params */

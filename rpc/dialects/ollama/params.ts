@@ -26,7 +26,6 @@ export const names: Readonly<Record<string, string>> = {
   ...Object.fromEntries(Object.entries(options).map(([theirs, ours]) => [ours, `options.${theirs}`])),
   response_format: 'format',
   'response_format.json_schema.schema': 'format',
-  input: 'input',
 };
 
 /** A model's name without the tag that Ollama's clients add. */

@@ -5,7 +5,7 @@ import { sharedValues } from '../chat/fields.js';
 import { chatMessages } from './items.js';
 import type { ResponsesBody } from './schema.js';
 
-/** Of a choice, for errors of the method in the words of this dialect. */
+/** Params of the method in the words of this dialect, for errors. */
 export const names = {
   messages: 'input',
   max_completion_tokens: 'max_output_tokens',
