@@ -26,6 +26,7 @@
 #include <span>
 #include <string>
 
+#include "core/coded_block.h"
 #include "core/comm.h"
 #include "core/dummy_weight.h"
 #include "core/error.h"
@@ -212,6 +213,16 @@ class Backend {
   // quantizes. Throws Error(kUnsupported) for roles that the format has not.
   virtual void fill_weight(PackedWeight& weight, WeightRole role, int64_t first_row,
                            const Tensor& source) = 0;
+  // Rows [first_row, first_row + rows) of a weight of a coded format, as `source` counts them from
+  // 0. Only of formats that it does not refuse.
+  virtual void fill_coded(PackedWeight& weight, int64_t first_row, int64_t rows,
+                          const CodedRows& source) {
+    (void)first_row, (void)rows, (void)source;
+    throw Error(ErrorCode::kUnsupported,
+                format("The backend %s takes no codes of weights as %s.", info().name.c_str(),
+                       format_name(weight.format).c_str()));
+  }
+
   // Fills a row-major f32, f16 or bf16 tensor, or rows of a weight of such a format, with dummy
   // numbers. False when the backend cannot: the loader then makes them itself.
   virtual bool fill_dummy(const Tensor& rows, const DummyRows& numbers) {

@@ -26,6 +26,7 @@ enum class CodeType : int32_t {
   kBF16,
   kInt8,    // -127..127
   kUint4,   // 0..15
+  kSint4,   // -8..7
   kFloat8,  // e4m3
 };
 
@@ -70,6 +71,32 @@ constexpr WeightFormat kFormatInt4{.codes = CodeType::kUint4,
                                    .zeros = Zeros::kMinima,
                                    .packing = Packing::kBlocks};
 
+// What checkpoints that are quantized are kept in, where a backend has products for it: the codes
+// of the checkpoint with the scales of each block, rounded to f16 where they have more bits.
+constexpr WeightFormat coded_format(CodeType codes, int32_t block_cols, Zeros zeros) {
+  return {.codes = codes,
+          .scaled = true,
+          .scales = DType::kF16,
+          .block_rows = 1,
+          .block_cols = block_cols,
+          .zeros = zeros,
+          .packing = Packing::kBlocks};
+}
+constexpr WeightFormat kCodedInt8 = coded_format(CodeType::kInt8, 32, Zeros::kNone);
+constexpr WeightFormat kCodedInt4 = coded_format(CodeType::kSint4, 32, Zeros::kNone);
+constexpr WeightFormat kCodedInt4Minima = coded_format(CodeType::kUint4, 32, Zeros::kMinima);
+// All others fit in it.
+constexpr WeightFormat kCodedInt8Halves = coded_format(CodeType::kInt8, 16, Zeros::kMinima);
+
+constexpr bool is_coded(const WeightFormat& f) {
+  return f.scaled && f.packing == Packing::kBlocks && f.scales == DType::kF16;
+}
+// One in which weights of both formats can be kept without another rounding that counts.
+constexpr WeightFormat common_format(const WeightFormat& a, const WeightFormat& b,
+                                     const WeightFormat& plain) {
+  return a == b ? a : is_coded(a) && is_coded(b) ? kCodedInt8Halves : plain;
+}
+
 // Of f32, f16 or bf16 weights as they are.
 constexpr WeightFormat plain_format(DType t) {
   return t == DType::kF16 ? kFormatF16 : t == DType::kBF16 ? kFormatBF16 : kFormatF32;
@@ -86,6 +113,7 @@ constexpr int64_t code_bits(CodeType t) {
     case CodeType::kFloat8:
       return 8;
     case CodeType::kUint4:
+    case CodeType::kSint4:
       return 4;
   }
   return 0;
@@ -109,7 +137,7 @@ constexpr int64_t weight_bytes(const WeightFormat& f, int64_t rows, int64_t cols
 // "int4"; of formats without a name of their own what they are: "fp8 with f32 scales of 128 x 128
 // weights".
 inline std::string format_name(const WeightFormat& f) {
-  constexpr const char* kCodes[] = {"f32", "f16", "bf16", "int8", "int4", "fp8"};
+  constexpr const char* kCodes[] = {"f32", "f16", "bf16", "int8", "int4", "int4", "fp8"};
   const std::string codes = kCodes[static_cast<int32_t>(f.codes)];
   if (!f.scaled || f == kFormatInt8 || f == kFormatInt4) return codes;
   const auto count = [](int32_t n) { return n == 0 ? std::string("all") : std::to_string(n); };

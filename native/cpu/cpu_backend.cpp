@@ -78,6 +78,13 @@ void CpuBackend::fill_weight(PackedWeight& weight, WeightRole role, int64_t firs
   refresh_free_bytes();
 }
 
+void CpuBackend::fill_coded(PackedWeight& weight, int64_t first_row, int64_t rows,
+                            const CodedRows& source) {
+  stream_.call(
+      [&] { pack_coded(static_cast<CpuWeight&>(weight), first_row, rows, source, pool_); });
+  refresh_free_bytes();
+}
+
 void CpuBackend::run_step(int done_slot, std::function<void()> step) {
   stream_.submit(done_slot, [this, step = std::move(step)] {
     ++step_;

@@ -45,6 +45,8 @@ class CpuBackend final : public Backend {
   PackedWeightPtr make_weight(const WeightSpec& spec) override;
   void fill_weight(PackedWeight& weight, WeightRole role, int64_t first_row,
                    const Tensor& source) override;
+  void fill_coded(PackedWeight& weight, int64_t first_row, int64_t rows,
+                  const CodedRows& source) override;
 
   void run_step(int done_slot, std::function<void()> step) override;
   bool wait_step(int done_slot, int64_t timeout_us) override;

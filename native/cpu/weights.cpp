@@ -99,6 +99,30 @@ void quantize_lanes(const CpuWeight& w, const Lanes& l, DType from) {
   }
 }
 
+// Codes of a block as bytes: as they are, or above their least; layout: GemmTask in kernels.h.
+void write_block(const CpuWeight& w, const CodedBlock& b, char* block, int64_t lane) {
+  const bool four_bits = code_bits(w.format.codes) == 4;
+  const int offset = w.format.codes == CodeType::kInt8    ? 128
+                     : w.format.codes == CodeType::kSint4 ? 8
+                                                          : 0;
+  const int64_t stored = four_bits ? kCodedBlock / 2 : kCodedBlock;
+  for (int64_t k = 0; k < stored; ++k) {
+    const int64_t at = (k / w.group * w.panel_cols + lane) * w.group + k % w.group;
+    const int low = b.codes[k] + offset;
+    block[at] = static_cast<char>(four_bits ? low | (b.codes[k + stored] + offset) << 4 : low);
+  }
+  const int64_t parts = kCodedBlock / w.format.block_cols;
+  char* scales = block + stored * w.panel_cols;
+  const auto write = [&](int64_t row, float value) {
+    const uint16_t half = f32_to_f16(value);
+    std::memcpy(scales + 2 * (row * w.panel_cols + lane), &half, 2);
+  };
+  for (int64_t part = 0; part < parts; ++part) {
+    write(part, b.scale[part]);
+    if (w.format.zeros == Zeros::kMinima) write(parts + part, b.min[part]);
+  }
+}
+
 void fill_lanes(const CpuWeight& w, const Lanes& l, DType from) {
   if (w.in_blocks()) return quantize_lanes(w, l, from);
   if (from != stored_dtype(w)) return convert(w, l, from, 0);
@@ -127,7 +151,9 @@ std::unique_ptr<CpuWeight> new_weight(const Kernels& kernels, const WeightSpec& 
   w->panel_cols = kernels.panel_cols;
   w->pairs = kernels.bf16_pairs && w->kind == kBF16Weights;
   w->group = kernels.quant_group;
-  const int64_t row_bytes = weight_bytes(spec.format, 1, w->pairs ? (cols + 1) / 2 * 2 : cols);
+  // bf16 comes in pairs, blocks are whole.
+  const int64_t unit = w->in_blocks() ? kCodedBlock : w->pairs ? 2 : 1;
+  const int64_t row_bytes = weight_bytes(spec.format, 1, (cols + unit - 1) / unit * unit);
   w->panel_bytes = (row_bytes * w->panel_cols + 63) / 64 * 64;
   w->panels = (rows + w->panel_cols - 1) / w->panel_cols;
   w->memory = Buffer(static_cast<size_t>(w->panels * w->panel_bytes));
@@ -160,6 +186,33 @@ void pack_rows(CpuWeight& w, int64_t first_row, const Tensor& source, ThreadPool
           .source = static_cast<const char*>(source.data) + (low - first_row) * row_bytes,
           .row_bytes = row_bytes};
       fill_lanes(w, lanes, source.dtype);
+    }
+  });
+}
+
+void pack_coded(CpuWeight& w, int64_t first_row, int64_t rows, const CodedRows& source,
+                ThreadPool& pool) {
+  if (first_row < 0 || rows < 0 || rows > w.rows - first_row)
+    throw Error(ErrorCode::kBadModel, "A weight was given rows that it does not have.");
+  if (rows == 0) return;
+  constexpr int64_t kPiece = 8;  // blocks of a row at a time, which stay near
+  const int64_t blocks = (w.cols + kCodedBlock - 1) / kCodedBlock;
+  const int64_t block_bytes = weight_bytes(w.format, 1, kCodedBlock) * w.panel_cols;
+  const int64_t first = first_row / w.panel_cols, last = (first_row + rows - 1) / w.panel_cols;
+  pool.parallel_for(last - first + 1, 1, [&](int64_t begin, int64_t end, int) {
+    CodedBlock piece[kPiece];
+    for (int64_t p = first + begin; p < first + end; ++p) {
+      const int64_t low = std::max(first_row, p * w.panel_cols);
+      const int64_t high = std::min(first_row + rows, (p + 1) * w.panel_cols);
+      char* panel = static_cast<char*>(w.memory.data()) + p * w.panel_bytes;
+      for (int64_t b = 0; b < blocks; b += kPiece) {
+        const int64_t count = std::min(kPiece, blocks - b);
+        for (int64_t row = low; row < high; ++row) {
+          source.blocks(row - first_row, b, count, piece);
+          for (int64_t i = 0; i < count; ++i)
+            write_block(w, piece[i], panel + (b + i) * block_bytes, row - p * w.panel_cols);
+        }
+      }
     }
   });
 }

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "core/backend.h"
+#include "core/coded_block.h"
 #include "cpu/isa/kernels.h"
 #include "cpu/runtime/memory.h"
 #include "cpu/runtime/threads.h"
@@ -12,8 +13,9 @@
 namespace inferd::cpu {
 
 // Indexed by WeightKind.
-constexpr WeightFormat kWeightFormats[kWeightKinds] = {kFormatF32, kFormatF16, kFormatBF16,
-                                                       kFormatInt8, kFormatInt4};
+constexpr WeightFormat kWeightFormats[kWeightKinds] = {
+    kFormatF32, kFormatF16, kFormatBF16,      kFormatInt8,     kFormatInt4,
+    kCodedInt8, kCodedInt4, kCodedInt4Minima, kCodedInt8Halves};
 
 struct CpuWeight final : PackedWeight {
   using PackedWeight::PackedWeight;
@@ -26,7 +28,7 @@ struct CpuWeight final : PackedWeight {
   int64_t panel_bytes = 0;
   int64_t panels = 0;
 
-  // Quantized here while it is loaded; its products may take quantized rows.
+  // Of codes in blocks; its products may take quantized rows.
   bool in_blocks() const { return format.packing == Packing::kBlocks; }
 };
 
@@ -36,5 +38,8 @@ std::unique_ptr<CpuWeight> new_weight(const Kernels& kernels, const WeightSpec& 
 // Converts or quantizes, and repacks `source` [n, cols], f32, f16 or bf16, into output features
 // [first_row, first_row + n). @throws Error(kBadModel) on a wrong shape.
 void pack_rows(CpuWeight& weight, int64_t first_row, const Tensor& source, ThreadPool& pool);
+// The same of `rows` rows that are codes already, into a weight of a coded format.
+void pack_coded(CpuWeight& weight, int64_t first_row, int64_t rows, const CodedRows& source,
+                ThreadPool& pool);
 
 }  // namespace inferd::cpu

@@ -142,7 +142,14 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
   if (!backend_->info().host_memory) fit_dtypes();
   model_ = std::make_unique<Model>(std::move(config), *backend_, options.max_model_len);
   kv_ = std::make_unique<KvCache>(model_->kv_specs(), kv_dtype_, options.block_size);
-  model_->describe(weight_dtype_, choose_formats(options.quantization, weight_dtype_));
+  // Codes are kept where nobody asks for another type, and where the backend multiplies them.
+  const bool keeps_codes = options.weight_dtype == "auto" && checkpoint != nullptr &&
+                           backend_->refuses(kCodedInt8Halves).empty();
+  const auto coded = [&](const TensorSlice& slice) {
+    const WeightFormat plain = plain_format(weight_dtype_);
+    return keeps_codes ? kept_format_of(*checkpoint, model_->config(), slice, plain) : plain;
+  };
+  model_->describe(weight_dtype_, choose_formats(options.quantization, weight_dtype_, coded));
   check_backend_runs();
   loader_ = checkpoint != nullptr ? std::make_unique<WeightLoader>(
                                         model_->parts(), std::move(checkpoint), model_->config())

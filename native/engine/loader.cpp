@@ -19,7 +19,40 @@ bool is_rotated(const std::string& name) {
          name.find(".self_attn.k_proj.") != std::string::npos;
 }
 
+// Rows of a part of a weight.
+class PartCodes final : public CodedRows {
+ public:
+  PartCodes(const WeightSource& source, const TensorSlice& slice, int64_t first)
+      : source_(source), first_row_(slice.first_row + first), slice_(slice) {}
+  void blocks(int64_t row, int64_t first, int64_t count, CodedBlock* out) const override {
+    source_.blocks(first_row_ + row, slice_.first_col / kCodedBlock + first, count, out);
+  }
+
+ private:
+  const WeightSource& source_;
+  int64_t first_row_;
+  const TensorSlice& slice_;
+};
+
 }  // namespace
+
+WeightSourcePtr find_weight(const Checkpoint& checkpoint, const ModelConfig& config,
+                            const std::string& name, const std::vector<int64_t>& shape) {
+  WeightSourcePtr source =
+      open_weight(checkpoint, stored_name(config.names, name), shape, config.stored);
+  if (source == nullptr || config.paired_head_rows == 0 || !is_rotated(name)) return source;
+  return in_halves(std::move(source), config.paired_head_rows);
+}
+
+WeightFormat kept_format_of(const Checkpoint& checkpoint, const ModelConfig& config,
+                            const TensorSlice& slice, const WeightFormat& plain) {
+  const WeightSourcePtr source = find_weight(checkpoint, config, slice.name, slice.shape);
+  const int64_t end = slice.first_col + slice.cols;
+  const bool whole_blocks =
+      slice.first_col % kCodedBlock == 0 && (end % kCodedBlock == 0 || end == slice.stored_cols());
+  if (source == nullptr || source->plain() != nullptr) return plain;
+  return whole_blocks && is_coded(source->coded()) ? source->coded() : kFormatF16;
+}
 
 const StoredTensor* find_tensor(const Checkpoint& checkpoint, const NameMap& names,
                                 const std::string& name) {
@@ -50,14 +83,10 @@ void WeightLoader::check(const ModelConfig& config) {
   constexpr size_t kNamed = 4;
   std::vector<std::string> missing;
   for (const WeightPart& part : parts_) {
+    sources_.push_back(find_weight(*checkpoint_, config, part.slice.name, part.slice.shape));
+    if (sources_.back() != nullptr) continue;
     const std::string name = stored_name(config.names, part.slice.name);
-    WeightSourcePtr source = open_weight(*checkpoint_, name, part.slice.shape, config.stored);
-    if (source == nullptr) {
-      if (missing.empty() || missing.back() != name) missing.push_back(name);
-    } else if (config.paired_head_rows > 0 && is_rotated(part.slice.name)) {
-      source = in_halves(std::move(source), config.paired_head_rows);
-    }
-    sources_.push_back(std::move(source));
+    if (missing.empty() || missing.back() != name) missing.push_back(name);
   }
   if (missing.empty()) return;
   std::string list;
@@ -83,7 +112,9 @@ void WeightLoader::load(int64_t max_bytes) {
     const int64_t wanted =
         (until - done_bytes_) / std::max<int64_t>(bytes, 1) / kRowStep * kRowStep;
     const int64_t count = std::min(part.slice.rows - next_row_, std::max(wanted, kRowStep));
-    if (checkpoint_ != nullptr) {
+    if (checkpoint_ != nullptr && is_coded(part.kept)) {
+      part.store_codes(next_row_, count, PartCodes(*sources_[next_part_], part.slice, next_row_));
+    } else if (checkpoint_ != nullptr) {
       part.store(next_row_, stored_rows(next_part_, next_row_, count));
     } else if (!part.fill_dummy ||
                !part.fill_dummy(next_row_, count, dummy_numbers(next_part_, next_row_))) {

@@ -23,6 +23,15 @@ namespace inferd {
 const StoredTensor* find_tensor(const Checkpoint& checkpoint, const NameMap& names,
                                 const std::string& name);
 
+// The weight, or vector, that models call `name`, of `shape`, as `checkpoint` stores it; null when
+// there is none. `config` tells of the names and ways of the checkpoint.
+WeightSourcePtr find_weight(const Checkpoint& checkpoint, const ModelConfig& config,
+                            const std::string& name, const std::vector<int64_t>& shape);
+// In which format a part of a stored weight is best kept: a coded one; f16, which rounds less than
+// bf16, where there is none or the part cuts blocks; `plain` for weights that are stored so.
+WeightFormat kept_format_of(const Checkpoint& checkpoint, const ModelConfig& config,
+                            const TensorSlice& slice, const WeightFormat& plain);
+
 class WeightLoader {
  public:
   // Loads `parts` (which must outlive this) from `checkpoint`, of whose names and ways `config`
@@ -48,8 +57,8 @@ class WeightLoader {
   Tensor dummy_rows(size_t part, int64_t first, int64_t count);
 
   const std::vector<WeightPart>& parts_;
-  std::unique_ptr<Checkpoint> checkpoint_;    // null: random numbers
-  std::vector<WeightSourcePtr> sources_;      // [parts], with a checkpoint
+  std::unique_ptr<Checkpoint> checkpoint_;  // null: random numbers
+  std::vector<WeightSourcePtr> sources_;    // [parts], with a checkpoint
   DType dummy_dtype_ = DType::kBF16;
   std::vector<std::byte> scratch_;
   size_t next_part_ = 0;

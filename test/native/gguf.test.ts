@@ -11,13 +11,17 @@ import { loadAddon } from '../../native/index.js';
 import { type GgufSpec, ggufBytes, openGguf, type TensorSpec, writeGguf } from '../helpers/native/gguf.js';
 import { generate, nmse, readGolden } from '../helpers/native/golden.js';
 import { engineOptions, fixture, nativeError } from '../helpers/native/native-engine.js';
-import { floats, runOp } from '../helpers/native/op-table.js';
+import { floats, roundsActivations, runOp } from '../helpers/native/op-table.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'inferd-gguf-'));
 after(() => rmSync(folder, { recursive: true }));
 
 /** Seen: 1e-14 to 1e-12. */
 const sameWeights = 1e-8;
+/** Codes kept, with scales in f16. */
+const keptCodes = 2e-5;
+/** Where activations are quantized beside codes. */
+const roundedActivations = 2e-3;
 const { usableIsas } = loadAddon().systemInfo();
 
 describe('a GGUF model', () => {
@@ -31,6 +35,22 @@ describe('a GGUF model', () => {
         t.diagnostic(`nmse ${nmse(run, golden).toExponential(2)}`);
         assert.ok(nmse(run, golden) <= sameWeights);
         assert.deepEqual(run.tokens, golden.greedyIds);
+      });
+    }
+    for (const isa of usableIsas.filter((name) => name !== 'avx512')) {
+      test(`${pack}, as it is kept on ${isa}, is close to that, and chunks change no bit`, (t) => {
+        const engine = openGguf(fixture('golden', pack, 'model.gguf'), { isa });
+        const run = generate(engine, golden.ids, 32, 16);
+        const chunks = generate(engine, golden.ids, 32, 16, { slot: 1, firstBlock: 16, chunk: 7 });
+        const { weightBytes, parameters } = engine.info();
+        engine.close();
+        const error = nmse(run, golden);
+        const same = run.tokens.filter((token, i) => token === golden.greedyIds[i]).length;
+        t.diagnostic(`nmse ${error.toExponential(2)}, ${same} of 32 tokens, ${(weightBytes / parameters).toFixed(2)} bytes a weight`);
+        assert.ok(error <= (roundsActivations(isa) ? roundedActivations : keptCodes), `nmse ${error}`);
+        if (!roundsActivations(isa)) assert.deepEqual(run.tokens, golden.greedyIds);
+        assert.deepEqual(chunks.tokens, run.tokens);
+        for (const [position, values] of chunks.logits) assert.deepEqual(values, run.logits.get(position));
       });
     }
   }

@@ -94,7 +94,8 @@ int two_bits(Byte qs, int i) { return qs[32 * (i / 128) + i % 32] >> (2 * (i % 1
 void decode_q2_k(const std::byte* block, CodedBlock* out) {
   const Byte sc = bytes_of(block), qs = sc + 16;
   const float d = half_at(sc + 80), dmin = half_at(sc + 82);
-  for (int i = 0; i < kSuper; ++i) out[i / 32].codes[i % 32] = static_cast<int16_t>(two_bits(qs, i));
+  for (int i = 0; i < kSuper; ++i)
+    out[i / 32].codes[i % 32] = static_cast<int16_t>(two_bits(qs, i));
   for (int j = 0; j < 16; ++j) {
     out[j / 2].scale[j % 2] = d * static_cast<float>(sc[j] & 15);
     out[j / 2].min[j % 2] = -(dmin * static_cast<float>(sc[j] >> 4));
@@ -167,24 +168,22 @@ void decode_q6_k(const std::byte* block, CodedBlock* out) {
   }
 }
 
-constexpr WeightFormat kNone = kFormatF32;
-
 constexpr BlockType kTypes[] = {
     {"F32", 0, 1, 4, DType::kF32, nullptr, kFormatF32},
     {"F16", 1, 1, 2, DType::kF16, nullptr, kFormatF16},
     {"BF16", 30, 1, 2, DType::kBF16, nullptr, kFormatBF16},
-    {"Q4_0", 2, 32, 18, DType::kF32, decode_q4_0, kNone},
-    {"Q4_1", 3, 32, 20, DType::kF32, decode_q4_1, kNone},
-    {"Q5_0", 6, 32, 22, DType::kF32, decode_q5_0, kNone},
-    {"Q5_1", 7, 32, 24, DType::kF32, decode_q5_1, kNone},
-    {"Q8_0", 8, 32, 34, DType::kF32, decode_q8_0, kNone},
-    {"IQ4_NL", 20, 32, 18, DType::kF32, decode_iq4_nl, kNone},
-    {"MXFP4", 39, 32, 17, DType::kF32, decode_mxfp4, kNone},
-    {"Q2_K", 10, 256, 84, DType::kF32, decode_q2_k, kNone},
-    {"Q3_K", 11, 256, 110, DType::kF32, decode_q3_k, kNone},
-    {"Q4_K", 12, 256, 144, DType::kF32, decode_q4_k, kNone},
-    {"Q5_K", 13, 256, 176, DType::kF32, decode_q5_k, kNone},
-    {"Q6_K", 14, 256, 210, DType::kF32, decode_q6_k, kNone},
+    {"Q4_0", 2, 32, 18, DType::kF32, decode_q4_0, kCodedInt4},
+    {"Q4_1", 3, 32, 20, DType::kF32, decode_q4_1, kCodedInt4Minima},
+    {"Q5_0", 6, 32, 22, DType::kF32, decode_q5_0, kCodedInt8},
+    {"Q5_1", 7, 32, 24, DType::kF32, decode_q5_1, kCodedInt8Halves},
+    {"Q8_0", 8, 32, 34, DType::kF32, decode_q8_0, kCodedInt8},
+    {"IQ4_NL", 20, 32, 18, DType::kF32, decode_iq4_nl, kCodedInt8},
+    {"MXFP4", 39, 32, 17, DType::kF32, decode_mxfp4, kCodedInt8},
+    {"Q2_K", 10, 256, 84, DType::kF32, decode_q2_k, kCodedInt8Halves},
+    {"Q3_K", 11, 256, 110, DType::kF32, decode_q3_k, kCodedInt8Halves},
+    {"Q4_K", 12, 256, 144, DType::kF32, decode_q4_k, kCodedInt4Minima},
+    {"Q5_K", 13, 256, 176, DType::kF32, decode_q5_k, kCodedInt8Halves},
+    {"Q6_K", 14, 256, 210, DType::kF32, decode_q6_k, kCodedInt8Halves},
 };
 
 struct UnreadType {
@@ -192,10 +191,10 @@ struct UnreadType {
   const char* name;
 };
 constexpr UnreadType kUnread[] = {
-    {9, "Q8_1"},    {15, "Q8_K"},   {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"},
-    {21, "IQ3_S"},  {22, "IQ2_S"},  {23, "IQ4_XS"},  {24, "I8"},     {25, "I16"},     {26, "I32"},
-    {27, "I64"},    {28, "F64"},    {29, "IQ1_M"},   {34, "TQ1_0"},  {35, "TQ2_0"},   {40, "NVFP4"},
-    {41, "Q1_0"},   {42, "Q2_0"},
+    {9, "Q8_1"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"},
+    {19, "IQ1_S"}, {21, "IQ3_S"}, {22, "IQ2_S"},   {23, "IQ4_XS"}, {24, "I8"},
+    {25, "I16"},   {26, "I32"},   {27, "I64"},     {28, "F64"},    {29, "IQ1_M"},
+    {34, "TQ1_0"}, {35, "TQ2_0"}, {40, "NVFP4"},   {41, "Q1_0"},   {42, "Q2_0"},
 };
 
 }  // namespace

@@ -12,13 +12,12 @@ namespace inferd {
 
 struct BlockType {
   const char* name;
-  uint32_t id;             // in files
-  int64_t values, bytes;   // of a block
-  DType plain;             // where `decode` is null: the weights themselves
+  uint32_t id;            // in files
+  int64_t values, bytes;  // of a block
+  DType plain;            // where `decode` is null: the weights themselves
   // Reads a block into values / 32 coded blocks.
   void (*decode)(const std::byte* block, CodedBlock* out);
-  // The nearest format that keeps it in codes; plain_format(kF32), which has none, where backends
-  // keep it widened.
+  // In which backends keep it where they can; for plain types that type.
   WeightFormat coded;
 };
 

@@ -1,5 +1,5 @@
-// The weights of a model folder or file, whatever the format of its files: tensors by name. The loader
-// reads them through this; a format is one implementation and a line in checkpoint.cpp.
+// The weights of a model folder or file, whatever the format of its files: tensors by name. The
+// loader reads them through this; a format is one implementation and a line in checkpoint.cpp.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -42,8 +42,8 @@ class Checkpoint {
   virtual Dialect dialect() const { return {}; }
 };
 
-// Opens what `path`, a folder or a file, holds. Throws Error(kIo) when that is no known format, and as the format
-// does.
+// Opens what `path`, a folder or a file, holds. Throws Error(kIo) when that is no known format, and
+// as the format does.
 std::unique_ptr<Checkpoint> open_checkpoint(const std::string& path);
 
 // Rows [first_row, first_row + rows) and columns [first_col, first_col + cols) of a tensor in a

@@ -53,9 +53,10 @@ class GgufCursor {
   uint64_t at() const { return at_; }
   const std::byte* take(uint64_t bytes, const char* what) {
     if (bytes > left()) {
-      bad(path_, format("%s at byte %llu needs %llu bytes, and %llu are left", what,
-                        static_cast<unsigned long long>(at_), static_cast<unsigned long long>(bytes),
-                        static_cast<unsigned long long>(left())));
+      bad(path_,
+          format("%s at byte %llu needs %llu bytes, and %llu are left", what,
+                 static_cast<unsigned long long>(at_), static_cast<unsigned long long>(bytes),
+                 static_cast<unsigned long long>(left())));
     }
     const std::byte* from = file_.data() + at_;
     at_ += bytes;
@@ -70,9 +71,9 @@ class GgufCursor {
   std::string text(uint64_t most, const char* what) {
     const auto length = number<uint64_t>(what);
     if (length > most) {
-      bad(path_, format("%s claims %llu bytes, and %llu are the most", what,
-                        static_cast<unsigned long long>(length),
-                        static_cast<unsigned long long>(most)));
+      bad(path_,
+          format("%s claims %llu bytes, and %llu are the most", what,
+                 static_cast<unsigned long long>(length), static_cast<unsigned long long>(most)));
     }
     const std::byte* from = take(length, what);
     return {reinterpret_cast<const char*>(from), static_cast<size_t>(length)};
@@ -137,9 +138,9 @@ GgufFile::GgufFile(const std::string& path) : file_(path), path_(path) {
   const auto tensors = at.number<uint64_t>("its counts"), pairs = at.number<uint64_t>("its counts");
   if (pairs > kMaxPairs || pairs > at.left() / kPairBytes || tensors > kMaxTensors ||
       tensors > at.left() / kTensorBytes) {
-    bad(path_, format("it claims %llu tensors and %llu keys, more than it has room for",
-                      static_cast<unsigned long long>(tensors),
-                      static_cast<unsigned long long>(pairs)));
+    bad(path_,
+        format("it claims %llu tensors and %llu keys, more than it has room for",
+               static_cast<unsigned long long>(tensors), static_cast<unsigned long long>(pairs)));
   }
   read_pairs(at, pairs);
   read_tensors(at, tensors);
@@ -158,7 +159,8 @@ void GgufFile::read_pairs(GgufCursor& at, uint64_t count) {
   std::map<std::string, bool> seen;
   for (uint64_t i = 0; i < count; ++i) {
     std::string key = at.text(kMaxKeyBytes, "a key");
-    if (!seen.emplace(key, true).second) bad(path_, "the key " + in_quotes(key) + " is there twice");
+    if (!seen.emplace(key, true).second)
+      bad(path_, "the key " + in_quotes(key) + " is there twice");
     const auto type = at.number<uint32_t>("a type");
     if (key == "general.architecture" && type == kString)
       architecture_ = at.text(kMaxKeyBytes, "the architecture");
@@ -205,8 +207,7 @@ void GgufFile::read_tensors(GgufCursor& at, uint64_t count) {
     if (__builtin_mul_overflow(values / type->values, type->bytes, &t.bytes))
       bad(path_, who + " has more bytes than can be counted");
     const auto offset = at.number<uint64_t>("the offset of a tensor");
-    if (offset > static_cast<uint64_t>(file_.size()))
-      bad(path_, who + " lies outside of the file");
+    if (offset > static_cast<uint64_t>(file_.size())) bad(path_, who + " lies outside of the file");
     t.data = reinterpret_cast<const std::byte*>(offset);
     if (!tensors_.emplace(name, std::move(t)).second) bad(path_, who + " is there twice");
   }
@@ -270,12 +271,14 @@ int64_t five_digits(const std::string& text, size_t at) {
 void Gguf::open(const std::string& path) {
   constexpr size_t kEnding = 20;  // "-00001-of-00003.gguf"
   const size_t at = path.size() >= kEnding ? path.size() - kEnding : std::string::npos;
-  const bool split = at != std::string::npos && path[at] == '-' && path.substr(at + 6, 4) == "-of-" &&
-                     five_digits(path, at + 1) > 0 && five_digits(path, at + 10) > 0;
+  const bool split = at != std::string::npos && path[at] == '-' &&
+                     path.substr(at + 6, 4) == "-of-" && five_digits(path, at + 1) > 0 &&
+                     five_digits(path, at + 10) > 0;
   if (!split) {
     add(path);
     if (const int64_t count = files_[0]->integer("split.count", 1); count > 1)
-      bad(path, format("it is one of %lld parts, and is not named so", static_cast<long long>(count)));
+      bad(path,
+          format("it is one of %lld parts, and is not named so", static_cast<long long>(count)));
     return;
   }
   const int64_t count = five_digits(path, at + 10);

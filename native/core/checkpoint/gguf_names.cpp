@@ -16,7 +16,8 @@ struct Architecture {
   const char* name;
   // The name of the norm that Hugging Face calls post_attention_layernorm.
   const char* after_attention = "ffn_norm";
-  // Rows of q and k are pairs of what is rotated together: 2i is row i of a head, 2i + 1 row i + d/2.
+  // Rows of q and k are pairs of what is rotated together: 2i is row i of a head, 2i + 1 row i +
+  // d/2.
   bool pairs = false;
 };
 constexpr Architecture kArchitectures[] = {

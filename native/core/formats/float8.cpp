@@ -1,17 +1,20 @@
-// Weights of 8-bit floats, and of 8-bit integers, with scales of the whole tensor, of each row, or of
-// blocks:
+// Weights of 8-bit floats, and of 8-bit integers, with scales of the whole tensor, of each row, or
+// of blocks:
 //
 //   M.weight F8_E4M3 [N, K]   w = e4m3 * scale
 //   M.weight I8 [N, K]        w = int8 * scale
-//   M.weight_scale, or M.weight_scale_inv   [], [1], [N, 1]; or [N / r, K / c], rounded up, of blocks
+//   M.weight_scale, or M.weight_scale_inv   [], [1], [N, 1]; or [N / r, K / c], rounded up, of
+//   blocks
 //       of r x c. Both names multiply.
 //
-// Scales of activations (M.input_scale) are not used: activations keep their own precision, which is
-// closer to the model that was quantized.
+// Scales of activations (M.input_scale) are not used: activations keep their own precision, which
+// is closer to the model that was quantized.
+#include "core/float8.h"
+
+#include <algorithm>
 #include <memory>
 
 #include "core/error.h"
-#include "core/float8.h"
 #include "core/formats/parts.h"
 
 namespace inferd {
@@ -56,6 +59,20 @@ class ScaledSource final : public WeightSource {
       const int64_t col = first_col + k, end = std::min(count, k + run - col % run);
       const float scale = scales_.at(row, col);
       for (; k < end; ++k) out[k] = code(row * cols + first_col + k) * scale;
+    }
+  }
+  // Of integers, where blocks of them have one scale.
+  WeightFormat coded() const override {
+    const bool whole = scales_.block_cols % kCodedBlock == 0;
+    return codes_.dtype == DType::kI8 && whole ? kCodedInt8 : kFormatF32;
+  }
+  void blocks(int64_t row, int64_t first, int64_t count, CodedBlock* out) const override {
+    for (int64_t b = first; b < first + count; ++b, ++out) {
+      *out = {};
+      const int64_t col = b * kCodedBlock, n = std::min(kCodedBlock, cols - col);
+      out->scale[0] = out->scale[1] = scales_.at(row, col);
+      for (int64_t k = 0; k < n; ++k)
+        out->codes[k] = static_cast<int8_t>(byte_at(codes_, row * cols + col + k));
     }
   }
   int64_t row_bytes() const override { return cols; }

@@ -1,7 +1,8 @@
 // GPTQ and AWQ: integer codes in 32-bit words, with scales and zeros for groups of inputs. b bits a
 // code, G groups, K inputs, N outputs.
 //
-//   GPTQ  qweight [K b / 32, N]: words run down the inputs     qzeros [G, N b / 32]: along the outputs
+//   GPTQ  qweight [K b / 32, N]: words run down the inputs     qzeros [G, N b / 32]: along the
+//   outputs
 //         scales [G, N]; g_idx [K]: the group of each input, where that is not its place
 //         Zeros are stored as one less, but for version 2.
 //   AWQ   qweight [K, N / 8], qzeros [G, N / 8]: words run along the outputs, in the order
@@ -29,6 +30,7 @@ class GptqSource final : public GroupedSource {
         less_one_(w.quantization.zeros_less_one ? 1 : 0) {
     if (zeros_ != nullptr) w.need(".qzeros", "I32", {groups, w.rows * bits / 32});
     if (w.find(".g_idx") != nullptr) take_order(w, w.need(".g_idx", "I32", {w.cols}));
+    choose_coded(bits);
   }
   int64_t row_bytes() const override { return cols * bits_ / 8; }
 
@@ -62,12 +64,14 @@ class AwqSource final : public GroupedSource {
         scales_(w.need(".scales", kScaleTypes, {groups, w.rows})),
         zeros_(w.find(".qzeros")) {
     if (zeros_ != nullptr) w.need(".qzeros", "I32", {groups, w.rows / 8});
+    choose_coded(4);
   }
   int64_t row_bytes() const override { return cols / 2; }
 
  protected:
   void codes(int64_t row, int64_t first_col, int64_t count, int16_t* out) const override {
-    for (int64_t k = 0; k < count; ++k) out[k] = static_cast<int16_t>(at(words_, first_col + k, row));
+    for (int64_t k = 0; k < count; ++k)
+      out[k] = static_cast<int16_t>(at(words_, first_col + k, row));
   }
   Group group(int64_t row, int64_t group) const override {
     const float scale = number_at(scales_, group * rows + row);

@@ -28,8 +28,8 @@ class PackedSource final : public GroupedSource {
         scales_(w.need(".weight_scale", kScaleTypes, {w.rows, groups})),
         zeros_(w.find(".weight_zero_point")) {
     if (zeros_ != nullptr) w.need(".weight_zero_point", "I32", {(w.rows * bits + 31) / 32, groups});
-    if (w.find(".weight_g_idx") != nullptr)
-      take_order(w, w.need(".weight_g_idx", "I32", {w.cols}));
+    if (w.find(".weight_g_idx") != nullptr) take_order(w, w.need(".weight_g_idx", "I32", {w.cols}));
+    choose_coded(bits);
   }
   int64_t row_bytes() const override { return cols * bits_ / 8; }
 
@@ -61,6 +61,7 @@ class Float4Source final : public GroupedSource {
         scales_(w.need(".weight_scale", "U8 F8_E4M3", {w.rows, groups})) {
     if (w.find(".weight_global_scale") != nullptr)
       divisor_ = number_at(w.need(".weight_global_scale", "F32", {1}), 0);
+    choose_coded(5);  // twice the numbers: -12 .. 12
   }
   int64_t row_bytes() const override { return cols / 2; }
 

@@ -82,8 +82,7 @@ uint32_t field_at(const StoredTensor& words, int64_t first_word, int64_t word_st
                   int64_t width) {
   const int64_t at = bit / 32, shift = bit % 32;
   uint64_t bits = word_at(words, first_word + at * word_step);
-  if (shift + width > 32)
-    bits |= uint64_t{word_at(words, first_word + (at + 1) * word_step)} << 32;
+  if (shift + width > 32) bits |= uint64_t{word_at(words, first_word + (at + 1) * word_step)} << 32;
   return static_cast<uint32_t>(bits >> shift) & ((1u << width) - 1u);
 }
 
@@ -99,6 +98,24 @@ void GroupedSource::take_order(const WantedWeight& wanted, const StoredTensor& g
     in_place = in_place && group == k / group_size_;
   }
   if (!in_place) order_ = std::move(order);
+}
+
+void GroupedSource::choose_coded(int64_t bits) {
+  if (!order_.empty() || group_size_ % 16 != 0) return;
+  const int32_t middle = group(0, 0).zero;
+  bool same = true;
+  for (int64_t row = 0; row < rows && same; ++row)
+    for (int64_t g = 0; g < groups_ && same; ++g) same = group(row, g).zero == middle;
+  const bool halves = group_size_ % kCodedBlock != 0 && groups_ > 1;
+  // Codes less the zero must be those of the format.
+  const bool symmetric = same && middle >= 0 && middle <= (bits <= 4 ? 8 : 128);
+  const bool four = bits <= 4 && !halves;
+  if (four)
+    coded_ = symmetric && (1 << bits) - 1 - middle <= 7 ? kCodedInt4 : kCodedInt4Minima;
+  else if (symmetric && (1 << bits) - 1 - middle <= 127)
+    coded_ = halves ? kCodedInt8Halves : kCodedInt8;
+  else if (bits <= 7)
+    coded_ = kCodedInt8Halves;
 }
 
 void GroupedSource::floats(int64_t row, int64_t first_col, int64_t count, float* out) const {
@@ -128,7 +145,7 @@ void GroupedSource::blocks(int64_t row, int64_t first, int64_t count, CodedBlock
       const Group g = group(row, group_at(col + 16 * half));
       block.scale[half] = g.scale;
       block.min[half] = coded_.zeros == Zeros::kNone ? 0 : -g.scale * static_cast<float>(g.zero);
-      if (coded_.zeros != Zeros::kNone) continue;
+      if (coded_.zeros != Zeros::kNone) continue;  // the minimum takes the zero in
       for (int64_t i = 16 * half; i < std::min<int64_t>(n, 16 * half + 16); ++i)
         block.codes[i] = static_cast<int16_t>(block.codes[i] - g.zero);
     }

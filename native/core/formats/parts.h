@@ -33,9 +33,7 @@ struct WantedWeight {
 // Elements, which may lie at any address. Of F32, F16, BF16 and F8_E4M3.
 float number_at(const StoredTensor& t, int64_t i);
 uint32_t word_at(const StoredTensor& t, int64_t i);  // of 32 bits
-inline uint8_t byte_at(const StoredTensor& t, int64_t i) {
-  return static_cast<uint8_t>(t.data[i]);
-}
+inline uint8_t byte_at(const StoredTensor& t, int64_t i) { return static_cast<uint8_t>(t.data[i]); }
 
 // Bits [bit, bit + width) of `words`, as a number; `width` at most 16.
 uint32_t field_at(const StoredTensor& words, int64_t first_word, int64_t word_step, int64_t bit,
@@ -64,15 +62,17 @@ class GroupedSource : public WeightSource {
   virtual Group group(int64_t row, int64_t group) const = 0;
   // `group_of` [cols] names the group of each column, where that is not its place.
   void take_order(const WantedWeight& wanted, const StoredTensor& group_of);
+  // Once all of it can be read: finds the format for codes of `bits`, which take in their zeros
+  // when all of these are the same. Codes whose columns are out of order have none.
+  void choose_coded(int64_t bits);
   int64_t groups() const { return groups_; }
-
-  WeightFormat coded_ = kFormatF32;
 
  private:
   int64_t group_at(int64_t col) const {
     return order_.empty() ? col / group_size_ : order_[static_cast<size_t>(col)];
   }
 
+  WeightFormat coded_ = kFormatF32;
   int64_t groups_, group_size_;
   std::vector<int32_t> order_;  // empty: in place
 };

@@ -3,7 +3,7 @@
 //
 //   out = sum over blocks of  scale_w * scale_x * (codes_w . codes_x)  [+ min_w * scale_x * sum_x]
 //
-// The minimum of int4 meets the sum of the row's codes in f32. Dot products of a block are exact
+// Minima meet the sum of the row's codes in f32. Dot products of a block are exact
 // integers and blocks are added in order, so a row's bits do not depend on the tile it is in.
 //
 // Rows are quantized once per product (quantize_tile). One tile of rows streams the panels one
@@ -30,27 +30,65 @@ constexpr int kCodeRows = Dot::kRows;
 constexpr int kGroups = kScaleBlock / Dot::kGroup;
 constexpr int kRunBlocks = 16;  // blocks of one panel that many rows pass over
 
-// Blocks of a panel; see kernels.h.
+inline V bf16_scales(const char* p) {
+  return Simd::load_bf16(reinterpret_cast<const uint16_t*>(p));
+}
+inline V f16_scales(const char* p) { return Simd::load_f16(reinterpret_cast<const uint16_t*>(p)); }
+
+// The vectors of one group of inputs, of codes of 8 bits and of 4.
+inline Dot::Codes load_code8(const char* block, int group, int v) {
+  return Dot::load8(block + group * Dot::kGroup * kPanel + v * Dot::kCodeBytes);
+}
+template <bool kOf8>
+inline Dot::Codes load_code4(const char* block, int group, int v) {
+  constexpr int kHalf = kGroups / 2;
+  const char* bytes = block + group % kHalf * Dot::kGroup * kPanel + v * Dot::kCodeBytes;
+  if (kOf8) return group < kHalf ? Dot::load_low4_of8(bytes) : Dot::load_high4_of8(bytes);
+  return group < kHalf ? Dot::load_low4(bytes) : Dot::load_high4(bytes);
+}
+
+// Blocks of a panel; see kernels.h. A block has kParts runs of inputs with scales of their own.
 struct Int8Codes {
   static constexpr bool kHasMin = false;
+  static constexpr int kParts = 1;
   static constexpr int kOffset = 128;  // of codes above weights
   static constexpr int kScalesAt = kScaleBlock * kPanel;
   static constexpr int kBytes = kScalesAt + 2 * kPanel;
-  // The vectors of one group of inputs.
-  static Dot::Codes load(const char* block, int group, int v) {
-    return Dot::load8(block + group * Dot::kGroup * kPanel + v * Dot::kCodeBytes);
-  }
+  static Dot::Codes load(const char* b, int group, int v) { return load_code8(b, group, v); }
+  static V scales(const char* p) { return bf16_scales(p); }
 };
 struct Int4Codes {
   static constexpr bool kHasMin = true;
+  static constexpr int kParts = 1;
   static constexpr int kOffset = 0;
   static constexpr int kScalesAt = kScaleBlock / 2 * kPanel;
   static constexpr int kBytes = kScalesAt + 4 * kPanel;
-  static Dot::Codes load(const char* block, int group, int v) {
-    constexpr int kHalf = kGroups / 2;
-    const char* bytes = block + group % kHalf * Dot::kGroup * kPanel + v * Dot::kCodeBytes;
-    return group < kHalf ? Dot::load_low4(bytes) : Dot::load_high4(bytes);
-  }
+  static Dot::Codes load(const char* b, int group, int v) { return load_code4<false>(b, group, v); }
+  static V scales(const char* p) { return bf16_scales(p); }
+};
+struct CodedInt8 : Int8Codes {
+  static V scales(const char* p) { return f16_scales(p); }
+};
+struct CodedInt4Minima : Int4Codes {
+  static V scales(const char* p) { return f16_scales(p); }
+};
+struct CodedInt4 {
+  static constexpr bool kHasMin = false;
+  static constexpr int kParts = 1;
+  static constexpr int kOffset = 8;
+  static constexpr int kScalesAt = kScaleBlock / 2 * kPanel;
+  static constexpr int kBytes = kScalesAt + 2 * kPanel;
+  static Dot::Codes load(const char* b, int group, int v) { return load_code4<true>(b, group, v); }
+  static V scales(const char* p) { return f16_scales(p); }
+};
+struct CodedInt8Halves {
+  static constexpr bool kHasMin = true;
+  static constexpr int kParts = 2;
+  static constexpr int kOffset = 128;
+  static constexpr int kScalesAt = kScaleBlock * kPanel;
+  static constexpr int kBytes = kScalesAt + 8 * kPanel;
+  static Dot::Codes load(const char* b, int group, int v) { return load_code8(b, group, v); }
+  static V scales(const char* p) { return f16_scales(p); }
 };
 
 struct CodeTile {
@@ -59,10 +97,6 @@ struct CodeTile {
   int64_t blocks;
   TileBlock out;  // where the sums go
 };
-
-inline V bf16_scales(const char* p) {
-  return Simd::load_bf16(reinterpret_cast<const uint16_t*>(p));
-}
 
 template <class Codes, int R, bool kStream>
 void code_tile(const CodeTile& t) {
@@ -82,28 +116,36 @@ void code_tile(const CodeTile& t) {
   const char* w = t.w;
   for (int64_t b = 0; b < t.blocks; ++b) {
     const auto* scales = reinterpret_cast<const float*>(x);
-    const auto* sums = reinterpret_cast<const int32_t*>(x + 4 * R);
+    const auto* halves = reinterpret_cast<const int16_t*>(x + 4 * R);
     const char* codes = x + 8 * R;
-    Dot::Sums<R> dot;
-    dot.template start<Codes>(sums);
+#pragma GCC unroll 2
+    for (int part = 0; part < Codes::kParts; ++part) {
+      constexpr int kPartGroups = kGroups / Codes::kParts;
+      int32_t sums[R];
 #pragma GCC unroll 8
-    for (int group = 0; group < kGroups; ++group)
-      dot.template add<Codes>(w, group, codes + group * R * Dot::kGroup);
+      for (int r = 0; r < R; ++r)
+        sums[r] = Codes::kParts == 1 ? halves[2 * r] + halves[2 * r + 1] : halves[2 * r + part];
+      Dot::Sums<R> dot;
+      dot.template start<Codes>(sums);
 #pragma GCC unroll 8
-    for (int i = 0; i < kVectors; ++i) {
-      const char* block = w + Codes::kScalesAt + i * kWidth * 2;
-      const V scale = bf16_scales(block);
+      for (int group = part * kPartGroups; group < (part + 1) * kPartGroups; ++group)
+        dot.template add<Codes>(w, group, codes + group * R * Dot::kGroup);
 #pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        const V both = Simd::mul(scale, Simd::set(scales[r]));
-        acc[r][i] = Simd::fma(dot.at(r, i), both, acc[r][i]);
-      }
-      if constexpr (Codes::kHasMin) {
-        const V min = bf16_scales(block + 2 * kPanel);
+      for (int i = 0; i < kVectors; ++i) {
+        const char* block = w + Codes::kScalesAt + (part * kPanel + i * kWidth) * 2;
+        const V scale = Codes::scales(block);
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
-          const V sum = Simd::set(scales[r] * static_cast<float>(sums[r]));
-          acc[r][i] = Simd::fma(min, sum, acc[r][i]);
+          const V both = Simd::mul(scale, Simd::set(scales[r]));
+          acc[r][i] = Simd::fma(dot.at(r, i), both, acc[r][i]);
+        }
+        if constexpr (Codes::kHasMin) {
+          const V min = Codes::scales(block + Codes::kParts * 2 * kPanel);
+#pragma GCC unroll 8
+          for (int r = 0; r < R; ++r) {
+            const V sum = Simd::set(scales[r] * static_cast<float>(sums[r]));
+            acc[r][i] = Simd::fma(min, sum, acc[r][i]);
+          }
         }
       }
     }
@@ -207,7 +249,7 @@ int64_t dot_chains(int64_t steps) {
 // `q` as row `row` of the block of R = `rows` rows that begins at `block`.
 inline void store_codes(char* block, const QuantizedBlock& q, int64_t row, int64_t rows) {
   __builtin_memcpy(block + row * 4, &q.scale, 4);
-  __builtin_memcpy(block + (rows + row) * 4, &q.sum, 4);
+  __builtin_memcpy(block + (rows + row) * 4, q.sums, 4);
   char* codes = block + 2 * rows * 4 + row * Dot::kGroup;
   for (int group = 0; group < kGroups; ++group)
     __builtin_memcpy(codes + group * rows * Dot::kGroup, q.codes + group * Dot::kGroup,
@@ -228,6 +270,10 @@ constexpr Kernels with_codes(Kernels t) {
   t.code_rows = kCodeRows;
   t.gemm[kInt8Weights] = code_gemm<Int8Codes>;
   t.gemm[kInt4Weights] = code_gemm<Int4Codes>;
+  t.gemm[kCodedInt8Weights] = code_gemm<CodedInt8>;
+  t.gemm[kCodedInt4Weights] = code_gemm<CodedInt4>;
+  t.gemm[kCodedInt4MinimaWeights] = code_gemm<CodedInt4Minima>;
+  t.gemm[kCodedInt8HalvesWeights] = code_gemm<CodedInt8Halves>;
   t.quantize_tile = quantize_tile;
   t.dot_chains = dot_chains;
   t.dot_step_ops = kDotStepOps;

@@ -12,49 +12,94 @@
 namespace inferd::cpu {
 namespace {
 
+inline V bf16_at(const char* p) { return Simd::load_bf16(reinterpret_cast<const uint16_t*>(p)); }
+inline V f16_at(const char* p) { return Simd::load_f16(reinterpret_cast<const uint16_t*>(p)); }
+
+// A vector of outputs of input `k` of a block: codes of 8 bits, and of 4.
+inline V code8_at(const char* block, int k, int i) {
+  return Simd::load_u8(reinterpret_cast<const uint8_t*>(block) + k * kPanel + i * kWidth);
+}
+inline V code4_at(const char* block, int k, int i) {
+  constexpr int kHalf = kScaleBlock / 2;
+  const auto* codes = reinterpret_cast<const uint8_t*>(block) + k % kHalf * kPanel + i * kWidth;
+  return k < kHalf ? Simd::load_low4(codes) : Simd::load_high4(codes);
+}
+
+// Blocks of a panel; see kernels.h. A block has kParts runs of inputs with scales of their own.
 struct Int8Panel {
-  static constexpr bool kWiden = true;
   static constexpr int kStep = kScaleBlock;
+  static constexpr int kParts = 1;
+  static constexpr bool kHasMin = false;
   static constexpr int64_t kCodeBytes = kScaleBlock * kPanel;
   static constexpr int64_t kStepBytes = kCodeBytes + 2 * kPanel;
-  // Weight `k` of a block for one vector of outputs; exact, since code and scale have 8 bits each.
+  static V scales(const char* p) { return bf16_at(p); }
+  // Exact, since code and scale have 8 bits each.
   static V weight(const char* block, int k, int i, V scale, V) {
-    const auto* codes = reinterpret_cast<const uint8_t*>(block) + k * kPanel + i * kWidth;
-    return Simd::mul(Simd::sub(Simd::load_u8(codes), Simd::set(128.0f)), scale);
+    return Simd::mul(Simd::sub(code8_at(block, k, i), Simd::set(128.0f)), scale);
   }
-  static V min(const char*, int) { return Simd::zero(); }
 };
-
 struct Int4Panel {
-  static constexpr bool kWiden = true;
   static constexpr int kStep = kScaleBlock;
+  static constexpr int kParts = 1;
+  static constexpr bool kHasMin = true;
   static constexpr int64_t kCodeBytes = kScaleBlock / 2 * kPanel;
   static constexpr int64_t kStepBytes = kCodeBytes + 4 * kPanel;
+  static V scales(const char* p) { return bf16_at(p); }
   static V weight(const char* block, int k, int i, V scale, V min) {
-    constexpr int kHalf = kScaleBlock / 2;
-    const auto* codes = reinterpret_cast<const uint8_t*>(block) + k % kHalf * kPanel + i * kWidth;
-    const V code = k < kHalf ? Simd::load_low4(codes) : Simd::load_high4(codes);
-    return Simd::fma(code, scale, min);
+    return Simd::fma(code4_at(block, k, i), scale, min);
   }
-  static V min(const char* block, int i) {
-    return Simd::load_bf16(reinterpret_cast<const uint16_t*>(block + kCodeBytes + 2 * kPanel) +
-                           i * kWidth);
+};
+struct CodedInt8Panel : Int8Panel {
+  static V scales(const char* p) { return f16_at(p); }
+};
+struct CodedInt4MinimaPanel : Int4Panel {
+  static V scales(const char* p) { return f16_at(p); }
+};
+struct CodedInt4Panel {
+  static constexpr int kStep = kScaleBlock;
+  static constexpr int kParts = 1;
+  static constexpr bool kHasMin = false;
+  static constexpr int64_t kCodeBytes = kScaleBlock / 2 * kPanel;
+  static constexpr int64_t kStepBytes = kCodeBytes + 2 * kPanel;
+  static V scales(const char* p) { return f16_at(p); }
+  static V weight(const char* block, int k, int i, V scale, V) {
+    return Simd::mul(Simd::sub(code4_at(block, k, i), Simd::set(8.0f)), scale);
+  }
+};
+struct CodedInt8HalvesPanel {
+  static constexpr int kStep = kScaleBlock;
+  static constexpr int kParts = 2;
+  static constexpr bool kHasMin = true;
+  static constexpr int64_t kCodeBytes = kScaleBlock * kPanel;
+  static constexpr int64_t kStepBytes = kCodeBytes + 8 * kPanel;
+  static V scales(const char* p) { return f16_at(p); }
+  static V weight(const char* block, int k, int i, V scale, V min) {
+    return Simd::fma(Simd::sub(code8_at(block, k, i), Simd::set(128.0f)), scale, min);
   }
 };
 
 template <class Panel>
-inline V scale_of(const char* block, int i) {
-  return Simd::load_bf16(reinterpret_cast<const uint16_t*>(block + Panel::kCodeBytes) + i * kWidth);
+inline V scale_of(const char* block, int part, int i) {
+  return Panel::scales(block + Panel::kCodeBytes + (part * kPanel + i * kWidth) * 2);
+}
+template <class Panel>
+inline V min_of(const char* block, int part, int i) {
+  if constexpr (!Panel::kHasMin) return Simd::zero();
+  return Panel::scales(block + Panel::kCodeBytes +
+                       ((Panel::kParts + part) * kPanel + i * kWidth) * 2);
 }
 
 template <class Panel>
 inline void widen_blocks(float* dst, const char* src, int64_t k) {
   for (int64_t done = 0; done < k; done += kScaleBlock, src += Panel::kStepBytes) {
     for (int b = 0; b < Panel::kStepBytes; b += 64) __builtin_prefetch(src + kAhead + b, 0, 2);
-    for (int i = 0; i < kVectors; ++i) {
-      const V scale = scale_of<Panel>(src, i), min = Panel::min(src, i);
-      for (int s = 0; s < kScaleBlock; ++s)
-        Simd::store(dst + (done + s) * kPanel + i * kWidth, Panel::weight(src, s, i, scale, min));
+    for (int part = 0; part < Panel::kParts; ++part) {
+      constexpr int kInputs = kScaleBlock / Panel::kParts;
+      for (int i = 0; i < kVectors; ++i) {
+        const V scale = scale_of<Panel>(src, part, i), min = min_of<Panel>(src, part, i);
+        for (int s = part * kInputs; s < (part + 1) * kInputs; ++s)
+          Simd::store(dst + (done + s) * kPanel + i * kWidth, Panel::weight(src, s, i, scale, min));
+      }
     }
   }
 }
@@ -67,27 +112,34 @@ inline void row_block(const TileBlock& t) {
   for (int64_t k = 0; k < t.k; k += kScaleBlock) {
     const int64_t at = k / kScaleBlock * Panel::kStepBytes;
     const int64_t n = t.k - k < kScaleBlock ? t.k - k : kScaleBlock;
-    V scale[P * kVectors], min[P * kVectors];
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p) {
       for (int b = 0; b < Panel::kStepBytes; b += 64)
         __builtin_prefetch(t.w[p] + at + kAhead + b, 0, 2);
-#pragma GCC unroll 4
-      for (int i = 0; i < kVectors; ++i) {
-        scale[p * kVectors + i] = scale_of<Panel>(t.w[p] + at, i);
-        min[p * kVectors + i] = Panel::min(t.w[p] + at, i);
-      }
     }
-    for (int s = 0; s < n; ++s) {
-      const V x = Simd::set(t.a[k + s]);
+    for (int part = 0; part < Panel::kParts; ++part) {
+      constexpr int kInputs = kScaleBlock / Panel::kParts;
+      V scale[P * kVectors], min[P * kVectors];
 #pragma GCC unroll 4
       for (int p = 0; p < P; ++p) {
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors; ++i) {
-          V& sum = acc[0][p * kVectors + i];
-          sum = Simd::fma(
-              x, Panel::weight(t.w[p] + at, s, i, scale[p * kVectors + i], min[p * kVectors + i]),
-              sum);
+          scale[p * kVectors + i] = scale_of<Panel>(t.w[p] + at, part, i);
+          min[p * kVectors + i] = min_of<Panel>(t.w[p] + at, part, i);
+        }
+      }
+      const int64_t end = n < (part + 1) * kInputs ? n : (part + 1) * kInputs;
+      for (int s = part * kInputs; s < end; ++s) {
+        const V x = Simd::set(t.a[k + s]);
+#pragma GCC unroll 4
+        for (int p = 0; p < P; ++p) {
+#pragma GCC unroll 4
+          for (int i = 0; i < kVectors; ++i) {
+            V& sum = acc[0][p * kVectors + i];
+            sum = Simd::fma(
+                x, Panel::weight(t.w[p] + at, s, i, scale[p * kVectors + i], min[p * kVectors + i]),
+                sum);
+          }
         }
       }
     }
@@ -130,6 +182,10 @@ void dequant_gemm(const GemmTask& g) {
 constexpr Kernels with_widening(Kernels t) {
   t.gemm[kInt8Weights] = dequant_gemm<Int8Panel>;
   t.gemm[kInt4Weights] = dequant_gemm<Int4Panel>;
+  t.gemm[kCodedInt8Weights] = dequant_gemm<CodedInt8Panel>;
+  t.gemm[kCodedInt4Weights] = dequant_gemm<CodedInt4Panel>;
+  t.gemm[kCodedInt4MinimaWeights] = dequant_gemm<CodedInt4MinimaPanel>;
+  t.gemm[kCodedInt8HalvesWeights] = dequant_gemm<CodedInt8HalvesPanel>;
   return t;
 }
 

@@ -24,6 +24,10 @@ struct Dot {
     return _mm512_and_si512(_mm512_srli_epi16(bytes, 4), _mm512_set1_epi8(15));
   }
 
+  // Of codes that are 8 too large: Panel::kOffset takes it back.
+  static Codes load_low4_of8(const char* p) { return load_low4(p); }
+  static Codes load_high4_of8(const char* p) { return load_high4(p); }
+
   template <int R>
   struct Sums {
     __m512i sums[R][kVectors];
@@ -78,8 +82,10 @@ struct Dot {
     const __m256i fours = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), bytes);
     alignas(32) int32_t parts[8];
     _mm256_store_si256(reinterpret_cast<__m256i*>(parts), fours);
-    q.sum = 0;
-    for (const int32_t part : parts) q.sum += part;
+    for (int half = 0; half < 2; ++half) {
+      const int32_t* p = parts + 4 * half;
+      q.sums[half] = static_cast<int16_t>(p[0] + p[1] + p[2] + p[3]);
+    }
     return q;
   }
 

@@ -24,6 +24,9 @@ struct DotBase {
     return vreinterpretq_s8_u8(vandq_u8(bytes(p), vdupq_n_u8(15)));
   }
   static Codes load_high4(const char* p) { return vreinterpretq_s8_u8(vshrq_n_u8(bytes(p), 4)); }
+  // Of codes that are 8 too large.
+  static Codes load_low4_of8(const char* p) { return vsubq_s8(load_low4(p), vdupq_n_s8(8)); }
+  static Codes load_high4_of8(const char* p) { return vsubq_s8(load_high4(p), vdupq_n_s8(8)); }
 
   // Symmetric, 127 steps to the largest magnitude of the block. Magnitudes are compared as bits, so
   // that a NaN or an infinity makes the scale one and with it all products of the block.
@@ -47,11 +50,10 @@ struct DotBase {
     };
     QuantizedBlock q;
     q.scale = largest * (1.0f / 127.0f);
-    q.sum = 0;
     for (int i = 0; i < kScaleBlock; i += 16) {
       const int8x16_t codes = vcombine_s8(eight(i), eight(i + 8));
       vst1q_s8(q.codes + i, codes);
-      q.sum += vaddlvq_s8(codes);
+      q.sums[i / 16] = vaddlvq_s8(codes);
     }
     return q;
   }

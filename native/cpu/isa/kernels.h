@@ -41,11 +41,14 @@ constexpr int kExpBlock = 512;
 //              int4: [kScaleBlock / 2 / g][panel_cols][g] bytes, the lower half of input k and the
 //                    upper half of input k + 16; bf16 scales, bf16 minima [panel_cols]
 //              with g = quant_group; formats: core/quant.h
+//   coded      blocks of weights that were quantized in the checkpoint, in the same order, with f16
+//              scales: codes of int8 plus 128, or of int4 plus 8 where there are no minima
+//              int8 by 16: scales [2][panel_cols] and minima [2][panel_cols] of half a block each
 // rows: tile t holds rows [t * tile_rows, ...) as [cols][rows of the tile]; that leaves a row that
 //   is alone in its tile as it was.
 //   Where the set has quantize_tile, quantized weights meet quantized rows: tile t holds rows
-//   [t * code_rows, ...), R of them, as blocks of f32 scales [R], i32 sums of codes [R] and codes
-//   [kScaleBlock / g][R][g]; block size R * kCodeBlockBytes.
+//   [t * code_rows, ...), R of them, as blocks of f32 scales [R], i16 sums of codes [R][2], of each
+//   half of the block, and codes [kScaleBlock / g][R][g]; block size R * kCodeBlockBytes.
 constexpr int kCodeBlockBytes = 4 + 4 + kScaleBlock;
 struct GemmTask {
   const char* panels;  // first panel of the weight
@@ -63,7 +66,7 @@ struct GemmTask {
 // The inputs of a scale of one row, as steps of `scale`.
 struct QuantizedBlock {
   float scale;
-  int32_t sum;  // of codes
+  int16_t sums[2];  // of codes, of each half
   alignas(32) int8_t codes[kScaleBlock];
 };
 
@@ -106,6 +109,10 @@ enum WeightKind : int32_t {
   kBF16Weights,
   kInt8Weights,
   kInt4Weights,
+  kCodedInt8Weights,  // of checkpoints
+  kCodedInt4Weights,
+  kCodedInt4MinimaWeights,
+  kCodedInt8HalvesWeights,
   kWeightKinds  // their number
 };
 

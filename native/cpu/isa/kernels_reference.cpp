@@ -36,21 +36,31 @@ void gemm(const GemmTask& g) {
   }
 }
 
-// Weight k of a block of one output feature (panel of one column).
-template <int kBits>
+// How a block of one output feature (panel of one column) is written down; see kernels.h.
+struct BlockForm {
+  int bits, offset, parts;
+  bool minima, f16;
+
+  constexpr int64_t code_bytes() const { return kScaleBlock * bits / 8; }
+  constexpr int64_t bytes() const { return code_bytes() + 2 * parts * (minima ? 2 : 1); }
+};
+
+template <BlockForm kForm>
 double dequantized(const char* block, int64_t k) {
-  constexpr int64_t kBytes = kScaleBlock * kBits / 8;
-  uint16_t scale, min = 0;
-  std::memcpy(&scale, block + kBytes, 2);
-  if (kBits == 4) std::memcpy(&min, block + kBytes + 2, 2);
-  const auto byte = static_cast<uint8_t>(block[k % kBytes]);
-  const int code = kBits == 8 ? byte - 128 : k < kBytes ? byte & 15 : byte >> 4;
-  return static_cast<double>(bf16_to_f32(scale)) * code + static_cast<double>(bf16_to_f32(min));
+  const int64_t part = k * kForm.parts / kScaleBlock;
+  const auto number = [&](int64_t at) {
+    uint16_t half;
+    std::memcpy(&half, block + kForm.code_bytes() + 2 * at, 2);
+    return static_cast<double>(kForm.f16 ? f16_to_f32(half) : bf16_to_f32(half));
+  };
+  const auto byte = static_cast<uint8_t>(block[k % kForm.code_bytes()]);
+  const int code = kForm.bits == 8 ? byte : k < kForm.code_bytes() ? byte & 15 : byte >> 4;
+  const double min = kForm.minima ? number(kForm.parts + part) : 0.0;
+  return number(part) * (code - kForm.offset) + min;
 }
 
-template <int kBits>
+template <BlockForm kForm>
 void quant_gemm(const GemmTask& g) {
-  constexpr int64_t kBlockBytes = kScaleBlock * kBits / 8 + (kBits == 8 ? 2 : 4);
   for (int64_t r = 0; r < g.rows; ++r) {
     const float* x = g.packed + r * g.cols;
     for (int64_t o = g.first_panel; o < g.first_panel + g.num_panels; ++o) {
@@ -58,7 +68,7 @@ void quant_gemm(const GemmTask& g) {
       double sum = 0;
       for (int64_t k = 0; k < g.cols; ++k) {
         sum += static_cast<double>(x[k]) *
-               dequantized<kBits>(w + k / kScaleBlock * kBlockBytes, k % kScaleBlock);
+               dequantized<kForm>(w + k / kScaleBlock * kForm.bytes(), k % kScaleBlock);
       }
       g.out[r * g.out_stride + o] =
           static_cast<float>(sum + (g.bias ? static_cast<double>(g.bias[o]) : 0.0));
@@ -224,8 +234,13 @@ constexpr Kernels kTable = {
     .bf16_pairs = false,
     .quant_group = 1,
     .code_rows = 0,
-    .gemm = {gemm<DType::kF32>, gemm<DType::kF16>, gemm<DType::kBF16>, quant_gemm<8>,
-             quant_gemm<4>},
+    .gemm = {gemm<DType::kF32>, gemm<DType::kF16>, gemm<DType::kBF16>,
+             quant_gemm<BlockForm{8, 128, 1, false, false}>,
+             quant_gemm<BlockForm{4, 0, 1, true, false}>,
+             quant_gemm<BlockForm{8, 128, 1, false, true}>,
+             quant_gemm<BlockForm{4, 8, 1, false, true}>,
+             quant_gemm<BlockForm{4, 0, 1, true, true}>,
+             quant_gemm<BlockForm{8, 128, 2, true, true}>},
     .quantize_tile = nullptr,
     .attention = {attention<DType::kF32>, attention<DType::kF16>, attention<DType::kBF16>},
     .to_f32 = {to_f32<DType::kF32>, to_f32<DType::kF16>, to_f32<DType::kBF16>},

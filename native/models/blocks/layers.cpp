@@ -33,18 +33,10 @@ PackedWeight& Linear::weight(Backend& backend) {
   return *weight_;
 }
 
-void Linear::choose_format(WeightList& list, const std::string& name) {
-  const WeightFormat wanted = list.format_of(name);
-  if (spec_.rows > 0 && wanted != spec_.format) {
-    throw Error(
-        ErrorCode::kUnsupported,
-        format("The weights of %s are to be %s, and those they are multiplied with at once "
-               "are %s.",
-               name.c_str(), format_name(wanted).c_str(), format_name(spec_.format).c_str()));
-  }
-  spec_.format = wanted;
-  std::vector<WeightFormat>& all = list.linear_formats;
-  if (std::find(all.begin(), all.end(), wanted) == all.end()) all.push_back(wanted);
+void Linear::choose_format(WeightList& list, const std::string& name, const TensorSlice& stored) {
+  const WeightFormat wanted = list.format_of(name, stored);
+  spec_.format =
+      spec_.rows == 0 ? wanted : common_format(spec_.format, wanted, plain_format(list.dtype));
 }
 
 void Linear::add_part(WeightList& list, const TensorSlice& tensor, int64_t first) {
@@ -55,6 +47,11 @@ void Linear::add_part(WeightList& list, const TensorSlice& tensor, int64_t first
            [this, first, &backend = list.backend](int64_t row, const Tensor& source) {
              backend.fill_weight(weight(backend), WeightRole::kCodes, first + row, source);
            },
+       .store_codes =
+           [this, first, &backend = list.backend](int64_t row, int64_t rows,
+                                                  const CodedRows& source) {
+             backend.fill_coded(weight(backend), first + row, rows, source);
+           },
        .fill_dummy =
            [this, first, &backend = list.backend](int64_t row, int64_t count,
                                                   const DummyRows& numbers) {
@@ -62,8 +59,14 @@ void Linear::add_part(WeightList& list, const TensorSlice& tensor, int64_t first
            }});
 }
 
+void Linear::note_format(WeightList& list) const {
+  std::vector<WeightFormat>& all = list.linear_formats;
+  if (std::find(all.begin(), all.end(), spec_.format) == all.end()) all.push_back(spec_.format);
+}
+
 void Linear::add_tensor(WeightList& list, const std::string& name, const TensorSlice& tensor) {
-  choose_format(list, name);
+  choose_format(list, name, tensor);
+  note_format(list);
   spec_.rows = tensor.rows;
   spec_.cols = tensor.cols;
   add_part(list, tensor, 0);
@@ -82,22 +85,33 @@ void Linear::add(WeightList& list, const std::string& prefix,
   const bool stacked = stack != list.stacked.end();
   spec_.cols = inputs.share.count;
   int64_t before = 0;  // rows of the sections before this one, in the checkpoint
+  struct Part {
+    std::string stored;
+    int64_t first, of;  // in the checkpoint
+    TensorSlice slice;
+    int64_t at;  // of the weight
+  };
+  std::vector<Part> parts;
   for (const Section& s : sections) {
     const std::string stored = prefix + (stacked ? stack->name : s.name);
     const int64_t first = (stacked ? before : 0) + s.share.first, of = stacked ? rows : s.rows;
-    choose_format(list, prefix + s.name);
+    const TensorSlice slice = TensorSlice::whole(stored + ".weight", {of, inputs.cols})
+                                  .some_rows(first, s.share.count)
+                                  .some_cols(inputs.share.first, inputs.share.count);
+    choose_format(list, prefix + s.name, slice);
     check_cut(prefix + s.name, inputs);
-    add_part(list,
-             TensorSlice::whole(stored + ".weight", {of, inputs.cols})
-                 .some_rows(first, s.share.count)
-                 .some_cols(inputs.share.first, inputs.share.count),
-             spec_.rows);
-    if (bias) {
-      bias_.add(list, TensorSlice::whole(stored + ".bias", {of}).some_cols(first, s.share.count),
-                false);
-    }
+    parts.push_back({stored, first, of, slice, spec_.rows});
     spec_.rows += s.share.count;
     before += s.rows;
+  }
+  note_format(list);
+  for (const Part& p : parts) {
+    add_part(list, p.slice, p.at);
+    if (bias) {
+      bias_.add(list,
+                TensorSlice::whole(p.stored + ".bias", {p.of}).some_cols(p.first, p.slice.rows),
+                false);
+    }
   }
 }
 

@@ -28,6 +28,8 @@ struct WeightPart {
   // Takes rows [first_row, first_row + rows) of the slice, host memory, packed, dtype f32, f16 or
   // bf16; a vector comes as one row.
   std::function<void(int64_t first_row, const Tensor& rows)> store;
+  // Takes rows as codes in place of `store`, where `kept` is a coded format.
+  std::function<void(int64_t first_row, int64_t rows, const CodedRows& source)> store_codes{};
   // Makes the rows on the device. Empty, or false: the caller makes them and stores them.
   std::function<bool(int64_t first_row, int64_t rows, const DummyRows& numbers)> fill_dummy{};
 };
@@ -84,8 +86,9 @@ class Linear {
 
   // Of each section its share of the tensor <prefix><name>.weight [rows, cols], and of
   // <prefix><name>.bias [rows] when `bias`; or of one tensor of all sections, where list.stacked
-  // says so. Throws Error(kUnsupported) when the sections are to have different formats, or when a
-  // share of the inputs cuts a block of quantized weights. Once.
+  // says so. Sections that are stored in different formats are kept in one
+  // that has room for all. Throws Error(kUnsupported) when a share of the inputs cuts a block of
+  // quantized weights. Once.
   void add(WeightList& list, const std::string& prefix, std::initializer_list<Section> sections,
            const Inputs& inputs, bool bias);
   // One section without a bias, whose tensor has a name of its own: a tied head's is the embedding.
@@ -105,7 +108,9 @@ class Linear {
   }
 
  private:
-  void choose_format(WeightList& list, const std::string& name);
+  void choose_format(WeightList& list, const std::string& name, const TensorSlice& stored);
+  // Once it is chosen for all sections.
+  void note_format(WeightList& list) const;
   void check_cut(const std::string& name, const Inputs& inputs) const;
   // Rows [first_row, first_row + rows of `tensor`) of the weight.
   void add_part(WeightList& list, const TensorSlice& tensor, int64_t first_row);

@@ -1,6 +1,8 @@
 // See quantization.h.
 #include "models/config/quantization.h"
 
+#include <utility>
+
 #include "core/checkpoint/json.h"
 #include "core/error.h"
 #include "models/config/tensor_names.h"
@@ -29,10 +31,12 @@ const OnLoad* find(const std::string& option) {
 
 void check_quantization(const std::string& option) { find(option); }
 
-FormatChoice choose_formats(const std::string& option, DType dtype) {
+FormatChoice choose_formats(const std::string& option, DType dtype,
+                            std::function<WeightFormat(const TensorSlice& stored)> coded) {
   const OnLoad* q = find(option);
-  return [q, plain = plain_format(dtype)](const std::string& linear) {
-    if (q == nullptr) return plain;
+  return [q, plain = plain_format(dtype), coded = std::move(coded)](const std::string& linear,
+                                                                    const TensorSlice& stored) {
+    if (q == nullptr) return coded ? coded(stored) : plain;
     return linear == kHeadLinear ? q->head : q->layers;
   };
 }

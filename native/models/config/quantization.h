@@ -3,18 +3,21 @@
 #include <functional>
 #include <string>
 
+#include "core/checkpoint/checkpoint.h"
 #include "core/weight_format.h"
 
 namespace inferd {
 
-// From the canonical name of a linear, such as "model.layers.3.mlp.down_proj" or "lm_head", also
-// where checkpoints store it as part of another tensor.
-using FormatChoice = std::function<WeightFormat(const std::string& linear)>;
+// From the canonical name of a linear, such as "model.layers.3.mlp.down_proj" or "lm_head", and the
+// tensor, or part of one, that checkpoints store it as.
+using FormatChoice =
+    std::function<WeightFormat(const std::string& linear, const TensorSlice& stored)>;
 
 // Throws Error(kUsage) when `option` is no value of inference.quantization.
 void check_quantization(const std::string& option);
-// What inference.quantization asks for: weights as they are, in `dtype`, or quantized while they
-// are loaded.
-FormatChoice choose_formats(const std::string& option, DType dtype);
+// What inference.quantization asks for: weights as they are, in the format that `coded` gives, or
+// in `dtype` without it, or quantized while they are loaded.
+FormatChoice choose_formats(const std::string& option, DType dtype,
+                            std::function<WeightFormat(const TensorSlice& stored)> coded);
 
 }  // namespace inferd

@@ -47,10 +47,9 @@ void read_float8(const ConfigReader& r, StoredQuantization& q) {
   read_blocks(r, "weight_block_size", q);
 }
 
-constexpr const char* kPackedFormats[] = {"float-quantized",      "int-quantized",
-                                          "naive-quantized",      "pack-quantized",
-                                          "mxfp4-pack-quantized", "nvfp4-pack-quantized",
-                                          "mixed-precision",      "dense"};
+constexpr const char* kPackedFormats[] = {
+    "float-quantized",      "int-quantized",        "naive-quantized", "pack-quantized",
+    "mxfp4-pack-quantized", "nvfp4-pack-quantized", "mixed-precision", "dense"};
 
 void read_compressed(const ConfigReader& r, StoredQuantization& q) {
   const auto check = [](const ConfigReader& of, const std::string& format) {
@@ -99,7 +98,8 @@ StoredQuantization read_stored_quantization(const ConfigReader& r) {
     return q;
   }
   std::string all;
-  for (const KnownMethod& known : kMethods) all += (all.empty() ? "" : ", ") + std::string(known.name);
+  for (const KnownMethod& known : kMethods)
+    all += (all.empty() ? "" : ", ") + std::string(known.name);
   r.unsupported("weights quantized by " + in_quotes(name) + " are not supported; inferd reads " +
                 all + " and GGUF files");
 }

@@ -5,8 +5,8 @@
 
 namespace inferd {
 
-// `quantization` is the object quantization_config. Throws Error(kUnsupported) with one sentence for
-// methods that are not read here.
+// `quantization` is the object quantization_config. Throws Error(kUnsupported) with one sentence
+// for methods that are not read here.
 StoredQuantization read_stored_quantization(const ConfigReader& quantization);
 
 }  // namespace inferd
