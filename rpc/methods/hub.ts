@@ -1,6 +1,8 @@
 /** models.pull and models.delete: models come to the disk of the daemon, and go. */
 import { z } from 'zod';
 import { InferdError } from '../../actors/messages/errors.js';
+import { repoFolderName } from '../../config/hub-cache.js';
+import type { ModelFolder } from '../../config/model-folder.js';
 import type { RpcDeps } from '../context.js';
 import { modelsDeleteExamples, modelsPullExamples } from '../examples/daemon.js';
 import { streamChoice } from '../generation/stream-option.js';
@@ -47,6 +49,11 @@ export function modelsPullMethod({ hub }: RpcDeps) {
   });
 }
 
+/** Does a loaded model come from the folder of this one, whatever name it is served under? */
+function isOf({ name, path }: ModelFolder, id: string): boolean {
+  return name === id || path.split(/[/\\]/).includes(repoFolderName(id));
+}
+
 /** No event of a pull is needed for the next one: where there is no room, it is left out. */
 function tell(sink: CallSink | null, news: PullNews): void {
   if (sink !== null && !sink.full) sink.event(news);
@@ -80,9 +87,11 @@ export function modelsDeleteMethod({ hub, models }: RpcDeps) {
     ownsCancel: true,
     examples: modelsDeleteExamples,
     handler: async ({ model }, { cancellation }) => {
-      const name = model.replace(/@.*$/, '');
-      if (models.loaded().some((served) => served.model.name === name))
-        throw new InferdError('request_failed', `The model ${JSON.stringify(name)} is loaded; unload it first`, { reason: 'in_use' });
+      const used = models.loaded().find((served) => isOf(served.model, model.replace(/[@:].*$/, '')));
+      if (used !== undefined) {
+        const name = JSON.stringify(used.model.name);
+        throw new InferdError('request_failed', `The model ${name} is loaded; unload it first, or stop the daemon`, { reason: 'in_use' });
+      }
       const bytes = await hub.remove(model, cancellation);
       return { model, deleted: bytes !== null, bytes: bytes ?? 0 };
     },

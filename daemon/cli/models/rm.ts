@@ -1,11 +1,12 @@
 /** `inferd rm`: takes a model out of the Hugging Face cache, after asking. A model that the running daemon uses stays. */
 import { createInterface } from 'node:readline/promises';
+import { errorTable } from '../../../actors/messages/errors.js';
 import { hubCachePath } from '../../../config/paths.js';
 import { removeModel } from '../../hub/cache/remove.js';
 import { PullError } from '../../hub/error.js';
 import { parseSpec } from '../../hub/repository/spec.js';
 import { effectiveConfig } from '../effective.js';
-import { explain } from '../failure.js';
+import { explain, rpcCode } from '../failure.js';
 import { connectRunning } from '../reach.js';
 import { formatBytes } from '../table.js';
 import { CliError, configOptions, EXIT, type ExitCode, type Io, jsonOption, printJson, type Verb, type VerbInput } from '../verb.js';
@@ -26,31 +27,33 @@ async function run(input: VerbInput): Promise<ExitCode> {
   const named = input.args[0] ?? '';
   const { config } = effectiveConfig(input);
   const cache = hubCachePath(config.inference.cache_dir, io.env);
-  const removed = await untilStopped(async (signal) => {
+  const bytes = await untilStopped(async (signal) => {
     const { id, revision, quant } = parseSpec(named);
     if (quant !== null) throw new PullError('usage', `"inferd rm" takes no quantization; name ${id}, or ${id}@REVISION`);
-    await refuseUsed(io, id);
     if (!input.flag('yes')) await ask(io, `Delete ${named} from ${cache}?`, signal);
+    const byDaemon = await removeByDaemon(io, named);
+    if (byDaemon !== null) return byDaemon;
     const onWait = (pid: number): void => void io.stderr.write(`Process ${pid} works on the same model; waiting for its end\n`);
-    return removeModel({ cache, id, revision: named.includes('@') ? revision : null, signal, onWait });
+    return (await removeModel({ cache, id, revision: named.includes('@') ? revision : null, signal, onWait })).bytes;
   });
-  if (input.flag('json')) printJson(io, { deleted: removed.id, bytes: removed.bytes, revisions: removed.commits });
-  else io.stdout.write(`${named} is deleted; ${formatBytes(removed.bytes)} are free again.\n`);
+  if (input.flag('json')) printJson(io, { deleted: named, bytes });
+  else io.stdout.write(`${named} is deleted; ${formatBytes(bytes)} are free again.\n`);
   return EXIT.ok;
 }
 
-/** States of a model whose files nobody reads. */
-const unused: ReadonlySet<string> = new Set(['unloaded', 'failed', 'stopped']);
-
-async function refuseUsed(io: Io, id: string): Promise<void> {
+/**
+ * Lets the running daemon delete it, which alone knows what it has open. The bytes that became free; null: there is none, or it knows of no
+ * such model, because its cache is another.
+ */
+async function removeByDaemon(io: Io, model: string): Promise<number | null> {
   const running = await connectRunning(io);
-  if (running === null) return;
+  if (running === null) return null;
   try {
-    const { data } = await running.client.call('models.list', {});
-    if (data.some((model) => model.id === id && !unused.has(model.state)))
-      throw new PullError('in_use', `The running daemon serves ${id}; stop it first with "inferd stop"`);
+    const { deleted, bytes } = await running.client.call('models.delete', { model });
+    return deleted ? bytes : null;
   } catch (error) {
-    throw error instanceof PullError ? error : explain(error);
+    if (rpcCode(error) === errorTable.request_failed.code) throw new PullError('in_use', (error as Error).message);
+    throw explain(error);
   } finally {
     await running.client.close();
   }

@@ -106,14 +106,24 @@ test('a model that the running daemon serves is not deleted', async (t) => {
   const { env, cache } = homeOf(hub.url);
   assert.equal((await start(['pull', 'org/model'], env).over).code, 0);
   const daemon = start(
-    ['serve', '--set', 'inference.model_name=org/model', '--set', 'server.port=0', '--set', 'inference.device=cpu'],
+    [
+      'serve',
+      '--set',
+      'inference.model_name=org/model',
+      '--set',
+      'inference.served_model_name=mine',
+      '--set',
+      'server.port=0',
+      '--set',
+      'inference.device=cpu',
+    ],
     env,
   );
   t.after(() => daemon.child.kill('SIGKILL'));
   await eventually('the daemon publishes itself', () => existsSync(join(env['XDG_RUNTIME_DIR'] ?? '', 'inferd', 'daemon.json')));
   const refused = await start(['rm', 'org/model', '--yes'], env).over;
   assert.equal(refused.code, 69, refused.stderr);
-  assert.match(refused.stderr, /The running daemon serves org\/model; stop it first/);
+  assert.match(refused.stderr, /The model "mine" is loaded; unload it first, or stop the daemon/);
   assert.ok(findSnapshot(cache, 'org/model', 'main') !== null);
 });
 
