@@ -83,6 +83,17 @@ test('a revision with slashes becomes a ref in folders; a commit has none', asyn
   assert.ok(findSnapshot(other, 'org/model', standInCommit) !== null);
 });
 
+test('a list of files in several pages is read to its end, and no longer than hub.max_files', async (t) => {
+  const hub = await hubWith(t, { pageSize: 1 });
+  const cache = tempFolder();
+  await pullFrom(hub.url, cache);
+  assertWhole(cache);
+  await assert.rejects(
+    pullFrom(hub.url, tempFolder(), { limits: { max_files: 2 } }),
+    because('bad_data', /has more than 2 files; raise hub\.max_files/),
+  );
+});
+
 describe('what a network does', () => {
   test('connections that drop in the middle of a file are made again, and no byte is fetched twice', async (t) => {
     let drops = 0;

@@ -47,6 +47,8 @@ export interface HubOptions {
   readonly apiFault?: (number: number, path: string) => Fault | null;
   /** Only this token may have anything. */
   readonly token?: string;
+  /** Entries in a page of the list of files; all when not given. */
+  readonly pageSize?: number;
   /** Entries of the list of files as they are sent, made of honest ones. */
   readonly list?: (entries: readonly ListEntry[]) => readonly object[];
   /** Bytes that a connection sends in a millisecond; default: as many as it takes. */
@@ -179,7 +181,11 @@ export async function startHub(options: HubOptions): Promise<StandInHub> {
       res.writeHead(401, { 'x-error-message': 'Invalid username or password.' }).end('{"error":"Invalid username or password."}');
     else if (path.startsWith(`/api/models/${id}/tree/${commit}`)) {
       if (fault?.kind === 'headers') for (const [key, value] of Object.entries(fault.headers)) res.setHeader(key, value);
-      res.setHeader('content-type', 'application/json').end(JSON.stringify((options.list ?? ((all) => all))(entries())));
+      const all = (options.list ?? ((list) => list))(entries());
+      const from = Number(new URL(req.url ?? '/', 'http://hub').searchParams.get('cursor') ?? 0);
+      const to = from + (options.pageSize ?? all.length);
+      if (to < all.length) res.setHeader('link', `<http://${req.headers.host}${path}?cursor=${to}>; rel="next"`);
+      res.setHeader('content-type', 'application/json').end(JSON.stringify(all.slice(from, to)));
     } else if (/\/revision\/(main|refs%2Fpr%2F1|v1\.0|[0-9a-f]{40})$/.test(path))
       res
         .setHeader('content-type', 'application/json')
