@@ -7,11 +7,11 @@
  * [cache], [scheduler] and [validation]. Used on the main thread when a model is looked up.
  */
 import { existsSync, readFileSync, statSync } from 'node:fs';
-import { join } from 'node:path';
+import { isAbsolute, join, resolve } from 'node:path';
 import { ConfigError } from './error.js';
 import { type LoadedConfig, loadConfigText } from './load.js';
 import { type OptionEntry, type OptionValue, options, optionValue } from './options.js';
-import { inferdPaths } from './paths.js';
+import { expandHome, inferdPaths } from './paths.js';
 import type { Config, SectionName } from './schema.js';
 import { fromToml, maxFileLength } from './setting-sources.js';
 
@@ -47,6 +47,13 @@ export function modelFile(name: string, folder: string | null, env: NodeJS.Proce
   const own = join(inferdPaths(env).configDir, 'models', `${name}.toml`);
   const beside = folder === null ? null : `${folder}.toml`;
   return [own, beside].find((file) => file !== null && existsSync(file)) ?? null;
+}
+
+/** The default model's file. */
+export function fileOfDefault({ inference }: Config, env: NodeJS.ProcessEnv): string | null {
+  const { model_name, served_model_name } = inference;
+  const folder = isAbsolute(expandHome(model_name, env)) ? resolve(expandHome(model_name, env)) : null;
+  return modelFile(served_model_name ?? model_name, folder, env);
 }
 
 /** The default model's configuration: the main one with its file. @throws ConfigError 78 */

@@ -1,4 +1,4 @@
-/** `inferd ps`: the loaded model and the running and queued requests of the running daemon. */
+/** `inferd ps`: the loaded models, or all with --all, and the running and queued requests of the running daemon. */
 import { explain } from './failure.js';
 import { requireRunning } from './reach.js';
 import { formatBytes, formatDuration, table } from './table.js';
@@ -6,9 +6,9 @@ import { EXIT, type ExitCode, jsonOption, printJson, type Verb, type VerbInput }
 
 export const ps: Verb = {
   name: 'ps',
-  summary: 'show the loaded model and the requests of the running daemon',
-  options: [jsonOption],
-  examples: ['inferd ps', 'inferd ps --json'],
+  summary: 'show the loaded models and the requests of the running daemon',
+  options: [{ flags: '--all', doc: 'also models that are not loaded' }, jsonOption],
+  examples: ['inferd ps', 'inferd ps --all', 'inferd ps --json'],
   run,
 };
 
@@ -16,13 +16,25 @@ async function run(input: VerbInput): Promise<ExitCode> {
   const { io } = input;
   const { client, file } = await requireRunning(io);
   try {
-    const [{ data: models }, { requests }] = await Promise.all([client.call('models.list', {}), client.call('requests.list', {})]);
+    const [{ data }, { requests }] = await Promise.all([client.call('models.list', {}), client.call('requests.list', {})]);
+    const models = input.flag('all') ? data : data.filter(({ state }) => state !== 'unloaded');
     if (input.flag('json')) {
       printJson(io, { address: file.address, models, requests });
       return EXIT.ok;
     }
-    const loaded = models.map((m) => [m.id, m.architecture, formatBytes(m.size_bytes), `${m.max_model_len}`, m.state, m.backend ?? '']);
-    io.stdout.write(table(['model', 'architecture', 'size', 'context', 'state', 'backend'], loaded));
+    const now = Date.now();
+    const rowsOfModels = models.map((m) => [
+      m.id,
+      m.architecture,
+      formatBytes(m.size_bytes),
+      `${m.max_model_len}`,
+      m.pinned ? `${m.state}, pinned` : m.state,
+      m.memory_bytes === null ? '' : formatBytes(m.memory_bytes),
+      m.last_used === null ? '' : `${formatDuration(Math.max(0, now - m.last_used * 1000))} ago`,
+      m.backend ?? '',
+    ]);
+    io.stdout.write(table(['model', 'architecture', 'size', 'context', 'state', 'memory', 'used', 'backend'], rowsOfModels));
+    for (const m of models) if (m.failure !== null) io.stdout.write(`\n${m.id} failed: ${m.failure}\n`);
     if (requests.length === 0) io.stdout.write('\nNo requests are running or queued.\n');
     else {
       const rows = requests.map((r) => [

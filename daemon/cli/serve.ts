@@ -7,6 +7,7 @@ import { resolve } from 'node:path';
 import type { StartProgress } from '../../actors/client-types.js';
 import { asksForToken, authModes } from '../../config/auth-modes.js';
 import { isLoopback } from '../../config/check.js';
+import { configOfDefault, fileOfDefault } from '../../config/model-file.js';
 import { resolveModelFolder } from '../../config/model-folder.js';
 import type { Config } from '../../config/schema.js';
 import { packageVersion } from '../version.js';
@@ -36,7 +37,8 @@ async function run(input: VerbInput): Promise<ExitCode> {
   const json = input.flag('json');
   const read = () => effectiveConfig(input, profileSets(input.text('profile')));
   const loaded = read();
-  const model = resolveModelFolder(loaded.config, io.env);
+  const modelConfig = configOfDefault(loaded, fileOfDefault(loaded.config, io.env));
+  const model = resolveModelFolder(modelConfig, io.env);
   printWarnings(input, loaded);
   const [{ startDaemon }, { createLog }] = await Promise.all([import('../daemon.js'), import('../log.js')]);
   const event = (fields: Record<string, unknown>): void => {
@@ -51,7 +53,9 @@ async function run(input: VerbInput): Promise<ExitCode> {
   await builtEngine(io, (percent) => event({ event: 'progress', phase: 'build', done: percent, total: 100 }));
   const daemon = await startDaemon({
     config: loaded.config,
+    origins: loaded.origins,
     model,
+    modelConfig,
     log,
     publish: true,
     env: io.env,

@@ -9,6 +9,7 @@ import { config } from './config.js';
 import { doctor } from './doctor.js';
 import { evaluate } from './eval/eval.js';
 import { list } from './models/list.js';
+import { load, unload } from './models/load.js';
 import { pull } from './models/pull.js';
 import { rm } from './models/rm.js';
 import { ps } from './ps.js';
@@ -26,6 +27,8 @@ export const verbs: readonly Verb[] = [
   pull,
   rm,
   list,
+  load,
+  unload,
   ps,
   stop,
   status,
