@@ -165,7 +165,10 @@ describe('a format that is described, but that no kernel multiplies', () => {
     for (const isa of isas)
       assert.throws(
         () => runOp({ isa }, 'linear', { rows: 1, cols: 8, outs: 4, dtype: 'fp8' }, inputs),
-        nativeError('unsupported', /weights are fp8 with f32 scales of 128 x 128 weights, and it keeps f32, f16, bf16, int8, int4, .* of 1 x 16 weights\.$/),
+        nativeError(
+          'unsupported',
+          /weights are fp8 with f32 scales of 128 x 128 weights, and it keeps f32, f16, bf16, int8, int4, .* of 1 x 16 weights\.$/,
+        ),
       );
   });
 });
