@@ -15,9 +15,9 @@ function send(message: FromApart): void {
   process.send?.(message);
 }
 
-function tokenizerOf({ path, digest, nonce, keepNormalizer }: ApartTokenizer): LibraryTokenizer {
-  const text = readModelFile(path, 'tokenizer.json') ?? '';
-  if (createHash('sha256').update(text).digest('hex') !== digest) throw new Error(`${path} has changed`);
+function tokenizerOf({ model, digest, nonce, keepNormalizer }: ApartTokenizer): LibraryTokenizer {
+  const text = readModelFile(model, 'tokenizer.json') ?? '';
+  if (createHash('sha256').update(text).digest('hex') !== digest) throw new Error(`the tokenizer of ${model} has changed`);
   return readTokenizer(plainTokenizerJson(parseTokenizerJson(text), { nonce, keepNormalizer }).text);
 }
 

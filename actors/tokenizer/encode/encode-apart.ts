@@ -13,7 +13,8 @@ import { letOthersFirst } from '../../runtime/cpu-time.js';
 
 /** To the process, first: what to encode with. */
 export interface ApartTokenizer {
-  readonly path: string;
+  /** The model whose tokenizer it is: a folder, or a GGUF file. */
+  readonly model: string;
   /** SHA-256 of the file that this thread has read, hexadecimal. */
   readonly digest: string;
   readonly nonce: string;

@@ -51,7 +51,7 @@ export async function loadVocabulary(folder: string, vocabSize: number): Promise
   const text = tokenizerText(folder, path);
   try {
     return await buildVocabulary(parseTokenizerJson(text), vocabSize, {
-      path: folder,
+      model: folder,
       digest: createHash('sha256').update(text).digest('hex'),
     });
   } catch (cause) {
@@ -79,7 +79,7 @@ function tokenizerText(folder: string, path: string): string {
 async function buildVocabulary(
   json: TokenizerJson,
   vocabSize: number,
-  file: { readonly path: string; readonly digest: string },
+  file: { readonly model: string; readonly digest: string },
 ): Promise<Vocabulary> {
   const guarded = json.addedTokens.filter((t) => isGuarded(t) && t.id < vocabSize);
   const table = new TokenTable(json, vocabSize);

@@ -11,9 +11,9 @@ import { eventually } from '../../../helpers/eventually.js';
 import { demoPath, oracle, oracleIds, root, writeModel } from '../harness.js';
 import { split, tokenizerWith } from '../kinds.js';
 
-function tokenizer(folder: string): ApartTokenizer {
-  const path = join(folder, 'tokenizer.json');
-  return { path, digest: createHash('sha256').update(readFileSync(path, 'utf8')).digest('hex'), nonce: 'x', keepNormalizer: true };
+function tokenizer(model: string): ApartTokenizer {
+  const text = readFileSync(join(model, 'tokenizer.json'), 'utf8');
+  return { model, digest: createHash('sha256').update(text).digest('hex'), nonce: 'x', keepNormalizer: true };
 }
 
 const backtracking = () => writeModel({ 'tokenizer.json': tokenizerWith([split('(x+x+)+y|.')]) });
