@@ -30,7 +30,7 @@ const outcomes: ReadonlyMap<number, { readonly exit: ExitCode; readonly advice: 
   ],
   [
     errorTable.model_not_found.code,
-    { exit: EXIT.missing, advice: 'leave --model away, or stop the running daemon with "inferd stop" first' },
+    { exit: EXIT.missing, advice: '"inferd list" shows the models on disk, and "inferd pull" fetches one' },
   ],
   [errorTable.model_loading.code, { exit: EXIT.unavailable, advice: 'try again in a moment' }],
   [errorTable.overloaded.code, { exit: EXIT.unavailable, advice: 'try again in a moment' }],

@@ -2,7 +2,7 @@
 import { createInterface } from 'node:readline/promises';
 import { errorTable } from '../../../actors/messages/errors.js';
 import { hubCachePath } from '../../../config/paths.js';
-import { removeModel } from '../../hub/cache/remove.js';
+import { mustBeCached, removeModel } from '../../hub/cache/remove.js';
 import { PullError } from '../../hub/error.js';
 import { parseSpec } from '../../hub/repository/spec.js';
 import { effectiveConfig } from '../effective.js';
@@ -30,15 +30,33 @@ async function run(input: VerbInput): Promise<ExitCode> {
   const bytes = await untilStopped(async (signal) => {
     const { id, revision, quant } = parseSpec(named);
     if (quant !== null) throw new PullError('usage', `"inferd rm" takes no quantization; name ${id}, or ${id}@REVISION`);
-    if (!input.flag('yes')) await ask(io, `Delete ${named} from ${cache}?`, signal);
+    const model = { cache, id, revision: named.includes('@') ? revision : null };
+    if (!input.flag('yes')) {
+      if (!(await knownToDaemon(io, id))) await mustBeCached(model);
+      await ask(io, `Delete ${named} from ${cache}?`, signal);
+    }
     const byDaemon = await removeByDaemon(io, named);
     if (byDaemon !== null) return byDaemon;
     const onWait = (pid: number): void => void io.stderr.write(`Process ${pid} works on the same model; waiting for its end\n`);
-    return (await removeModel({ cache, id, revision: named.includes('@') ? revision : null, signal, onWait })).bytes;
+    return (await removeModel({ ...model, signal, onWait })).bytes;
   });
   if (input.flag('json')) printJson(io, { deleted: named, bytes });
   else io.stdout.write(`${named} is deleted; ${formatBytes(bytes)} are free again.\n`);
   return EXIT.ok;
+}
+
+/** Whether a daemon runs that has the model: perhaps in another cache than this command's. */
+async function knownToDaemon(io: Io, model: string): Promise<boolean> {
+  const running = await connectRunning(io);
+  if (running === null) return false;
+  try {
+    await running.client.call('models.get', { model });
+    return true;
+  } catch {
+    return false; // What is wrong with the daemon shows when it is asked to delete.
+  } finally {
+    await running.client.close();
+  }
 }
 
 /**

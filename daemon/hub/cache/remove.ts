@@ -4,6 +4,7 @@
  */
 import { lstat, readdir, readFile, readlink, rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
+import { findSnapshot } from '../../../config/hub-cache.js';
 import { PullError } from '../error.js';
 import { checkSpec } from '../repository/spec.js';
 import { CacheFolder, cacheError } from './cache-folder.js';
@@ -26,24 +27,36 @@ export interface RemoveOptions {
   onWait(pid: number): void;
 }
 
+type Removable = Pick<RemoveOptions, 'cache' | 'id' | 'revision'>;
+
+const absent = ({ cache, id, revision }: Removable): PullError =>
+  new PullError(
+    'not_found',
+    `The cache ${cache} has no model ${id}${revision === null ? '' : ` at ${revision}`}; "inferd list" shows what there is`,
+  );
+
+/** Changes nothing. @throws PullError not_found when there is nothing that `removeModel` could remove. */
+export async function mustBeCached(named: Removable): Promise<void> {
+  const { cache, id, revision } = named;
+  checkSpec({ id, revision: revision ?? 'main', quant: null });
+  const folder = await CacheFolder.open(cache, id);
+  const there = revision === null ? (await lstat(folder.path).catch(() => null)) !== null : findSnapshot(cache, id, revision) !== null;
+  if (!there) throw absent(named);
+}
+
 /** @throws PullError not_found when the cache has nothing of it. */
 export async function removeModel({ cache, id, revision, signal, onWait }: RemoveOptions): Promise<Removed> {
   checkSpec({ id, revision: revision ?? 'main', quant: null });
   const folder = await CacheFolder.open(cache, id);
-  const absent = (): PullError =>
-    new PullError(
-      'not_found',
-      `The cache ${cache} has no model ${id}${revision === null ? '' : ` at ${revision}`}; "inferd list" shows what there is`,
-    );
   const stat = await lstat(folder.path).catch(() => null);
-  if (stat === null) throw absent();
+  if (stat === null) throw absent({ cache, id, revision });
   if (!stat.isDirectory())
     throw new PullError('cache', `${folder.path} is a link or a file, and nothing is removed through it; remove it yourself`);
   const claim = await claimFolder(await folder.claims(), signal, onWait);
   try {
     if (revision === null) return await removeAll(folder, id);
     const removed = await removeRevision(folder, id, revision);
-    if (removed === null) throw absent();
+    if (removed === null) throw absent({ cache, id, revision });
     return removed;
   } catch (error) {
     throw cacheError(error, folder.path);

@@ -238,7 +238,7 @@ test('serve, then run, chat, eval, ps and status use the daemon, and stop ends i
     assert.deepEqual(await inferd(['run', question]), { code: 0, stdout: `${sum}\n`, stderr: '' });
     const other = await inferd(['run', '--model', 'other', 'x']);
     assert.equal(other.code, 66);
-    assert.match(other.stderr, /serves "demo".*leave --model away/);
+    assert.match(other.stderr, /serves "demo"; "inferd list" shows the models on disk, and "inferd pull" fetches one/);
     const long = await inferd(['run', '--max-tokens', '5000', 'x']);
     assert.equal(long.code, 65);
 

@@ -32,8 +32,11 @@ test('a model is loaded, shown and unloaded by name', async () => {
   assert.equal((await inferd('unload', model)).stdout, `${model} is unloaded.\n`);
   const again = await inferd('unload', model);
   assert.match(again.stderr, /The model "llama3\.1-gqa" is not loaded/);
-  const unknown = await inferd('load', 'nothing');
-  assert.notEqual(unknown.code, 0);
-  assert.match(unknown.stderr, /"nothing" is not served here; this daemon serves "demo", "llama3\.1-gqa"/);
+  for (const verb of ['load', 'unload']) {
+    const unknown = await inferd(verb, 'nothing');
+    assert.equal(unknown.code, 66);
+    assert.match(unknown.stderr, /"nothing" is not served here; this daemon serves "demo", "llama3\.1-gqa"; "inferd list" shows/);
+    assert.doesNotMatch(unknown.stderr, /--model/);
+  }
   await at.close();
 });

@@ -98,6 +98,12 @@ test('a model is pulled, listed, served with the hub gone, and deleted', async (
   assert.match(removed.stdout, /org\/model is deleted; 1[0-9.]+ MiB are free again/);
   assert.deepEqual(readdirSync(cache), ['.locks']);
   assert.equal((await start(['rm', 'org/model', '--yes'], env).over).code, 66);
+  // Nobody is asked about what is not there.
+  for (const gone of ['nope', 'org/model', 'org/model@v9']) {
+    const looked = await start(['rm', gone], env).over;
+    assert.equal(looked.code, 66, looked.stderr);
+    assert.match(looked.stderr, /has no model .*; "inferd list" shows what there is/);
+  }
 });
 
 test('a model that the running daemon serves is not deleted', async (t) => {
