@@ -8,6 +8,8 @@ export interface AuthRequest {
   readonly method?: string | undefined;
   readonly url?: string | undefined;
   readonly headers: IncomingHttpHeaders;
+  /** Its connection, which reads nothing while a refusal waits. */
+  readonly socket?: { pause(): unknown; resume(): unknown };
 }
 
 /** Let in, or why not. */

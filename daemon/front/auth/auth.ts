@@ -15,6 +15,7 @@ import type { Admission, AuthRequest } from './admission.js';
 import { everybody, unnamed } from './credential.js';
 import { Keys } from './keys.js';
 import { loadOrCreateToken } from './own-token.js';
+import { RefusalPace } from './refusal-pace.js';
 import { shownToken } from './shown-token.js';
 import { ACCEPT_SIGNATURE, isSigned, Signatures } from './signature/signatures.js';
 import { Tokens } from './tokens.js';
@@ -69,6 +70,11 @@ export function createAuth(config: Config, files: AuthFiles, log: Log): Auth {
   const keys = bySignature ? new Keys({ folder, files: trustedKeys, maxNonces: config.auth.max_nonces, log }) : null;
   const signatures = keys === null ? null : new Signatures({ keys });
   const refusal = nothingShown(byToken, bySignature);
+  const pace = new RefusalPace();
+  const paced = (request: AuthRequest, admission: Admission): Admission | Promise<Admission> => {
+    const delayMs = 'peer' in admission ? 0 : pace.delayMs();
+    return delayMs === 0 ? admission : pace.hold(admission, delayMs, request.socket);
+  };
   return {
     token: own,
     modes,
@@ -76,7 +82,8 @@ export function createAuth(config: Config, files: AuthFiles, log: Log): Auth {
       const shown = shownToken(request.headers);
       const peer = shown === null ? null : tokens.find(shown);
       if (peer !== null) return { peer };
-      return signatures !== null && isSigned(request) ? signatures.admit(request) : { refusal };
+      if (signatures === null || !isSigned(request)) return paced(request, { refusal });
+      return signatures.admit(request).then((admission) => paced(request, admission));
     },
     close() {
       tokens.close();
