@@ -24,14 +24,20 @@ const ofDefaultModel: ReadonlySet<string> = new Set([
   'inference.revision',
   'inference.served_model_name',
   'inference.load_dummy',
-  'cache.num_gpu_blocks_override',
 ]);
+
+/** What the built-in profile cuts to the size of its own model. Said by anybody else, it holds for every model. */
+const cutByProfile = 'cache.num_gpu_blocks_override';
 
 /** What the name of the file says already. */
 const namedByFile: readonly string[] = ['inference.model_name', 'inference.served_model_name'];
 
 /** The daemon's configuration; `origins`: where each value came from, all from the file when absent. */
-export type MainConfig = Pick<LoadedConfig, 'config'> & { readonly origins?: ReadonlyMap<string, string> };
+export interface MainConfig extends Pick<LoadedConfig, 'config'> {
+  readonly origins?: ReadonlyMap<string, string>;
+  /** Path of the built-in profile, which the daemon's configuration may come from. */
+  readonly profile?: string;
+}
 
 /** A model other than the default one. */
 export interface OtherModel {
@@ -63,7 +69,12 @@ export function configOfDefault(main: MainConfig, file: string | null): Config {
 
 /** Another model's. What the main configuration says of the default model alone does not count. @throws ConfigError 78 */
 export function configOfModel(main: MainConfig, { name, model }: OtherModel, file: string | null): Config {
-  return layered(main, file, ofDefaultModel, { model_name: model, served_model_name: name });
+  const { origins, profile } = main;
+  const cut = profile !== undefined && origins?.get(cutByProfile)?.startsWith(profile) === true;
+  return layered(main, file, cut ? new Set([...ofDefaultModel, cutByProfile]) : ofDefaultModel, {
+    model_name: model,
+    served_model_name: name,
+  });
 }
 
 type Names = { readonly model_name?: string; readonly served_model_name?: string };

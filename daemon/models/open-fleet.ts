@@ -5,6 +5,7 @@ import type { Log } from '../../actors/runtime/log.js';
 import type { MainConfig } from '../../config/model-file.js';
 import type { Config } from '../../config/schema.js';
 import { loadAddon } from '../../native/index.js';
+import { demoProfile } from '../demo-profile.js';
 import type { Ending } from '../life/child-actor.js';
 import type { startEngine } from '../life/engine.js';
 import { bestBackend } from '../life/topology.js';
@@ -35,7 +36,7 @@ export function openFleet(options: OpenFleet): Fleet {
   const { max_queue, queue_timeout_s } = main.config.scheduler;
   return new Fleet({
     ...options,
-    catalogue: new Catalogue({ main, first, env, directories: () => settings().directories }),
+    catalogue: new Catalogue({ main: { ...main, profile: demoProfile() }, first, env, directories: () => settings().directories }),
     // A queue of none still lets those wait who wait for a model to be loaded.
     queue: { maxWaiting: Math.max(1, max_queue), timeoutMs: queue_timeout_s * 1000 },
     memory: { probe: machine },

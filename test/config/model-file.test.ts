@@ -36,7 +36,14 @@ test('a model without a file has the main configuration, but for what is of the 
     [config.inference.model_name, config.inference.served_model_name, config.inference.revision, config.inference.threads],
     ['/models/small', 'small', 'main', 3],
   );
-  assert.deepEqual([config.cache.num_gpu_blocks_override, config.cache.block_size, config.scheduler.max_queue], [null, 32, 5]);
+  assert.deepEqual([config.cache.num_gpu_blocks_override, config.cache.block_size, config.scheduler.max_queue], [77, 32, 5]);
+});
+
+test('blocks that the built-in profile cuts to its own model are not for others, unless somebody says them', () => {
+  const blocks = (sets: readonly string[], profile: string) =>
+    configOfModel({ ...main(sets), profile }, { name: 'small', model: '/models/small' }, null).cache.num_gpu_blocks_override;
+  assert.deepEqual([blocks([], 'main.toml'), blocks([], 'other.toml')], [null, 77]);
+  assert.equal(blocks(['cache.num_gpu_blocks_override=78'], 'main.toml'), 78);
 });
 
 test('its file wins over the main file, and --set and the environment win over both', () => {
