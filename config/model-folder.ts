@@ -2,7 +2,8 @@
  * Turns `inference.model_name` into a folder with a model in it, and reads from its JSON files what the rest of inferd needs to know:
  * context length, end-of-sequence ids, the author's sampling defaults. Weights are not opened here, only counted.
  *
- * Look-up order: "demo" (the embedded model), an existing folder or *.gguf file, a Hugging Face id in the hub cache; behind a folder or an
+ * Look-up order: "demo" (the embedded model), an existing folder or *.gguf file, a model of models.directories, a Hugging Face id in the hub
+ * cache; behind a folder or an
  * id ":Q4_K_M" chooses among its GGUF files. Nothing is downloaded here. The files
  * come from strangers: sizes are bounded, numbers are checked, and a cached file must really lie in the cache.
  * Called by the commands before an engine starts, and by `inferd list`.
@@ -24,6 +25,7 @@ import {
   modelIdPattern,
   type UnfinishedPull,
 } from './hub-cache.js';
+import { findInDirectory, modelNames } from './model-directories.js';
 import { isKind, readJson } from './model-json.js';
 import { checkSizes, size } from './model-sizes.js';
 import { expandHome, hubCachePath } from './paths.js';
@@ -121,7 +123,7 @@ export function resolveModelFolder(config: Config, env: NodeJS.ProcessEnv = proc
 
 const cacheSource = 'Hugging Face cache';
 
-/** Models that can be named without a path: the embedded one and those in the hub cache; behind them downloads that are not finished. */
+/** Models that can be named without a path: the embedded one, those of models.directories and those in the hub cache; behind them downloads that are not finished. */
 export function listModels(config: Config, env: NodeJS.ProcessEnv = process.env): readonly ListedModel[] {
   const cache = hubCachePath(config.inference.cache_dir, env);
   const unfinished = listUnfinished(cache);
@@ -130,6 +132,11 @@ export function listModels(config: Config, env: NodeJS.ProcessEnv = process.env)
     m.refs.length > 0 || !unfinished.some(({ id, commit }) => id === m.id && commit === m.commit);
   const found = [
     { name: embeddedName, source: 'embedded', path: embeddedFolder(), revision: '', cache: null as string | null },
+    ...config.models.directories.flatMap((given) => {
+      const directory = expandHome(given, env);
+      const path = (name: string): string => findInDirectory(directory, name) ?? directory;
+      return modelNames(directory).map((name) => ({ name, source: 'folder', path: path(name), revision: '', cache: null }));
+    }),
     ...listSnapshots(cache)
       .filter(isWhole)
       .map((m) => ({
@@ -143,7 +150,7 @@ export function listModels(config: Config, env: NodeJS.ProcessEnv = process.env)
   const whole = found.map(({ name, source, path, revision, cache: root }): ListedModel => {
     const listed = { name, source, path, revision };
     try {
-      const files = readModelFiles(ggufOf(path, null) ?? path, root, false);
+      const files = readModelFiles(weightsOf(path, null), root, false);
       return { ...listed, sizeBytes: files.sizeBytes, architecture: files.architecture, problem: null };
     } catch (error) {
       if (!(error instanceof ConfigError)) throw error;
@@ -170,11 +177,15 @@ function locate(config: Config, env: NodeJS.ProcessEnv): Located {
   const name = config.inference.model_name;
   if (name === embeddedName) return { path: embeddedFolder(), source: 'embedded', cache: null };
   const folder = resolve(expandHome(name, env));
-  if (isKind(folder, 'directory')) return { path: ggufOf(folder, null) ?? folder, source: 'folder', cache: null };
+  if (isKind(folder, 'directory')) return { path: weightsOf(folder, null), source: 'folder', cache: null };
   if (isGguf(folder) && isKind(folder, 'file')) return { path: ggufParts(folder)[0] ?? folder, source: 'file', cache: null };
   const [base = name, quantization = null] = quantized(name);
   if (quantization !== null && isKind(resolve(expandHome(base, env)), 'directory'))
     return { path: ggufOf(resolve(expandHome(base, env)), quantization) ?? folder, source: 'folder', cache: null };
+  for (const directory of config.models.directories) {
+    const path = findInDirectory(resolve(expandHome(directory, env)), base);
+    if (path !== null) return { path: weightsOf(path, quantization), source: 'folder', cache: null };
+  }
   const shown = JSON.stringify(name.slice(0, 200));
   if (!modelIdPattern.test(base) || base.includes('..'))
     throw new ConfigError(
@@ -184,7 +195,7 @@ function locate(config: Config, env: NodeJS.ProcessEnv): Located {
   const cache = hubCachePath(config.inference.cache_dir, env);
   const { revision } = config.inference;
   const path = findSnapshot(cache, base, revision);
-  if (path !== null) return { path: ggufOf(path, quantization) ?? path, source: cacheSource, cache };
+  if (path !== null) return { path: weightsOf(path, quantization), source: cacheSource, cache };
   throw new ConfigError(
     `The model ${shown} (revision ${revision}) is neither a folder nor in the Hugging Face cache ${cache}; ` +
       `download it there, with "inferd pull ${name}", or name a folder with its files`,
@@ -193,10 +204,17 @@ function locate(config: Config, env: NodeJS.ProcessEnv): Located {
 }
 
 /** "org/name:Q4_K_M" in its two parts. */
-function quantized(name: string): readonly [string, string | null] {
+export function quantized(name: string): readonly [string, string | null] {
   const at = name.lastIndexOf(':');
   const behind = name.slice(at + 1);
   return at > 0 && quantizationPattern.test(behind) ? [name.slice(0, at), behind] : [name, null];
+}
+
+/** The folder or the GGUF file that a found model is read from. @throws ConfigError 66 when there is none of the quantization, or several */
+function weightsOf(path: string, quantization: string | null): string {
+  if (!isGguf(path)) return ggufOf(path, quantization) ?? path;
+  if (quantization === null) return ggufParts(path)[0] ?? path;
+  throw new ConfigError(`${path} is one file, which no ":${quantization}" chooses among; leave that away`, 66);
 }
 
 /** The GGUF file of a folder that is a model by that; null where it is one by other weights. @throws ConfigError 66 */

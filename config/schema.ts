@@ -289,7 +289,10 @@ export const schema = {
     max_retry_wait_s: float(300, [0, 86_400], 'Longest wait that the hub may ask for with Retry-After.', { unit: 's' }),
   },
   models: {
-    directories: texts([], 'Folders whose sub-folders with a config.json are models, named as the sub-folder.'),
+    directories: texts(
+      [],
+      'Folders whose sub-folders and *.gguf files are models, named as the sub-folder or as the file without its ending.',
+    ),
     load_on_demand: bool(true, 'Load a model when a request names it; else models are loaded at the start and by models.load only.'),
     max_loaded: int(4, [1, 64], 'Models that are loaded at the same time; for one more, the one unused for longest makes room.', {
       unit: 'models',

@@ -39,7 +39,14 @@ export function ggufFilesIn(folder: string): readonly string[] {
   const inner = names(folder).flatMap((name) =>
     isKind(join(folder, name), 'directory') ? names(join(folder, name)).map((file) => join(name, file)) : [name],
   );
-  return inner.filter((path) => isGguf(path) && !noModel.test(basename(path)) && (part.exec(basename(path))?.[2] ?? '00001') === '00001');
+  return inner.filter((path) => ggufName(basename(path)) !== null);
+}
+
+/** What a file is called as a model: without the ending, and of a split one without the part. Null for a later part, and for what is none. */
+export function ggufName(file: string): string | null {
+  if (!isGguf(file) || noModel.test(file)) return null;
+  const [, name = file.slice(0, -'.gguf'.length), number = '00001'] = part.exec(file) ?? [];
+  return number === '00001' && name !== '' ? name : null;
 }
 
 function names(folder: string): readonly string[] {

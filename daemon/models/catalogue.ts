@@ -1,15 +1,16 @@
 /**
- * The models that this daemon can find by name: the default one, sub-folders of models.directories, the embedded one, and those in the
- * Hugging Face cache, in this order. A look reads the model's JSON files and its own configuration file, and is remembered for a moment.
+ * The models that this daemon can find by name: the default one, sub-folders and GGUF files of models.directories, the embedded one, and
+ * those in the Hugging Face cache, in this order. A look reads the model's JSON files and its own configuration file, and is remembered for a moment.
  * Main thread.
  */
-import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { InferdError } from '../../actors/messages/errors.js';
 import { ConfigError } from '../../config/error.js';
+import { isGguf } from '../../config/gguf/files.js';
 import { findSnapshot, listSnapshots } from '../../config/hub-cache.js';
+import { findInDirectory, modelNames } from '../../config/model-directories.js';
 import { configOfModel, type MainConfig, modelFile } from '../../config/model-file.js';
-import { embeddedName, type ModelFolder, resolveModelFolder } from '../../config/model-folder.js';
+import { embeddedName, type ModelFolder, quantized, resolveModelFolder } from '../../config/model-folder.js';
 import { expandHome, hubCachePath } from '../../config/paths.js';
 import type { Config } from '../../config/schema.js';
 import { modelNotFound } from '../../rpc/models.js';
@@ -32,12 +33,8 @@ export interface CatalogueOptions {
 /** How long a look is remembered, and how many: names come from clients. */
 const REMEMBER_MS = 1000;
 const MAX_REMEMBERED = 256;
-/** Sub-folders of a directory that are looked at, and models that a refusal names. */
-const MAX_FOLDERS = 1000;
+/** Models that a refusal names. */
 const MAX_NAMED = 16;
-
-/** A name that is one folder and leads nowhere else. */
-const folderName = /^[A-Za-z0-9][\w.+-]{0,127}$/;
 
 type Look = { readonly found: FoundModel } | { readonly refusal: InferdError };
 
@@ -69,7 +66,7 @@ export class Catalogue {
   /** Names besides the default model's. A second name of the same folder is left out. */
   #names(): string[] {
     const { main, env, first } = this.#options;
-    const folders = this.#options.directories().flatMap((directory) => modelFolders(expandHome(directory, env)));
+    const folders = this.#options.directories().flatMap((directory) => modelNames(expandHome(directory, env)));
     const cached = listSnapshots(hubCachePath(main.config.inference.cache_dir, env));
     const names = [...folders, embeddedName, ...cached.map(({ id }) => id)];
     return [...new Set(names)].filter(
@@ -103,7 +100,7 @@ export class Catalogue {
 
   #otherNames(): string[] {
     const { main, env, first } = this.#options;
-    const folders = this.#options.directories().flatMap((directory) => modelFolders(expandHome(directory, env)));
+    const folders = this.#options.directories().flatMap((directory) => modelNames(expandHome(directory, env)));
     const cached = listSnapshots(hubCachePath(main.config.inference.cache_dir, env)).map(({ id }) => id);
     return [...new Set([...folders, ...cached])].filter((other) => other !== first.model.name).slice(0, MAX_NAMED);
   }
@@ -111,28 +108,18 @@ export class Catalogue {
   /** What inference.model_name takes for a name, and the folder that its file may lie beside. */
   #locate(name: string): { readonly model: string; readonly folder: string | null } | null {
     const { main, env } = this.#options;
+    const [base, quantization] = quantized(name);
     for (const directory of this.#options.directories()) {
-      const folder = join(expandHome(directory, env), name);
-      if (folderName.test(name) && existsSync(join(folder, 'config.json'))) return { model: folder, folder };
+      const path = findInDirectory(expandHome(directory, env), base);
+      if (path === null || (quantization !== null && isGguf(path))) continue;
+      return { model: quantization === null ? path : `${path}:${quantization}`, folder: join(expandHome(directory, env), base) };
     }
     if (name === embeddedName) return { model: embeddedName, folder: null };
-    const snapshot = findSnapshot(hubCachePath(main.config.inference.cache_dir, env), name, 'main');
+    const snapshot = findSnapshot(hubCachePath(main.config.inference.cache_dir, env), base, 'main');
     return snapshot === null ? null : { model: name, folder: null };
   }
 }
 
 function found(look: Look): readonly FoundModel[] {
   return 'found' in look ? [look.found] : [];
-}
-
-/** Names of the sub-folders that may hold a model; none of a directory that cannot be read. */
-function modelFolders(directory: string): string[] {
-  try {
-    return readdirSync(directory)
-      .sort()
-      .slice(0, MAX_FOLDERS)
-      .filter((name) => folderName.test(name) && existsSync(join(directory, name, 'config.json')));
-  } catch {
-    return [];
-  }
 }

@@ -7,6 +7,7 @@
  * (cache.gpu_memory_utilization), and what is planned for others there is subtracted.
  */
 import type { ServedModel } from '../../actors/client-types.js';
+import { isGguf } from '../../config/gguf/files.js';
 import type { FoundModel } from './catalogue.js';
 import type { Room } from './residency.js';
 
@@ -121,9 +122,12 @@ export function modelNeed(found: FoundModel): ModelNeed {
   const { model, config } = found;
   const { quantization, dtype } = config.inference;
   const stored = model.config['torch_dtype'] ?? model.config['dtype'];
-  const wider = dtype === 'f32' && stored !== 'float32' ? 2 : 1;
+  // Of a GGUF file the codes that the device can multiply are held as they are, others wider.
+  const asStored = isGguf(model.path);
+  const wider = !asStored && dtype === 'f32' && stored !== 'float32' ? 2 : 1;
+  const share = asStored ? 1 : wider * quantizedShare[quantization];
   const blocks = config.cache.num_gpu_blocks_override ?? Math.ceil(model.maxModelLen / config.cache.block_size);
-  return { weights: Math.ceil(model.sizeBytes * wider * quantizedShare[quantization]), kv: blocks * blockBytes(found) };
+  return { weights: Math.ceil(model.sizeBytes * share), kv: blocks * blockBytes(found) };
 }
 
 /** Bytes of a block of keys and values, about: what config.json says of a usual attention. */
