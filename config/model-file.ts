@@ -45,6 +45,8 @@ export interface OtherModel {
   readonly name: string;
   /** What inference.model_name takes: "demo", an id or a folder. */
   readonly model: string;
+  /** Of the Hugging Face cache; "main" when not said. */
+  readonly revision?: string;
 }
 
 /** The model's file: NAME.toml in the user's folder, else beside the model, else null. A "/" in a name is a folder there. */
@@ -68,16 +70,17 @@ export function configOfDefault(main: MainConfig, file: string | null): Config {
 }
 
 /** Another model's. What the main configuration says of the default model alone does not count. @throws ConfigError 78 */
-export function configOfModel(main: MainConfig, { name, model }: OtherModel, file: string | null): Config {
+export function configOfModel(main: MainConfig, { name, model, revision = 'main' }: OtherModel, file: string | null): Config {
   const { origins, profile } = main;
   const cut = profile !== undefined && origins?.get(cutByProfile)?.startsWith(profile) === true;
   return layered(main, file, cut ? new Set([...ofDefaultModel, cutByProfile]) : ofDefaultModel, {
     model_name: model,
     served_model_name: name,
+    revision,
   });
 }
 
-type Names = { readonly model_name?: string; readonly served_model_name?: string };
+type Names = { readonly model_name?: string; readonly served_model_name?: string; readonly revision?: string };
 
 function layered({ config, origins }: MainConfig, file: string | null, without: ReadonlySet<string>, names: Names): Config {
   const text = file === null ? null : { name: file, text: readSettings(file) };

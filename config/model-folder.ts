@@ -121,7 +121,8 @@ export function resolveModelFolder(config: Config, env: NodeJS.ProcessEnv = proc
   };
 }
 
-const cacheSource = 'Hugging Face cache';
+/** Where a model of the cache was found. */
+export const cacheSource = 'Hugging Face cache';
 
 /** Models that can be named without a path: the embedded one, those of models.directories and those in the hub cache; behind them downloads that are not finished. */
 export function listModels(config: Config, env: NodeJS.ProcessEnv = process.env): readonly ListedModel[] {

@@ -10,7 +10,7 @@ import { isGguf } from '../../config/gguf/files.js';
 import { findSnapshot, listSnapshots } from '../../config/hub-cache.js';
 import { findInDirectory, modelNames } from '../../config/model-directories.js';
 import { configOfModel, type MainConfig, modelFile } from '../../config/model-file.js';
-import { embeddedName, type ModelFolder, quantized, resolveModelFolder } from '../../config/model-folder.js';
+import { cacheSource, embeddedName, type ModelFolder, quantized, resolveModelFolder } from '../../config/model-folder.js';
 import { expandHome, hubCachePath } from '../../config/paths.js';
 import type { Config } from '../../config/schema.js';
 import { modelNotFound } from '../../rpc/models.js';
@@ -35,6 +35,12 @@ const REMEMBER_MS = 1000;
 const MAX_REMEMBERED = 256;
 /** Models that a refusal names. */
 const MAX_NAMED = 16;
+
+interface Located {
+  readonly model: string;
+  readonly folder: string | null;
+  readonly revision?: string;
+}
 
 type Look = { readonly found: FoundModel } | { readonly refusal: InferdError };
 
@@ -88,10 +94,13 @@ export class Catalogue {
     const { main, env, first } = this.#options;
     const at = this.#locate(name);
     // Names are made without looks here: those of a refusal need not be models that load.
+    if (at === null && revisionOf(name) !== null) return { refusal: notAtRevision(name) };
     if (at === null) return { refusal: modelNotFound(name, [first.model.name, ...this.#otherNames()]) };
     try {
-      const config = configOfModel(main, { name, model: at.model }, modelFile(name, at.folder, env));
-      return { found: { config, model: resolveModelFolder(config, env) } };
+      const config = configOfModel(main, { name, ...at }, modelFile(withoutRevision(name), at.folder, env));
+      const model = resolveModelFolder(config, env);
+      // A folder of the same name has no revisions.
+      return revisionOf(name) !== null && model.source !== cacheSource ? { refusal: notAtRevision(name) } : { found: { config, model } };
     } catch (error) {
       if (!(error instanceof ConfigError)) throw error;
       return { refusal: new InferdError(error.exitCode === 65 ? 'bad_model' : 'unsupported', error.message) };
@@ -106,7 +115,7 @@ export class Catalogue {
   }
 
   /** What inference.model_name takes for a name, and the folder that its file may lie beside. */
-  #locate(name: string): { readonly model: string; readonly folder: string | null } | null {
+  #locate(name: string): Located | null {
     const { main, env } = this.#options;
     const [base, quantization] = quantized(name);
     for (const directory of this.#options.directories()) {
@@ -115,11 +124,26 @@ export class Catalogue {
       return { model: quantization === null ? path : `${path}:${quantization}`, folder: join(expandHome(directory, env), base) };
     }
     if (name === embeddedName) return { model: embeddedName, folder: null };
-    const snapshot = findSnapshot(hubCachePath(main.config.inference.cache_dir, env), base, 'main');
-    return snapshot === null ? null : { model: name, folder: null };
+    const revision = revisionOf(name) ?? 'main';
+    const id = withoutRevision(base);
+    const snapshot = findSnapshot(hubCachePath(main.config.inference.cache_dir, env), id, revision);
+    return snapshot === null ? null : { model: withoutRevision(name), folder: null, revision };
   }
 }
 
 function found(look: Look): readonly FoundModel[] {
   return 'found' in look ? [look.found] : [];
+}
+
+/** "v1" of "org/name@v1" and of "org/name@v1:Q4_K_M". */
+const revisionOf = (name: string): string | null => /^[\w./-]+@([A-Za-z0-9][\w./-]{0,127})(?::|$)/.exec(name)?.[1] ?? null;
+const withoutRevision = (name: string): string => (revisionOf(name) === null ? name : name.replace(/@[^:]*/, ''));
+
+function notAtRevision(name: string): InferdError {
+  const shown = name.slice(0, 200);
+  return new InferdError(
+    'model_not_found',
+    `The Hugging Face cache has no model ${JSON.stringify(withoutRevision(shown))} at revision ${JSON.stringify(revisionOf(shown))}; ` +
+      `"inferd pull ${withoutRevision(shown).split(':')[0]}@${revisionOf(shown)}" fetches it`,
+  );
 }

@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { z } from 'zod';
 import type { StartProgress } from '../../actors/client-types.js';
 import { InferdError } from '../../actors/messages/errors.js';
+import { cacheSource } from '../../config/model-folder.js';
 import type { RpcDeps } from '../context.js';
 import { modelsGetExamples, modelsListExamples, modelsLoadExamples, modelsUnloadExamples } from '../examples/daemon.js';
 import { streamChoice } from '../generation/stream-option.js';
@@ -41,6 +42,30 @@ export function modelsGetMethod(deps: RpcDeps) {
 
 const nameParam = z.string().min(1, 'must not be empty').describe('As in models.list.');
 
+const revisionParam = z
+  .string()
+  .regex(/^[A-Za-z0-9][\w./-]{0,127}$/, 'must be a branch, a tag or a commit')
+  .nullish()
+  .describe('Branch, tag or commit in the Hugging Face cache. The model is then named MODEL@REVISION, unless it is served at that one.');
+
+/** The name of a model at a revision: its own where it is served at that one. */
+function nameAt(model: string, revision: string | null | undefined, deps: RpcDeps): string {
+  if (revision === undefined || revision === null || servedAt(model, deps) === revision) return model;
+  const [id = model, ...quantization] = model.split(':');
+  return [`${id}@${revision}`, ...quantization].join(':');
+}
+
+/** Null for what has no revisions. */
+function servedAt(model: string, { models }: RpcDeps): string | null {
+  try {
+    const known = models.find(model);
+    return known.model.source === cacheSource ? known.config.inference.revision : null;
+  } catch (error) {
+    if (error instanceof InferdError) return null;
+    throw error;
+  }
+}
+
 /** Nothing is generated. */
 const noUsage = (): Usage => {
   throw new InferdError('internal');
@@ -54,7 +79,11 @@ export function modelsLoadMethod(deps: RpcDeps) {
     name: 'models.load',
     scope: 'admin',
     summary: 'Loads a model; what nobody uses makes room for it. Answers when it is loaded.',
-    params: z.object({ model: nameParam, stream: streamSchema.nullish().describe('Send $/progress notifications while it is loaded.') }),
+    params: z.object({
+      model: nameParam,
+      revision: revisionParam,
+      stream: streamSchema.nullish().describe('Send $/progress notifications while it is loaded.'),
+    }),
     result: modelSchema,
     progress: loadingSchema,
     examples: modelsLoadExamples,
@@ -62,7 +91,8 @@ export function modelsLoadMethod(deps: RpcDeps) {
     work: true,
     ownsCancel: true,
     fails: ['model_not_found', 'out_of_memory'],
-    handler: async ({ model, stream }, ctx) => {
+    handler: async ({ model: asked, revision, stream }, ctx) => {
+      const model = nameAt(asked, revision, deps);
       const open = streamChoice({ stream }, ctx);
       const head = { id: `load-${randomUUID()}`, object: loadObject, created: Math.floor(Date.now() / 1000), model };
       const sink = open?.(head, () => {}, noUsage) ?? null;
@@ -83,11 +113,11 @@ export function modelsUnloadMethod(deps: RpcDeps) {
     name: 'models.unload',
     scope: 'admin',
     summary: 'Unloads a model when the requests that use it have ended; new ones wait until it is loaded again.',
-    params: z.object({ model: nameParam }),
+    params: z.object({ model: nameParam, revision: revisionParam }),
     result: modelSchema,
     examples: modelsUnloadExamples,
     acts: true,
     fails: ['model_not_found', 'request_failed'],
-    handler: async ({ model }) => describeModel(await deps.models.unload(model), deps),
+    handler: async ({ model, revision }) => describeModel(await deps.models.unload(nameAt(model, revision, deps)), deps),
   });
 }

@@ -232,3 +232,32 @@ test("a model's own file is read, also the one of the user", async () => {
     assert.equal((await answers(socket, 'llama3.1-gqa', 1)).length, 1);
   });
 });
+
+test('a model of the cache is loaded at the revision that is asked for, under a name that says so', async () => {
+  const cache = tempFolder();
+  const repo = join(cache, 'models--org--name');
+  const snapshot = (commit: string, pack: string, ref: string): void => {
+    cpSync(join(packageRoot(), 'test', 'fixtures', 'golden', pack), join(repo, 'snapshots', commit), { recursive: true });
+    mkdirSync(join(repo, 'refs'), { recursive: true });
+    writeFileSync(join(repo, 'refs', ref), commit);
+  };
+  snapshot('c0ffee', 'llama3.1-gqa', 'main');
+  snapshot('decade', 'qwen3-qknorm', 'v2');
+  await withDaemon([`inference.cache_dir="${cache}"`], async (_, socket) => {
+    const call = async (method: string, revision: string, model = 'org/name') => {
+      const { result, error } = await socket.reply(socket.send(method, { model, revision }));
+      return error?.message ?? (({ id, state }) => `${id} ${state}`)(result as unknown as Row);
+    };
+    assert.equal(await call('models.load', 'main'), 'org/name ready');
+    assert.equal(await call('models.load', 'v2'), 'org/name@v2 ready');
+    assert.notDeepEqual(await answers(socket, 'org/name@v2', 2), await answers(socket, 'org/name', 2));
+    assert.equal(await call('models.unload', 'v2'), 'org/name@v2 unloaded');
+    assert.equal(await stateOf(socket, 'org/name'), 'ready');
+    assert.equal(
+      await call('models.load', 'v3'),
+      'The Hugging Face cache has no model "org/name" at revision "v3"; "inferd pull org/name@v3" fetches it',
+    );
+    assert.match(await call('models.load', 'v2', 'demo'), /has no model "demo" at revision "v2"/);
+    assert.match(await call('models.load', '../x'), /revision/);
+  });
+});
