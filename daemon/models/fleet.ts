@@ -293,7 +293,7 @@ export class Fleet implements Models {
     const first = name === this.#first;
     log.info({ model: name }, 'loading a model');
     this.#memory.plan(name);
-    const handle = this.#options.startEngine(found.config, found.model, {
+    const handle = this.#options.startEngine(this.#memory.configFor(name), found.model, {
       log,
       ids,
       onProgress: (progress) => {

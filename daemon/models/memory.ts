@@ -8,6 +8,7 @@
  */
 import type { ServedModel } from '../../actors/client-types.js';
 import { isGguf } from '../../config/gguf/files.js';
+import type { Config } from '../../config/schema.js';
 import type { FoundModel } from './catalogue.js';
 import type { Room } from './residency.js';
 
@@ -89,6 +90,22 @@ export class Memory implements Room {
     return `needs ${size(need)} (weights ${size(weights)}, KV cache ${size(kv)}), ${room}`;
   }
 
+  /**
+   * The configuration that a model is loaded with. On a host, a model beside the default one takes keys and values from a part of what is
+   * really free, so that the next ones find room too: what others reserved and have not touched looks free to its engine.
+   */
+  configFor(name: string): Config {
+    const { model, config, device } = this.#options.plan(name);
+    const { gpu_memory_utilization: share, num_gpu_blocks_override: fixed } = config.cache;
+    if (device !== 'cpu' || fixed !== null || name === this.#options.always) return config;
+    const { weights, kv } = modelNeed({ model, config });
+    const seen = this.#options.probe.hostFree() - weights;
+    const free = share * (this.#hostFree([name]) - weights);
+    const bytes = Math.min(free, Math.max(SPARE * kv, PART_OF_FREE * free));
+    const part = seen <= 0 || bytes <= 0 ? share : Math.min(share, Math.ceil((1000 * bytes) / seen) / 1000);
+    return { ...config, cache: { ...config.cache, gpu_memory_utilization: part } };
+  }
+
   #hostFree(gone: readonly string[]): number {
     const { probe } = this.#options;
     const held = (names: readonly string[]): number => names.reduce((sum, name) => sum + (this.#held.get(name)?.bytes ?? 0), 0);
@@ -116,6 +133,11 @@ const quantizedShare = { none: 1, int8: 0.54, int4: 0.29 } as const;
 const kvBytes = { auto: 4, f32: 4, f16: 2, bf16: 2, fp8: 1, int8: 1 } as const;
 /** Above this, the cache of keys and values is half as wide where nothing is said. */
 const SMALL_WEIGHTS = 256e6;
+
+/** Of what is free on a host, what the keys and values of one more model may take. */
+const PART_OF_FREE = 0.25;
+/** At the least so many full contexts, where there is room: what is planned of one is an estimate, and steps need memory too. */
+const SPARE = 2;
 
 /** What a model takes at the least. */
 export function modelNeed(found: FoundModel): ModelNeed {
