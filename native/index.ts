@@ -218,7 +218,8 @@ export interface Addon {
   layout(): Readonly<Record<string, Readonly<Record<string, number>>>>;
   /**
    * Number of a vocabulary for grammars, process-wide: token i is tokenBytes[offsets[i], offsets[i + 1]), empty = never allowed; endIds end
-   * an answer. The same vocabulary has the same number. @throws NativeError
+   * an answer. The same vocabulary has the same number as long as some thread holds it: this one does from here to its end.
+   * @throws NativeError
    */
   grammarVocabulary(tokenBytes: Buffer, offsets: Int32Array, endIds: Int32Array): number;
   /**
@@ -228,6 +229,8 @@ export interface Addon {
   compileGrammar(vocabulary: number, text: string, limits: GrammarLimits): Promise<number>;
   /** Gives one hold of this thread back; nothing happens where it has none. */
   releaseGrammar(grammar: number): void;
+  /** What the process keeps; for tests and benchmarks. */
+  grammarCounts(): { readonly vocabularies: number; readonly grammars: number };
   /** @throws NativeError for a grammar that nobody holds and that is forgotten. */
   createGrammarMatcher(grammar: number): GrammarMatcher;
   /** Names of the ops of the test table. */

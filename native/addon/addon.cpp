@@ -110,6 +110,7 @@ static Napi::Object initialize(Napi::Env env, Napi::Object exports) {
               Napi::Function::New<grammar_vocabulary>(env, "grammarVocabulary"));
   exports.Set("compileGrammar", Napi::Function::New<compile_grammar_text>(env, "compileGrammar"));
   exports.Set("releaseGrammar", Napi::Function::New<release_grammar>(env, "releaseGrammar"));
+  exports.Set("grammarCounts", Napi::Function::New<grammar_counts>(env, "grammarCounts"));
   exports.Set("createGrammarMatcher",
               Napi::Function::New<create_grammar_matcher>(env, "createGrammarMatcher"));
   return exports;

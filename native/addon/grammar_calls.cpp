@@ -104,6 +104,7 @@ Napi::Value grammar_vocabulary(const Napi::CallbackInfo& info) {
     const auto ends = info[2].As<Napi::Int32Array>();
     const int32_t number = GrammarStore::shared().vocabulary(
         std::move(tokens), {ends.Data(), ends.Data() + ends.ElementLength()});
+    environment_data(info.Env()).grammars.add_vocabulary(number);
     return Napi::Number::New(info.Env(), number);
   });
 }
@@ -125,6 +126,16 @@ Napi::Value release_grammar(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&] {
     environment_data(info.Env()).grammars.release(read_number(info[0], "the grammar"));
     return info.Env().Undefined();
+  });
+}
+
+Napi::Value grammar_counts(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&] {
+    const GrammarStore::Counts counts = GrammarStore::shared().counts();
+    Napi::Object out = Napi::Object::New(info.Env());
+    out.Set("vocabularies", static_cast<double>(counts.vocabularies));
+    out.Set("grammars", static_cast<double>(counts.grammars));
+    return out;
   });
 }
 

@@ -9,6 +9,13 @@ GrammarHolds::~GrammarHolds() {
   for (auto [grammar, count] : holds_) {
     while (count-- > 0) GrammarStore::shared().release(grammar);
   }
+  for (const int32_t vocabulary : vocabularies_)
+    GrammarStore::shared().release_vocabulary(vocabulary);
+}
+
+void GrammarHolds::add_vocabulary(int32_t vocabulary) {
+  if (!vocabularies_.insert(vocabulary).second)
+    GrammarStore::shared().release_vocabulary(vocabulary);
 }
 
 void GrammarHolds::release(int32_t grammar) {

@@ -1,7 +1,6 @@
 // See store.h.
 #include "grammar/store.h"
 
-#include <algorithm>
 #include <chrono>
 #include <tuple>
 
@@ -36,33 +35,41 @@ GrammarStore& GrammarStore::shared() {
 int32_t GrammarStore::vocabulary(std::vector<std::string> token_bytes,
                                  std::vector<int32_t> end_ids) {
   std::string content = content_of(token_bytes, end_ids);
-  if (const int32_t number = known_vocabulary(content); number > 0) return number;
+  if (const int32_t number = hold_known_vocabulary(content); number > 0) return number;
   // Without the lock, for it takes a tenth of a second: steps of the engine look grammars up
   // meanwhile.
   auto trie = std::make_shared<const TokenTrie>(std::move(token_bytes), std::move(end_ids));
   const std::lock_guard lock(mutex_);
   const auto [at, fresh] = vocabulary_numbers_.try_emplace(content, last_number_ + 1);
-  if (!fresh) return at->second;  // another thread was faster
-  vocabularies_[++last_number_] = {std::move(trie), std::move(content), ++calls_};
-  const int32_t number = last_number_;
-  if (vocabularies_.size() > kMaxVocabularies) forget_vocabulary();
-  return number;
-}
-
-int32_t GrammarStore::known_vocabulary(const std::string& content) {
-  const std::lock_guard lock(mutex_);
-  const auto at = vocabulary_numbers_.find(content);
-  if (at == vocabulary_numbers_.end()) return 0;
-  vocabularies_[at->second].used = ++calls_;
+  if (fresh) vocabularies_[++last_number_] = {std::move(trie), std::move(content)};
+  ++vocabularies_[at->second].holds;  // its own, or that of a thread that was faster
   return at->second;
 }
 
-void GrammarStore::forget_vocabulary() {
-  const auto oldest =
-      std::min_element(vocabularies_.begin(), vocabularies_.end(),
-                       [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
-  vocabulary_numbers_.erase(oldest->second.content);
-  vocabularies_.erase(oldest);
+int32_t GrammarStore::hold_known_vocabulary(const std::string& content) {
+  const std::lock_guard lock(mutex_);
+  const auto at = vocabulary_numbers_.find(content);
+  if (at == vocabulary_numbers_.end()) return 0;
+  ++vocabularies_[at->second].holds;
+  return at->second;
+}
+
+void GrammarStore::release_vocabulary(int32_t number) {
+  // Freed after the lock: it is large, and steps of the engine wait for the lock.
+  decltype(vocabularies_)::node_type forgotten;
+  const std::lock_guard lock(mutex_);
+  const auto at = vocabularies_.find(number);
+  if (at == vocabularies_.end() || --at->second.holds > 0) return;
+  drop_grammars_of(number);
+  vocabulary_numbers_.erase(at->second.content);
+  forgotten = vocabularies_.extract(at);
+}
+
+void GrammarStore::drop_grammars_of(int32_t vocabulary) {
+  for (auto at = kept_list_.begin(); at != kept_list_.end();) {
+    const auto kept = at++;
+    if (std::get<0>(*kept) == vocabulary) drop(kept);
+  }
 }
 
 int32_t GrammarStore::hold_compiled(Entry& entry) {
@@ -79,7 +86,6 @@ int32_t GrammarStore::hold(int32_t vocabulary, std::string_view text, const Gram
   const auto known = vocabularies_.find(vocabulary);
   if (known == vocabularies_.end())
     throw Error(ErrorCode::kUsage, format("There is no vocabulary %d.", vocabulary));
-  known->second.used = ++calls_;
   const std::shared_ptr<const TokenTrie> trie = known->second.trie;
   // A text over the limit is not worth a copy.
   if (static_cast<int64_t>(text.size()) > limits.max_text_bytes) {
@@ -131,17 +137,26 @@ void GrammarStore::release(int32_t number) {
   if (entry.holds == 0 || --entry.holds > 0) return;
   entry.kept = kept_list_.insert(kept_list_.end(), at->second->first);
   kept_now_ += entry.grammar->bytes();
+  // Its thread may have ended, and the vocabulary with it, while the grammar was compiled.
+  if (!vocabularies_.contains(std::get<0>(at->second->first))) return drop(entry.kept);
   drop_kept();
 }
 
+GrammarStore::Counts GrammarStore::counts() const {
+  const std::lock_guard lock(mutex_);
+  return {vocabularies_.size(), entries_.size()};
+}
+
 void GrammarStore::drop_kept() {
-  while (kept_now_ > kept_bytes_ && !kept_list_.empty()) {
-    const auto at = entries_.find(kept_list_.front());
-    kept_now_ -= at->second.grammar->bytes();
-    by_number_.erase(at->second.number);
-    entries_.erase(at);
-    kept_list_.pop_front();
-  }
+  while (kept_now_ > kept_bytes_ && !kept_list_.empty()) drop(kept_list_.begin());
+}
+
+void GrammarStore::drop(std::list<Key>::iterator kept) {
+  const auto at = entries_.find(*kept);
+  kept_now_ -= at->second.grammar->bytes();
+  by_number_.erase(at->second.number);
+  entries_.erase(at);
+  kept_list_.erase(kept);
 }
 
 }  // namespace inferd

@@ -24,15 +24,17 @@ class GrammarStore {
  public:
   // Of grammars that nobody holds.
   static constexpr int64_t kKeptBytes = 64 << 20;
-  // More than these, and the one used longest ago is forgotten.
-  static constexpr size_t kMaxVocabularies = 64;
 
   explicit GrammarStore(int64_t kept_bytes = kKeptBytes) : kept_bytes_(kept_bytes) {}
   static GrammarStore& shared();
 
-  // Number > 0 of a vocabulary; the same tokens and ends have the same number while it is kept.
-  // Throws Error(kUsage) as TokenTrie.
+  // Number > 0 of a vocabulary; the same tokens and ends have the same number while somebody holds
+  // it. Each call is a hold, to be given back with release_vocabulary(). Throws Error(kUsage) as
+  // TokenTrie.
   int32_t vocabulary(std::vector<std::string> token_bytes, std::vector<int32_t> end_ids);
+  // Gives one hold back; with the last one the vocabulary is forgotten, and its grammars that nobody
+  // holds. Nothing happens for a number without holds.
+  void release_vocabulary(int32_t number);
 
   // Compiles the text, or finds it compiled: the same text and vocabulary have the same number > 0
   // as long as they are kept. Each call is a hold, to be given back with release(). Throws as
@@ -42,6 +44,11 @@ class GrammarStore {
   std::shared_ptr<const Grammar> find(int32_t number) const;
   // Gives one hold back. Nothing happens for a number without holds.
   void release(int32_t number);
+
+  struct Counts {
+    size_t vocabularies, grammars;
+  };
+  Counts counts() const;
 
  private:
   // Vocabulary, whether extensions are allowed, text.
@@ -56,12 +63,14 @@ class GrammarStore {
   struct Vocabulary {
     std::shared_ptr<const TokenTrie> trie;
     std::string content;
-    uint64_t used = 0;  // when, in calls
+    int64_t holds = 0;
   };
 
-  // 0: not known.
-  int32_t known_vocabulary(const std::string& content);
-  void forget_vocabulary();
+  // Holds it; 0: not known.
+  int32_t hold_known_vocabulary(const std::string& content);
+  // Those that nobody holds: once their vocabulary is forgotten, no call can name them.
+  void drop_grammars_of(int32_t vocabulary);
+  void drop(std::list<Key>::iterator kept);
   int32_t hold_compiled(Entry& entry);
   void drop_kept();
 
@@ -75,7 +84,6 @@ class GrammarStore {
   std::list<Key> kept_list_;  // least recently used first
   int64_t kept_now_ = 0;      // bytes
   int32_t last_number_ = 0;   // of grammars and vocabularies
-  uint64_t calls_ = 0;
 };
 
 }  // namespace inferd

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { cpSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { packageRoot } from '../../native/index.js';
+import { loadAddon, packageRoot } from '../../native/index.js';
 import { startTestDaemon, type TestDaemon } from '../helpers/daemon/daemon.js';
 import { eventually } from '../helpers/eventually.js';
 import { tempFolder } from '../helpers/temp-folder.js';
@@ -133,6 +133,25 @@ describe('three models in one daemon', async () => {
     }
     ended = true;
     assert.ok((await working) > 0);
+  });
+
+  test('each load of one constrains answers anew, and each unload gives back what its grammars took', async () => {
+    const [model] = packs;
+    const asked = { ...question(model, 1), ignore_eos: false, structured_outputs: { choice: ['pear', 'apple'] } };
+    const unload = async (): Promise<unknown> => socket.call('models.unload', { model });
+    await unload();
+    const before = loadAddon().grammarCounts();
+    for (let i = 0; i < 5; i++) {
+      const { result, error } = await socket.reply(socket.send('completions.create', asked));
+      assert.equal(error, undefined, JSON.stringify(error));
+      const { text } = (result as unknown as { readonly choices: readonly [{ readonly text: string }] }).choices[0];
+      assert.match(text, /^(pear|apple)$/);
+      assert.equal(loadAddon().grammarCounts().vocabularies, before.vocabularies + 1);
+      await unload();
+      await eventually('they are given back', () => loadAddon().grammarCounts().vocabularies === before.vocabularies);
+      assert.deepEqual(loadAddon().grammarCounts(), before);
+    }
+    await socket.call('models.load', { model });
   });
 
   test('an executor that dies disturbs no request of the others', async () => {

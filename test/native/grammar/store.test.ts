@@ -50,6 +50,35 @@ async function inTerminated(text: string, when: 'held' | 'asked'): Promise<void>
   await worker.terminate();
 }
 
+/** Compiles the text for each of the vocabularies in another thread, which then ends and has given nothing back. */
+async function inEnded(vocabularies: readonly (readonly string[])[], text: string): Promise<void> {
+  const code = `
+    const { workerData } = require('node:worker_threads');
+    import(workerData.helper).then(async ({ addon, vocabulary, limits }) => {
+      for (const tokens of workerData.vocabularies) {
+        if (vocabulary(tokens) !== vocabulary(tokens)) throw new Error('another number');
+        await addon.compileGrammar(vocabulary(tokens), workerData.text, limits);
+      }
+    });`;
+  const workerData = { helper: new URL('./matcher.js', import.meta.url).href, vocabularies, text };
+  const [status] = (await once(new Worker(code, { eval: true, workerData }), 'exit')) as [number];
+  assert.equal(status, 0);
+}
+
+/** A thread that holds the vocabulary until it is terminated. */
+async function holder(tokens: readonly string[]): Promise<Worker> {
+  const code = `
+    const { parentPort, workerData } = require('node:worker_threads');
+    import(workerData.helper).then(({ vocabulary }) => {
+      parentPort.postMessage(vocabulary(workerData.tokens));
+      setInterval(() => {}, 1000);
+    });`;
+  const workerData = { helper: new URL('./matcher.js', import.meta.url).href, tokens };
+  const worker = new Worker(code, { eval: true, workerData });
+  await once(worker, 'message');
+  return worker;
+}
+
 /** Makes the store forget what nobody holds. */
 async function crowd(): Promise<void> {
   for (let i = 0; i < 30; i++) addon.releaseGrammar(await numberOf(`root ::= "${i}" ("a" [bc] "d"){20000}`));
@@ -68,6 +97,31 @@ describe('a store of grammars', () => {
     assert.equal(vocabulary(['a', 'b']), vocabulary(['a', 'b']));
     assert.notEqual(vocabulary(['a', 'b']), vocabulary(['ab', '']));
     assert.notEqual(vocabulary(['a', 'b']), vocabulary(['b', 'a']));
+  });
+
+  test('keeps every vocabulary that somebody holds, however many they are', async () => {
+    const before = addon.grammarCounts().vocabularies;
+    const numbers = Array.from({ length: 100 }, (_, i) => vocabulary(['a', `held ${i}`]));
+    assert.equal(addon.grammarCounts().vocabularies, before + 100);
+    for (const number of numbers) addon.releaseGrammar(await addon.compileGrammar(number, 'root ::= "a"', limits));
+  });
+
+  test('forgets vocabularies and their grammars when the threads end that held them', async () => {
+    vocabulary(['mine']);
+    const before = addon.grammarCounts();
+    const ofThread = (i: number): string[][] => Array.from({ length: 10 }, (_, j) => ['a', `${i} ${j}`]);
+    for (let i = 0; i < 10; i++) await inEnded([['mine'], ...ofThread(i)], 'root ::= "mine" | "a"');
+    assert.deepEqual(addon.grammarCounts(), { vocabularies: before.vocabularies, grammars: before.grammars + 1 });
+  });
+
+  test('keeps a vocabulary until the last of its threads ends', async () => {
+    const before = addon.grammarCounts().vocabularies;
+    const [first, last] = [await holder(['a', 'shared']), await holder(['a', 'shared'])];
+    assert.equal(addon.grammarCounts().vocabularies, before + 1);
+    await first.terminate();
+    assert.equal(addon.grammarCounts().vocabularies, before + 1);
+    await last.terminate();
+    assert.equal(addon.grammarCounts().vocabularies, before);
   });
 
   test('tells grammars of one text apart by what is allowed in it', async () => {
