@@ -87,10 +87,15 @@ export function modelsDeleteMethod({ hub, models }: RpcDeps) {
     ownsCancel: true,
     examples: modelsDeleteExamples,
     handler: async ({ model }, { cancellation }) => {
-      const used = models.loaded().find((served) => isOf(served.model, model.replace(/[@:].*$/, '')));
+      const id = model.replace(/[@:].*$/, '');
+      const used = models.list().find((known) => isOf(known.model, id) && !['unloaded', 'failed'].includes(known.residence.state));
       if (used !== undefined) {
         const name = JSON.stringify(used.model.name);
-        throw new InferdError('request_failed', `The model ${name} is loaded; unload it first, or stop the daemon`, { reason: 'in_use' });
+        throw new InferdError(
+          'request_failed',
+          `The model ${name} is ${used.residence.state === 'starting' ? 'being loaded' : 'loaded'}; unload it first, or stop the daemon`,
+          { reason: 'in_use' },
+        );
       }
       const bytes = await hub.remove(model, cancellation);
       return { model, deleted: bytes !== null, bytes: bytes ?? 0 };

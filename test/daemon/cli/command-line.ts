@@ -15,7 +15,13 @@ export function commandLine(env: NodeJS.ProcessEnv): (...args: string[]) => Prom
     const [stdin, stdout, stderr] = [new PassThrough(), new PassThrough(), new PassThrough()];
     stdin.end();
     const code = await runProgram({ version: '0.0.0', verbs, io: { stdin, stdout, stderr, env } }, args);
-    const text = (stream: PassThrough): string => String(stream.read() ?? '');
-    return { code, stdout: text(stdout), stderr: text(stderr) };
+    return { code, stdout: written(stdout), stderr: written(stderr) };
   };
+}
+
+/** All that was written to a stream so far. Newer versions of Node give one piece a `read()`. */
+export function written(stream: PassThrough): string {
+  let text = '';
+  for (let piece: unknown = stream.read(); piece !== null; piece = stream.read()) text += String(piece);
+  return text;
 }

@@ -10,6 +10,7 @@ import { acquireInstance } from '../../../daemon/life/single-instance.js';
 import { privateEnv } from '../../helpers/daemon/daemon.js';
 import { systemctlStandIn } from '../../helpers/daemon/systemctl-stand-in.js';
 import { readUnit } from '../../helpers/daemon/unit-reader.js';
+import { written } from './command-line.js';
 
 const onLinux = process.platform === 'linux';
 
@@ -22,8 +23,7 @@ function desk(extra: NodeJS.ProcessEnv = {}) {
   const run = async (...args: string[]) => {
     const [stdout, stderr, stdin] = [new PassThrough(), new PassThrough(), new PassThrough()];
     const code = await runProgram({ version: '0', verbs: [service], io: { stdin, stdout, stderr, env } }, ['service', ...args]);
-    const text = (stream: PassThrough): string => (stream.read() as Buffer | null)?.toString() ?? '';
-    return { code, stdout: text(stdout), stderr: text(stderr) };
+    return { code, stdout: written(stdout), stderr: written(stderr) };
   };
   return { systemctl, env, home: base.HOME, unit, socket, run };
 }

@@ -25,7 +25,7 @@ function node(args: readonly string[]): Promise<Result> {
 const program = (text: string): Promise<Result> =>
   node(['--input-type=module', '--eval', `import { createEngine } from 'inferd';\n${text}`]);
 
-test('the example prints its answers, and the README shows it as it is', async () => {
+test('the example prints its answers, and the README of the library shows it as it is', async () => {
   const file = join(packageRoot(), 'daemon', 'library', 'answers.mjs');
   const { code, stdout, stderr } = await node([file]);
   assert.deepEqual([code, stderr], [0, '']);
@@ -35,7 +35,7 @@ test('the example prints its answers, and the README shows it as it is', async (
   assert.match(chinese ?? '', /^日本的首都是哪里\? \S+/);
   assert.ok(story.join('').length > 20);
   const [, ...shown] = readFileSync(file, 'utf8').split('\n');
-  assert.ok(readFileSync(join(packageRoot(), 'README.md'), 'utf8').includes(shown.join('\n')));
+  assert.ok(readFileSync(join(packageRoot(), 'daemon', 'README.md'), 'utf8').includes(shown.join('\n')));
 });
 
 test('a program that ends without closing its engine ends, with its own exit code, and what it recorded is written', async () => {

@@ -129,7 +129,7 @@ test('a model that the running daemon serves is not deleted', async (t) => {
   await eventually('the daemon publishes itself', () => existsSync(join(env['XDG_RUNTIME_DIR'] ?? '', 'inferd', 'daemon.json')));
   const refused = await start(['rm', 'org/model', '--yes'], env).over;
   assert.equal(refused.code, 69, refused.stderr);
-  assert.match(refused.stderr, /The model "mine" is loaded; unload it first, or stop the daemon/);
+  assert.match(refused.stderr, /The model "mine" is (being )?loaded; unload it first, or stop the daemon/);
   assert.ok(findSnapshot(cache, 'org/model', 'main') !== null);
 });
 
