@@ -12,6 +12,7 @@ import { type PullFile, receivedBytes } from '../../config/hub-cache.js';
 import type { Config } from '../../config/schema.js';
 import { CacheFolder, cacheError } from './cache/cache-folder.js';
 import { claimFolder } from './cache/claim.js';
+import { discardPartial } from './cache/partial-file.js';
 import { cancelled, PullError } from './error.js';
 import { Progress, type PullEvent } from './progress.js';
 import { collision, shownName, unwritableName } from './repository/file-names.js';
@@ -113,8 +114,11 @@ async function fetchAll(options: PullOptions, means: Means, repository: RemoteRe
   const progress = new Progress(contents, onEvent);
   const missing: RemoteFile[] = [];
   for (const file of contents) {
-    if (await folder.hasBlob(file.hash.hex, file.size)) progress.set(file, file.size);
-    else missing.push(file);
+    if (await folder.hasBlob(file.hash.hex, file.size)) {
+      // A pull that was killed between the last rename and this leaves its journal.
+      await discardPartial(folder.blob(file.hash.hex));
+      progress.set(file, file.size);
+    } else missing.push(file);
   }
   if (missing.length === 0) return;
   const blobs = contents.map(({ hash, size }) => ({ hash: hash.hex, size }));

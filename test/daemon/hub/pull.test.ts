@@ -72,6 +72,15 @@ test('a large file comes in parts over several connections, each byte once, and 
   assert.equal(events.at(-1)?.kind, 'progress');
 });
 
+test('the journal of a pull that was killed at its very end goes with the next one', async (t) => {
+  const hub = await hubWith(t);
+  const cache = tempFolder();
+  await pullFrom(hub.url, cache);
+  writeFileSync(join(cache, 'models--org--model', 'blobs', `${sha256(weights)}.inferd-journal`), 'all blocks');
+  await pullFrom(hub.url, cache);
+  assertWhole(cache);
+});
+
 test('a revision with slashes becomes a ref in folders; a commit has none', async (t) => {
   const hub = await hubWith(t);
   const cache = tempFolder();
