@@ -69,6 +69,9 @@ export async function ask({ server }: Setup, face: string, body: object): Promis
 
 /** Server-sent events, or lines of JSON. */
 export function eventsOf(text: string): readonly Event[] {
-  const data = text.startsWith('{') ? text.split('\n') : [...text.matchAll(/^data: (.*)$/gm)].map(([, one]) => one ?? '');
+  const data = text.startsWith('{') ? linesOf(text) : linesOf(text).flatMap((line) => (line.startsWith('data: ') ? [line.slice(6)] : []));
   return data.filter((one) => one !== '').map((one) => JSON.parse(one) as Event);
 }
+
+/** Lines as event streams have them: other separators, such as U+2028, are text. */
+const linesOf = (text: string): string[] => text.split('\n');
