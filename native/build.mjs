@@ -261,9 +261,9 @@ async function main() {
   const cuda = cudaSettings(options);
   const wanted = fingerprint(buildArguments);
   const cmakeDir = join(buildDir, 'cmake');
-  const time = cuda === null ? 'a minute' : 'some minutes';
+  const time = cuda === null ? 'about a minute' : 'some minutes';
   if (!options.progress) {
-    process.stderr.write(`Building the native engine (the first time takes about ${time})`);
+    process.stderr.write(`Building the native engine (the first time takes ${time})`);
     process.stderr.write(process.stderr.isTTY ? '\r' : ' ...\n');
   }
   const configure = [
