@@ -36,7 +36,7 @@ async function converse(): Promise<void> {
   await home.set('Tools as JSON', '');
   await home.set('Max tokens', '100000');
   await home.say('Hello');
-  await browser.until("document.querySelector('.turn .error') !== null");
+  await browser.until("document.querySelector('.turn .error') !== null && document.querySelector('button.stop').disabled");
 }
 
 /** Shows a part with something in it. */
