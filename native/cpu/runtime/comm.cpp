@@ -13,6 +13,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -46,6 +47,7 @@ struct Group {
   std::vector<std::vector<float>> shares;  // sums of each rank's share
   int32_t arrived = 0;                     // at the barrier
   uint64_t passed = 0;                     // barriers
+  int32_t reading = 0;                     // ranks that may look at what others published
   bool ended = false;
   End how{};
 
@@ -56,6 +58,24 @@ struct Group {
     how = why;
     changed.notify_all();
   }
+};
+
+// While it lives, a rank looks at memory of the others, which keeps them from leaving the group.
+class Reading {
+ public:
+  explicit Reading(Group& group) : group_(group) {}
+  ~Reading() {
+    std::unique_lock lock(group_.mutex);
+    if (--group_.reading == 0) group_.changed.notify_all();
+    // One that leaves by an exception takes its own memory away.
+    if (std::uncaught_exceptions() > 0)
+      group_.changed.wait(lock, [&] { return group_.reading == 0; });
+  }
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+
+ private:
+  Group& group_;
 };
 
 [[noreturn]] void fail(const End& end) {
@@ -98,14 +118,18 @@ class ThreadComm final : public Comm {
     abort_group(own_.id, reason, code);
   }
 
-  void barrier() override {
+  void barrier() override { meet(false); }
+
+  // `to_read`: behind it all ranks look at what the others published (Reading).
+  void meet(bool to_read) {
     Group& g = *group_;
     std::unique_lock lock(g.mutex);
-    if (g.ended) fail(g.how);
+    if (g.ended) leave(lock);
     const uint64_t mine = g.passed;
     if (++g.arrived == g.size) {
       g.arrived = 0;
       ++g.passed;
+      if (to_read) g.reading = g.size;
       g.changed.notify_all();
       return;
     }
@@ -118,21 +142,24 @@ class ThreadComm final : public Comm {
                             static_cast<long long>(limit_.count()), g.size - g.arrived, g.size - 1);
       g.changed.notify_all();
     }
-    fail(g.how);
+    leave(lock);
   }
 
   void all_reduce(Tensor inout) override {
     Group& g = *group_;
     publish(inout);
-    barrier();
-    const auto [first, end] = share_of(rank_, inout.size());
-    std::vector<float>& sums = g.shares[static_cast<size_t>(rank_)];
-    sums.assign(static_cast<size_t>(end - first), 0.f);
-    for (const Tensor& x : g.at) {
-      each_run(x, first, end, [&](float* run, int64_t at, int64_t count) {
-        float* sum = sums.data() + (at - first);
-        for (int64_t i = 0; i < count; ++i) sum[i] += run[i];
-      });
+    meet(true);
+    {
+      const Reading reading(g);
+      const auto [first, end] = share_of(rank_, inout.size());
+      std::vector<float>& sums = g.shares[static_cast<size_t>(rank_)];
+      sums.assign(static_cast<size_t>(end - first), 0.f);
+      for (const Tensor& x : g.at) {
+        each_run(x, first, end, [&, first = first](float* run, int64_t at, int64_t count) {
+          float* sum = sums.data() + (at - first);
+          for (int64_t i = 0; i < count; ++i) sum[i] += run[i];
+        });
+      }
     }
     barrier();
     for (int32_t r = 0; r < g.size; ++r) {
@@ -149,13 +176,16 @@ class ThreadComm final : public Comm {
     if (out.rows() != part.rows() || out.cols() != g.size * part.cols())
       throw Error(ErrorCode::kUsage, "all_gather: the parts do not add up to the whole");
     publish(part);
-    barrier();
-    for (int32_t r = 0; r < g.size; ++r) {
-      for (int64_t row = 0; row < part.rows(); ++row) {
-        const Tensor& from = g.at[static_cast<size_t>(r)];
-        std::memcpy(out.as<float>() + row * out.stride[0] + r * part.cols(),
-                    from.as<float>() + row * from.stride[0],
-                    static_cast<size_t>(part.cols()) * sizeof(float));
+    meet(true);
+    {
+      const Reading reading(g);
+      for (int32_t r = 0; r < g.size; ++r) {
+        for (int64_t row = 0; row < part.rows(); ++row) {
+          const Tensor& from = g.at[static_cast<size_t>(r)];
+          std::memcpy(out.as<float>() + row * out.stride[0] + r * part.cols(),
+                      from.as<float>() + row * from.stride[0],
+                      static_cast<size_t>(part.cols()) * sizeof(float));
+        }
       }
     }
     barrier();  // the parts are their owners' again
@@ -185,6 +215,12 @@ class ThreadComm final : public Comm {
       body(t.as<float>() + at / cols * t.stride[0] + at % cols, at, count);
       at += count;
     }
+  }
+  // Ends the collective. What a rank published is its owner's to free afterwards, so nobody may be
+  // reading it any more: that takes no longer than the sums of one op.
+  [[noreturn]] void leave(std::unique_lock<std::mutex>& lock) {
+    group_->changed.wait(lock, [&] { return group_->reading == 0; });
+    fail(group_->how);
   }
   std::pair<int64_t, int64_t> share_of(int32_t rank, int64_t total) const {
     return {total * rank / group_->size, total * (rank + 1) / group_->size};
