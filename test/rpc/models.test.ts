@@ -31,6 +31,15 @@ describe('two models in one daemon', () => {
     assert.match(String(at(refused, 'error', 'message')), /"third" is not served here; this daemon serves "fake", "second"/);
   });
 
+  test('that stay for the life of a program are neither loaded nor unloaded, and a sentence says so', async () => {
+    const peer = connectPeer(twoModels().server);
+    for (const [id, method] of ['models.load', 'models.unload'].entries()) peer.say(call(id, method, { model: 'fake' }));
+    for (const answer of await peer.hear()) {
+      assert.equal(at(answer, 'error', 'code'), -32011);
+      assert.match(String(at(answer, 'error', 'message')), /\w/);
+    }
+  });
+
   test('are both listed, each in the state of its own engine', async () => {
     const { second, server } = twoModels();
     second.current = 'starting';
