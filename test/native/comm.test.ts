@@ -69,4 +69,11 @@ describe('ranks between threads', () => {
       }
     });
   }
+
+  it('no rank leaves while others read what it published: it frees that at once', () => {
+    // So large that the allocator gives them back to the system: reading one that is gone ends the process.
+    const [ranks, rounds] = [3, 24];
+    const ended = ints(runOp(setup, 'comm_abandoned', { ranks, cols: 10 * 2 ** 20, rounds }, {}), 'ended');
+    assert.deepEqual([...ended], new Array<number>(ranks).fill(rounds));
+  });
 });

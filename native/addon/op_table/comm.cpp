@@ -9,6 +9,10 @@
 //   `times` small reductions, of which rank `lost` does not come to op `at_op`, and how: "leaves"
 //   for good, "throws" and aborts the group, "sleeps" for three limits. ended: 1 of a rank that was
 //   told so.
+//
+// comm_abandoned: ranks cols rounds | -> ended[ranks]
+//   `rounds` groups whose ranks reduce a matrix of their own until the group is aborted from outside,
+//   each time a little later; each rank frees its matrix as soon as it is told. ended: how often.
 #include "cpu/runtime/comm.h"
 
 #include <algorithm>
@@ -103,9 +107,37 @@ Napi::Object run_parts(OpTestCall& c) {
   });
 }
 
+Napi::Object run_abandoned(OpTestCall& c) {
+  const int32_t ranks = ranks_of(c), cols = c.size("cols"), rounds = c.size("rounds");
+  auto* ended = c.new_array<int32_t>(ranks);
+  c.output_ints("ended", ended, ranks);
+  return c.run([&] {
+    for (int32_t round = 0; round < rounds; ++round) {
+      on_ranks(ranks, kPatience, [&](Comm& comm) {
+        auto own = std::make_unique<float[]>(static_cast<size_t>(cols));
+        std::thread ender;
+        if (comm.rank() == 0) {
+          ender = std::thread([&comm, round] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(round));
+            comm.abort("a test is over", ErrorCode::kDevice);
+          });
+        }
+        try {
+          for (;;) comm.all_reduce(Tensor::matrix(own.get(), DType::kF32, 1, cols));
+        } catch (const Error&) {
+          own.reset();
+          ++ended[comm.rank()];
+        }
+        if (ender.joinable()) ender.join();
+      });
+    }
+  });
+}
+
 constexpr OpTest kTests[] = {{"comm_all_reduce", run_all_reduce},
                              {"comm_all_gather", run_all_gather},
-                             {"comm_parts", run_parts}};
+                             {"comm_parts", run_parts},
+                             {"comm_abandoned", run_abandoned}};
 
 }  // namespace
 
