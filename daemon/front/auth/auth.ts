@@ -51,7 +51,7 @@ const pageScopes: Scopes = new Set(['infer', 'metrics']);
  * Prepares `config.auth.mode`. In mode token, reads the daemon's own token, or makes it (mode 0600) when it is not there.
  * @throws StartError when mode and bind address do not go together, or the token file cannot be trusted.
  */
-export function createAuth(config: Config, files: AuthFiles, log: Log): Auth {
+export function createAuth(config: Config, files: AuthFiles, log: Log, pace = new RefusalPace()): Auth {
   const modes = authModes(config.auth.mode);
   if (modes.length === 0) {
     if (!isLoopback(config.server.host)) {
@@ -70,7 +70,6 @@ export function createAuth(config: Config, files: AuthFiles, log: Log): Auth {
   const keys = bySignature ? new Keys({ folder, files: trustedKeys, maxNonces: config.auth.max_nonces, log }) : null;
   const signatures = keys === null ? null : new Signatures({ keys });
   const refusal = nothingShown(byToken, bySignature);
-  const pace = new RefusalPace();
   const paced = (request: AuthRequest, admission: Admission): Admission | Promise<Admission> => {
     const delayMs = 'peer' in admission ? 0 : pace.delayMs();
     return delayMs === 0 ? admission : pace.hold(admission, delayMs, request.socket);

@@ -5,7 +5,7 @@
  *
  * A bucket of tokens (Turner 1986) for all connections together: whoever floods can open many.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setTimeout } from 'node:timers/promises';
 
 /** Refusals at once: a client that looks around with the wrong token does not notice anything. */
 const BURST = 512;
@@ -21,12 +21,17 @@ interface Readable {
 
 export class RefusalPace {
   readonly #now: () => number;
+  readonly #sleep: (ms: number) => Promise<unknown>;
   #left = BURST;
   #at: number;
 
   /** `now`: milliseconds of a clock that never goes back. */
-  constructor(now: () => number = () => performance.now()) {
+  constructor(
+    now: () => number = () => performance.now(),
+    sleep = (ms: number): Promise<unknown> => setTimeout(ms, undefined, { ref: false }),
+  ) {
     this.#now = now;
+    this.#sleep = sleep;
     this.#at = now();
   }
 
@@ -43,7 +48,7 @@ export class RefusalPace {
   /** `refusal` when it may be told. */
   async hold<T>(refusal: T, delayMs: number, connection: Readable | undefined): Promise<T> {
     connection?.pause();
-    await sleep(delayMs, undefined, { ref: false });
+    await this.#sleep(delayMs);
     connection?.resume();
     return refusal;
   }

@@ -17,8 +17,6 @@
 namespace inferd {
 namespace {
 
-constexpr const char* kScaleTypes = "F16 BF16 F32";
-
 class GptqSource final : public GroupedSource {
  public:
   GptqSource(const WantedWeight& w, int64_t groups, int64_t bits)

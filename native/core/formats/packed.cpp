@@ -16,8 +16,6 @@
 namespace inferd {
 namespace {
 
-constexpr const char* kScaleTypes = "F16 BF16 F32";
-
 class PackedSource final : public GroupedSource {
  public:
   PackedSource(const WantedWeight& w, int64_t groups, int64_t bits)

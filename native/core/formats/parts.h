@@ -11,6 +11,9 @@
 
 namespace inferd {
 
+// Types in which files keep scales of groups.
+inline constexpr const char* kScaleTypes = "F16 BF16 F32";
+
 // A weight that is asked for.
 struct WantedWeight {
   const Checkpoint& checkpoint;

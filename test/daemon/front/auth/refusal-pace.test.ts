@@ -5,6 +5,7 @@ import { test } from 'node:test';
 import { silentLog } from '../../../../actors/runtime/log.js';
 import { createAuth } from '../../../../daemon/front/auth/auth.js';
 import { RefusalPace } from '../../../../daemon/front/auth/refusal-pace.js';
+import { eventually } from '../../../helpers/eventually.js';
 import { tempFolder } from '../../../helpers/temp-folder.js';
 import { testConfig } from '../../../helpers/test-config.js';
 import { rawRequest } from '../../../helpers/wire/raw-http.js';
@@ -38,20 +39,25 @@ test('whoever shows the right token passes a flood of wrong ones, each of which 
     keysFolder: join(folder, 'keys'),
     trustedKeys: [],
   };
-  const auth = createAuth(testConfig({ auth: { mode: 'token' } }), files, silentLog);
+  const waiting: (() => void)[] = [];
+  const pace = new RefusalPace(
+    () => 0,
+    () => new Promise<void>((resolve) => waiting.push(resolve)),
+  );
+  while (pace.delayMs() === 0);
+  const auth = createAuth(testConfig({ auth: { mode: 'token' } }), files, silentLog, pace);
   const front = await startFront({ auth });
   const ask = async (token: string | null) =>
     (await rawRequest(front.port, ['GET /openrpc.json HTTP/1.1', 'Host: localhost', `Authorization: Bearer ${token}`])).status;
   try {
-    for (let i = 0; i < 520; i++) void auth.authorize({ headers: { authorization: 'Bearer nobody' } }, 'program');
-    let refused = 0;
-    const flood = Array.from({ length: 60 }, async () => {
-      assert.equal(await ask('nobody'), 401);
-      refused++;
-    });
+    const refused: number[] = [];
+    const flood = Array.from({ length: 60 }, async () => refused.push(await ask('nobody')));
+    await eventually('all wrong ones wait', () => waiting.length === flood.length);
     assert.equal(await ask(auth.token), 200);
-    assert.ok(refused < flood.length, 'the right one did not wait for the wrong ones');
+    assert.deepEqual(refused, []);
+    for (const goOn of waiting) goOn();
     await Promise.all(flood);
+    assert.deepEqual(refused, new Array(flood.length).fill(401));
   } finally {
     await front.close();
     auth.close();
