@@ -20,7 +20,7 @@ mkdirSync(folder, { recursive: true });
 /** Development packages of which the tests need some. */
 const wanted = new Set(['fast-check', 'pure-rand']);
 /** Native binaries of other platforms. */
-const foreign = /(darwin|win32|android|freebsd|arm64|armv7|arm-|musl|ia32|riscv|s390x|ppc64|wasm)/;
+const foreign = /(darwin|win32|android|freebsd|arm64|armv7|arm-|musl|ia32|riscv|s390x|ppc64|wasm32|wasi)/;
 
 function packages() {
   const lock = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8'));
