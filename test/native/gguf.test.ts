@@ -7,6 +7,7 @@ import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from '
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
+import { isDeepStrictEqual } from 'node:util';
 import { loadAddon } from '../../native/index.js';
 import { type GgufSpec, ggufBytes, openGguf, type TensorSpec, writeGguf } from '../helpers/native/gguf.js';
 import { generate, nmse, readGolden } from '../helpers/native/golden.js';
@@ -20,8 +21,10 @@ after(() => rmSync(folder, { recursive: true }));
 const sameWeights = 1e-8;
 /** Codes kept, with scales in f16. */
 const keptCodes = 2e-5;
-/** Where activations are quantized beside codes. */
+/** Where activations are quantized beside codes; there rounding may turn the greedy tokens of one pack. */
 const roundedActivations = 2e-3;
+const mostTurned = 1;
+const turned = new Set<string>();
 const { usableIsas } = loadAddon().systemInfo();
 
 describe('a GGUF model', () => {
@@ -49,11 +52,14 @@ describe('a GGUF model', () => {
         t.diagnostic(`nmse ${error.toExponential(2)}, ${same} of 32 tokens, ${(weightBytes / parameters).toFixed(2)} bytes a weight`);
         assert.ok(error <= (roundsActivations(isa) ? roundedActivations : keptCodes), `nmse ${error}`);
         if (!roundsActivations(isa)) assert.deepEqual(run.tokens, golden.greedyIds);
+        else if (!isDeepStrictEqual(run.tokens, golden.greedyIds)) turned.add(pack);
         assert.deepEqual(chunks.tokens, run.tokens);
         for (const [position, values] of chunks.logits) assert.deepEqual(values, run.logits.get(position));
       });
     }
   }
+  test('quantized activations turn the greedy tokens of one of these at most', () =>
+    assert.ok(turned.size <= mostTurned, [...turned].join()));
 });
 
 /** The weights of one row that a file holds. */

@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { isDeepStrictEqual } from 'node:util';
 import { loadAddon } from '../../native/index.js';
 import { type Golden, generate, nmse, openPack, readGolden } from '../helpers/native/golden.js';
 import { roundsActivations } from '../helpers/native/op-table.js';
@@ -12,8 +13,10 @@ import { roundsActivations } from '../helpers/native/op-table.js';
 const sameWeights = 1e-8;
 /** Codes kept, with scales in f16; widened weights in 16 bits, where there are no codes. */
 const keptCodes = 2e-5;
-/** Where activations are quantized beside codes. */
+/** Where activations are quantized beside codes; there rounding may turn the greedy tokens of one pack. */
 const roundedActivations = 2e-3;
+const mostTurned = 1;
+const turned = new Set<string>();
 
 // biome-ignore format: one line a pack
 export const storedPacks = [
@@ -66,9 +69,13 @@ for (const pack of storedPacks) {
         );
         assert.ok(error <= (roundsActivations(isa) ? roundedActivations : keptCodes), `nmse ${error}`);
         if (!roundsActivations(isa)) assert.deepEqual(run.tokens, golden.greedyIds);
+        else if (!isDeepStrictEqual(run.tokens, golden.greedyIds)) turned.add(pack);
         assert.deepEqual(chunks.tokens, run.tokens);
         for (const [position, values] of chunks.logits) assert.deepEqual(values, run.logits.get(position));
       });
     }
   });
 }
+
+test('quantized activations turn the greedy tokens of one of these packs at most', () =>
+  assert.ok(turned.size <= mostTurned, [...turned].join()));

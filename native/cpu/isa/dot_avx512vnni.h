@@ -4,6 +4,7 @@
 // vpdpbusd multiplies unsigned by signed bytes: weights are the unsigned side. What their codes are
 // off by is taken back through the sum of the row's codes, which the sums start from.
 #pragma once
+#include "cpu/isa/code_steps.h"
 #include "cpu/isa/gemm_kernel.h"
 #include "cpu/isa/kernels.h"
 
@@ -59,8 +60,8 @@ struct Dot {
     V at(int r, int i) const { return _mm512_cvtepi32_ps(sums[r][i]); }
   };
 
-  // Symmetric, 127 steps to the largest magnitude of the block. Magnitudes are compared as bits, so
-  // that a NaN or an infinity makes the scale one and with it all products of the block.
+  // Symmetric, best_steps() to the largest magnitude. Magnitudes are compared as bits, so that a
+  // NaN or an infinity makes the scale one and with it all products of the block.
   static QuantizedBlock quantize(const float* x, int64_t n) {
     const __mmask32 lanes = n >= kScaleBlock ? ~0u : (1u << n) - 1u;
     const auto half = [&](int i) {
@@ -71,11 +72,12 @@ struct Dot {
     const __m512i top = _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(a), magnitude),
                                          _mm512_and_si512(_mm512_castps_si512(b), magnitude));
     const float largest = __builtin_bit_cast(float, _mm512_reduce_max_epu32(top));
-    const V inverse = Simd::set(largest > 0 ? 127.0f / largest : 0.0f);
+    const float steps = best_steps({a, b}, largest);
+    const V inverse = Simd::set(largest > 0 ? steps / largest : 0.0f);
     const __m512i codes_a = _mm512_cvtps_epi32(Simd::mul(a, inverse));
     const __m512i codes_b = _mm512_cvtps_epi32(Simd::mul(b, inverse));
     QuantizedBlock q;
-    q.scale = largest * (1.0f / 127.0f);
+    q.scale = largest / steps;
     _mm_store_si128(reinterpret_cast<__m128i*>(q.codes), _mm512_cvtsepi32_epi8(codes_a));
     _mm_store_si128(reinterpret_cast<__m128i*>(q.codes + 16), _mm512_cvtsepi32_epi8(codes_b));
     const __m256i bytes = _mm256_load_si256(reinterpret_cast<const __m256i*>(q.codes));

@@ -5,6 +5,7 @@
 // Both multiply signed bytes: codes of int8 lose their offset as they are loaded, those of int4 are
 // small enough as they are.
 #pragma once
+#include "cpu/isa/code_steps.h"
 #include "cpu/isa/gemm_kernel.h"
 #include "cpu/isa/kernels.h"
 
@@ -28,8 +29,8 @@ struct DotBase {
   static Codes load_low4_of8(const char* p) { return vsubq_s8(load_low4(p), vdupq_n_s8(8)); }
   static Codes load_high4_of8(const char* p) { return vsubq_s8(load_high4(p), vdupq_n_s8(8)); }
 
-  // Symmetric, 127 steps to the largest magnitude of the block. Magnitudes are compared as bits, so
-  // that a NaN or an infinity makes the scale one and with it all products of the block.
+  // Symmetric, best_steps() to the largest magnitude. Magnitudes are compared as bits, so that a
+  // NaN or an infinity makes the scale one and with it all products of the block.
   static QuantizedBlock quantize(const float* x, int64_t n) {
     float tail[kScaleBlock] = {};
     if (n < kScaleBlock) {
@@ -42,14 +43,17 @@ struct DotBase {
       top = vmaxq_u32(top, vandq_u32(bits, vdupq_n_u32(0x7fffffff)));
     }
     const float largest = __builtin_bit_cast(float, vmaxvq_u32(top));
-    const V inverse = Simd::set(largest > 0 ? 127.0f / largest : 0.0f);
+    V values[kBlockVectors];
+    for (int i = 0; i < kBlockVectors; ++i) values[i] = vld1q_f32(x + 4 * i);
+    const float steps = best_steps(values, largest);
+    const V inverse = Simd::set(largest > 0 ? steps / largest : 0.0f);
     const auto eight = [&](int i) {
       const int32x4_t low = vcvtnq_s32_f32(Simd::mul(vld1q_f32(x + i), inverse));
       const int32x4_t high = vcvtnq_s32_f32(Simd::mul(vld1q_f32(x + i + 4), inverse));
       return vqmovn_s16(vcombine_s16(vqmovn_s32(low), vqmovn_s32(high)));
     };
     QuantizedBlock q;
-    q.scale = largest * (1.0f / 127.0f);
+    q.scale = largest / steps;
     for (int i = 0; i < kScaleBlock; i += 16) {
       const int8x16_t codes = vcombine_s8(eight(i), eight(i + 8));
       vst1q_s8(q.codes + i, codes);
