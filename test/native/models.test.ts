@@ -88,9 +88,9 @@ describe('config.json', () => {
     [{ quantization_config: { quant_method: 'compressed-tensors', format: 'marlin-24' } }, 'unsupported', /format "marlin-24"/],
     [{ quantization_config: { quant_method: 'fp8', weight_block_size: [0, 1] } }, 'bad_model', /must be two whole numbers/],
     [
-      { rope_scaling: { rope_type: 'yarn', factor: 4 } },
+      { rope_scaling: { rope_type: 'dynamic', factor: 4 } },
       'unsupported',
-      /rope type "yarn" is not supported; default, linear, llama3 and longrope/,
+      /rope type "dynamic" is not supported; default, linear, llama3, longrope and yarn/,
     ],
     [{ head_dim: 512 }, 'unsupported', /backend cpu .* cannot run this model: its head_dim is 512, not a multiple of 8 up to 256/],
     [{ head_dim: 20 }, 'unsupported', /its head_dim is 20, not a multiple of 8 up to 256/],
@@ -109,6 +109,11 @@ describe('config.json', () => {
       { rope_scaling: { rope_type: 'llama3', factor: 8, low_freq_factor: 4, high_freq_factor: 1, original_max_position_embeddings: 8 } },
       'bad_model',
       /must be above/,
+    ],
+    [
+      { rope_scaling: { rope_type: 'yarn', factor: 8, beta_fast: 1, beta_slow: 2, original_max_position_embeddings: 8 } },
+      'bad_model',
+      /beta_fast must be above beta_slow/,
     ],
     [
       { rope_parameters: { rope_type: 'longrope', short_factor: [1], long_factor: [1] } },
@@ -174,6 +179,40 @@ describe('rope', () => {
       logits({ ...phi, rope_scaling: { type: 'linear', factor: 4 } }),
       'long factors of 4 divide by 4',
     );
+  });
+
+  test('yarn keeps fast frequencies, divides slow ones, goes from one to the other in between, and makes scores larger', () => {
+    const [theta, factor, original, pairs] = [5000, 16, 1024, 8];
+    const yarn = { rope_type: 'yarn', factor, original_max_position_embeddings: original };
+    /** The same as one divisor a frequency. */
+    const divided = (betaFast: number, betaSlow: number, whole: boolean, attentionFactor: number): number[][] => {
+      const at = (turns: number): number => (pairs * Math.log(original / (turns * 2 * Math.PI))) / Math.log(theta);
+      const [first, last] = whole ? [Math.floor(at(betaFast)), Math.ceil(at(betaSlow))] : [at(betaFast), at(betaSlow)];
+      const factors = Array.from({ length: pairs }, (_, i) => {
+        const share = Math.min(1, Math.max(0, (i - Math.max(0, first)) / (last - Math.max(0, first))));
+        return 1 / (share / factor + 1 - share);
+      });
+      assert.ok(factors[0] === 1 && factors[pairs - 1] === factor && factors.some((f) => f > 1 && f < factor), `${factors}`);
+      return logits({
+        architectures: ['Phi3ForCausalLM'],
+        rope_theta: theta,
+        rope_scaling: { type: 'longrope', short_factor: factors, long_factor: factors, attention_factor: attentionFactor },
+      });
+    };
+    const close = (got: number[][], want: number[][], name: string): void => {
+      const plainLogits = logits({ architectures: ['Phi3ForCausalLM'], rope_theta: theta });
+      const far = (a: number[][], b: number[][]): number =>
+        Math.max(...a.flatMap((row, i) => row.map((v, j) => Math.abs(v - (b[i]?.[j] ?? NaN)))));
+      assert.ok(far(got, want) < 1e-3 * far(got, plainLogits), `${name}: ${far(got, want)} of ${far(got, plainLogits)}`);
+    };
+    const of = (rope: Config): number[][] =>
+      logits({ architectures: ['Phi3ForCausalLM'], rope_theta: theta, rope_scaling: { ...yarn, ...rope } });
+    const scale = (weight: number): number => 0.1 * weight * Math.log(factor) + 1;
+    close(of({}), divided(32, 1, true, scale(1)), 'defaults');
+    close(of({ truncate: false, beta_fast: 16, beta_slow: 2 }), divided(16, 2, false, scale(1)), 'a ramp as it is');
+    close(of({ mscale: 0.75, mscale_all_dim: 1 }), divided(32, 1, true, scale(0.75) / scale(1)), 'both scales');
+    close(of({ mscale: 0.75 }), divided(32, 1, true, scale(1)), 'one scale counts for nothing');
+    close(of({ attention_factor: 1.5, mscale: 1, mscale_all_dim: 1 }), divided(32, 1, true, 1.5), 'a factor that is given');
   });
 
   test('a partial rotation leaves position 0 alone and changes the others', () => {

@@ -22,16 +22,21 @@
 namespace inferd {
 
 struct RopeConfig {
-  enum class Type { kDefault, kLinear, kLlama3, kLongRope };
+  enum class Type { kDefault, kLinear, kLlama3, kLongRope, kYarn };
   Type type = Type::kDefault;
   double theta = 10000;
   double factor = 1;
   double low_freq_factor = 1;
   double high_freq_factor = 4;
   int64_t original_max_positions = 0;
-  std::optional<double> attention_factor;  // longrope: as given, else derived
+  std::optional<double> attention_factor;  // longrope, yarn: as given, else derived
   std::vector<double> short_factors;       // longrope: [rotary_dim / 2]
   std::vector<double> long_factors;
+  // yarn: turns within the original context from which frequencies stay, and up to which they are
+  // divided; whether the ramp between them begins and ends at whole frequencies
+  double beta_fast = 32, beta_slow = 1;
+  bool whole_ramp = true;
+  double mscale = 0, mscale_all_dim = 0;  // yarn: 0 = not given
   int32_t rotary_dim = 0;  // <= head_dim
   int32_t head_dim = 0;
   int64_t max_positions = 0;  // of the model

@@ -1,6 +1,7 @@
 // See rope.h. Frequencies are computed in double and rounded once.
 #include "models/config/rope.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -15,8 +16,9 @@ RopeConfig::Type read_type(const ConfigReader& r) {
   if (name == "linear") return RopeConfig::Type::kLinear;
   if (name == "llama3") return RopeConfig::Type::kLlama3;
   if (name == "longrope" || name == "su") return RopeConfig::Type::kLongRope;
+  if (name == "yarn") return RopeConfig::Type::kYarn;
   r.unsupported("the rope type " + in_quotes(name) +
-                " is not supported; default, linear, llama3 and longrope are");
+                " is not supported; default, linear, llama3, longrope and yarn are");
 }
 
 void read_long_rope(RopeConfig& rope, const ConfigReader& root, const ConfigReader& r) {
@@ -38,6 +40,21 @@ void read_long_rope(RopeConfig& rope, const ConfigReader& root, const ConfigRead
     rope.attention_factor = r.number("attention_factor", 0.01, 100);
 }
 
+void read_yarn(RopeConfig& rope, const ConfigReader& r) {
+  rope.factor = r.number("factor", 1, 1e6);
+  rope.original_max_positions =
+      r.integer("original_max_position_embeddings", 1, 1 << 24, rope.max_positions);
+  rope.beta_fast = r.number("beta_fast", 1e-3, 1e6, 32.0);
+  rope.beta_slow = r.number("beta_slow", 1e-3, 1e6, 1.0);
+  if (rope.beta_fast <= rope.beta_slow) r.fail("beta_fast must be above beta_slow");
+  rope.whole_ramp = r.boolean("truncate", true);
+  rope.mscale = r.number("mscale", 0, 100, 0.0);
+  rope.mscale_all_dim = r.number("mscale_all_dim", 0, 100, 0.0);
+  if (r.find("attention_factor") != nullptr)
+    rope.attention_factor = r.number("attention_factor", 0.01, 100);
+  if (rope.theta <= 1) r.fail("rope_theta must be above 1 for yarn");
+}
+
 // Frequencies whose wavelength is short against the original context stay, long ones are divided,
 // between them a linear ramp.
 double llama3_scaled(const RopeConfig& rope, double freq) {
@@ -48,6 +65,30 @@ double llama3_scaled(const RopeConfig& rope, double freq) {
   const double smooth = (original / wavelength - rope.low_freq_factor) /
                         (rope.high_freq_factor - rope.low_freq_factor);
   return (1 - smooth) * freq / rope.factor + smooth * freq;
+}
+
+// Frequencies that turn often within the original context stay, those that hardly turn are divided;
+// between them a linear ramp over the number of the frequency.
+double yarn_scaled(const RopeConfig& rope, double freq, int32_t i) {
+  // The number, as a fraction, of the frequency that turns so often.
+  const auto number = [&](double turns) {
+    const double original = static_cast<double>(rope.original_max_positions);
+    return rope.rotary_dim * std::log(original / (turns * 2 * std::numbers::pi)) /
+           (2 * std::log(rope.theta));
+  };
+  double first = number(rope.beta_fast), last = number(rope.beta_slow);
+  if (rope.whole_ramp) first = std::floor(first), last = std::ceil(last);
+  first = std::max(first, 0.0);
+  last = std::min(last, static_cast<double>(rope.rotary_dim - 1));
+  if (first == last) last += 0.001;
+  const double divided = std::clamp((i - first) / (last - first), 0.0, 1.0);
+  return divided * freq / rope.factor + (1 - divided) * freq;
+}
+
+double yarn_attention_factor(const RopeConfig& rope) {
+  if (rope.attention_factor) return *rope.attention_factor;
+  if (rope.mscale == 0 || rope.mscale_all_dim == 0) return yarn_scale(rope.factor);
+  return yarn_scale(rope.factor, rope.mscale) / yarn_scale(rope.factor, rope.mscale_all_dim);
 }
 
 }  // namespace
@@ -85,6 +126,9 @@ RopeConfig read_rope(const ConfigReader& root, const ConfigReader& r, int32_t he
     case RopeConfig::Type::kLongRope:
       read_long_rope(rope, root, r);
       break;
+    case RopeConfig::Type::kYarn:
+      read_yarn(rope, r);
+      break;
     case RopeConfig::Type::kLlama3:
       rope.factor = r.number("factor", 0.01, 1e6);
       rope.low_freq_factor = r.number("low_freq_factor", 1e-3, 1e6);
@@ -94,6 +138,10 @@ RopeConfig read_rope(const ConfigReader& root, const ConfigReader& r, int32_t he
         r.fail("high_freq_factor must be above low_freq_factor");
   }
   return rope;
+}
+
+double yarn_scale(double factor, double weight) {
+  return factor <= 1 ? 1 : 0.1 * weight * std::log(factor) + 1;
 }
 
 RopeFrequencies rope_frequencies(const RopeConfig& rope, int64_t max_len) {
@@ -113,6 +161,9 @@ RopeFrequencies rope_frequencies(const RopeConfig& rope, int64_t max_len) {
         break;
       case RopeConfig::Type::kLongRope:
         freq /= beyond ? rope.long_factors[at] : rope.short_factors[at];
+        break;
+      case RopeConfig::Type::kYarn:
+        freq = yarn_scaled(rope, freq, i);
     }
     out.inv_freq[at] = static_cast<float>(freq);
   }
@@ -124,6 +175,8 @@ RopeFrequencies rope_frequencies(const RopeConfig& rope, int64_t max_len) {
                                 std::log(static_cast<double>(rope.original_max_positions)));
     out.attention_factor = static_cast<float>(rope.attention_factor.value_or(derived));
   }
+  if (rope.type == RopeConfig::Type::kYarn)
+    out.attention_factor = static_cast<float>(yarn_attention_factor(rope));
   return out;
 }
 

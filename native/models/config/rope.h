@@ -1,8 +1,9 @@
 // Rotary position embedding: reading its configuration, and the inverse frequencies that result.
 //
 // Types: default; linear (every frequency divided by `factor`); llama3 (long wavelengths divided,
-// short ones kept, a ramp between); longrope (one factor per frequency, Phi-3). Formulas as
-// published with the models and computed by transformers.
+// short ones kept, a ramp between); longrope (one factor per frequency, Phi-3); yarn (Peng et al.
+// 2023: as llama3, with a ramp over frequencies instead of wavelengths, and larger scores).
+// Formulas as published with the models and computed by transformers.
 #pragma once
 #include <vector>
 
@@ -15,6 +16,9 @@ RopeConfig read_rope(const ConfigReader& reader, int32_t head_dim, int64_t max_p
 // The same from `object`, for models with several; what it lacks is looked for in `root`.
 RopeConfig read_rope(const ConfigReader& root, const ConfigReader& object, int32_t head_dim,
                      int64_t max_positions);
+
+// By how much yarn makes cos and sin larger, and so scores twice: 0.1 weight ln(factor) + 1.
+double yarn_scale(double factor, double weight = 1);
 
 struct RopeFrequencies {
   std::vector<float> inv_freq;  // [head_dim / 2], zero beyond rotary_dim / 2
