@@ -30,6 +30,7 @@
 #include "core/comm.h"
 #include "core/dummy_weight.h"
 #include "core/error.h"
+#include "core/experts.h"
 #include "core/gate.h"
 #include "core/kv_layer.h"
 #include "core/plan/picks.h"
@@ -56,6 +57,7 @@ struct BackendInfo {
 struct LayerShape {
   int64_t hidden_size = 0, intermediate_size = 0;
   int32_t heads = 0, kv_heads = 0, head_dim = 0, rotary_dim = 0;
+  int32_t experts = 0;  // intermediate_size is then that of one of them
 };
 
 // What becomes of a product y = x w^T (+ bias); with LinearArgs::out:
@@ -342,6 +344,9 @@ class Backend {
   // `n`, which is device memory. One after the other and in float32, the type of `sums`, so that a
   // sum taken in pieces has the bits of one taken at once. No two entries have the same `to`.
   virtual void sum_rows(Tensor sums, const Tensor& x, const RowSum* entries, int32_t n) = 0;
+  // core/experts.h. Only of layers that it does not refuse.
+  virtual void route(const RouteArgs& args) { (void)args; }
+  virtual void mix_experts(const ExpertArgs& args) { (void)args; }
   // logits *= scale, then, for cap > 0, cap tanh(logits / cap); float32.
   virtual void cap_logits(Tensor logits, float scale, float cap) = 0;
   // Raw logprobs, then the processing order of vLLM V1, then one draw per sample; appends the token

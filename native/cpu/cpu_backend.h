@@ -1,15 +1,17 @@
 // The class behind make_cpu_backend. Ops run on the stream thread (inside a step) and spread over
 // the pool. cpu_backend.cpp: creation, memory, steps; plan_ops.cpp: slots, copies, tokens of a
 // step; dense_ops.cpp: embedding, norms, linear, ...; attention_ops.cpp: rotation, cache writes,
-// attention; sample_ops.cpp: sampling and scoring; rank_ops.cpp: what needs the other ranks.
+// attention; expert_ops.cpp: routing and experts; sample_ops.cpp: sampling and scoring;
+// rank_ops.cpp: what needs the other ranks.
 //
 // Start-up calls (allocate, weights) and steps come from the one thread that owns the engine. Ops
-// allocate nothing, except that ropes_, task_offsets_, spans_ and sampler_scratch_ grow to
-// their high-water marks in the first steps.
+// allocate nothing, except that ropes_, task_offsets_, spans_, expert_groups_ and sampler_scratch_
+// grow to their high-water marks in the first steps.
 #pragma once
 #include <array>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/backend.h"
@@ -26,6 +28,15 @@ namespace inferd::cpu {
 // Rows of one pass of a linear over the weights: bounds the packed activations, and keeps a block
 // of them in the second-level cache.
 constexpr int64_t kMaxPackedRows = 384;
+
+// Rows of activations that meet the same rows of a weight.
+struct RowGroup {
+  int64_t first, count;
+  int64_t first_weight_row;  // where panels begin
+  const float* bias;         // of its outputs, or null
+};
+
+inline float* row_of(const Tensor& t, int64_t row) { return t.as<float>() + row * t.stride[0]; }
 
 class CpuBackend final : public Backend {
  public:
@@ -66,6 +77,8 @@ class CpuBackend final : public Backend {
   void cap_logits(Tensor logits, float scale, float cap) override;
   void gather_rows(Tensor out, const Tensor& x, const int32_t* rows, int32_t n) override;
   void sum_rows(Tensor sums, const Tensor& x, const RowSum* entries, int32_t n) override;
+  void route(const RouteArgs& args) override;
+  void mix_experts(const ExpertArgs& args) override;
   void add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const float* weight,
                     float eps) override;
 
@@ -101,9 +114,17 @@ class CpuBackend final : public Backend {
   }
   // out = x w^T + bias
   void multiply(const Tensor& out, const Tensor& x, const PackedWeight& w, const float* bias);
+  // The same of groups of rows, one after the other in x and out and kMaxPackedRows at most, which
+  // each have `outs` rows of the weight to themselves.
+  void multiply_groups(const Tensor& out, const Tensor& x, const CpuWeight& w, int64_t outs,
+                       std::span<const RowGroup> groups);
+  template <typename Body>
+  void each_tile(std::span<const RowGroup> groups, int64_t tile_rows, int64_t row_cost,
+                 Body&& body);
+  void mix_piece(const ExpertArgs& args, int64_t first, int64_t end);
   const float* rope_table(const RopeTable& rope, const StepBatch& batch);
-  const float* pack_activations(const Tensor& x, int64_t first_row, int64_t rows);
-  const float* pack_codes(const Tensor& x, int64_t first_row, int64_t rows);
+  const float* pack_activations(const Tensor& x, std::span<const RowGroup> groups);
+  const float* pack_codes(const Tensor& x, std::span<const RowGroup> groups);
   void refresh_free_bytes();
 
   const Kernels& kernels_;
@@ -131,6 +152,7 @@ class CpuBackend final : public Backend {
   size_t next_rope_ = 0;
   std::vector<int64_t> task_offsets_;  // attention tasks before each row
   PickedSpans spans_;
+  std::vector<RowGroup> expert_groups_;          // of a piece of mix_experts
   std::vector<SamplerScratch> sampler_scratch_;  // one a thread
   std::unique_ptr<Comm> comm_;                   // of a rank of several
   std::vector<float> best_, all_best_;           // of sample_greedy

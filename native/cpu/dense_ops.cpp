@@ -2,6 +2,7 @@
 // thread, spread over the pool.
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "core/error.h"
 #include "core/quant.h"
@@ -16,9 +17,30 @@ constexpr int64_t kStreamWorth = 128 << 10;
 // panels pass over it.
 constexpr int64_t kMaxChunkPanels = 8;
 
-float* row_of(const Tensor& t, int64_t row) { return t.as<float>() + row * t.stride[0]; }
+// Of groups of rows that lie one after the other.
+int64_t rows_of(std::span<const RowGroup> groups) {
+  return groups.back().first + groups.back().count - groups.front().first;
+}
 
 }  // namespace
+
+// Calls body(first row, rows) for the tiles of all groups, over the threads.
+template <typename Body>
+void CpuBackend::each_tile(std::span<const RowGroup> groups, int64_t tile_rows, int64_t row_cost,
+                           Body&& body) {
+  const auto tiles_of = [&](const RowGroup& g) { return (g.count + tile_rows - 1) / tile_rows; };
+  int64_t tiles = 0;
+  for (const RowGroup& g : groups) tiles += tiles_of(g);
+  over_rows(tiles, tile_rows * row_cost, [&](int64_t begin, int64_t end, int) {
+    int64_t before = 0;
+    for (const RowGroup& g : groups) {
+      const int64_t last = std::min(end - before, tiles_of(g));
+      for (int64_t t = std::max<int64_t>(0, begin - before); t < last; ++t)
+        body(g.first + t * tile_rows, std::min(tile_rows, g.count - t * tile_rows));
+      before += tiles_of(g);
+    }
+  });
+}
 
 void CpuBackend::embed(Tensor out, const Tensor& table, int32_t first_id, const int32_t* ids,
                        float scale) {
@@ -106,36 +128,31 @@ void CpuBackend::sum_rows(Tensor sums, const Tensor& x, const RowSum* entries, i
   });
 }
 
-// Rows in tiles of tile_rows, inputs outermost inside a tile: [tile][k][row of the tile]. One row
-// is used where it lies.
-const float* CpuBackend::pack_activations(const Tensor& x, int64_t first_row, int64_t rows) {
+// Rows in tiles of tile_rows, inputs outermost inside a tile: [tile][k][row of the tile]; no tile
+// has rows of two groups. One row alone is used where it lies.
+const float* CpuBackend::pack_activations(const Tensor& x, std::span<const RowGroup> groups) {
   const int64_t tile = kernels_.tile_rows, cols = x.cols();
+  const int64_t rows = rows_of(groups), first_row = groups.front().first;
   if (rows == 1) return row_of(x, first_row);
   auto* packed = static_cast<float*>(packed_rows_.data());
-  const int64_t tiles = (rows + tile - 1) / tile;
-  over_rows(tiles, 2 * tile * cols, [&](int64_t begin, int64_t end, int) {
-    for (int64_t t = begin; t < end; ++t) {
-      const int64_t first = t * tile, count = std::min(tile, rows - first);
-      float* to = packed + first * cols;
-      for (int64_t r = 0; r < count; ++r) {
-        const float* from = row_of(x, first_row + first + r);
-        for (int64_t k = 0; k < cols; ++k) to[k * count + r] = from[k];
-      }
+  each_tile(groups, tile, 2 * cols, [&](int64_t first, int64_t count) {
+    float* to = packed + (first - first_row) * cols;
+    for (int64_t r = 0; r < count; ++r) {
+      const float* from = row_of(x, first + r);
+      for (int64_t k = 0; k < cols; ++k) to[k * count + r] = from[k];
     }
   });
   return packed;
 }
 
 // The same rows quantized, in tiles of code_rows.
-const float* CpuBackend::pack_codes(const Tensor& x, int64_t first_row, int64_t rows) {
-  const int64_t tile = kernels_.code_rows, cols = x.cols();
+const float* CpuBackend::pack_codes(const Tensor& x, std::span<const RowGroup> groups) {
+  const int64_t cols = x.cols(), first_row = groups.front().first;
   auto* packed = static_cast<char*>(packed_rows_.data());
   const int64_t row_bytes = quant_blocks(cols) * kCodeBlockBytes;
-  over_rows((rows + tile - 1) / tile, 2 * tile * cols, [&](int64_t begin, int64_t end, int) {
-    for (int64_t t = begin; t < end; ++t) {
-      kernels_.quantize_tile(packed + t * tile * row_bytes, row_of(x, first_row + t * tile),
-                             x.stride[0], std::min(tile, rows - t * tile), cols);
-    }
+  each_tile(groups, kernels_.code_rows, 2 * cols, [&](int64_t first, int64_t count) {
+    kernels_.quantize_tile(packed + (first - first_row) * row_bytes, row_of(x, first), x.stride[0],
+                           count, cols);
   });
   return static_cast<const float*>(packed_rows_.data());
 }
@@ -159,30 +176,49 @@ void CpuBackend::multiply(const Tensor& out, const Tensor& x, const PackedWeight
                        static_cast<long long>(w.rows), static_cast<long long>(w.cols),
                        static_cast<long long>(x.cols()), static_cast<long long>(out.cols())));
   }
+  for (int64_t row = 0; row < x.rows(); row += kMaxPackedRows) {
+    const RowGroup all{row, std::min(kMaxPackedRows, x.rows() - row), 0, bias};
+    multiply_groups(out, x, w, w.rows, {&all, 1});
+  }
+}
+
+void CpuBackend::multiply_groups(const Tensor& out, const Tensor& x, const CpuWeight& w,
+                                 int64_t outs, std::span<const RowGroup> groups) {
   const bool codes = w.in_blocks() && kernels_.quantize_tile;
   const auto kernel = kernels_.gemm[w.kind];
-  for (int64_t row = 0; row < x.rows(); row += kMaxPackedRows) {
-    const int64_t rows = std::min(kMaxPackedRows, x.rows() - row);
-    const float* packed = codes ? pack_codes(x, row, rows) : pack_activations(x, row, rows);
-    // Even chunks, four a thread, but none so small that the hand-over shows. Multiples of 4 keep
-    // four panels side by side.
-    const int64_t worth = (kStreamWorth + w.panel_bytes * rows - 1) / (w.panel_bytes * rows);
-    int64_t chunk = (w.panels + 4 * pool_.size() - 1) / (4 * pool_.size());
-    chunk = std::max(worth, rows == 1 ? (chunk + 3) / 4 * 4 : std::min(chunk, kMaxChunkPanels));
-    pool_.parallel_for(w.panels, chunk, [&](int64_t begin, int64_t end, int) {
-      kernel({.panels = static_cast<const char*>(w.memory.data()),
+  const auto* packed =
+      reinterpret_cast<const char*>(codes ? pack_codes(x, groups) : pack_activations(x, groups));
+  const int64_t packed_bytes =
+      codes ? quant_blocks(w.cols) * kCodeBlockBytes : w.cols * static_cast<int64_t>(sizeof(float));
+  const auto count = static_cast<int64_t>(groups.size());
+  const int64_t panels = (outs + w.panel_cols - 1) / w.panel_cols;
+  const int64_t rows = std::max<int64_t>(1, rows_of(groups) / count);  // of a group, about
+  // Even chunks, four a thread, but none so small that the hand-over shows. Multiples of 4 keep
+  // four panels side by side.
+  const int64_t worth = (kStreamWorth + w.panel_bytes * rows - 1) / (w.panel_bytes * rows);
+  int64_t chunk = (panels * count + 4 * pool_.size() - 1) / (4 * pool_.size());
+  chunk = std::max(worth, rows == 1 ? (chunk + 3) / 4 * 4 : std::min(chunk, kMaxChunkPanels));
+  const int64_t chunks = (panels + chunk - 1) / chunk;
+  const int64_t grain = chunks > 1 ? 1 : std::max<int64_t>(1, worth / panels);
+  pool_.parallel_for(count * chunks, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const RowGroup& group = groups[static_cast<size_t>(i / chunks)];
+      const int64_t first = i % chunks * chunk;
+      kernel({.panels = static_cast<const char*>(w.memory.data()) +
+                        group.first_weight_row / w.panel_cols * w.panel_bytes,
               .panel_bytes = w.panel_bytes,
-              .first_panel = begin,
-              .num_panels = end - begin,
-              .packed = packed,
-              .rows = rows,
+              .first_panel = first,
+              .num_panels = std::min(chunk, panels - first),
+              .packed = reinterpret_cast<const float*>(
+                  packed + (group.first - groups.front().first) * packed_bytes),
+              .rows = group.count,
               .cols = w.cols,
-              .out = row_of(out, row),
+              .out = row_of(out, group.first),
               .out_stride = out.stride[0],
-              .outs = w.rows,
-              .bias = bias});
-    });
-  }
+              .outs = outs,
+              .bias = group.bias});
+    }
+  });
 }
 
 }  // namespace inferd::cpu

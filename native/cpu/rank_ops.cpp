@@ -12,8 +12,6 @@
 namespace inferd::cpu {
 namespace {
 
-float* row_of(const Tensor& t, int64_t row) { return t.as<float>() + row * t.stride[0]; }
-
 // A best of sample_greedy is two floats: the logit, and the bits of the id.
 constexpr int64_t kBestFloats = 2;
 constexpr float kMinusInf = -std::numeric_limits<float>::infinity();

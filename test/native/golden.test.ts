@@ -1,16 +1,17 @@
 /**
- * Tiny checkpoints of seven architectures against what transformers computed in float32: logits at every position and 32 greedy
+ * Tiny checkpoints of each architecture against what transformers computed in float32: logits at every position and 32 greedy
  * tokens, whichever way the prompt reaches the engine. The ways must agree bit for bit, which is the batch invariance that
  * core/backend.h promises.
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { errors, generate, openPack, packs, type Run, readGolden, type Way } from '../helpers/native/golden.js';
+import { errors, generate, openPack, packs, type Run, readGolden, type Way, withoutTurned } from '../helpers/native/golden.js';
 
 const maxLogitErrorF32 = 2e-3;
 /**
  * Keys and values rounded to 8 (bf16) or 11 (f16) bits of mantissa moved logits of standard deviation 3 to 5 by at most 0.23 and
- * 0.030, and by 0.8 % and 0.11 % in the root mean square; the bounds are about twice that.
+ * 0.030, and by 0.8 % and 0.11 % in the root mean square; the bounds are about twice that. Of models with experts one position in 60 was
+ * seen to go to another expert with bf16: a twentieth of the positions is not judged.
  */
 const bounds16 = { bf16: { max: 0.45, relativeRms: 0.016 }, f16: { max: 0.06, relativeRms: 0.002 } } as const;
 
@@ -35,7 +36,7 @@ for (const pack of packs) {
       test(`${kvDtype} KV stays within its bound`, (t) => {
         const engine = openPack(pack, { kvDtype });
         const run = generate(engine, golden.ids, 32, 16);
-        const { max, relativeRms } = errors(run, golden);
+        const { max, relativeRms } = errors(withoutTurned(pack, run, golden, 0.05), golden);
         const same = run.tokens.filter((token, i) => token === golden.greedyIds[i]).length;
         t.diagnostic(
           `max |logit - golden| = ${max.toExponential(2)}, relative rms ${relativeRms.toExponential(2)}, ${same} of 32 greedy tokens`,

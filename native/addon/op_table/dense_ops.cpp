@@ -21,7 +21,7 @@
 // linear_add: as linear | inout[rows, outs] too -> inout
 //
 // linear_gated: as linear, gate?, with weight[2 outs, cols] bias?[2 outs] -> out[rows, outs]
-//   gate: "silu", as when absent, or "gelu_tanh".
+//   gate: "silu", as when absent, "gelu_tanh" or "clamped_swiglu".
 //
 // norm_linear, norm_linear_gated: as linear and linear_gated, eps | norm[cols] too
 //   The norm's weight is folded into the linear's where the backend does that, as models do.
@@ -131,14 +131,6 @@ PackedWeightPtr fill(OpTestCall& c, const WeightSpec& spec) {
   return weight;
 }
 
-Gate gate_of(OpTestCall& c) {
-  if (!c.has_attr("gate")) return Gate::kSilu;
-  const std::string name = c.text("gate");
-  if (name == "silu") return Gate::kSilu;
-  if (name == "gelu_tanh") return Gate::kGeluTanh;
-  throw Error(ErrorCode::kUsage, "runOp: there is no gate " + name);
-}
-
 // A linear op with its epilogue, and a norm ahead of it when `normed`, which leaves x as it is.
 Napi::Object run_product(OpTestCall& c, Epilogue epilogue, bool normed) {
   const int32_t rows = c.size("rows"), cols = c.size("cols"), outs = c.size("outs");
@@ -148,7 +140,7 @@ Napi::Object run_product(OpTestCall& c, Epilogue epilogue, bool normed) {
                                           .cols = cols,
                                           .format = c.weight_format("dtype"),
                                           .epilogue = epilogue,
-                                          .gate = gate_of(c)});
+                                          .gate = c.gate()});
   LinearArgs args;
   args.x = c.activations("x", rows, cols);
   if (adds) {
@@ -212,7 +204,7 @@ Napi::Object run_gated_mul(OpTestCall& c) {
   const Tensor gate_up = c.activations("gate_up", rows, 2 * int64_t{cols}),
                out = c.new_activations(rows, cols);
   c.output("out", out);
-  const Gate gate = gate_of(c);
+  const Gate gate = c.gate();
   return c.run([&] { c.backend().gated_mul(out, gate_up, gate); });
 }
 

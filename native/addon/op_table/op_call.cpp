@@ -111,6 +111,15 @@ DType OpTestCall::dtype(const char* name) const {
   misuse(std::string(name) + " must be f32, f16 or bf16");
 }
 
+Gate OpTestCall::gate() const {
+  if (!has_attr("gate")) return Gate::kSilu;
+  const std::string name = text("gate");
+  if (name == "silu") return Gate::kSilu;
+  if (name == "gelu_tanh") return Gate::kGeluTanh;
+  if (name == "clamped_swiglu") return Gate::kClampedSwiglu;
+  throw Error(ErrorCode::kUsage, "runOp: there is no gate " + name);
+}
+
 WeightFormat OpTestCall::weight_format(const char* name) const {
   const std::string text = string_field(attrs_, name);
   if (text == "int8") return kFormatInt8;

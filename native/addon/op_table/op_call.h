@@ -39,6 +39,8 @@ class OpTestCall {
   // One of these, "int8", "int4", or "fp8", which nothing multiplies: e4m3 with f32 scales of 128 x
   // 128 weights.
   WeightFormat weight_format(const char* name) const;
+  // "gate": "silu", as when absent, "gelu_tanh" or "clamped_swiglu".
+  Gate gate() const;
 
   bool has_attr(const char* name) const { return attrs_.Has(name); }
   bool has(const char* name) const;  // an input

@@ -12,8 +12,9 @@ struct OpTest {
   Napi::Object (*run)(OpTestCall& call);
 };
 
-// dense_ops.cpp, step_ops.cpp, limits.cpp, threads.cpp, comm.cpp, weights.cpp
+// dense_ops.cpp, expert_ops.cpp, step_ops.cpp, limits.cpp, threads.cpp, comm.cpp, weights.cpp
 std::span<const OpTest> dense_op_tests();
+std::span<const OpTest> expert_op_tests();
 std::span<const OpTest> step_op_tests();
 std::span<const OpTest> limit_tests();
 std::span<const OpTest> thread_tests();

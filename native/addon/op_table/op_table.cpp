@@ -10,9 +10,9 @@
 namespace inferd {
 namespace {
 
-std::array<std::span<const OpTest>, 6> tables() {
-  return {dense_op_tests(), step_op_tests(), limit_tests(),
-          thread_tests(),   comm_tests(),    weight_tests()};
+std::array<std::span<const OpTest>, 7> tables() {
+  return {dense_op_tests(), expert_op_tests(), step_op_tests(), limit_tests(),
+          thread_tests(),   comm_tests(),      weight_tests()};
 }
 
 Napi::Object run(const Napi::Value& argument) {

@@ -23,7 +23,7 @@ constexpr Kernels vector_table(const char* name) {
       .from_f32 = {from_f32<F32Codec>, from_f32<F16Codec>, from_f32<Bf16Codec>},
       .rms_norm = rms_norm,
       .add = add,
-      .gated_mul = {gated_mul<silu>, gated_mul<gelu_tanh>},
+      .gated_mul = {gated_mul<silu>, gated_mul<gelu_tanh>, clamped_swiglu},
       .scale_cap = scale_cap,
       .rotate = rotate,
       .max_value = max_value,

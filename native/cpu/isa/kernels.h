@@ -137,7 +137,7 @@ struct Kernels {
   // inout += scale * x
   void (*add)(float* inout, const float* x, int64_t n, float scale);
   // Indexed by Gate.
-  void (*gated_mul[2])(float* out, const float* gate, const float* up, int64_t n);
+  void (*gated_mul[3])(float* out, const float* gate, const float* up, int64_t n);
   // x *= scale, then, for cap > 0, cap tanh(x / cap).
   void (*scale_cap)(float* x, int64_t n, float scale, float cap);
   // (a, b) -> (a cos - b sin, b cos + a sin) for a = x[i], b = x[i + half].

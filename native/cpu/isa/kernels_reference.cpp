@@ -146,6 +146,13 @@ void gated_mul(float* out, const float* gate, const float* up, int64_t n) {
   for (int64_t i = 0; i < n; ++i) out[i] = kGate(gate[i]) * up[i];
 }
 
+void clamped_swiglu(float* out, const float* gate, const float* up, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float g = std::min(gate[i], 7.0f), u = std::clamp(up[i], -7.0f, 7.0f);
+    out[i] = g / (1.0f + std::exp(-1.702f * g)) * (u + 1.0f);
+  }
+}
+
 void scale_cap(float* x, int64_t n, float scale, float cap) {
   for (int64_t i = 0; i < n; ++i) {
     x[i] *= scale;
@@ -247,7 +254,7 @@ constexpr Kernels kTable = {
     .from_f32 = {from_f32<DType::kF32>, from_f32<DType::kF16>, from_f32<DType::kBF16>},
     .rms_norm = rms_norm,
     .add = add,
-    .gated_mul = {gated_mul<silu>, gated_mul<gelu_tanh>},
+    .gated_mul = {gated_mul<silu>, gated_mul<gelu_tanh>, clamped_swiglu},
     .scale_cap = scale_cap,
     .rotate = rotate,
     .max_value = max_value,

@@ -121,6 +121,17 @@ void gated_mul(float* out, const float* gate, const float* up, int64_t n) {
   });
 }
 
+// Gate::kClampedSwiglu.
+void clamped_swiglu(float* out, const float* gate, const float* up, int64_t n) {
+  const Simd::V most = Simd::set(7.0f), least = Simd::set(-7.0f), one = Simd::set(1.0f);
+  each_vector(n, [&](int64_t i, int lanes) {
+    const Simd::V g = Simd::min(load_some(gate + i, lanes), most);
+    const Simd::V u = Simd::max(Simd::min(load_some(up + i, lanes), most), least);
+    const Simd::V gated = Simd::mul(g, sigmoid(Simd::mul(g, Simd::set(1.702f))));
+    store_some(out + i, Simd::mul(gated, Simd::add(u, one)), lanes);
+  });
+}
+
 void scale_cap(float* x, int64_t n, float scale, float cap) {
   const Simd::V factor = Simd::set(cap > 0 ? scale / cap : scale), most = Simd::set(cap);
   each_vector(n, [&](int64_t i, int lanes) {

@@ -1,6 +1,6 @@
 // 1. out = gate(g) * u, gate(x) = x / (1 + exp(-x)), or 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715
-//    x^3))); g is the first half of each row, u the second. And: inout += scale * x; x = scale * x
-//    or, capped, cap tanh(scale * x / cap).
+//    x^3))), or the clamped one of core/gate.h; g is the first half of each row, u the second. And:
+//    inout += scale * x; x = scale * x or, capped, cap tanh(scale * x / cap).
 // 2. gate_up [rows, 2 * width], out [rows, width], f16 or bf16, packed, 16-byte aligned; width a
 //    multiple of 8.
 // 3. A thread owns 8 neighbouring outputs; the grid covers rows * width / 8 of them.
@@ -30,6 +30,17 @@ __device__ float gate_of(float x) {
   }
 }
 
+// gate(g) * u
+template <Gate kGate>
+__device__ float gated_value(float g, float u) {
+  if constexpr (kGate == Gate::kClampedSwiglu) {
+    g = fminf(g, 7.f);
+    return __fdividef(g, 1.f + __expf(-1.702f * g)) * (fmaxf(-7.f, fminf(u, 7.f)) + 1.f);
+  } else {
+    return gate_of<kGate>(g) * u;
+  }
+}
+
 template <typename T, Gate kGate>
 __global__ void gated_mul_kernel(T* out, const T* gate_up, int64_t total, Divisor groups) {
   const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -43,7 +54,7 @@ __global__ void gated_mul_kernel(T* out, const T* gate_up, int64_t total, Diviso
   Vec8<T> y;
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
-    y.v[j] = from_float<T>(gate_of<kGate>(to_float(g.v[j])) * to_float(u.v[j]));
+    y.v[j] = from_float<T>(gated_value<kGate>(to_float(g.v[j]), to_float(u.v[j])));
   }
   store8(out + at * 8, y);
 }
@@ -81,8 +92,9 @@ template <typename T>
 cudaError_t gated(Gate gate, void* out, const void* gate_up, int64_t rows, int32_t width,
                   const Launch& launch) {
   const int32_t groups = width / 8;
-  const auto kernel =
-      gate == Gate::kSilu ? gated_mul_kernel<T, Gate::kSilu> : gated_mul_kernel<T, Gate::kGeluTanh>;
+  const auto kernel = gate == Gate::kSilu       ? gated_mul_kernel<T, Gate::kSilu>
+                      : gate == Gate::kGeluTanh ? gated_mul_kernel<T, Gate::kGeluTanh>
+                                                : gated_mul_kernel<T, Gate::kClampedSwiglu>;
   // Groups are counted in 31 bits; longer inputs go in pieces of whole rows.
   const int64_t piece = (int64_t{1} << 30) / groups;
   for (int64_t row = 0; row < rows; row += piece) {

@@ -2,6 +2,7 @@
 #include "models/blocks/block.h"
 
 #include "models/blocks/attention_block.h"
+#include "models/blocks/experts_block.h"
 #include "models/blocks/mlp_block.h"
 
 namespace inferd {
@@ -27,6 +28,13 @@ void Residual::read(Backend& backend, const Stream& s, const Linear& linear, Ten
                          .scratch = scratch});
 }
 
+Tensor Residual::read(Backend& backend, const Stream& s) const {
+  const Tensor hidden = head_rows(s.hidden, s.rows), normed = head_rows(s.normed, s.rows);
+  if (config_.norm_before.empty()) return hidden;
+  backend.rms_norm(normed, hidden, before_.data(), eps_);
+  return normed;
+}
+
 void Residual::write(Backend& backend, const Stream& s, const Linear& linear,
                      const Tensor& x) const {
   const Tensor hidden = head_rows(s.hidden, s.rows), delta = head_rows(s.delta, s.rows);
@@ -34,8 +42,13 @@ void Residual::write(Backend& backend, const Stream& s, const Linear& linear,
     linear.apply(backend, {.out = hidden, .x = x, .weight = nullptr, .scratch = delta});
     return;
   }
-  const bool normed = !config_.norm_after.empty();
   linear.store(backend, {.out = delta, .x = x, .weight = nullptr});
+  write(backend, s);
+}
+
+void Residual::write(Backend& backend, const Stream& s) const {
+  const Tensor hidden = head_rows(s.hidden, s.rows), delta = head_rows(s.delta, s.rows);
+  const bool normed = !config_.norm_after.empty();
   if (!whole_ && !normed) return backend.all_reduce_add(hidden, delta, scale_);
   if (!whole_) backend.all_reduce(delta);
   const Tensor added = normed ? head_rows(s.normed, s.rows) : delta;
@@ -47,6 +60,8 @@ std::unique_ptr<Block> make_block(const ModelConfig& model, const BlockConfig& c
                                   const std::vector<RopeTable>& ropes, size_t kv_index) {
   if (std::holds_alternative<AttentionConfig>(config.block))
     return std::make_unique<AttentionBlock>(model, config, ropes, kv_index);
+  if (std::holds_alternative<ExpertsConfig>(config.block))
+    return std::make_unique<ExpertsBlock>(model, config);
   return std::make_unique<MlpBlock>(model, config);
 }
 

@@ -55,10 +55,14 @@ class Residual {
   // out = linear(before(hidden)), with the linear's own epilogue, for which `scratch` is.
   void read(Backend& backend, const Stream& s, const Linear& linear, Tensor out,
             Tensor scratch) const;
+  // before(hidden) for several readers, in s.normed; nothing was folded then.
+  Tensor read(Backend& backend, const Stream& s) const;
   // How the linear that `write` gets is to be made.
   Epilogue epilogue() const { return plain_ ? Epilogue::kAdd : Epilogue::kStore; }
   // hidden += scale * after(linear(x)), summed over the ranks.
   void write(Backend& backend, const Stream& s, const Linear& linear, const Tensor& x) const;
+  // hidden += scale * after(what s.delta holds), summed over the ranks.
+  void write(Backend& backend, const Stream& s) const;
 
  private:
   BlockConfig config_;

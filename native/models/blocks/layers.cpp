@@ -34,7 +34,7 @@ PackedWeight& Linear::weight(Backend& backend) {
 }
 
 void Linear::choose_format(WeightList& list, const std::string& name, const TensorSlice& stored) {
-  const WeightFormat wanted = list.format_of(name, stored);
+  const WeightFormat wanted = plain_ ? plain_format(list.dtype) : list.format_of(name, stored);
   spec_.format =
       spec_.rows == 0 ? wanted : common_format(spec_.format, wanted, plain_format(list.dtype));
 }
@@ -72,8 +72,8 @@ void Linear::add_tensor(WeightList& list, const std::string& name, const TensorS
   add_part(list, tensor, 0);
 }
 
-void Linear::add(WeightList& list, const std::string& prefix,
-                 std::initializer_list<Section> sections, const Inputs& inputs, bool bias) {
+void Linear::add(WeightList& list, const std::string& prefix, const std::vector<Section>& sections,
+                 const Inputs& inputs, bool bias) {
   int64_t rows = 0;
   for (const Section& s : sections) rows += s.rows;
   const auto same = [](const Section& s, const std::string& name) { return name == s.name; };
@@ -101,7 +101,7 @@ void Linear::add(WeightList& list, const std::string& prefix,
     choose_format(list, prefix + s.name, slice);
     check_cut(prefix + s.name, inputs);
     parts.push_back({stored, first, of, slice, spec_.rows});
-    spec_.rows += s.share.count;
+    spec_.rows += s.share.count + s.filled;
     before += s.rows;
   }
   note_format(list);

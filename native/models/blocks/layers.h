@@ -6,8 +6,8 @@
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/backend.h"
@@ -61,12 +61,14 @@ class DeviceVector {
 // Output features of a linear that have a name of their own: so many in the checkpoint, and which
 // of them are wanted.
 struct Section {
-  const char* name;
+  std::string name;
   int64_t rows;
   Share share;
+  int64_t filled = 0;  // rows of zeros behind them in the weight
 
-  Section(const char* name, int64_t rows, Share share) : name(name), rows(rows), share(share) {}
-  Section(const char* name, int64_t rows) : Section(name, rows, {0, rows}) {}
+  Section(std::string name, int64_t rows, Share share)
+      : name(std::move(name)), rows(rows), share(share) {}
+  Section(std::string name, int64_t rows) : Section(std::move(name), rows, {0, rows}) {}
 };
 // Its input features.
 struct Inputs {
@@ -89,8 +91,10 @@ class Linear {
   // says so. Sections that are stored in different formats are kept in one
   // that has room for all. Throws Error(kUnsupported) when a share of the inputs cuts a block of
   // quantized weights. Once.
-  void add(WeightList& list, const std::string& prefix, std::initializer_list<Section> sections,
+  void add(WeightList& list, const std::string& prefix, const std::vector<Section>& sections,
            const Inputs& inputs, bool bias);
+  // Before: it is kept in the type of the list, be the other linears quantized or not.
+  void keep_plain() { plain_ = true; }
   // One section without a bias, whose tensor has a name of its own: a tied head's is the embedding.
   void add_tensor(WeightList& list, const std::string& name, const TensorSlice& weight);
 
@@ -102,6 +106,9 @@ class Linear {
   void fold(Backend& backend, DeviceVector& norm) {
     if (norm.data() != nullptr && backend.scale_columns(*weight_, norm.data())) norm.release();
   }
+  // For ops that take weights as they are. Once everything is loaded.
+  const PackedWeight* weight() const { return weight_.get(); }
+  const float* bias() const { return bias_.data(); }
   // Once everything is loaded.
   void hand_bias(Backend& backend) const {
     if (bias_.data() != nullptr) backend.take_bias(*weight_, bias_.data());
@@ -126,6 +133,7 @@ class Linear {
   PackedWeightPtr weight_;
   DeviceVector bias_;
   WeightSpec spec_;
+  bool plain_ = false;
 };
 
 // The embedding table in the weights' dtype.

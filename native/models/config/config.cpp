@@ -10,7 +10,6 @@
 namespace inferd {
 namespace {
 
-constexpr int64_t kMaxSize = 1 << 20;  // hidden, intermediate
 constexpr int64_t kMaxVocab = 1 << 24;
 constexpr int64_t kMaxPositions = 1 << 24;
 
@@ -150,6 +149,44 @@ ModelConfig with_layers(const CommonConfig& c, const LayerNorms& norms, const Va
                             {norms.before_mlp, norms.after_mlp, c.mlp}});
   }
   return model;
+}
+
+void put_experts(ModelConfig& model, const ExpertsConfig& experts,
+                 const std::function<bool(int32_t layer)>& has) {
+  int32_t i = 0;
+  for (LayerConfig& layer : model.layers) {
+    if (!has(i++)) continue;
+    for (BlockConfig& b : layer)
+      if (std::holds_alternative<MlpConfig>(b.block)) b.block = experts;
+  }
+}
+
+RouterRule read_router(const ConfigReader& r) {
+  constexpr const char* kNames[] = {"num_experts", "num_local_experts", "n_routed_experts"};
+  RouterRule rule;
+  for (const char* name : kNames) {
+    if (r.find(name) == nullptr) continue;
+    const auto count = static_cast<int32_t>(r.integer(name, 1, kMostExperts));
+    if (rule.experts != 0 && rule.experts != count) {
+      r.fail(format("%s is %d, and under another name the number of experts is %d", name, count,
+                    rule.experts));
+    }
+    rule.experts = count;
+  }
+  if (rule.experts == 0) r.fail("the key num_experts is missing");
+  rule.chosen = static_cast<int32_t>(
+      r.integer("num_experts_per_tok", 1, std::min(rule.experts, kMostChosen)));
+  return rule;
+}
+
+void read_groups(const ConfigReader& r, RouterRule& rule) {
+  rule.groups = static_cast<int32_t>(r.integer("n_group", 1, rule.experts, 1));
+  rule.chosen_groups = static_cast<int32_t>(r.integer("topk_group", 1, rule.groups, rule.groups));
+  if (rule.experts % rule.groups != 0)
+    r.fail(format("%d experts are not %d groups of equal size", rule.experts, rule.groups));
+  if (rule.chosen > rule.experts / rule.groups * rule.chosen_groups)
+    r.fail(format("%d groups of experts have fewer than num_experts_per_tok (%d)",
+                  rule.chosen_groups, rule.chosen));
 }
 
 ModelConfig with_windows(const CommonConfig& c, const std::vector<int32_t>& windows) {

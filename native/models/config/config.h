@@ -14,6 +14,7 @@
 
 #include "core/checkpoint/json.h"
 #include "core/checkpoint/name_map.h"
+#include "core/experts.h"
 #include "core/formats/stored_quantization.h"
 #include "core/gate.h"
 #include "core/tensor.h"
@@ -76,11 +77,33 @@ struct MlpConfig {
   Gate gate = Gate::kSilu;
 };
 
+// Names of tensors inside the layer: "mlp.gate.weight", "mlp.experts.3.up_proj.weight",
+// "mlp.shared_experts.up_proj.weight".
+struct ExpertNames {
+  std::string block = "mlp.";
+  std::string router = "gate";
+  std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
+  std::string shared = "shared_experts";
+};
+
+// The sum of the MLPs of some experts, which a router chooses for each token, and of one that all
+// tokens pass: core/experts.h.
+struct ExpertsConfig {
+  RouterRule rule;
+  int64_t intermediate_size = 0;  // of an expert
+  int64_t shared_size = 0;        // of the shared MLP; 0: none
+  bool router_bias = false;
+  bool correction = false;  // of the choice: <router>.e_score_correction_bias
+  bool bias = false;        // of the experts
+  Gate gate = Gate::kSilu;
+  ExpertNames names{};
+};
+
 // hidden += residual_scale * after(block(before(hidden))). Norms are named by their tensor inside
 // the layer, such as "input_layernorm"; "" where there is none.
 struct BlockConfig {
   std::string norm_before, norm_after;
-  std::variant<AttentionConfig, MlpConfig> block;
+  std::variant<AttentionConfig, MlpConfig, ExpertsConfig> block;
 };
 
 using LayerConfig = std::vector<BlockConfig>;
@@ -122,6 +145,8 @@ struct ModelConfig {
         if (auto* attention = std::get_if<AttentionConfig>(&b.block)) visit(*attention);
   }
 };
+
+constexpr int64_t kMaxSize = 1 << 20;  // hidden, intermediate
 
 class ConfigReader {
  public:
@@ -179,6 +204,14 @@ ModelConfig with_layers(const CommonConfig& common, const LayerNorms& norms = {}
                         const VaryLayer& vary = {});
 // The usual layers; `windows` [num_layers], or empty: full attention.
 ModelConfig with_windows(const CommonConfig& common, const std::vector<int32_t>& windows);
+
+// Puts experts in place of the MLP of each layer that `has` them, counted from 0.
+void put_experts(ModelConfig& model, const ExpertsConfig& experts,
+                 const std::function<bool(int32_t layer)>& has);
+// The number of experts, under whichever of its names; how many a token goes to.
+RouterRule read_router(const ConfigReader& reader);
+// The groups of DeepSeek's routers, n_group and topk_group, which may be absent.
+void read_groups(const ConfigReader& reader, RouterRule& rule);
 
 // The window of every layer when `sliding` says which layers have one, as qwen2 and qwen3 do:
 // `use_sliding_window` switches it on, `layer_types` or else `max_window_layers` choose the layers.

@@ -24,6 +24,13 @@ void check(const MlpConfig& m, int32_t ranks) {
   if (m.intermediate_size % ranks != 0) refuse(ranks, "intermediate_size", m.intermediate_size);
 }
 
+void check(const ExpertsConfig& e, int32_t ranks) {
+  if (e.intermediate_size % ranks != 0)
+    refuse(ranks, "intermediate size of experts", e.intermediate_size);
+  if (e.shared_size % ranks != 0)
+    refuse(ranks, "intermediate size of shared experts", e.shared_size);
+}
+
 }  // namespace
 
 void check_divides(const ModelConfig& model, int32_t ranks) {

@@ -102,8 +102,15 @@ export function linear(x: Float32Array | Float64Array, weight: Float32Array, bia
   return out;
 }
 
-export type Gate = 'silu' | 'gelu_tanh';
-export const gates: readonly Gate[] = ['silu', 'gelu_tanh'];
+export type Gate = 'silu' | 'gelu_tanh' | 'clamped_swiglu';
+export const gates: readonly Gate[] = ['silu', 'gelu_tanh', 'clamped_swiglu'];
+
+/** gate(g) * u */
+function gated(gate: Gate, g: number, u: number): number {
+  if (gate !== 'clamped_swiglu') return gateOf(gate, g) * u;
+  const low = Math.min(g, 7);
+  return (low / (1 + Math.exp(-1.702 * low))) * (Math.max(-7, Math.min(7, u)) + 1);
+}
 
 function gateOf(gate: Gate, x: number): number {
   if (gate === 'silu') return x / (1 + Math.exp(-x));
@@ -115,7 +122,7 @@ export function gatedMul(gateUp: Float32Array | Float64Array, cols: number, gate
   const out = new Float64Array(rows * cols);
   for (let r = 0; r < rows; r++) {
     for (let i = 0; i < cols; i++) {
-      out[r * cols + i] = gateOf(gate, gateUp[r * 2 * cols + i]!) * gateUp[r * 2 * cols + cols + i]!;
+      out[r * cols + i] = gated(gate, gateUp[r * 2 * cols + i]!, gateUp[r * 2 * cols + cols + i]!);
     }
   }
   return out;

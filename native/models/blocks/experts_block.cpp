@@ -1,0 +1,134 @@
+// See experts_block.h.
+#include "models/blocks/experts_block.h"
+
+#include <algorithm>
+
+namespace inferd {
+namespace {
+
+// Scratch for this many pairs at a time, unless a step has fewer: steps with more take turns.
+constexpr int64_t kPairs = 4096;
+constexpr int64_t kPairBytes = 256 << 20;
+
+}  // namespace
+
+ExpertsBlock::ExpertsBlock(const ModelConfig& model, const BlockConfig& config)
+    : model_(model),
+      config_(std::get<ExpertsConfig>(config.block)),
+      held_{0, config_.rule.experts},
+      inner_(model.shard.of(config_.intermediate_size)),
+      shared_(model.shard.of(config_.shared_size)),
+      residual_(model, config),
+      shared_gate_up_(Epilogue::kGated, config_.gate),
+      shared_down_(Epilogue::kAdd) {
+  router_.keep_plain();
+}
+
+void ExpertsBlock::describe(WeightList& list, const std::string& layer) {
+  const ExpertsConfig& c = config_;
+  const ExpertNames& n = c.names;
+  const std::string at = layer + n.block;
+  const int64_t hidden = model_.hidden_size, inner = c.intermediate_size;
+  residual_.describe(list, layer, model_);
+  router_.add(list, at, {{n.router, c.rule.experts}}, Inputs(hidden), c.router_bias);
+  if (c.correction) {
+    correction_.add(
+        list, TensorSlice::whole(at + n.router + ".e_score_correction_bias", {c.rule.experts}),
+        false);
+  }
+  std::vector<Section> gate_up, down;
+  const auto fill = [](Section& last, int64_t rows) { last.filled = expert_rows(rows) - rows; };
+  for (int64_t e = held_.first; e < held_.first + held_.count; ++e) {
+    const std::string expert = "experts." + std::to_string(e) + ".";
+    gate_up.emplace_back(expert + n.gate, inner, inner_);
+    gate_up.emplace_back(expert + n.up, inner, inner_);
+    fill(gate_up.back(), 2 * inner_.count);
+    down.emplace_back(expert + n.down, hidden);
+    fill(down.back(), hidden);
+  }
+  gate_up_.add(list, at, gate_up, Inputs(hidden), c.bias);
+  // The ranks' products are added up: a bias belongs to one of them.
+  const bool first = model_.shard.rank == 0;
+  down_.add(list, at, down, {inner, inner_}, c.bias && first);
+  if (!has_shared()) return;
+  const std::string shared = at + n.shared + ".";
+  shared_gate_up_.add(list, shared,
+                      {{n.gate, c.shared_size, shared_}, {n.up, c.shared_size, shared_}},
+                      Inputs(hidden), false);
+  shared_down_.add(list, shared, {{n.down, hidden}}, {c.shared_size, shared_}, false);
+}
+
+// The norm ahead has several readers and is not folded into any of them.
+void ExpertsBlock::finish_loading(Backend& backend) { router_.hand_bias(backend); }
+
+void ExpertsBlock::carve(Arena& arena, DType activation, int64_t max_tokens) {
+  const int64_t chosen = config_.rule.chosen, all = max_tokens * chosen;
+  const int64_t hidden = model_.hidden_size, inner = inner_.count;
+  logits_ = arena.take_matrix(DType::kF32, max_tokens, config_.rule.experts);
+  routing_ = {.experts = arena.take<int32_t>(all),
+              .weights = arena.take<float>(all),
+              .places = arena.take<int32_t>(all),
+              .pairs = arena.take<int32_t>(all),
+              .offsets = arena.take<int32_t>(held_.count + 1)};
+  const int64_t bytes = dtype_bytes(activation) * (hidden + 3 * inner) + 4 * hidden;
+  const int64_t pairs = std::clamp<int64_t>(kPairBytes / bytes, 1, std::min(all, kPairs));
+  gathered_ = arena.take_matrix(activation, pairs, hidden);
+  products_ = arena.take_matrix(activation, pairs, 2 * inner);
+  activated_ = arena.take_matrix(activation, pairs, inner);
+  downs_ = arena.take_matrix(DType::kF32, pairs, hidden);
+  if (!has_shared()) return;
+  shared_rows_ = arena.take_matrix(activation, max_tokens, 2 * shared_.count);
+  shared_activated_ = arena.take_matrix(activation, max_tokens, shared_.count);
+}
+
+LayerShape ExpertsBlock::shape() const {
+  return {.hidden_size = model_.hidden_size,
+          .intermediate_size = inner_.count,
+          .experts = config_.rule.experts};
+}
+
+void ExpertsBlock::forward(Backend& backend, const StepContext& step, Stream& s, bool) const {
+  if (s.rows == 0) return;
+  const Tensor x = residual_.read(backend, s), logits = head_rows(logits_, s.rows);
+  router_.apply(backend, {.out = logits, .x = x, .weight = nullptr});
+  // Graphs have rows without tokens, and no picks: with picks all rows are tokens.
+  const int32_t* positions = step.picks == nullptr ? step.batch.positions : nullptr;
+  backend.route({.logits = logits,
+                 .correction = correction_.data(),
+                 .positions = positions,
+                 .rule = config_.rule,
+                 .first_held = static_cast<int32_t>(held_.first),
+                 .held = static_cast<int32_t>(held_.count),
+                 .routing = routing_});
+  backend.mix_experts({.out = head_rows(s.delta, s.rows),
+                       .x = x,
+                       .chosen = config_.rule.chosen,
+                       .held = static_cast<int32_t>(held_.count),
+                       .routing = routing_,
+                       .inner = inner_.count,
+                       .gate_up = gate_up_.weight(),
+                       .down = down_.weight(),
+                       .gate_up_bias = gate_up_.bias(),
+                       .down_bias = down_.bias(),
+                       .gate = config_.gate,
+                       .gathered = gathered_,
+                       .products = products_,
+                       .activated = activated_,
+                       .downs = downs_});
+  if (has_shared()) add_shared(backend, x, s);
+  residual_.write(backend, s);
+}
+
+void ExpertsBlock::add_shared(Backend& backend, const Tensor& x, const Stream& s) const {
+  const Tensor activated = head_rows(shared_activated_, s.rows);
+  shared_gate_up_.apply(
+      backend,
+      {.out = activated, .x = x, .weight = nullptr, .scratch = head_rows(shared_rows_, s.rows)});
+  // x has been read for the last time.
+  shared_down_.apply(backend, {.out = head_rows(s.delta, s.rows),
+                               .x = activated,
+                               .weight = nullptr,
+                               .scratch = head_rows(s.normed, s.rows)});
+}
+
+}  // namespace inferd

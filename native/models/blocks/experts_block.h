@@ -1,0 +1,48 @@
+// A mixture of experts (core/experts.h), and beside it, where a model has one, an MLP that all
+// tokens pass:
+//
+//   x = before(hidden); hidden += after(sum over the chosen experts of weight * expert(x) +
+//   shared(x))
+//
+// Of several ranks each has its share of the features of every expert, as of the shared MLP; the
+// router is whole on every rank and sees the same bits there.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "models/blocks/block.h"
+
+namespace inferd {
+
+class ExpertsBlock final : public Block {
+ public:
+  ExpertsBlock(const ModelConfig& model, const BlockConfig& config);
+
+  void describe(WeightList& list, const std::string& layer) override;
+  void finish_loading(Backend& backend) override;
+  void carve(Arena& arena, DType activation, int64_t max_tokens) override;
+  void forward(Backend& backend, const StepContext& step, Stream& s, bool narrow) const override;
+  LayerShape shape() const override;
+
+ private:
+  bool has_shared() const { return config_.shared_size > 0; }
+  void add_shared(Backend& backend, const Tensor& x, const Stream& s) const;
+
+  const ModelConfig& model_;
+  ExpertsConfig config_;
+  Share held_;    // experts whose weights this rank has
+  Share inner_;   // features of each of them
+  Share shared_;  // features of the shared MLP
+  Residual residual_;
+  Linear router_;
+  DeviceVector correction_;
+  Linear gate_up_, down_;  // of all experts held: ExpertArgs
+  Linear shared_gate_up_, shared_down_;
+
+  Tensor logits_;  // [max_tokens, experts] float32
+  Routing routing_{};
+  Tensor gathered_, products_, activated_, downs_;  // ExpertArgs
+  Tensor shared_rows_, shared_activated_;  // [max_tokens, 2 * shared], [max_tokens, shared]
+};
+
+}  // namespace inferd
