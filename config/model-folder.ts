@@ -31,6 +31,7 @@ import { checkSizes, size } from './model-sizes.js';
 import { expandHome, hubCachePath } from './paths.js';
 import { type PoolingChoice, poolingOf } from './pooling.js';
 import type { Config } from './schema.js';
+import { ggufFormat, safetensorsFormat } from './stored-format.js';
 
 /** What the author of a model may recommend in generation_config.json. */
 const generationKeys = ['temperature', 'top_p', 'top_k', 'min_p', 'typical_p', 'repetition_penalty'] as const;
@@ -49,6 +50,8 @@ export interface ModelFolder {
   readonly config: Readonly<Record<string, unknown>>;
   /** For example "LlamaForCausalLM". */
   readonly architecture: string;
+  /** What its weights are stored in, for people: "GGUF Q4_K_M". */
+  readonly format: string;
   readonly vocabSize: number;
   /** Numbers of a hidden state, and of an embedding. */
   readonly hiddenSize: number;
@@ -78,6 +81,7 @@ export interface ListedModel {
   readonly revision: string;
   readonly sizeBytes: number;
   readonly architecture: string | null;
+  readonly format: string | null;
   /** Null when it can be served as far as its files tell, else one sentence why not. */
   readonly problem: string | null;
   /** Of a download that is not finished: what has come, and what there is to come in all, bytes. */
@@ -152,10 +156,10 @@ export function listModels(config: Config, env: NodeJS.ProcessEnv = process.env)
     const listed = { name, source, path, revision };
     try {
       const files = readModelFiles(weightsOf(path, null), root, false);
-      return { ...listed, sizeBytes: files.sizeBytes, architecture: files.architecture, problem: null };
+      return { ...listed, sizeBytes: files.sizeBytes, architecture: files.architecture, format: files.format, problem: null };
     } catch (error) {
       if (!(error instanceof ConfigError)) throw error;
-      return { ...listed, sizeBytes: 0, architecture: null, problem: error.message };
+      return { ...listed, sizeBytes: 0, architecture: null, format: null, problem: error.message };
     }
   });
   return [...whole, ...unfinished.map(listedDownload)];
@@ -164,7 +168,7 @@ export function listModels(config: Config, env: NodeJS.ProcessEnv = process.env)
 function listedDownload({ id, revision, path, totalBytes, receivedBytes }: UnfinishedPull): ListedModel {
   const problem = `Its download is not finished; "inferd pull ${id}@${revision}" goes on with it`;
   const download = { receivedBytes, totalBytes };
-  return { name: id, source: cacheSource, path, revision, sizeBytes: receivedBytes, architecture: null, problem, download };
+  return { name: id, source: cacheSource, path, revision, sizeBytes: receivedBytes, architecture: null, format: null, problem, download };
 }
 
 interface Located {
@@ -228,7 +232,16 @@ function ggufOf(folder: string, quantization: string | null): string | null {
 
 type ModelFiles = Pick<
   ModelFolder,
-  'config' | 'architecture' | 'vocabSize' | 'hiddenSize' | 'maxPositions' | 'eosTokenIds' | 'bosTokenId' | 'generation' | 'sizeBytes'
+  | 'config'
+  | 'architecture'
+  | 'format'
+  | 'vocabSize'
+  | 'hiddenSize'
+  | 'maxPositions'
+  | 'eosTokenIds'
+  | 'bosTokenId'
+  | 'generation'
+  | 'sizeBytes'
 >;
 
 /** A GGUF file says all that other models say in several files. */
@@ -236,8 +249,8 @@ function readGgufFile(path: string, cache: string | null): ModelFiles {
   const parts = ggufParts(path);
   const outside = cache === null ? undefined : parts.find((part) => !isInside(cache, part));
   if (outside !== undefined) throw new ConfigError(`${outside} leads out of the cache; download the model again`, 65);
-  const config = ggufConfig(readGguf(path, (key) => configLists.has(key)));
-  return modelFiles(config, {}, path, ggufBytes(path));
+  const head = readGguf(path, (key) => configLists.has(key));
+  return { ...modelFiles(ggufConfig(head), {}, path, ggufBytes(path)), format: ggufFormat(head) };
 }
 
 function readModelFiles(folder: string, cache: string | null, withoutWeights: boolean): ModelFiles {
@@ -248,12 +261,23 @@ function readModelFiles(folder: string, cache: string | null, withoutWeights: bo
   const sizeBytes = withoutWeights ? 0 : weightBytes(folder, cache);
   if (!isKind(join(folder, 'tokenizer.json'), 'file'))
     throw new ConfigError(`${folder} has no tokenizer.json; inferd needs the tokenizer in that format (a "fast" tokenizer)`, 66);
-  return modelFiles(config, readJson(folder, 'generation_config.json', cache) ?? {}, at, sizeBytes);
+  const generation = readJson(folder, 'generation_config.json', cache) ?? {};
+  return { ...modelFiles(config, generation, at, sizeBytes), format: safetensorsFormat(withSeparate(config, folder, cache)) };
+}
+
+/** Older quantized models say how in a file of its own; native/models/registry.cpp reads the same ones. */
+function withSeparate(config: Json, folder: string, cache: string | null): Json {
+  if (config['quantization_config'] !== undefined) return config;
+  for (const [file, method] of Object.entries({ 'quantize_config.json': 'gptq', 'quant_config.json': 'awq' })) {
+    const said = readJson(folder, file, cache);
+    if (said !== null) return { ...config, quantization_config: { quant_method: method, ...said } };
+  }
+  return config;
 }
 
 type Json = Readonly<Record<string, unknown>>;
 
-function modelFiles(config: Json, generation: Json, at: string, sizeBytes: number): ModelFiles {
+function modelFiles(config: Json, generation: Json, at: string, sizeBytes: number): Omit<ModelFiles, 'format'> {
   const architectures = config['architectures'];
   const architecture: unknown = Array.isArray(architectures) ? architectures[0] : undefined;
   if (typeof architecture !== 'string' || architecture === '')

@@ -161,7 +161,16 @@ export interface SystemInfo {
   readonly freeMemoryBytes: number;
   /** Kernel sets this build holds that this CPU can run. */
   readonly usableIsas: readonly string[];
+  /** Quantized formats of checkpoints, and what the CPU does with them. */
+  readonly weightFormats: readonly WeightFormatInfo[];
   readonly cuda: CudaInfo;
+}
+
+export interface WeightFormatInfo {
+  /** For example "Q4_K" or "AWQ". */
+  readonly name: string;
+  /** Multiplied in its own codes; else widened as it is loaded. */
+  readonly native: boolean;
 }
 
 export interface CudaInfo {

@@ -8,7 +8,7 @@ import { dirname } from 'node:path';
 import { resolveModelFolder } from '../../config/model-folder.js';
 import { hubCachePath, inferdPaths } from '../../config/paths.js';
 import type { Config } from '../../config/schema.js';
-import type { BackendName } from '../../native/index.js';
+import type { BackendName, WeightFormatInfo } from '../../native/index.js';
 import { bestBackend } from '../life/topology.js';
 import { useNativeBuild } from '../native-build.js';
 import { effectiveConfig } from './effective.js';
@@ -95,7 +95,16 @@ function processorChecks(addon: AddonProbe): Check[] {
     { name: 'instruction sets', state: 'ok', found: features.join(', ') || 'no vector sets known' },
     memory,
     { name: 'native addon', state: 'ok', found: `built; kernels: ${usableIsas.join(', ')}; would use ${isa}` },
+    ...formatChecks(addon.info.weightFormats),
   ];
+}
+
+/** Formats that a checkpoint may have beside 16 bits: those that the CPU multiplies in their own codes, and the others. */
+export function formatChecks(formats: readonly WeightFormatInfo[]): Check[] {
+  const names = (native: boolean): string => formats.flatMap((f) => (f.native === native ? [f.name] : [])).join(', ');
+  const checks: Check[] = [{ name: 'formats in own codes', state: 'ok', found: names(true) }];
+  if (names(false) !== '') checks.push({ name: 'formats widened', state: 'ok', found: `${names(false)} (to 16 bits, as they are loaded)` });
+  return checks;
 }
 
 function buildChecks(built: boolean, cmake: string | null, compiler: string | null): Check[] {
@@ -196,7 +205,11 @@ function configChecks(input: VerbInput): { readonly config: Config | null; reado
         checks: [
           file,
           cache,
-          { name: 'model', state: 'ok', found: `${model.name} (${model.architecture}, ${formatBytes(model.sizeBytes)}) in ${model.path}` },
+          {
+            name: 'model',
+            state: 'ok',
+            found: `${model.name} (${model.architecture}, ${model.format}, ${formatBytes(model.sizeBytes)}) in ${model.path}`,
+          },
         ],
       };
     } catch (error) {

@@ -26,6 +26,7 @@ async function run(input: VerbInput): Promise<ExitCode> {
     const rowsOfModels = models.map((m) => [
       m.id,
       m.architecture,
+      m.format,
       formatBytes(m.size_bytes),
       `${m.max_model_len}`,
       m.pinned ? `${m.state}, pinned` : m.state,
@@ -33,7 +34,7 @@ async function run(input: VerbInput): Promise<ExitCode> {
       m.last_used === null ? '' : `${formatDuration(Math.max(0, now - m.last_used * 1000))} ago`,
       m.backend ?? '',
     ]);
-    io.stdout.write(table(['model', 'architecture', 'size', 'context', 'state', 'memory', 'used', 'backend'], rowsOfModels));
+    io.stdout.write(table(['model', 'architecture', 'format', 'size', 'context', 'state', 'memory', 'used', 'backend'], rowsOfModels));
     for (const m of models) if (m.failure !== null) io.stdout.write(`\n${m.id} failed: ${m.failure}\n`);
     if (requests.length === 0) io.stdout.write('\nNo requests are running or queued.\n');
     else {

@@ -16,6 +16,7 @@
 #include "core/host_memory.h"
 #include "cpu/isa/features.h"
 #include "cpu/runtime/comm.h"
+#include "engine/backends.h"
 #include "engine/cuda_library.h"
 
 namespace inferd {
@@ -56,6 +57,18 @@ Napi::Object cuda_info(Napi::Env env) {
   return out;
 }
 
+// WeightFormatInfo of native/index.ts, of the CPU backend.
+Napi::Array weight_formats(Napi::Env env) {
+  Napi::Array out = Napi::Array::New(env);
+  for (const auto& [name, native] : cpu_formats()) {
+    Napi::Object format = Napi::Object::New(env);
+    format.Set("name", name);
+    format.Set("native", native);
+    out.Set(out.Length(), format);
+  }
+  return out;
+}
+
 Napi::Value system_info(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   return guarded(env, [&] {
@@ -69,6 +82,7 @@ Napi::Value system_info(const Napi::CallbackInfo& info) {
     out.Set("usableIsas", strings(env, usable_isas()));
     out.Set("totalMemoryBytes", static_cast<double>(memory.total_bytes));
     out.Set("freeMemoryBytes", static_cast<double>(memory.free_bytes));
+    out.Set("weightFormats", weight_formats(env));
     out.Set("cuda", cuda_info(env));
     return out;
   });

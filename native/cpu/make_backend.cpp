@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "cpu/cpu_backend.h"
 #include "cpu/isa/features.h"
+#include "cpu/weights.h"
 
 namespace inferd {
 namespace {
@@ -23,5 +24,7 @@ std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
   return std::make_unique<cpu::CpuBackend>(cpu::choose_kernels(options.isa),
                                            std::max(1, threads / options.ranks));
 }
+
+std::span<const WeightFormat> cpu_weight_formats() { return cpu::kWeightFormats; }
 
 }  // namespace inferd

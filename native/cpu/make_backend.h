@@ -1,9 +1,11 @@
 // Makes the CPU backend; core/backend.h is all that its user sees of it.
 #pragma once
 #include <memory>
+#include <span>
 #include <string>
 
 #include "core/backend.h"
+#include "core/weight_format.h"
 
 namespace inferd {
 
@@ -16,5 +18,8 @@ struct CpuOptions {
 // @throws Error(kUnsupported) when this build or this CPU has no such kernel set, Error(kUsage) for
 // impossible thread counts.
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options);
+
+// Formats of weights that it multiplies.
+std::span<const WeightFormat> cpu_weight_formats();
 
 }  // namespace inferd

@@ -3,6 +3,7 @@
 
 #include "core/checkpoint/json.h"
 #include "core/error.h"
+#include "core/formats/stored_formats.h"
 #include "cpu/make_backend.h"
 #include "engine/cuda_library.h"
 
@@ -33,6 +34,15 @@ std::unique_ptr<Backend> make_backend(const EngineOptions& options, DType weight
     if (options.backend == e.name) return e.make(options, weights);
   }
   throw Error(ErrorCode::kUnsupported, "There is no backend " + in_quotes(options.backend) + ".");
+}
+
+std::vector<CpuFormat> cpu_formats() {
+  std::vector<CpuFormat> all;
+  for (const StoredFormat& stored : stored_formats()) {
+    const bool known = refusal_of(stored.kept, cpu_weight_formats()).empty();
+    all.push_back({stored.name, stored.kept.scaled && known});
+  }
+  return all;
 }
 
 }  // namespace inferd

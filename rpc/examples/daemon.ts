@@ -8,6 +8,7 @@ const model = {
   owned_by: 'inferd',
   max_model_len: 4096,
   architecture: 'LlamaForCausalLM',
+  format: 'BF16',
   size_bytes: 14696792,
   vocab_size: 4096,
   state: 'ready',

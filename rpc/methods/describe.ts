@@ -34,6 +34,7 @@ export function describeModel({ engine, model, residence }: KnownModel, { starte
     owned_by: 'inferd',
     max_model_len: loaded?.maxModelLen ?? model.maxModelLen,
     architecture: model.architecture,
+    format: model.format,
     size_bytes: model.sizeBytes,
     vocab_size: model.vocabSize,
     state: residence.state,

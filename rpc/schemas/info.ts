@@ -24,6 +24,7 @@ export const modelSchema = z.object({
   owned_by: z.literal('inferd'),
   max_model_len: z.int().describe('Context length: prompt plus answer, tokens.'),
   architecture: z.string(),
+  format: z.string().describe('What its weights are stored in, such as "GGUF Q4_K_M", "GPTQ int4" or "BF16".'),
   size_bytes: z.int().describe('Of the weight files.'),
   vocab_size: z.int(),
   state: z.enum(['starting', 'ready', 'restarting', 'draining', 'failed', 'stopped', 'unloaded']),

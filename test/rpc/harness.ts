@@ -22,6 +22,7 @@ const testModel: ModelFolder = {
   source: 'folder',
   config: {},
   architecture: 'FakeForCausalLM',
+  format: 'BF16',
   vocabSize: 256,
   hiddenSize: 4,
   pooling: { mode: 'last' },

@@ -1,6 +1,7 @@
 /**
  * `inferd eval FILE.jsonl`: asks every question of an evaluation set greedily, several at a time, and prints for each task how many
- * answers are exactly the wanted ones, and how many are what the file says another implementation gave (`got`).
+ * answers are exactly the wanted ones, and how many are what the file says another implementation gave (`got`). With --compare it is
+ * compare.ts.
  */
 import { setMaxListeners } from 'node:events';
 import type { ChatCompletionParams } from '../../../rpc/client/types.js';
@@ -8,6 +9,7 @@ import { explain } from '../failure.js';
 import { type ReachedDaemon, reachDaemon, whenLoaded } from '../reach.js';
 import { formatDuration, table } from '../table.js';
 import { CliError, configOptions, EXIT, type ExitCode, type Io, jsonOption, printJson, type Verb, type VerbInput } from '../verb.js';
+import { compare } from './compare.js';
 import { answerText, type EvalCase, readEvalSet } from './eval-set.js';
 
 const defaultConcurrency = 8;
@@ -19,16 +21,24 @@ export const evaluate: Verb = {
   summary: 'run an evaluation set and print exact matches per task',
   details:
     'FILE holds one JSON object a line: messages, want, and optionally task, tools and got. Answers are greedy. Uses the running daemon ' +
-    'if there is one, else (and always with --config or --set) an engine in this process. Wrong answers do not change the exit code.',
-  args: [{ name: '<file>', doc: 'JSONL file' }],
+    'if there is one, else (and always with --config or --set) an engine in this process. Wrong answers do not change the exit code. ' +
+    'With --compare, FILE is a text, and what is printed is how far the distributions of the model are from those of the other one, which ' +
+    'is taken as it is stored: both are loaded in this process.',
+  args: [{ name: '<file>', doc: 'JSONL file; with --compare a text' }],
   options: [
-    { flags: '--n <n>', doc: 'only the first n cases', kind: 'int', range: [1, 2 ** 31] },
+    { flags: '--n <n>', doc: 'only the first n cases, or windows of a text', kind: 'int', range: [1, 2 ** 31] },
     { flags: '--concurrency <c>', doc: `requests in flight; ${defaultConcurrency} when not given`, kind: 'int', range: [1, 1024] },
     { flags: '--model <name>', doc: 'model to ask; the served one when not given', kind: 'text' },
+    { flags: '--compare <name>', doc: 'a model of the same vocabulary, such as the one that was quantized', kind: 'text' },
+    { flags: '--window <tokens>', doc: 'tokens of a text that are read together; 512 when not given', kind: 'int', range: [8, 2 ** 20] },
     ...configOptions,
     jsonOption,
   ],
-  examples: ['inferd eval set.jsonl', 'inferd eval set.jsonl --n 20 --concurrency 32 --json'],
+  examples: [
+    'inferd eval book.txt --model org/name:Q4_K_M --compare org/name',
+    'inferd eval set.jsonl',
+    'inferd eval set.jsonl --n 20 --concurrency 32 --json',
+  ],
   run,
 };
 
@@ -41,6 +51,8 @@ interface Outcome {
 
 async function run(input: VerbInput): Promise<ExitCode> {
   const { io } = input;
+  const other = input.text('compare');
+  if (other !== undefined) return compare(input, other);
   const file = input.args[0] ?? '';
   const cases = readEvalSet(file).slice(0, input.number('n'));
   const cancel = new AbortController();

@@ -28,14 +28,15 @@ async function run(input: VerbInput): Promise<ExitCode> {
         path: m.path,
         size_bytes: m.sizeBytes,
         architecture: m.architecture,
+        format: m.format,
         problem: m.problem,
         download: m.download === undefined ? null : { received_bytes: m.download.receivedBytes, total_bytes: m.download.totalBytes },
       })),
     });
     return EXIT.ok;
   }
-  const rows = models.map((m) => [m.name, m.architecture ?? '', sizeText(m), m.revision, m.source]);
-  io.stdout.write(table(['model', 'architecture', 'size', 'revision', 'where'], rows));
+  const rows = models.map((m) => [m.name, m.architecture ?? '', m.format ?? '', sizeText(m), m.revision, m.source]);
+  io.stdout.write(table(['model', 'architecture', 'format', 'size', 'revision', 'where'], rows));
   for (const m of models) if (m.download !== undefined) io.stdout.write(`\n${m.name}: ${m.problem}\n`);
   for (const m of models)
     if (m.problem !== null && m.download === undefined) io.stdout.write(`\n${m.name} cannot be served: ${m.problem}\n`);

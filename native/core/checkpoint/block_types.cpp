@@ -199,6 +199,8 @@ constexpr UnreadType kUnread[] = {
 
 }  // namespace
 
+std::span<const BlockType> block_types() { return kTypes; }
+
 const BlockType* find_block_type(uint32_t id) {
   const auto* at = std::find_if(std::begin(kTypes), std::end(kTypes),
                                 [&](const BlockType& t) { return t.id == id; });

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "core/coded_block.h"
 #include "core/tensor.h"
@@ -21,6 +22,8 @@ struct BlockType {
   WeightFormat coded;
 };
 
+// All that are read here.
+std::span<const BlockType> block_types();
 // Null for a type that is not read here.
 const BlockType* find_block_type(uint32_t id);
 // Of a type that is not read here: its name, or "of no known name".

@@ -18,7 +18,7 @@ const NEVER = '9999-12-31T23:59:59Z';
 
 const detailsSchema = z.object({
   parent_model: z.literal(''),
-  format: z.literal('safetensors'),
+  format: z.enum(['gguf', 'safetensors']),
   family: z.string(),
   families: z.array(z.string()),
   parameter_size: z.string().describe('Empty while the model was never loaded.'),
@@ -49,15 +49,17 @@ const shown = z.object({
 });
 const showBody = z.object({ model: modelName.nullish(), name: modelName.nullish().describe('The same as model.') });
 
-function details({ architecture, parameters, dtype }: Model): z.output<typeof detailsSchema> {
+const gguf = 'GGUF ';
+
+function details({ architecture, parameters, format }: Model): z.output<typeof detailsSchema> {
   const family = architecture.replace(/For\w+$/, '').toLowerCase();
   return {
     parent_model: '',
-    format: 'safetensors',
+    format: format.startsWith(gguf) ? 'gguf' : 'safetensors',
     family,
     families: [family],
     parameter_size: parameters === null ? '' : inUnits(parameters),
-    quantization_level: (dtype ?? '').toUpperCase(),
+    quantization_level: format.startsWith(gguf) ? format.slice(gguf.length) : format,
   };
 }
 

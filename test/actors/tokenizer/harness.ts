@@ -43,6 +43,7 @@ export function modelFolder(path: string, vocabSize: number, ids: { eos: readonl
     source: 'folder',
     config: {},
     architecture: 'LlamaForCausalLM',
+    format: 'BF16',
     vocabSize,
     hiddenSize: 64,
     pooling: { mode: 'last' },

@@ -197,7 +197,7 @@ test('config init prints the documents made from the schema', async () => {
 test('list shows the embedded model', async () => {
   const { code, stdout } = await inferd(['list']);
   assert.equal(code, 0);
-  assert.match(stdout, /^demo +LlamaForCausalLM +1\d\.\d MiB +embedded$/m);
+  assert.match(stdout, /^demo +LlamaForCausalLM +BF16 +1\d\.\d MiB +embedded$/m);
   const json = JSON.parse((await inferd(['list', '--json'])).stdout) as { models: { name: string; problem: string | null }[] };
   assert.deepEqual(
     json.models.map((m) => [m.name, m.problem]),

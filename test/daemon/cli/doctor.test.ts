@@ -1,8 +1,8 @@
 /** What doctor says of the CUDA backend, from what the addon and the machine report. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { cudaChecks } from '../../../daemon/cli/doctor.js';
-import type { CudaInfo, SystemInfo } from '../../../native/index.js';
+import { cudaChecks, formatChecks } from '../../../daemon/cli/doctor.js';
+import { type CudaInfo, loadAddon, type SystemInfo } from '../../../native/index.js';
 
 const none: CudaInfo = { problem: '', driverVersion: 13, runtimeVersion: 13, cublas: '13.1.0', devices: [] };
 const check = (cuda: Partial<CudaInfo>, gpus: readonly string[] = ['NVIDIA H200'], nvcc: string | null = 'release 13.0') =>
@@ -36,4 +36,23 @@ test('a GPU that is too old is named, with the ones to use instead', () => {
   const mixed = check({ devices: [device('7.5'), device('9.0')] });
   assert.equal(mixed?.state, 'ok');
   assert.match(mixed?.advice ?? '', /need compute capability 8\.0 or newer, which GPU 0 has not; set inference\.device_ids to \[1\]/);
+});
+
+test('formats of weights are told apart by whether the CPU multiplies them in their own codes', () => {
+  const formats = [
+    { name: 'Q4_K', native: true },
+    { name: 'FP9', native: false },
+    { name: 'AWQ', native: true },
+  ];
+  assert.deepEqual(
+    formatChecks(formats).map(({ found }) => found),
+    ['Q4_K, AWQ', 'FP9 (to 16 bits, as they are loaded)'],
+  );
+  assert.equal(formatChecks(formats.slice(0, 1)).length, 1);
+  const { weightFormats } = loadAddon().systemInfo();
+  for (const name of ['Q8_0', 'Q4_0', 'Q4_K', 'Q5_K', 'Q6_K', 'GPTQ', 'AWQ'])
+    assert.ok(
+      weightFormats.some((f) => f.name === name && f.native),
+      name,
+    );
 });

@@ -16,6 +16,7 @@ export const fakeModel: ModelFolder = {
   source: 'demo',
   config: {},
   architecture: 'LlamaForCausalLM',
+  format: 'BF16',
   vocabSize: 100,
   hiddenSize: 8,
   pooling: { mode: 'last' },
