@@ -1,17 +1,17 @@
 /**
- * GGUF files: each type of block by the examples of its definition, whole models against the logits of their dequantized weights, and files
- * that are broken, which must be refused.
+ * GGUF files: each type of block by the examples of its definition, and whole models against the logits of their dequantized weights.
+ * Broken ones are in gguf-broken.test.ts.
  */
 import assert from 'node:assert/strict';
-import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import { loadAddon } from '../../native/index.js';
-import { type GgufSpec, ggufBytes, openGguf, type TensorSpec, writeGguf } from '../helpers/native/gguf.js';
+import { openGguf, writeGguf } from '../helpers/native/gguf.js';
 import { generate, nmse, readGolden } from '../helpers/native/golden.js';
-import { engineOptions, fixture, nativeError } from '../helpers/native/native-engine.js';
+import { fixture, nativeError } from '../helpers/native/native-engine.js';
 import { floats, roundsActivations, runOp } from '../helpers/native/op-table.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'inferd-gguf-'));
@@ -131,103 +131,6 @@ describe('a type of block', () => {
   test('F16 and BF16 are plain', () => {
     assert.equal(row(1, [...two, ...repeat(0, 14)], 8)[0], 2);
     assert.equal(row(30, [0x80, 0x3f, ...repeat(0, 14)], 8)[0], 1);
-  });
-});
-
-const data = (bytes: number): Uint8Array => new Uint8Array(bytes);
-const plain: TensorSpec = { dims: [8, 2], type: 0, data: data(64) };
-const huge = 2n ** 63n;
-
-/** A broken file by what is wrong, and what the refusal says. */
-const broken: readonly (readonly [string, GgufSpec, RegExp])[] = [
-  ['claims 2^63 tensors', { tensors: { a: plain }, numTensors: huge }, /more than it has room for/],
-  ['claims 2^63 keys', { tensors: { a: plain }, numPairs: huge }, /more than it has room for/],
-  ['claims more tensors than bytes', { tensors: { a: plain }, numTensors: 9n }, /more than it has room|bytes are left|are left/],
-  ['is of version 1', { version: 1 }, /version 1, and 2 and 3 are known/],
-  ['is big-endian', { version: 0x0300_0000 }, /big-endian/],
-  [
-    'names a key twice',
-    {
-      metadata: [
-        ['a', 1],
-        ['a', 2],
-      ],
-    },
-    /"a" is there twice/,
-  ],
-  [
-    'names a tensor twice',
-    {
-      tensors: [
-        ['a', plain],
-        ['a', plain],
-      ],
-    },
-    /"a" is there twice/,
-  ],
-  ['has a tensor without dimensions', { tensors: { a: { ...plain, dims: [] } } }, /has 0 dimensions/],
-  ['has a tensor of five dimensions', { tensors: { a: { ...plain, dims: [1, 1, 1, 1, 16] } } }, /has 5 dimensions/],
-  ['has an empty tensor', { tensors: { a: { ...plain, dims: [0, 2] } } }, /shape that is not possible/],
-  ['has a tensor of 2^63 rows', { tensors: { a: { ...plain, dims: [8, huge] } } }, /shape that is not possible/],
-  ['has a shape whose product overflows', { tensors: { a: { ...plain, dims: [2n ** 40n, 2n ** 40n] } } }, /shape that is not possible/],
-  ['has a type that nobody knows', { tensors: { a: { ...plain, type: 99 } } }, /of no known name \(99\)/],
-  ['has a type that is not read', { tensors: { a: { ...plain, type: 23 } } }, /type IQ4_XS \(23\), which inferd does not read; take/],
-  [
-    'has rows that are no whole blocks',
-    { tensors: { a: { dims: [48, 1], type: 2, data: data(36) } } },
-    /rows of 48, which are not whole blocks of 32/,
-  ],
-  ['has an offset behind its end', { tensors: { a: { ...plain, offset: 1 << 20 } } }, /outside of the file/],
-  ['has an offset of 2^63', { tensors: { a: { ...plain, offset: huge } } }, /outside of the file/],
-  ['has a tensor that ends behind it', { tensors: { a: { ...plain, dims: [8, 3] } } }, /ends behind the file/],
-  ['has an offset that is not aligned', { tensors: { a: { ...plain, offset: 4 } } }, /is not aligned/],
-  ['has tensors that overlap', { tensors: { a: plain, b: { ...plain, offset: 32 } } }, /overlap/],
-  ['has an alignment of 3', { metadata: { 'general.alignment': 3 }, tensors: { a: plain } }, /alignment is 3/],
-  ['has an alignment of 0', { metadata: { 'general.alignment': 0 }, tensors: { a: plain } }, /alignment is 0/],
-  ['is one of two parts and not named so', { metadata: { 'split.count': 2 }, tensors: { a: plain } }, /one of 2 parts/],
-];
-
-const opening = (path: string) => () =>
-  loadAddon().createEngine(engineOptions(path, { modelConfig: readFileSync(fixture('golden', 'llama3.2-tied', 'config.json'), 'utf8') }));
-
-describe('a broken GGUF file', () => {
-  for (const [what, spec, message] of broken) {
-    test(`that ${what} is refused`, () => {
-      const path = writeGguf(join(folder, 'broken.gguf'), spec);
-      assert.throws(opening(path), (error: unknown) => message.test((error as Error).message) || Promise.reject(error));
-    });
-  }
-
-  test('that is cut anywhere is refused, and one with any byte of its head changed is refused or read', () => {
-    const tensors = { 'token_embd.weight': { dims: [32, 2], type: 2, data: data(36) } };
-    const metadata = { 'general.architecture': 'llama', 'a.list': ['x', 'y'], 'b.list': [1, 2, 3], 'c.u64': { u64: 5n }, 'd.real': 0.5 };
-    const whole = ggufBytes({ metadata, tensors });
-    const path = join(folder, 'cut.gguf');
-    for (let bytes = 0; bytes < whole.length - 28; bytes++) {
-      writeFileSync(path, whole.subarray(0, bytes));
-      assert.throws(opening(path), (error: unknown) => ['bad_model', 'unsupported'].includes((error as { code: string }).code), `${bytes}`);
-    }
-    for (let at = 0; at < whole.length; at++) {
-      for (const flip of [0x01, 0x80, 0xff]) {
-        const changed = Buffer.from(whole);
-        changed[at] = (changed[at] ?? 0) ^ flip;
-        writeFileSync(path, changed);
-        assert.throws(opening(path), (error: unknown) => ['bad_model', 'unsupported'].includes((error as { code: string }).code), `${at}`);
-      }
-    }
-  });
-
-  test('that lacks tensors is told by their names in the file', () => {
-    const path = writeGguf(join(folder, 'lacks.gguf'), {
-      metadata: { 'general.architecture': 'qwen2' },
-      tensors: { 'token_embd.weight': { dims: [64, 320], type: 0, data: data(64 * 320 * 4) } },
-    });
-    assert.throws(opening(path), nativeError('bad_model', /lacks tensors .*: blk\.0\.attn_norm\.weight, blk\.0\.attn_q\.weight/));
-  });
-
-  test('of an architecture that is not known is refused by its name', () => {
-    const path = writeGguf(join(folder, 'arch.gguf'), { metadata: { 'general.architecture': 'mamba' } });
-    assert.throws(opening(path), nativeError('unsupported', /architecture "mamba" is not supported; inferd knows llama/));
   });
 });
 

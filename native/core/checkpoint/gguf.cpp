@@ -32,7 +32,7 @@ constexpr int kMaxNesting = 4;
 
 // Types of metadata values.
 enum ValueType : uint32_t { kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray };
-constexpr uint32_t kU64 = 10, kI64 = 11, kF64 = 12;
+constexpr uint32_t kU64 = 10, kI64 = 11;
 
 // Bytes of a value of fixed size; 0 for others, and for what is no type.
 uint64_t fixed_bytes(uint32_t type) {

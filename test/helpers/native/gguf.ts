@@ -33,17 +33,17 @@ export interface GgufSpec {
   readonly alignment?: number;
 }
 
-const u32 = (n: number): Buffer => {
+export const u32 = (n: number): Buffer => {
   const b = Buffer.alloc(4);
   b.writeUInt32LE(n >>> 0);
   return b;
 };
-const u64 = (n: number | bigint): Buffer => {
+export const u64 = (n: number | bigint): Buffer => {
   const b = Buffer.alloc(8);
   b.writeBigUInt64LE(BigInt(n));
   return b;
 };
-const text = (s: string): Buffer => Buffer.concat([u64(Buffer.byteLength(s)), Buffer.from(s)]);
+export const text = (s: string): Buffer => Buffer.concat([u64(Buffer.byteLength(s)), Buffer.from(s)]);
 const f32 = (n: number): Buffer => {
   const b = Buffer.alloc(4);
   b.writeFloatLE(n);
