@@ -10,7 +10,7 @@ import { after, describe, test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import { loadAddon } from '../../native/index.js';
 import { openGguf, writeGguf } from '../helpers/native/gguf.js';
-import { generate, nmse, readGolden } from '../helpers/native/golden.js';
+import { generate, ggufPacks, nmse, readGolden } from '../helpers/native/golden.js';
 import { fixture, nativeError } from '../helpers/native/native-engine.js';
 import { floats, roundsActivations, runOp } from '../helpers/native/op-table.js';
 
@@ -28,7 +28,7 @@ const turned = new Set<string>();
 const { usableIsas } = loadAddon().systemInfo();
 
 describe('a GGUF model', () => {
-  for (const pack of ['quant-gguf-legacy', 'quant-gguf-k', 'quant-gguf-qwen2']) {
+  for (const pack of ggufPacks) {
     const golden = readGolden(pack);
     for (const isa of [usableIsas[0] ?? 'reference', 'reference']) {
       test(`${pack}, widened to float32 on ${isa}, is the model that was quantized`, (t) => {

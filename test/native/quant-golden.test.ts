@@ -11,7 +11,7 @@ import { loadAddon } from '../../native/index.js';
 import { errors, type Golden, generate, openPack, packs, readGolden, withoutTurned } from '../helpers/native/golden.js';
 import { fixture, openEngine } from '../helpers/native/native-engine.js';
 import { floats, roundsActivations, runOp } from '../helpers/native/op-table.js';
-import { readSafetensors, writeSafetensors } from '../helpers/native/safetensors.js';
+import { readSafetensors, widenedBf16, writeSafetensors } from '../helpers/native/safetensors.js';
 import { withModelFolder } from '../helpers/native/tiny-model.js';
 
 /** Which are never quantized. */
@@ -34,12 +34,6 @@ const isas = usableIsas.filter((isa) => isa !== 'reference' && isa !== 'avx512')
 /** A set whose activations stay float32 beside quantized weights. */
 const plainIsa = usableIsas.find((isa) => !roundsActivations(isa)) ?? 'reference';
 
-/** The packs hold bf16, which the reader of the tests gives as it lies in the file. */
-function widened(data: Float32Array | Int32Array): Float32Array {
-  const halves = new Uint16Array(data.buffer, data.byteOffset, data.byteLength / 2);
-  return new Float32Array(Uint32Array.from(halves, (half) => (half << 16) >>> 0).buffer);
-}
-
 /** Writes the pack with each linear weight replaced by what its quantized form stands for. The head keeps int8. */
 function writeDequantized(pack: string, folder: string, format: Format): void {
   const from = join(fixture('golden'), pack);
@@ -50,7 +44,7 @@ function writeDequantized(pack: string, folder: string, format: Format): void {
     return floats(runOp({ isa: 'reference' }, 'quantize', { rows, cols, dtype }, { weight: data }), 'out');
   };
   for (const [name, { shape, data }] of readSafetensors(join(from, 'model.safetensors'))) {
-    const weight = widened(data);
+    const weight = widenedBf16(data);
     const linear = shape.length === 2 && !name.includes('embed_tokens') && !routers.test(name);
     tensors.set(name, { shape, data: linear ? quantized(weight, shape, name === 'lm_head.weight' ? 'int8' : format) : weight });
   }

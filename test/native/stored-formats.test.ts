@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import { loadAddon } from '../../native/index.js';
-import { type Golden, generate, nmse, openPack, readGolden } from '../helpers/native/golden.js';
+import { type Golden, generate, nmse, openPack, readGolden, storedPacks } from '../helpers/native/golden.js';
 import { roundsActivations } from '../helpers/native/op-table.js';
 
 /** Seen: 1e-14 to 4e-12. */
@@ -17,26 +17,6 @@ const keptCodes = 2e-5;
 const roundedActivations = 2e-3;
 const mostTurned = 1;
 const turned = new Set<string>();
-
-// biome-ignore format: one line a pack
-export const storedPacks = [
-  'quant-fp8-ct-tensor',
-  'quant-fp8-ct-channel',
-  'quant-fp8-static',
-  'quant-fp8-block',
-  'quant-fp8-fbgemm',
-  'quant-gptq-int4-sym',
-  'quant-gptq-int4-act',
-  'quant-gptq-int4-v2',
-  'quant-gptq-int8',
-  'quant-awq-int4',
-  'quant-ct-w4a16',
-  'quant-ct-w4a16-asym',
-  'quant-ct-w8a8-int8',
-  'quant-ct-mxfp4',
-  'quant-ct-nvfp4',
-  'quant-ct-mixed',
-];
 
 const { usableIsas } = loadAddon().systemInfo();
 const isas = usableIsas.filter((isa) => isa !== 'avx512');

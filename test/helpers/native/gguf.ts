@@ -6,9 +6,13 @@ import type { EngineOptions, NativeEngine } from '../../../native/index.js';
 import { openEngine } from './native-engine.js';
 
 /** An engine on a GGUF file, set up as the daemon does. The caller closes it. */
-export function openGguf(path: string, options: Partial<EngineOptions> = {}): NativeEngine {
-  const modelConfig = JSON.stringify(ggufConfig(readGguf(path, (key) => configLists.has(key))));
-  return openEngine(path, { modelConfig, ...options }, 32, 32);
+export function openGguf(path: string, options: Partial<EngineOptions> = {}, unsaid: Readonly<Record<string, unknown>> = {}): NativeEngine {
+  return openEngine(path, { modelConfig: ggufModelConfig(path, unsaid), ...options }, 32, 32);
+}
+
+/** EngineOptions.modelConfig of a GGUF file, with keys that its metadata does not say. */
+export function ggufModelConfig(path: string, unsaid: Readonly<Record<string, unknown>> = {}): string {
+  return JSON.stringify({ ...ggufConfig(readGguf(path, (key) => configLists.has(key))), ...unsaid });
 }
 
 export type Meta = string | number | boolean | { readonly u64: bigint } | readonly string[] | readonly number[];

@@ -30,6 +30,28 @@ export const packs = [
   'qwen3-moe',
 ];
 
+/** Quantized in safetensors, and as GGUF files. */
+// biome-ignore format: one line a pack
+export const storedPacks = [
+  'quant-fp8-ct-tensor',
+  'quant-fp8-ct-channel',
+  'quant-fp8-static',
+  'quant-fp8-block',
+  'quant-fp8-fbgemm',
+  'quant-gptq-int4-sym',
+  'quant-gptq-int4-act',
+  'quant-gptq-int4-v2',
+  'quant-gptq-int8',
+  'quant-awq-int4',
+  'quant-ct-w4a16',
+  'quant-ct-w4a16-asym',
+  'quant-ct-w8a8-int8',
+  'quant-ct-mxfp4',
+  'quant-ct-nvfp4',
+  'quant-ct-mixed',
+];
+export const ggufPacks = ['quant-gguf-legacy', 'quant-gguf-k', 'quant-gguf-qwen2'];
+
 export interface Golden {
   readonly ids: number[];
   readonly logits: Float32Array;

@@ -27,6 +27,12 @@ export function readSafetensors(path: string): Map<string, TestTensor> {
   return out;
 }
 
+/** The numbers of a BF16 tensor, which readSafetensors gives as it lies in the file. */
+export function widenedBf16(data: Float32Array | Int32Array): Float32Array {
+  const halves = new Uint16Array(data.buffer, data.byteOffset, data.byteLength / 2);
+  return new Float32Array(Uint32Array.from(halves, (half) => (half << 16) >>> 0).buffer);
+}
+
 /** A file of `header` (text as it is) and `data`; `headerBytes` overrides the length written before it. */
 export function safetensorsBytes(header: string, data: Uint8Array, headerBytes?: bigint): Uint8Array {
   const text = Buffer.from(header, 'utf8');
