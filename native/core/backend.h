@@ -33,6 +33,7 @@
 #include "core/experts.h"
 #include "core/gate.h"
 #include "core/kv_layer.h"
+#include "core/latent.h"
 #include "core/plan/picks.h"
 #include "core/plan/sampling_row.h"
 #include "core/plan/step_plan.h"
@@ -57,7 +58,8 @@ struct BackendInfo {
 struct LayerShape {
   int64_t hidden_size = 0, intermediate_size = 0;
   int32_t heads = 0, kv_heads = 0, head_dim = 0, rotary_dim = 0;
-  int32_t experts = 0;  // intermediate_size is then that of one of them
+  int32_t experts = 0;    // intermediate_size is then that of one of them
+  int32_t value_dim = 0;  // > 0: values are the first so many of the keys (core/latent.h)
 };
 
 // What becomes of a product y = x w^T (+ bias); with LinearArgs::out:
@@ -125,13 +127,6 @@ struct StepShape {
   std::span<const LayerShape> layers;
 };
 
-struct RopeTable {
-  const float* inv_freq;   // [head_dim / 2] device, scaling already applied
-  float attention_factor;  // multiplies cos and sin
-  // <= head_dim; half-split pairing (i, i + rotary_dim / 2). 0: nothing is rotated.
-  int32_t rotary_dim;
-};
-
 // The norm ahead of a linear op: x / sqrt(mean(x^2) + eps) * weight, a row at a time.
 struct NormArgs {
   Tensor scratch;       // of the shape of x: may hold the result
@@ -164,10 +159,11 @@ struct QkvArgs {
 };
 
 struct AttentionArgs {
-  Tensor out;  // [tokens, heads * head_dim]
-  Tensor qkv;  // as above, q rotated
+  Tensor out;  // [tokens, heads * head_dim]; of one array of keys and values heads * value_dim
+  Tensor qkv;  // as above, q rotated; of one array [tokens, heads * head_dim], q alone
   int32_t heads = 0;
   KvLayer kv;
+  int32_t value_dim = 0;  // where kv.v is null: values are the first so many of each key
   float scale = 0;
   float softcap = 0;   // c > 0: a score s becomes c tanh(s / c)
   int32_t window = 0;  // 0 = full causal, else keys with position > query position - window
@@ -337,6 +333,12 @@ class Backend {
   virtual void rope_and_cache(const QkvArgs& args, const SlotTables& t, const StepBatch& batch) = 0;
   virtual void attention(const AttentionArgs& args, const SlotTables& t,
                          const StepBatch& batch) = 0;
+  // core/latent.h. Only of layers that it does not refuse.
+  virtual void head_linear(const HeadLinearArgs& args) { (void)args; }
+  virtual void latent_rope_and_cache(const LatentCacheArgs& args, const SlotTables& t,
+                                     const StepBatch& batch) {
+    (void)args, (void)t, (void)batch;
+  }
   // [n, 2d] -> [n, d], the gate is the first half.
   virtual void gated_mul(Tensor out, const Tensor& gate_up, Gate gate) = 0;
   virtual void gather_rows(Tensor out, const Tensor& x, const int32_t* rows, int32_t n) = 0;

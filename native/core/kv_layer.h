@@ -23,6 +23,10 @@ struct KvLayer {
   DType dtype;
   int32_t num_blocks, block_size, kv_heads, head_dim;
 
+  // Bytes to the vector of (block, kv head, place in the block), of types without scales.
+  int64_t offset(int64_t block, int64_t head, int64_t place) const {
+    return ((block * kv_heads + head) * block_size + place) * head_dim * dtype_bytes(dtype);
+  }
   int64_t block_bytes() const {
     const int64_t rows = int64_t{kv_heads} * block_size;
     const int64_t bytes = rows * head_dim * dtype_bytes(dtype);

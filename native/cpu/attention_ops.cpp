@@ -11,23 +11,22 @@ namespace inferd::cpu {
 namespace {
 
 // Of an op that is run alone: engines ask `refuses` first.
-void check_head_dim(const CpuBackend& backend, int32_t head_dim) {
-  const std::string refusal = backend.refuses({.heads = 1, .kv_heads = 1, .head_dim = head_dim});
+void check_head_dim(const CpuBackend& backend, int32_t head_dim, int32_t value_dim = 0) {
+  const std::string refusal =
+      backend.refuses({.heads = 1, .kv_heads = 1, .head_dim = head_dim, .value_dim = value_dim});
   if (!refusal.empty()) throw Error(ErrorCode::kUnsupported, refusal);
-}
-
-// Byte offset of the vector of (block, kv head, place in the block).
-int64_t kv_offset(const KvLayer& kv, int64_t block, int64_t head, int64_t place) {
-  return ((block * kv.kv_heads + head) * kv.block_size + place) * kv.head_dim *
-         dtype_bytes(kv.dtype);
 }
 
 }  // namespace
 
 std::string CpuBackend::refuses(const LayerShape& layer) const {
-  const bool fits = layer.head_dim > 0 && layer.head_dim <= kMaxHeadDim && layer.head_dim % 8 == 0;
+  const int32_t most = layer.value_dim > 0 ? kMaxLatentDim : kMaxHeadDim;
+  const bool fits = layer.head_dim > 0 && layer.head_dim <= most && layer.head_dim % 8 == 0 &&
+                    layer.value_dim <= layer.head_dim;
   if (fits || layer.heads == 0) return "";
-  return format("head_dim is %d, not a multiple of 8 up to %d", layer.head_dim, kMaxHeadDim);
+  return format("%s is %d, not a multiple of 8 up to %d",
+                layer.value_dim > 0 ? "kv_lora_rank and qk_rope_head_dim together" : "head_dim",
+                layer.head_dim, most);
 }
 
 // Cosines and sines of all tokens of the step, made once for all layers. Angles in double: at
@@ -84,7 +83,7 @@ void CpuBackend::rope_and_cache(const QkvArgs& args, const SlotTables& t, const 
       for (int32_t h = 0; h < args.heads; ++h)
         prepare(q + int64_t{h} * kv.head_dim, args.q_norm, cos);
       for (int32_t h = 0; h < kv.kv_heads; ++h) {
-        const int64_t to = kv_offset(kv, block, h, position % kv.block_size);
+        const int64_t to = kv.offset(block, h, position % kv.block_size);
         std::memcpy(key, k + int64_t{h} * kv.head_dim,
                     static_cast<size_t>(kv.head_dim) * sizeof(float));
         prepare(key, args.k_norm, cos);
@@ -100,7 +99,9 @@ void CpuBackend::rope_and_cache(const QkvArgs& args, const SlotTables& t, const 
 void CpuBackend::attention(const AttentionArgs& args, const SlotTables& t, const StepBatch& batch) {
   const TraceScope scope(trace_, "attention");
   const KvLayer& kv = args.kv;
-  check_head_dim(*this, kv.head_dim);
+  const bool latent = kv.v == nullptr;
+  const int32_t value_dim = latent ? args.value_dim : kv.head_dim;
+  check_head_dim(*this, kv.head_dim, latent ? value_dim : 0);
   const int32_t group = args.heads / kv.kv_heads;
   const int32_t task_heads = std::min(group, kMaxQueries);
   // The tasks of one run of tokens.
@@ -113,7 +114,7 @@ void CpuBackend::attention(const AttentionArgs& args, const SlotTables& t, const
     task_offsets_[r] = tasks;
     tasks += int64_t{(spans[r].end - spans[r].begin + task_tokens - 1) / task_tokens} * parts;
   }
-  const auto kernel = kernels_.attention[static_cast<size_t>(kv.dtype)];
+  const auto type = static_cast<size_t>(kv.dtype);
   const int64_t bytes = dtype_bytes(kv.dtype);
   const auto run = [&](int64_t task, int worker) {
     const auto ends = task_offsets_.begin() + batch.num_rows;
@@ -126,25 +127,33 @@ void CpuBackend::attention(const AttentionArgs& args, const SlotTables& t, const
     const auto part = static_cast<int32_t>(inside % parts);
     const int32_t kv_head = part % kv.kv_heads, first_head = part / kv.kv_heads * task_heads;
     const int64_t token = batch.row_offsets[r] + first_token;
-    const int64_t column = (int64_t{kv_head} * group + first_head) * kv.head_dim;
-    const int64_t head_offset = kv_offset(kv, 0, kv_head, 0);
-    const AttentionTask work{.q = args.qkv.as<const float>() + token * args.qkv.stride[0] + column,
-                             .q_stride = args.qkv.stride[0],
-                             .out = args.out.as<float>() + token * args.out.stride[0] + column,
-                             .out_stride = args.out.stride[0],
-                             .tokens = std::min(task_tokens, span.end - first_token),
-                             .heads = std::min(task_heads, group - first_head),
-                             .first_position = batch.positions[token],
-                             .k = static_cast<const char*>(kv.k) + head_offset,
-                             .v = static_cast<const char*>(kv.v) + head_offset,
-                             .block_stride = kv_offset(kv, 1, 0, 0) / bytes,
-                             .blocks = t.blocks + int64_t{row.slot} * t.max_blocks,
-                             .block_size = kv.block_size,
-                             .head_dim = kv.head_dim,
-                             .scale = args.scale,
-                             .softcap = args.softcap,
-                             .window = args.window};
-    kernel(work, static_cast<AttentionScratch*>(attention_scratch_.data())[worker]);
+    const int64_t head = int64_t{kv_head} * group + first_head;
+    const int64_t head_offset = kv.offset(0, kv_head, 0);
+    const AttentionTask work{
+        .q = args.qkv.as<const float>() + token * args.qkv.stride[0] + head * kv.head_dim,
+        .q_stride = args.qkv.stride[0],
+        .out = args.out.as<float>() + token * args.out.stride[0] + head * value_dim,
+        .out_stride = args.out.stride[0],
+        .tokens = std::min(task_tokens, span.end - first_token),
+        .heads = std::min(task_heads, group - first_head),
+        .first_position = batch.positions[token],
+        .k = static_cast<const char*>(kv.k) + head_offset,
+        .v = latent ? nullptr : static_cast<const char*>(kv.v) + head_offset,
+        .block_stride = kv.offset(1, 0, 0) / bytes,
+        .blocks = t.blocks + int64_t{row.slot} * t.max_blocks,
+        .block_size = kv.block_size,
+        .head_dim = kv.head_dim,
+        .value_dim = value_dim,
+        .scale = args.scale,
+        .softcap = args.softcap,
+        .window = args.window};
+    if (latent) {
+      kernels_.latent_attention[type](work,
+                                      static_cast<LatentScratch*>(latent_scratch_.data())[worker]);
+    } else {
+      kernels_.attention[type](work,
+                               static_cast<AttentionScratch*>(attention_scratch_.data())[worker]);
+    }
   };
   // Cost of a task from the longest context; last tasks first, since late tokens of a prompt see
   // the most keys.

@@ -15,7 +15,9 @@ CpuBackend::CpuBackend(const Kernels& kernels, int threads)
     : kernels_(kernels),
       pool_(threads),
       sampler_scratch_(static_cast<size_t>(threads)),
-      attention_scratch_(sizeof(AttentionScratch) * static_cast<size_t>(threads)) {
+      attention_scratch_(sizeof(AttentionScratch) * static_cast<size_t>(threads)),
+      latent_scratch_(sizeof(LatentScratch) * static_cast<size_t>(threads)),
+      head_rows_(kHeadLinearFloats * sizeof(float) * static_cast<size_t>(threads)) {
   const HostMemory memory = host_memory();
   info_ = {.name = format("cpu %s x%d", kernels.name, threads),
            .activation = DType::kF32,

@@ -1,8 +1,8 @@
 // The class behind make_cpu_backend. Ops run on the stream thread (inside a step) and spread over
 // the pool. cpu_backend.cpp: creation, memory, steps; plan_ops.cpp: slots, copies, tokens of a
 // step; dense_ops.cpp: embedding, norms, linear, ...; attention_ops.cpp: rotation, cache writes,
-// attention; expert_ops.cpp: routing and experts; sample_ops.cpp: sampling and scoring;
-// rank_ops.cpp: what needs the other ranks.
+// attention; latent_ops.cpp: what latent attention does beside; expert_ops.cpp: routing and
+// experts; sample_ops.cpp: sampling and scoring; rank_ops.cpp: what needs the other ranks.
 //
 // Start-up calls (allocate, weights) and steps come from the one thread that owns the engine. Ops
 // allocate nothing, except that ropes_, task_offsets_, spans_, expert_groups_ and sampler_scratch_
@@ -37,6 +37,17 @@ struct RowGroup {
 };
 
 inline float* row_of(const Tensor& t, int64_t row) { return t.as<float>() + row * t.stride[0]; }
+
+// `count` rows, each `stride` floats behind the one before, as a tile: inputs outermost.
+inline void pack_tile(float* to, const float* rows, int64_t stride, int64_t count, int64_t cols) {
+  for (int64_t r = 0; r < count; ++r) {
+    const float* from = rows + r * stride;
+    for (int64_t k = 0; k < cols; ++k) to[k * count + r] = from[k];
+  }
+}
+
+// Of the rows that a thread packs for one head of head_linear.
+constexpr int64_t kHeadLinearFloats = 32 * 1024;
 
 class CpuBackend final : public Backend {
  public:
@@ -82,6 +93,9 @@ class CpuBackend final : public Backend {
   void add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const float* weight,
                     float eps) override;
 
+  void head_linear(const HeadLinearArgs& args) override;
+  void latent_rope_and_cache(const LatentCacheArgs& args, const SlotTables& t,
+                             const StepBatch& batch) override;
   void rope_and_cache(const QkvArgs& args, const SlotTables& t, const StepBatch& batch) override;
   void attention(const AttentionArgs& args, const SlotTables& t, const StepBatch& batch) override;
 
@@ -157,6 +171,8 @@ class CpuBackend final : public Backend {
   std::unique_ptr<Comm> comm_;                   // of a rank of several
   std::vector<float> best_, all_best_;           // of sample_greedy
   Buffer attention_scratch_;                     // AttentionScratch, one a thread
+  Buffer latent_scratch_;                        // LatentScratch, one a thread
+  Buffer head_rows_;                             // of head_linear: kHeadLinearFloats a thread
   Trace* trace_ = nullptr;                       // while recording; stream thread only
   uint64_t step_ = 1;  // counts steps and token gathers; stream thread only
 

@@ -136,11 +136,7 @@ const float* CpuBackend::pack_activations(const Tensor& x, std::span<const RowGr
   if (rows == 1) return row_of(x, first_row);
   auto* packed = static_cast<float*>(packed_rows_.data());
   each_tile(groups, tile, 2 * cols, [&](int64_t first, int64_t count) {
-    float* to = packed + (first - first_row) * cols;
-    for (int64_t r = 0; r < count; ++r) {
-      const float* from = row_of(x, first + r);
-      for (int64_t k = 0; k < cols; ++k) to[k * count + r] = from[k];
-    }
+    pack_tile(packed + (first - first_row) * cols, row_of(x, first), x.stride[0], count, cols);
   });
   return packed;
 }

@@ -72,6 +72,7 @@ std::string CudaBackend::refuses(const LayerShape& layer) const {
     return format("intermediate_size is %lld, not a multiple of 8",
                   static_cast<long long>(layer.intermediate_size));
   }
+  if (layer.value_dim > 0) return "attention is latent, which it does not compute";
   if (layer.experts > 0) return "layers have experts, which it does not compute";
   return "";
 }

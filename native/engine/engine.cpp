@@ -83,7 +83,8 @@ void take_dialect(ModelConfig& config, const Checkpoint& checkpoint) {
   const Dialect dialect = checkpoint.dialect();
   if (!dialect.names.empty()) config.names = dialect.names;
   if (dialect.norms_hold_offset) config.norm_offset = 0;
-  config.paired_head_rows = dialect.paired_head_rows;
+  if (const int64_t rows = dialect.paired_head_rows; rows > 0)
+    config.paired = {{"self_attn.q_proj", rows, 0}, {"self_attn.k_proj", rows, 0}};
   const NameMap bare = {{"model.*", "*"}};
   if (find_tensor(checkpoint, config.names, kEmbeddingTensor) == nullptr &&
       find_tensor(checkpoint, bare, kEmbeddingTensor) != nullptr)
@@ -93,9 +94,9 @@ void take_dialect(ModelConfig& config, const Checkpoint& checkpoint) {
 // Layers that are full beside layers with a window stay full: the model was trained so.
 void replace_windows(ModelConfig& config, int32_t window) {
   bool some = false;
-  config.each_attention([&](const AttentionConfig& a) { some = some || a.window > 0; });
-  config.each_attention([&](AttentionConfig& a) {
-    if (a.window > 0 || !some) a.window = window;
+  config.each_window([&](int32_t of_layer) { some = some || of_layer > 0; });
+  config.each_window([&](int32_t& of_layer) {
+    if (of_layer > 0 || !some) of_layer = window;
   });
 }
 

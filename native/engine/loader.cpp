@@ -13,12 +13,6 @@ namespace {
 // Pieces start at multiples of this, where repacked layouts have whole panels.
 constexpr int64_t kRowStep = 64;
 
-// Of the queries or keys, whose rows positions rotate.
-bool is_rotated(const std::string& name) {
-  return name.find(".self_attn.q_proj.") != std::string::npos ||
-         name.find(".self_attn.k_proj.") != std::string::npos;
-}
-
 // Rows of a part of a weight.
 class PartCodes final : public CodedRows {
  public:
@@ -40,8 +34,12 @@ WeightSourcePtr find_weight(const Checkpoint& checkpoint, const ModelConfig& con
                             const std::string& name, const std::vector<int64_t>& shape) {
   WeightSourcePtr source =
       open_weight(checkpoint, stored_name(config.names, name), shape, config.stored);
-  if (source == nullptr || config.paired_head_rows == 0 || !is_rotated(name)) return source;
-  return in_halves(std::move(source), config.paired_head_rows);
+  if (source == nullptr) return source;
+  for (const PairedRows& paired : config.paired) {
+    if (name.find("." + paired.linear + ".") != std::string::npos)
+      return in_halves(std::move(source), paired.head_rows, paired.first);
+  }
+  return source;
 }
 
 WeightFormat kept_format_of(const Checkpoint& checkpoint, const ModelConfig& config,
@@ -50,7 +48,7 @@ WeightFormat kept_format_of(const Checkpoint& checkpoint, const ModelConfig& con
   const int64_t end = slice.first_col + slice.cols;
   const bool whole_blocks =
       slice.first_col % kCodedBlock == 0 && (end % kCodedBlock == 0 || end == slice.stored_cols());
-  if (source == nullptr || source->plain() != nullptr) return plain;
+  if (source == nullptr || !source->quantized()) return plain;
   return whole_blocks && is_coded(source->coded()) ? source->coded() : kFormatF16;
 }
 

@@ -10,18 +10,20 @@
 namespace inferd {
 
 // Architecture, model type, and the function that reads the config: one line a model.
-#define INFERD_MODELS(MODEL)                                   \
-  MODEL(LlamaForCausalLM, "llama", configure_llama)            \
-  MODEL(MistralForCausalLM, "mistral", configure_mistral)      \
-  MODEL(MixtralForCausalLM, "mixtral", configure_mixtral)      \
-  MODEL(Qwen2ForCausalLM, "qwen2", configure_qwen2)            \
-  MODEL(Qwen3ForCausalLM, "qwen3", configure_qwen3)            \
-  MODEL(Qwen3MoeForCausalLM, "qwen3_moe", configure_qwen3_moe) \
-  MODEL(Gemma2ForCausalLM, "gemma2", configure_gemma2)         \
-  MODEL(Gemma3ForCausalLM, "gemma3_text", configure_gemma3)    \
-  MODEL(Olmo2ForCausalLM, "olmo2", configure_olmo2)            \
-  MODEL(GraniteForCausalLM, "granite", configure_granite)      \
-  MODEL(SmolLM3ForCausalLM, "smollm3", configure_smollm3)      \
+#define INFERD_MODELS(MODEL)                                         \
+  MODEL(LlamaForCausalLM, "llama", configure_llama)                  \
+  MODEL(MistralForCausalLM, "mistral", configure_mistral)            \
+  MODEL(MixtralForCausalLM, "mixtral", configure_mixtral)            \
+  MODEL(Qwen2ForCausalLM, "qwen2", configure_qwen2)                  \
+  MODEL(Qwen3ForCausalLM, "qwen3", configure_qwen3)                  \
+  MODEL(Qwen3MoeForCausalLM, "qwen3_moe", configure_qwen3_moe)       \
+  MODEL(DeepseekV2ForCausalLM, "deepseek_v2", configure_deepseek_v2) \
+  MODEL(DeepseekV3ForCausalLM, "deepseek_v3", configure_deepseek_v3) \
+  MODEL(Gemma2ForCausalLM, "gemma2", configure_gemma2)               \
+  MODEL(Gemma3ForCausalLM, "gemma3_text", configure_gemma3)          \
+  MODEL(Olmo2ForCausalLM, "olmo2", configure_olmo2)                  \
+  MODEL(GraniteForCausalLM, "granite", configure_granite)            \
+  MODEL(SmolLM3ForCausalLM, "smollm3", configure_smollm3)            \
   MODEL(Phi3ForCausalLM, "phi3", configure_phi3)
 
 #define INFERD_DECLARE(architecture, type, configure) ModelConfig configure(const ConfigReader&);

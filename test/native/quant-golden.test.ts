@@ -8,24 +8,25 @@ import { copyFileSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { loadAddon } from '../../native/index.js';
-import { errors, type Golden, generate, openPack, packs, readGolden, withoutTurned } from '../helpers/native/golden.js';
+import { errors, type Golden, generate, hasExperts, medianError, openPack, packs, readGolden } from '../helpers/native/golden.js';
 import { fixture, openEngine } from '../helpers/native/native-engine.js';
 import { floats, roundsActivations, runOp } from '../helpers/native/op-table.js';
 import { readSafetensors, widenedBf16, writeSafetensors } from '../helpers/native/safetensors.js';
 import { withModelFolder } from '../helpers/native/tiny-model.js';
 
-/** Which are never quantized. */
-const routers = /\.(gate|router)\.weight$/;
+/** Routers, the biases of stacked experts, and what latent attention takes apart, are never quantized. */
+const alwaysPlain = /\.(gate|router|kv_b_proj)\.weight$|_bias$/;
 
 type Format = 'int8' | 'int4';
 
 /**
  * Relative root mean square errors of the logits against transformers. Seen: int8 0.023 to 0.043 with float32 activations, 0.034 to 0.063
  * with quantized ones; int4 0.32 to 0.50. The weights of these models are random, so nothing in them has learned to bear rounding, and
- * the int4 bound tells a broken format from a working one, no more; the evaluation set of the demo model is what judges answers. Of
- * models with experts, a tenth of the positions, which went to other experts, is not judged.
+ * the int4 bound tells a broken format from a working one, no more; the evaluation set of the demo model is what judges answers.
  */
 const bounds = { int8: 0.09, int4: 0.7 } as const;
+/** Of the position in the middle where a pack has experts. Seen: int8 0.03 to 0.2, int4 0.45 to 0.7. */
+const medianBounds = { int8: 0.3, int4: 0.9 } as const;
 /** Against the dequantized weights in float32, where activations stay float32. */
 const sameWeights = 1e-6;
 
@@ -33,6 +34,10 @@ const { usableIsas } = loadAddon().systemInfo();
 const isas = usableIsas.filter((isa) => isa !== 'reference' && isa !== 'avx512');
 /** A set whose activations stay float32 beside quantized weights. */
 const plainIsa = usableIsas.find((isa) => !roundsActivations(isa)) ?? 'reference';
+
+function transposed(data: Float32Array, rows: number, cols: number): Float32Array {
+  return data.map((_, i) => data[(i % rows) * cols + Math.floor(i / rows)] ?? Number.NaN);
+}
 
 /** Writes the pack with each linear weight replaced by what its quantized form stands for. The head keeps int8. */
 function writeDequantized(pack: string, folder: string, format: Format): void {
@@ -43,10 +48,19 @@ function writeDequantized(pack: string, folder: string, format: Format): void {
     const [rows = 0, cols = 0] = shape;
     return floats(runOp({ isa: 'reference' }, 'quantize', { rows, cols, dtype }, { weight: data }), 'out');
   };
+  // Matrices of experts, [inputs, outputs] each: blocks go along the inputs.
+  const stacked = (data: Float32Array, [experts = 0, inputs = 0, outputs = 0]: readonly number[]): Float32Array => {
+    const matrices = Array.from({ length: experts }, (_, e) => {
+      const upright = transposed(data.subarray(e * inputs * outputs, (e + 1) * inputs * outputs), inputs, outputs);
+      return [...transposed(quantized(upright, [outputs, inputs], format), outputs, inputs)];
+    });
+    return Float32Array.from(matrices.flat());
+  };
   for (const [name, { shape, data }] of readSafetensors(join(from, 'model.safetensors'))) {
     const weight = widenedBf16(data);
-    const linear = shape.length === 2 && !name.includes('embed_tokens') && !routers.test(name);
-    tensors.set(name, { shape, data: linear ? quantized(weight, shape, name === 'lm_head.weight' ? 'int8' : format) : weight });
+    const linear = shape.length === 2 && !name.includes('embed_tokens') && !alwaysPlain.test(name);
+    if (shape.length === 3) tensors.set(name, { shape, data: stacked(weight, shape) });
+    else tensors.set(name, { shape, data: linear ? quantized(weight, shape, name === 'lm_head.weight' ? 'int8' : format) : weight });
   }
   // A tied head is quantized, the table that ids are looked up in is not.
   const table = tensors.get('model.embed_tokens.weight');
@@ -86,10 +100,16 @@ for (const pack of packs) {
           assert.deepEqual(chunks.tokens, run.tokens);
           assert.deepEqual(chunks.logprobs, run.logprobs);
           for (const [position, values] of chunks.logits) assert.deepEqual(values, run.logits.get(position));
-          const { relativeRms } = errors(withoutTurned(pack, run, golden, 0.1), golden);
+          const { relativeRms } = errors(run, golden);
           const same = run.tokens.filter((token, i) => token === golden.greedyIds[i]).length;
           t.diagnostic(`relative rms ${relativeRms.toExponential(2)}, ${same} of 32 greedy tokens`);
-          assert.ok(relativeRms <= bounds[format], `relative rms ${relativeRms}`);
+          if (hasExperts(pack)) {
+            const median = medianError(run, golden);
+            t.diagnostic(`of the position in the middle ${median.toExponential(2)}`);
+            assert.ok(median <= medianBounds[format], `of the position in the middle ${median}`);
+          } else {
+            assert.ok(relativeRms <= bounds[format], `relative rms ${relativeRms}`);
+          }
           engine.close();
         });
       }

@@ -21,6 +21,9 @@ interface PackConfig {
   readonly hidden_size: number;
   readonly num_key_value_heads: number;
   readonly head_dim?: number;
+  readonly kv_lora_rank?: number;
+  readonly qk_rope_head_dim?: number;
+  readonly q_lora_rank?: number | null;
 }
 const configOf = (pack: string): PackConfig => JSON.parse(readFileSync(fixture('golden', pack, 'config.json'), 'utf8')) as PackConfig;
 
@@ -68,24 +71,23 @@ describe('what a rank holds', () => {
         const whole = openPack(pack);
         const total = whole.info();
         const split = openPackRanks(pack, ranks);
-        // Embedding and head, of which the first ranks have more; heads of keys and values that several ranks hold; norms.
+        // Embedding and head, of which the first ranks have more; heads of keys and values, or latents, that several ranks hold; norms.
         const width = Math.ceil(vocab / (64 * ranks)) * 64;
         const elementBytes = total.dtype === 'f32' ? 4 : 2;
         const filling = 2 * (width - vocab / ranks) * hidden * elementBytes;
         const norms = total.numLayers * 6 * 4 * hidden * 4;
-        const repeated =
-          total.numLayers *
-          2 *
-          (Math.max(1, kvHeads / ranks) - kvHeads / ranks) *
-          (rest.head_dim ?? hidden / heads) *
-          hidden *
-          elementBytes;
+        const latent = rest.kv_lora_rank === undefined ? 0 : rest.kv_lora_rank + (rest.qk_rope_head_dim ?? 0);
+        const repeatedRows =
+          latent > 0
+            ? (1 - 1 / ranks) * (latent + (rest.q_lora_rank ?? 0))
+            : 2 * (Math.max(1, kvHeads / ranks) - kvHeads / ranks) * (rest.head_dim ?? hidden / heads);
+        const repeated = total.numLayers * repeatedRows * hidden * elementBytes;
         for (const rank of split.ranks) {
           const { weightBytes, parameters } = rank.info();
           assert.ok(weightBytes <= total.weightBytes / ranks + filling + norms + repeated, `${pack}, ${ranks} ranks: ${weightBytes}`);
           if (rank === split.ranks[0]) assert.equal(parameters, total.parameters);
         }
-        assert.equal(split.info().blockBytes, total.blockBytes / Math.min(ranks, kvHeads));
+        assert.equal(split.info().blockBytes, latent > 0 ? total.blockBytes : total.blockBytes / Math.min(ranks, kvHeads));
         split.close();
         whole.close();
       }

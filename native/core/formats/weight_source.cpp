@@ -71,8 +71,11 @@ class BlockSource final : public WeightSource {
 // See in_halves.
 class HalvesSource final : public WeightSource {
  public:
-  HalvesSource(WeightSourcePtr of, int64_t head_rows)
-      : WeightSource(of->rows, of->cols), of_(std::move(of)), head_rows_(head_rows) {}
+  HalvesSource(WeightSourcePtr of, int64_t head_rows, int64_t first)
+      : WeightSource(of->rows, of->cols),
+        of_(std::move(of)),
+        head_rows_(head_rows),
+        first_(first) {}
   void floats(int64_t row, int64_t first_col, int64_t count, float* out) const override {
     if (rows > 1) return of_->floats(stored(row), first_col, count, out);
     for (int64_t k = 0; k < count; ++k) of_->floats(0, stored(first_col + k), 1, out + k);
@@ -81,16 +84,18 @@ class HalvesSource final : public WeightSource {
     of_->blocks(stored(row), first, count, out);
   }
   WeightFormat coded() const override { return rows > 1 ? of_->coded() : kFormatF32; }
+  bool quantized() const override { return of_->quantized(); }
   int64_t row_bytes() const override { return of_->row_bytes(); }
 
  private:
   int64_t stored(int64_t row) const {
-    const int64_t at = row % head_rows_, half = head_rows_ / 2;
+    const int64_t at = row % head_rows_ - first_, half = (head_rows_ - first_) / 2;
+    if (at < 0) return row;
     return row - at + (at < half ? 2 * at : 2 * (at - half) + 1);
   }
 
   WeightSourcePtr of_;
-  int64_t head_rows_;
+  int64_t head_rows_, first_;
 };
 
 void check_shape(const std::string& name, const StoredTensor& t,
@@ -125,11 +130,11 @@ void WeightSource::blocks(int64_t, int64_t, int64_t, CodedBlock*) const {
   throw Error(ErrorCode::kUsage, "A weight without codes was asked for blocks of them.");
 }
 
-WeightSourcePtr in_halves(WeightSourcePtr source, int64_t head_rows) {
+WeightSourcePtr in_halves(WeightSourcePtr source, int64_t head_rows, int64_t first) {
   const int64_t heads = source->rows > 1 ? source->rows : source->cols;
   if (heads % head_rows != 0)
     throw Error(ErrorCode::kBadModel, "The rows of a weight of attention are not whole heads.");
-  return std::make_unique<HalvesSource>(std::move(source), head_rows);
+  return std::make_unique<HalvesSource>(std::move(source), head_rows, first);
 }
 
 WeightSourcePtr open_weight(const Checkpoint& checkpoint, const std::string& name,

@@ -26,6 +26,8 @@ class WeightSource : public CodedRows {
   virtual WeightFormat coded() const { return kFormatF32; }
   // Only where coded() has scales.
   void blocks(int64_t row, int64_t first, int64_t count, CodedBlock* out) const override;
+  // The file has rows or blocks with scales of their own, which are widened where coded() has none.
+  virtual bool quantized() const { return plain() == nullptr; }
   // Where rows lie as they are, one after the other; else null.
   virtual const StoredTensor* plain() const { return nullptr; }
   // Bytes of the file that a row takes, about.
@@ -40,7 +42,8 @@ using WeightSourcePtr = std::unique_ptr<WeightSource>;
 WeightSourcePtr open_weight(const Checkpoint& checkpoint, const std::string& name,
                             const std::vector<int64_t>& shape,
                             const StoredQuantization& quantization);
-// `source` with its rows, or of a vector its columns, taken from pairs to halves (Dialect).
-WeightSourcePtr in_halves(WeightSourcePtr source, int64_t head_rows);
+// `source` with its rows, or of a vector its columns, taken from pairs to halves: of each
+// `head_rows` those from `first` on (PairedRows of models/config/config.h).
+WeightSourcePtr in_halves(WeightSourcePtr source, int64_t head_rows, int64_t first = 0);
 
 }  // namespace inferd

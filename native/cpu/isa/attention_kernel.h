@@ -9,6 +9,7 @@
 // so decode, prefill in any chunks and prefix hits give the same bits. Keys outside a query's range
 // are never multiplied, so stale memory behind them cannot matter, and blocks that fell out of the
 // window are never read. Tiles are widened to f32 in scratch once for all queries of the task.
+// Where values are the first part of the keys (latent attention), one tile serves for both.
 //
 // Measured with AVX-512 on an EPYC (Zen 4, head size 64, bf16 cache, four query heads a kv head,
 // one thread): decode at 4096 keys does 42, prefill of 512 tokens 60 of 117 GFLOP/s; a key costs
@@ -40,9 +41,9 @@ inline void each_run(const T* cache, const AttentionTask& t, int first, int end,
   }
 }
 
-// Copies keys or values [low, high) of the tile at `base` into rows of kHeadStride, padded with
+// Copies keys or values [low, high) of the tile at `base` into rows of kRow floats, padded with
 // zeros to `padded`.
-template <class Codec>
+template <class Codec, int kRow>
 inline void load_tile(float* dst, const void* cache, const AttentionTask& t, int base, int low,
                       int high, int padded) {
   using T = typename Codec::Type;
@@ -57,7 +58,7 @@ inline void load_tile(float* dst, const void* cache, const AttentionTask& t, int
   each_run(rows, t, base + low, base + high, [&](const T* row, int count, int at) {
     for (int j = 0; j < count; ++j) {
       const int key = low + at + j;
-      float* to = dst + key * kHeadStride;
+      float* to = dst + key * kRow;
       to_f32<Codec>(to, row + static_cast<int64_t>(j) * t.head_dim, t.head_dim);
       for (int d = t.head_dim; d < padded; ++d) to[d] = 0;
       if (next + key >= end) continue;
@@ -71,6 +72,7 @@ inline void load_tile(float* dst, const void* cache, const AttentionTask& t, int
 // scores[i] = q . k[i] for kWidth keys: one vector of partial sums a key, then all of them summed
 // across at once. (Two queries by half as many keys, to halve the loads, was no faster: loads are
 // not what limits this.)
+template <int kRow>
 inline Simd::V dot_keys(const float* q, const float* k, int padded) {
   Simd::V acc[Simd::kWidth];
 #pragma GCC unroll 16
@@ -79,19 +81,21 @@ inline Simd::V dot_keys(const float* q, const float* k, int padded) {
     const Simd::V x = Simd::load(q + d);
 #pragma GCC unroll 16
     for (int j = 0; j < Simd::kWidth; ++j)
-      acc[j] = Simd::fma(x, Simd::load(k + j * kHeadStride + d), acc[j]);
+      acc[j] = Simd::fma(x, Simd::load(k + j * kRow + d), acc[j]);
   }
   return Simd::sum_each(acc);
 }
 
 // Scores of query `i` against the tile; then p = exp(score - max) and the new max, sum and alpha of
 // the query.
-inline void score_tile(AttentionScratch& s, int i, int padded, float softcap) {
+template <class Scratch>
+inline void score_tile(Scratch& s, int i, int padded, float softcap) {
   float* p = s.p + i * kKeyTile;
   const int low = s.low[i], high = s.high[i];
   for (int j = 0; j < kKeyTile; j += Simd::kWidth) {
     if (j + Simd::kWidth <= low || j >= high) continue;
-    Simd::store(p + j, dot_keys(s.q + i * kHeadStride, s.k + j * kHeadStride, padded));
+    Simd::store(p + j,
+                dot_keys<Scratch::kRow>(s.q + i * Scratch::kRow, s.k + j * Scratch::kRow, padded));
   }
   if (softcap > 0) scale_cap(p + low, high - low, 1, softcap);
   for (int j = 0; j < low; ++j) p[j] = kMinusInf;
@@ -118,22 +122,23 @@ inline void score_tile(AttentionScratch& s, int i, int padded, float softcap) {
 }
 
 // acc = acc * alpha + p . v for Q queries with the same range of keys and D vectors of the head.
-template <int Q, int D>
-inline void add_values(AttentionScratch& s, int i, int d) {
+template <int Q, int D, class Scratch>
+inline void add_values(Scratch& s, int i, int d) {
+  constexpr int kRow = Scratch::kRow;
+  const float* values = Scratch::kOneTile ? s.k : s.v;
   Simd::V acc[Q][D];
 #pragma GCC unroll 8
   for (int q = 0; q < Q; ++q) {
     const Simd::V alpha = Simd::set(s.alpha[i + q]);
 #pragma GCC unroll 8
     for (int c = 0; c < D; ++c) {
-      acc[q][c] =
-          Simd::mul(Simd::load(s.acc + (i + q) * kHeadStride + d + c * Simd::kWidth), alpha);
+      acc[q][c] = Simd::mul(Simd::load(s.acc + (i + q) * kRow + d + c * Simd::kWidth), alpha);
     }
   }
   for (int j = s.low[i]; j < s.high[i]; ++j) {
     Simd::V v[D];
 #pragma GCC unroll 8
-    for (int c = 0; c < D; ++c) v[c] = Simd::load(s.v + j * kHeadStride + d + c * Simd::kWidth);
+    for (int c = 0; c < D; ++c) v[c] = Simd::load(values + j * kRow + d + c * Simd::kWidth);
 #pragma GCC unroll 8
     for (int q = 0; q < Q; ++q) {
       const Simd::V p = Simd::set(s.p[(i + q) * kKeyTile + j]);
@@ -145,18 +150,19 @@ inline void add_values(AttentionScratch& s, int i, int d) {
   for (int q = 0; q < Q; ++q)
 #pragma GCC unroll 8
     for (int c = 0; c < D; ++c)
-      Simd::store(s.acc + (i + q) * kHeadStride + d + c * Simd::kWidth, acc[q][c]);
+      Simd::store(s.acc + (i + q) * kRow + d + c * Simd::kWidth, acc[q][c]);
 }
 
-template <int Q, int D>
-inline void add_values_row(AttentionScratch& s, int i, int padded) {
+template <int Q, int D, class Scratch>
+inline void add_values_row(Scratch& s, int i, int padded) {
   int d = 0;
   for (; d + D * Simd::kWidth <= padded; d += D * Simd::kWidth) add_values<Q, D>(s, i, d);
   for (; d < padded; d += Simd::kWidth) add_values<Q, 1>(s, i, d);
 }
 
 // Values of all active queries [0, n): groups of four with one range share the loads of the values.
-inline void add_tile_values(AttentionScratch& s, int n, int padded) {
+template <class Scratch>
+inline void add_tile_values(Scratch& s, int n, int padded) {
   int i = 0;
   while (i < n) {
     if (s.low[i] >= s.high[i]) {
@@ -176,16 +182,19 @@ inline void add_tile_values(AttentionScratch& s, int n, int padded) {
   }
 }
 
-template <class Codec>
-void attention(const AttentionTask& t, AttentionScratch& s) {
+inline int whole_vectors(int n) { return (n + Simd::kWidth - 1) / Simd::kWidth * Simd::kWidth; }
+
+template <class Codec, class Scratch>
+void attention(const AttentionTask& t, Scratch& s) {
+  constexpr int kRow = Scratch::kRow;
   const int queries = t.tokens * t.heads;
-  const int padded = (t.head_dim + Simd::kWidth - 1) / Simd::kWidth * Simd::kWidth;
+  const int padded = whole_vectors(t.head_dim), padded_values = whole_vectors(t.value_dim);
   for (int i = 0; i < queries; ++i) {
     const float* q =
         t.q + i / t.heads * t.q_stride + static_cast<int64_t>(i % t.heads) * t.head_dim;
     for (int d = 0; d < padded; ++d) {
-      s.q[i * kHeadStride + d] = d < t.head_dim ? q[d] * t.scale : 0;
-      s.acc[i * kHeadStride + d] = 0;
+      s.q[i * kRow + d] = d < t.head_dim ? q[d] * t.scale : 0;
+      s.acc[i * kRow + d] = 0;
     }
     s.max[i] = kMinusInf;
     s.sum[i] = 0;
@@ -194,22 +203,22 @@ void attention(const AttentionTask& t, AttentionScratch& s) {
   const int oldest = t.window > 0 ? larger(0, t.first_position - t.window + 1) : 0;
   for (int base = oldest / kKeyTile * kKeyTile; base <= last; base += kKeyTile) {
     const int low = larger(0, oldest - base), high = smaller(kKeyTile, last + 1 - base);
-    load_tile<Codec>(s.k, t.k, t, base, low, high, padded);
-    load_tile<Codec>(s.v, t.v, t, base, low, high, padded);
+    load_tile<Codec, kRow>(s.k, t.k, t, base, low, high, padded);
+    if (!Scratch::kOneTile) load_tile<Codec, kRow>(s.v, t.v, t, base, low, high, padded);
     for (int i = 0; i < queries; ++i) {
       const int position = t.first_position + i / t.heads;
       s.high[i] = larger(0, smaller(kKeyTile, position + 1 - base));
       s.low[i] = t.window > 0 ? smaller(kKeyTile, larger(0, position - t.window + 1 - base)) : 0;
       if (s.low[i] < s.high[i]) score_tile(s, i, padded, t.softcap);
     }
-    add_tile_values(s, queries, padded);
+    add_tile_values(s, queries, padded_values);
   }
   for (int i = 0; i < queries; ++i) {
     float* out =
-        t.out + i / t.heads * t.out_stride + static_cast<int64_t>(i % t.heads) * t.head_dim;
+        t.out + i / t.heads * t.out_stride + static_cast<int64_t>(i % t.heads) * t.value_dim;
     const Simd::V sum = Simd::set(s.sum[i]);
-    each_vector(t.head_dim, [&](int64_t d, int lanes) {
-      store_some(out + d, Simd::div(Simd::load(s.acc + i * kHeadStride + d), sum), lanes);
+    each_vector(t.value_dim, [&](int64_t d, int lanes) {
+      store_some(out + d, Simd::div(Simd::load(s.acc + i * kRow + d), sum), lanes);
     });
   }
 }

@@ -27,6 +27,9 @@ constexpr int kMaxHeadDim = 256;
 // Floats between rows of the attention scratch: one cache line more than kMaxHeadDim, so that rows
 // fall in different cache sets.
 constexpr int kHeadStride = kMaxHeadDim + 16;
+// The same of keys whose first values are the values, as of latent attention.
+constexpr int kMaxLatentDim = 640;
+constexpr int kLatentStride = kMaxLatentDim + 16;
 // Sums of exponentials are taken over blocks of this many logits.
 constexpr int kExpBlock = 512;
 
@@ -78,22 +81,26 @@ struct AttentionTask {
   int64_t out_stride;
   int32_t tokens, heads;  // tokens * heads <= kMaxQueries
   int32_t first_position;
-  const void* k;  // first element of this kv head in block 0
-  const void* v;
+  const void* k;          // first element of this kv head in block 0
+  const void* v;          // null: the values are the first value_dim of the keys
   int64_t block_stride;   // elements between blocks
   const int32_t* blocks;  // block table of the row
   int32_t block_size, head_dim;
+  int32_t value_dim;  // head_dim, or with v = null at most that; heads of `out` are so far apart
   float scale;
   float softcap;   // 0 = none, else a score s becomes softcap tanh(s / softcap)
   int32_t window;  // 0 = none
 };
 
-// Scratch of one thread. About 150 KB.
-struct alignas(64) AttentionScratch {
-  float q[kMaxQueries * kHeadStride];
-  float acc[kMaxQueries * kHeadStride];
-  float k[kKeyTile * kHeadStride];
-  float v[kKeyTile * kHeadStride];
+// Scratch of one thread, whose rows are kStride floats apart. kShared: values are part of the keys.
+template <int kStride, bool kShared>
+struct alignas(64) AttentionScratchOf {
+  static constexpr int kRow = kStride;
+  static constexpr bool kOneTile = kShared;
+  float q[kMaxQueries * kStride];
+  float acc[kMaxQueries * kStride];
+  float k[kKeyTile * kStride];
+  float v[kShared ? 16 : kKeyTile * kStride];
   float p[kMaxQueries * kKeyTile];
   float max[kMaxQueries];
   float sum[kMaxQueries];
@@ -101,6 +108,9 @@ struct alignas(64) AttentionScratch {
   int32_t low[kMaxQueries];  // valid keys of the tile: [low, high)
   int32_t high[kMaxQueries];
 };
+
+using AttentionScratch = AttentionScratchOf<kHeadStride, false>;  // about 150 KB
+using LatentScratch = AttentionScratchOf<kLatentStride, true>;    // about 260 KB
 
 // What there are products for: formats of weights, as kWeightFormats of weights.h describes them.
 enum WeightKind : int32_t {
@@ -130,6 +140,7 @@ struct Kernels {
   void (*quantize_tile)(void* tile, const float* x, int64_t x_stride, int64_t rows, int64_t cols);
   // The arrays are indexed by DType: f32, f16, bf16.
   void (*attention[3])(const AttentionTask&, AttentionScratch&);
+  void (*latent_attention[3])(const AttentionTask&, LatentScratch&);  // tasks with v = null
   void (*to_f32[3])(float* dst, const void* src, int64_t n);
   void (*from_f32[3])(void* dst, const float* src, int64_t n);  // to nearest even
 

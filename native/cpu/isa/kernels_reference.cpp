@@ -94,23 +94,23 @@ void attend(const AttentionTask& t, int32_t position, const float* q, float* out
   };
   double best = -std::numeric_limits<double>::infinity();
   for (int32_t j = oldest; j <= position; ++j) best = std::max(best, score(j));
-  double acc[kMaxHeadDim] = {}, sum = 0;
+  double acc[kMaxLatentDim] = {}, sum = 0;
+  const void* values = t.v != nullptr ? t.v : t.k;
   for (int32_t j = oldest; j <= position; ++j) {
     const double p = std::exp(score(j) - best);
     sum += p;
-    for (int32_t d = 0; d < t.head_dim; ++d)
-      acc[d] += p * static_cast<double>(element<kType>(t.v, first_element(j) + d));
+    for (int32_t d = 0; d < t.value_dim; ++d)
+      acc[d] += p * static_cast<double>(element<kType>(values, first_element(j) + d));
   }
-  for (int32_t d = 0; d < t.head_dim; ++d) out[d] = static_cast<float>(acc[d] / sum);
+  for (int32_t d = 0; d < t.value_dim; ++d) out[d] = static_cast<float>(acc[d] / sum);
 }
 
-template <DType kType>
-void attention(const AttentionTask& t, AttentionScratch&) {
+template <DType kType, class Scratch>
+void attention(const AttentionTask& t, Scratch&) {
   for (int32_t i = 0; i < t.tokens; ++i) {
     for (int32_t h = 0; h < t.heads; ++h) {
-      const int64_t column = int64_t{h} * t.head_dim;
-      attend<kType>(t, t.first_position + i, t.q + i * t.q_stride + column,
-                    t.out + i * t.out_stride + column);
+      attend<kType>(t, t.first_position + i, t.q + i * t.q_stride + int64_t{h} * t.head_dim,
+                    t.out + i * t.out_stride + int64_t{h} * t.value_dim);
     }
   }
 }
@@ -249,7 +249,12 @@ constexpr Kernels kTable = {
              quant_gemm<BlockForm{4, 0, 1, true, true}>,
              quant_gemm<BlockForm{8, 128, 2, true, true}>},
     .quantize_tile = nullptr,
-    .attention = {attention<DType::kF32>, attention<DType::kF16>, attention<DType::kBF16>},
+    .attention = {attention<DType::kF32, AttentionScratch>,
+                  attention<DType::kF16, AttentionScratch>,
+                  attention<DType::kBF16, AttentionScratch>},
+    .latent_attention = {attention<DType::kF32, LatentScratch>,
+                         attention<DType::kF16, LatentScratch>,
+                         attention<DType::kBF16, LatentScratch>},
     .to_f32 = {to_f32<DType::kF32>, to_f32<DType::kF16>, to_f32<DType::kBF16>},
     .from_f32 = {from_f32<DType::kF32>, from_f32<DType::kF16>, from_f32<DType::kBF16>},
     .rms_norm = rms_norm,

@@ -1,8 +1,6 @@
 // See attention_block.h.
 #include "models/blocks/attention_block.h"
 
-#include <utility>
-
 namespace inferd {
 
 AttentionBlock::AttentionBlock(const ModelConfig& model, const BlockConfig& config,
@@ -100,22 +98,6 @@ void AttentionBlock::norm_all_heads(Backend& backend, const Tensor& q, const Ten
   backend.scale_by_sums(k, of_k, whole_.kv_size(), k_norm_.data(), eps);
 }
 
-// The picked rows of the residual stream and of the attention, in front of buffers that hold
-// nothing any more: `normed`, and that of q, k and v.
-void AttentionBlock::pick(Backend& backend, const Picks& picks, Stream& s, Tensor& attended) const {
-  std::swap(s.hidden, s.normed);
-  const auto gather = [&](const Tensor& to, const Tensor& from) {
-    backend.gather_rows(head_rows(to, picks.count), head_rows(from, s.rows), picks.rows,
-                        picks.count);
-  };
-  gather(s.hidden, s.normed);
-  const Tensor picked =
-      Tensor::matrix(qkv_rows_.data, attended.dtype, picks.count, attended.cols());
-  gather(picked, attended_);
-  attended = picked;
-  s.rows = picks.count;
-}
-
 void AttentionBlock::forward(Backend& backend, const StepContext& step, Stream& s,
                              bool narrow) const {
   project(backend, step, s);
@@ -134,7 +116,8 @@ void AttentionBlock::forward(Backend& backend, const StepContext& step, Stream& 
                      .window = config_.window,
                      .picks = picks},
                     step.slots, step.batch);
-  if (picks != nullptr) pick(backend, *picks, s, attended);
+  // q, k and v are not needed any more.
+  if (picks != nullptr) attended = pick_rows(backend, *picks, s, attended, qkv_rows_);
   residual_.write(backend, s, output_, attended);
 }
 

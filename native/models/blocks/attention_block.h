@@ -21,7 +21,6 @@ class AttentionBlock final : public Block {
  private:
   // hidden -> qkv, and the keys and values in the cache
   void project(Backend& backend, const StepContext& step, const Stream& s) const;
-  void pick(Backend& backend, const Picks& picks, Stream& s, Tensor& attended) const;
 
   // q and k by their norm over all heads, of which this rank has some.
   void norm_all_heads(Backend& backend, const Tensor& q, const Tensor& k) const;

@@ -1,8 +1,11 @@
 // See block.h.
 #include "models/blocks/block.h"
 
+#include <utility>
+
 #include "models/blocks/attention_block.h"
 #include "models/blocks/experts_block.h"
+#include "models/blocks/latent_attention_block.h"
 #include "models/blocks/mlp_block.h"
 
 namespace inferd {
@@ -56,10 +59,26 @@ void Residual::write(Backend& backend, const Stream& s) const {
   backend.add(hidden, added, scale_);
 }
 
+Tensor pick_rows(Backend& backend, const Picks& picks, Stream& s, const Tensor& attended,
+                 const Tensor& free) {
+  std::swap(s.hidden, s.normed);
+  const auto gather = [&](const Tensor& to, const Tensor& from) {
+    backend.gather_rows(head_rows(to, picks.count), head_rows(from, s.rows), picks.rows,
+                        picks.count);
+  };
+  gather(s.hidden, s.normed);
+  const Tensor picked = Tensor::matrix(free.data, attended.dtype, picks.count, attended.cols());
+  gather(picked, attended);
+  s.rows = picks.count;
+  return picked;
+}
+
 std::unique_ptr<Block> make_block(const ModelConfig& model, const BlockConfig& config,
                                   const std::vector<RopeTable>& ropes, size_t kv_index) {
   if (std::holds_alternative<AttentionConfig>(config.block))
     return std::make_unique<AttentionBlock>(model, config, ropes, kv_index);
+  if (std::holds_alternative<LatentAttentionConfig>(config.block))
+    return std::make_unique<LatentAttentionBlock>(model, config, ropes, kv_index);
   if (std::holds_alternative<ExpertsConfig>(config.block))
     return std::make_unique<ExpertsBlock>(model, config);
   return std::make_unique<MlpBlock>(model, config);

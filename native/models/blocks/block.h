@@ -72,6 +72,12 @@ class Residual {
   DeviceVector before_, after_;
 };
 
+// Of an attention that is the last block that looks at other tokens: from here on `s` has only the
+// picked rows of the stream, in the buffer that `normed` was. Returns those of `attended`, in the
+// front of `free`, a buffer at least as wide that holds nothing any more.
+Tensor pick_rows(Backend& backend, const Picks& picks, Stream& s, const Tensor& attended,
+                 const Tensor& free);
+
 class Block {
  public:
   virtual ~Block() = default;

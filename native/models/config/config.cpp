@@ -122,20 +122,26 @@ AttentionConfig read_attention(const ConfigReader& r, int64_t hidden_size) {
 
 }  // namespace
 
-CommonConfig read_common(const ConfigReader& r, bool tied) {
+CommonConfig read_sizes(const ConfigReader& r, bool tied) {
   CommonConfig c;
   ModelConfig& m = c.model;
   m.vocab_size = r.integer("vocab_size", 1, kMaxVocab);
   m.hidden_size = r.integer("hidden_size", 1, kMaxSize);
   c.mlp.intermediate_size = r.integer("intermediate_size", 1, kMaxSize);
   c.num_layers = static_cast<int32_t>(r.integer("num_hidden_layers", 1, 1024));
-  c.attention = read_attention(r, m.hidden_size);
   m.max_positions = r.integer("max_position_embeddings", 1, kMaxPositions, 2048);
   m.norm_eps = static_cast<float>(r.number("rms_norm_eps", 0, 1, 1e-6));
   m.tied_embeddings = r.boolean("tie_word_embeddings", tied);
   m.dtype = read_dtype(r);
   c.mlp.gate = read_gate(r);
   c.mlp.bias = r.boolean("mlp_bias", false);
+  return c;
+}
+
+CommonConfig read_common(const ConfigReader& r, bool tied) {
+  CommonConfig c = read_sizes(r, tied);
+  ModelConfig& m = c.model;
+  c.attention = read_attention(r, m.hidden_size);
   m.ropes = {read_rope(r, c.attention.head_dim, m.max_positions)};
   return c;
 }

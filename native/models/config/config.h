@@ -38,7 +38,7 @@ struct RopeConfig {
   double beta_fast = 32, beta_slow = 1;
   bool whole_ramp = true;
   double mscale = 0, mscale_all_dim = 0;  // yarn: 0 = not given
-  int32_t rotary_dim = 0;  // <= head_dim
+  int32_t rotary_dim = 0;                 // <= head_dim
   int32_t head_dim = 0;
   int64_t max_positions = 0;  // of the model
 };
@@ -69,6 +69,23 @@ struct AttentionConfig {
   }
 };
 constexpr int32_t kNoRope = -1;
+
+// Attention whose keys and values are made from one vector of `rank` values a token, the latent c,
+// and `rope_dim` values of position that all heads share (multi-head latent attention, DeepSeek-V2,
+// 2024). Head h: q_h = [nope | rope], k_h = [W_k,h c | k_rope], v_h = W_v,h c.
+struct LatentAttentionConfig {
+  int32_t heads = 0;
+  int32_t query_rank = 0;  // of q_b_proj(norm(q_a_proj(x))); 0: q_proj(x)
+  int32_t rank = 0;
+  int32_t nope_dim = 0, rope_dim = 0, value_dim = 0;  // of a head
+  float scale = 0;
+  float norm_eps = 1e-6f;  // of the norms of c and of what q is made from
+  int32_t window = 0;      // 0 = full attention
+  int32_t rope = 0;        // of ModelConfig::ropes, over rope_dim
+
+  int32_t query_dim() const { return nope_dim + rope_dim; }
+  int32_t cached_dim() const { return rank + rope_dim; }
+};
 
 // down(gate(g) * u), where [g | u] = gate_up(x).
 struct MlpConfig {
@@ -103,7 +120,7 @@ struct ExpertsConfig {
 // the layer, such as "input_layernorm"; "" where there is none.
 struct BlockConfig {
   std::string norm_before, norm_after;
-  std::variant<AttentionConfig, MlpConfig, ExpertsConfig> block;
+  std::variant<AttentionConfig, LatentAttentionConfig, MlpConfig, ExpertsConfig> block;
 };
 
 using LayerConfig = std::vector<BlockConfig>;
@@ -113,6 +130,13 @@ using LayerConfig = std::vector<BlockConfig>;
 struct StackedTensor {
   std::string name;
   std::vector<std::string> sections;
+};
+
+// A linear whose checkpoints hold the rows that are rotated together side by side, where it wants
+// them in two halves: of every `head_rows` rows those from `first` on.
+struct PairedRows {
+  std::string linear;  // "self_attn.q_proj"
+  int64_t head_rows, first;
 };
 
 // A decoder-only transformer as data: what config.json of every architecture comes down to.
@@ -134,15 +158,18 @@ struct ModelConfig {
   std::vector<StackedTensor> stacked;  // what checkpoints hold as one tensor
   NameMap names;                       // of checkpoints that have names of their own
   StoredQuantization stored;           // of checkpoints that are quantized
-  int64_t paired_head_rows = 0;        // Dialect::paired_head_rows
+  std::vector<PairedRows> paired;      // of linears that positions rotate
   Shard shard;                         // what is computed here; all other fields are of the whole
 
-  // Every attention block, in order.
+  // The window of every attention block, in order.
   template <typename Visit>
-  void each_attention(Visit&& visit) {
-    for (LayerConfig& layer : layers)
-      for (BlockConfig& b : layer)
-        if (auto* attention = std::get_if<AttentionConfig>(&b.block)) visit(*attention);
+  void each_window(Visit&& visit) {
+    for (LayerConfig& layer : layers) {
+      for (BlockConfig& b : layer) {
+        if (auto* attention = std::get_if<AttentionConfig>(&b.block)) visit(attention->window);
+        if (auto* latent = std::get_if<LatentAttentionConfig>(&b.block)) visit(latent->window);
+      }
+    }
   }
 };
 
@@ -191,6 +218,8 @@ struct CommonConfig {
 // `tied` says what a config without tie_word_embeddings means. Throws Error(kBadModel) or, for what
 // no code here computes, Error(kUnsupported).
 CommonConfig read_common(const ConfigReader& reader, bool tied = false);
+// The same but for attention and ropes, of architectures that have another attention.
+CommonConfig read_sizes(const ConfigReader& reader, bool tied = false);
 
 // Where a layer has norms, by the names of their tensors: as most architectures have them.
 struct LayerNorms {

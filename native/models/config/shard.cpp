@@ -20,6 +20,10 @@ void check(const AttentionConfig& a, int32_t ranks) {
     refuse(ranks, "num_key_value_heads", a.kv_heads);
 }
 
+void check(const LatentAttentionConfig& a, int32_t ranks) {
+  if (a.heads % ranks != 0) refuse(ranks, "num_attention_heads", a.heads);
+}
+
 void check(const MlpConfig& m, int32_t ranks) {
   if (m.intermediate_size % ranks != 0) refuse(ranks, "intermediate_size", m.intermediate_size);
 }
