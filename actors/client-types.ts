@@ -13,8 +13,8 @@ export interface RequestSink {
   /** The prompt was encoded: before all else but notices, which come another way, unless the request fails before. */
   onEncoded(promptIds: Int32Array, maxTokens: number, promptText?: string): void;
   onNotice(notice: Notice): void;
-  /** The request ran its first step. */
-  onStarted(started: Started): void;
+  /** The request ran its first step, in an engine group; that is 0 where nothing is said. */
+  onStarted(started: Started, group?: number): void;
   /** Whole records (actors/messages/logprobs.ts) of the prompt's next tokens, from the second on. They belong to the sink. */
   onPromptLogprobs(records: Int32Array): void;
   /** All pieces of one engine step for this request. */
@@ -52,6 +52,8 @@ export interface Asker {
 export interface RequestSummary {
   readonly id: RequestId;
   readonly state: 'encoding' | 'queued' | 'running';
+  /** The engine group that has it; null before one was chosen. */
+  readonly group: number | null;
   readonly ageMs: number;
   readonly promptTokens: number;
   readonly generatedTokens: number;
@@ -73,6 +75,7 @@ export interface ServedModel {
   readonly parameters: number;
   readonly backend: string;
   readonly blockSize: number;
+  /** Of all engine groups, as the weights are. */
   readonly totalBlocks: number;
   /** Of one KV block. */
   readonly blockBytes: number;
@@ -97,7 +100,7 @@ export interface EngineClient {
   /** From then on `tokenText` knows these ids. */
   learnTexts(ids: Iterable<number>, asker?: Asker): Promise<void>;
   /** A control call. @throws InferdError with the kind of the failure, also when its deadline passes or the engine restarts. */
-  ask<N extends EngineCallName>(name: N, params: EngineCalls[N]['params']): Promise<EngineCalls[N]['reply']>;
+  ask<N extends EngineCallName>(name: N, params: EngineCalls[N]['params'], group?: number): Promise<EngineCalls[N]['reply']>;
   /** Of an id in a record that a sink was given. */
   tokenText(id: number): TokenText;
   requests(): readonly RequestSummary[];

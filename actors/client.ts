@@ -8,6 +8,7 @@
  */
 import { asError, Calls } from './client-calls.js';
 import { byRequest } from './client-deltas.js';
+import { EngineGroups } from './client-groups.js';
 import type { RequestIds } from './client-ids.js';
 import { idsSize, promptSize, TokenizerLoad } from './client-load.js';
 import { Names } from './client-names.js';
@@ -23,14 +24,7 @@ import type {
   ServedModel,
   TokenText,
 } from './client-types.js';
-import {
-  type CallReply,
-  type EngineCall,
-  type EngineCallName,
-  type EngineCalls,
-  engineCallDeadlineMs,
-  type TokenizerCall,
-} from './messages/calls.js';
+import type { CallReply, EngineCallName, EngineCalls, TokenizerCall } from './messages/calls.js';
 import { int32Of } from './messages/codec.js';
 import type { LinkEnd } from './messages/control.js';
 import type { Failure } from './messages/errors.js';
@@ -42,24 +36,24 @@ import type {
   Deltas,
   Encoded,
   Failed,
-  Flow,
   GenerationParams,
   Handed,
   Notice,
   Notices,
   PromptInput,
+  Routed,
   Started,
   Submit,
   TokenNames,
 } from './messages/requests.js';
 import { nowMs } from './runtime/clock.js';
-import { type Counters, SCHEDULER_COUNTER, stepLimitMs } from './runtime/counters.js';
+import type { Counters } from './runtime/counters.js';
 import { unreachable } from './runtime/invariant.js';
 import { errorFields, type Log } from './runtime/log.js';
 import { EventLink } from './runtime/mailbox.js';
 
-type TokenizerLink = EventLink<Encoded | Deltas | Failed | CallReply, Submit | Abort | TokenizerCall>;
-type SchedulerLink = EventLink<Notices | CallReply, Flow | EngineCall>;
+type FromTokenizer = Encoded | Routed | Deltas | Failed | CallReply;
+type TokenizerLink = EventLink<FromTokenizer, Submit | Abort | TokenizerCall>;
 
 interface Live {
   readonly arrivalMs: number;
@@ -72,6 +66,8 @@ interface Live {
   unsent: Submit | null;
   /** The tokenizer that has it. */
   tokenizer: number | null;
+  /** The engine group that has it, or had it last. */
+  group: number | null;
   encoded: boolean;
   started: boolean;
   paused: boolean;
@@ -82,7 +78,9 @@ interface Live {
 export interface ClientOptions {
   /** Numbers of requests and calls; those of all engines of a daemon come from one. */
   readonly ids: RequestIds;
-  /** Unfinished requests, at most: scheduler.max_queue + scheduler.max_num_sequences. */
+  /** Engine groups; 1 when not said. */
+  readonly numGroups?: number;
+  /** Unfinished requests, at most: scheduler.max_queue and scheduler.max_num_sequences of each group. */
   readonly maxUnfinished: number;
   /** scheduler.hang_timeout_s, ms. */
   readonly hangTimeoutMs: number;
@@ -99,8 +97,6 @@ const ANYBODY = {};
 /** Batches a tokenizer may be behind before requests are refused. */
 const MAX_BEHIND = 8192;
 const ENCODE_DEADLINE_MS = 30_000;
-/** The scheduler's loop turns at least twice a second; this leaves room for a busy machine. */
-const HEARTBEAT_LIMIT_MS = 10_000;
 
 const overloaded: Failure = { kind: 'overloaded', data: { retry_after_ms: RETRY_AFTER_MS } };
 const died: Failure = { kind: 'engine_failure', message: 'The tokenizer of this request failed; send it again', data: { retriable: true } };
@@ -118,8 +114,7 @@ export class ActorClient implements EngineClient {
   readonly #clientNumbers = new WeakMap<ClientKey, number>();
   #nextClientNumber = 1;
   readonly #names = new Names();
-  #scheduler: SchedulerLink | null = null;
-  #counters: Counters | null = null;
+  readonly #groups: EngineGroups;
   #state: EngineState = 'starting';
   #model: ServedModel | null = null;
   #idle: (() => void)[] = [];
@@ -128,6 +123,7 @@ export class ActorClient implements EngineClient {
     this.#options = options;
     this.#ids = options.ids;
     this.#load = new TokenizerLoad(options.maxHeldSize);
+    this.#groups = new EngineGroups(this.#calls, options.background ?? false, (message) => this.#onScheduler(message));
   }
 
   // --- EngineClient ---
@@ -150,6 +146,7 @@ export class ActorClient implements EngineClient {
       open: new Set(Array.from({ length: params.bestOf }, (_, index) => index)),
       unsent: { k: 'submit', id, prompt, params, arrivalMs, turn, client: this.#numberOf(client), size },
       tokenizer: null,
+      group: (this.#options.numGroups ?? 1) === 1 ? 0 : null,
       encoded: false,
       started: false,
       paused: false,
@@ -177,12 +174,8 @@ export class ActorClient implements EngineClient {
     this.#names.learn(value as TokenNames); // proof: what a tokenizer answers to this call
   }
 
-  async ask<N extends EngineCallName>(name: N, params: EngineCalls[N]['params']): Promise<EngineCalls[N]['reply']> {
-    const scheduler = this.#scheduler;
-    if (scheduler === null) throw asError(this.#absent());
-    const send = (call: number): void => scheduler.post({ k: 'ask', call, name, params } as EngineCall); // proof: name and params are one row's
-    const value = await this.#calls.ask('scheduler', engineCallDeadlineMs[name], send);
-    return value as EngineCalls[N]['reply']; // proof: the type of the scheduler's handlers
+  ask<N extends EngineCallName>(name: N, params: EngineCalls[N]['params'], group?: number): Promise<EngineCalls[N]['reply']> {
+    return this.#groups.ask(name, params, { group, absent: () => this.#absence() });
   }
 
   tokenText(id: number): TokenText {
@@ -194,6 +187,7 @@ export class ActorClient implements EngineClient {
     return [...this.#requests].map(([id, live]) => ({
       id,
       state: live.started ? 'running' : live.encoded ? 'queued' : 'encoding',
+      group: live.group,
       ageMs: now - live.arrivalMs,
       promptTokens: live.promptTokens,
       generatedTokens: live.generatedTokens,
@@ -209,12 +203,9 @@ export class ActorClient implements EngineClient {
   }
 
   healthy(): boolean {
-    const counters = this.#counters;
-    if (counters === null || (this.#state !== 'ready' && this.#state !== 'draining')) return false;
-    const now = nowMs();
-    if (now - (counters[SCHEDULER_COUNTER.heartbeatMs] ?? 0) > HEARTBEAT_LIMIT_MS) return false;
-    const since = counters[SCHEDULER_COUNTER.inFlightSinceMs] ?? 0;
-    return since === 0 || now - since < stepLimitMs(counters, this.#options.hangTimeoutMs);
+    // While one group restarts, the others serve.
+    const serves = this.#state === 'ready' || this.#state === 'draining' || this.#state === 'restarting';
+    return serves && this.#groups.healthy(this.#options.hangTimeoutMs);
   }
 
   // --- for the engine ---
@@ -246,19 +237,15 @@ export class ActorClient implements EngineClient {
     for (const [id, live] of [...this.#requests]) if (live.tokenizer === index) this.#end(id, died);
   }
 
-  /** A scheduler is ready. Pauses of live requests are told again. */
-  attachScheduler(end: LinkEnd, counters: Counters): void {
-    this.#counters = counters;
-    this.#scheduler = new EventLink(end, (message) => this.#onScheduler(message), { background: this.#options.background ?? false });
-    for (const [id, live] of this.#requests) if (live.paused) this.#scheduler.post({ k: 'flow', id, paused: true });
+  /** The scheduler of a group is ready. Pauses of its requests are told again. */
+  attachScheduler(end: LinkEnd, counters: Counters, group = 0): void {
+    this.#groups.attach(group, end, counters);
+    for (const [id, live] of this.#requests) if (live.group === group) this.#tellPaused(id, live);
   }
 
-  /** The scheduler is gone; requests wait for the next one. */
-  detachScheduler(): void {
-    this.#scheduler?.close();
-    this.#scheduler = null;
-    this.#counters = null;
-    this.#calls.fail('scheduler', { kind: 'engine_failure', message: 'The engine restarts', data: { retriable: true } });
+  /** The scheduler of a group is gone; requests wait for the next one, or are routed to another group. */
+  detachScheduler(group = 0): void {
+    this.#groups.detach(group);
   }
 
   /** Ends every request and call with `failure`. */
@@ -267,9 +254,9 @@ export class ActorClient implements EngineClient {
     this.#calls.fail(null, failure);
   }
 
-  /** Ends every request with `failure`; calls of the tokenizers go on. */
-  failRequests(failure: Failure): void {
-    for (const id of [...this.#requests.keys()]) this.#abort(id, failure);
+  /** Ends every request with `failure`, or those of one group; calls of the tokenizers go on. */
+  failRequests(failure: Failure, group?: number): void {
+    for (const [id, live] of [...this.#requests]) if (group === undefined || live.group === group) this.#abort(id, failure);
   }
 
   /** Resolves when no request is unfinished. */
@@ -286,7 +273,7 @@ export class ActorClient implements EngineClient {
       link.close();
     }
     this.#tokenizers.clear();
-    this.detachScheduler();
+    this.#groups.detachAll();
   }
 
   // --- requests ---
@@ -362,7 +349,12 @@ export class ActorClient implements EngineClient {
     const live = this.#requests.get(id);
     if (live === undefined || live.paused === paused) return;
     live.paused = paused;
-    this.#scheduler?.post({ k: 'flow', id, paused });
+    if (live.group !== null) this.#groups.setPaused(live.group, id, paused);
+  }
+
+  /** Its group does not know it yet. */
+  #tellPaused(id: RequestId, { paused, group }: Live): void {
+    if (paused && group !== null) this.#groups.setPaused(group, id, true);
   }
 
   #end(id: RequestId, failure: Failure | null): void {
@@ -396,7 +388,7 @@ export class ActorClient implements EngineClient {
   ): Promise<unknown> {
     const index = this.#pick(this.#ids.next);
     const link = index === null ? undefined : this.#tokenizers.get(index);
-    if (index === null || link === undefined) return Promise.reject(asError(this.#absent()));
+    if (index === null || link === undefined) return Promise.reject(asError(this.#absence()));
     const crowded = this.#crowded(size);
     if (crowded !== null) return Promise.reject(asError(crowded));
     const send = (call: number): void => {
@@ -416,14 +408,17 @@ export class ActorClient implements EngineClient {
     else if (message.k !== 'abort') this.#calls.answer({ k: 'reply', call: message.call, ok: false, failure });
   }
 
-  #absent(): Failure {
+  #absence(): Failure {
     return this.#refusal(0) ?? { kind: 'engine_failure', message: 'The engine restarts', data: { retriable: true } };
   }
 
   // --- what actors say ---
 
-  #onTokenizer(message: Encoded | Deltas | Failed | CallReply): void {
+  #onTokenizer(message: FromTokenizer): void {
     switch (message.k) {
+      case 'routed':
+        this.#onRouted(message);
+        return;
       case 'encoded':
         this.#onEncoded(message);
         return;
@@ -439,6 +434,13 @@ export class ActorClient implements EngineClient {
       default:
         unreachable(message);
     }
+  }
+
+  #onRouted({ id, group }: Routed): void {
+    const live = this.#requests.get(id);
+    if (live === undefined) return;
+    live.group = group;
+    this.#tellPaused(id, live);
   }
 
   #onEncoded(message: Encoded): void {
@@ -466,7 +468,7 @@ export class ActorClient implements EngineClient {
     if (live === undefined || live.started) return;
     live.started = true;
     this.#turns.began(live.turn);
-    this.#guarded(() => live.sink.onStarted(started));
+    this.#guarded(() => live.sink.onStarted(started, live.group ?? 0));
   }
 
   #onOwnDeltas(id: RequestId, deltas: readonly Delta[]): void {

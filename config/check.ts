@@ -63,7 +63,8 @@ const rules: readonly Rule[] = [
           `cache.block_size = ${cache.block_size} is not allowed; expected 1 or a multiple of 16 up to 256 tokens`,
         ),
 
-  ({ inference: { device_ids: ids, device }, parallel: { tensor_parallel_size: ranks } }) => {
+  ({ inference: { device_ids: ids, device }, parallel }) => {
+    const { tensor_parallel_size: ranks, data_parallel_size: groups } = parallel;
     if (!Number.isInteger(Math.log2(ranks)))
       return error(['parallel.tensor_parallel_size'], `parallel.tensor_parallel_size = ${ranks} is not allowed; expected 1, 2, 4 or 8`);
     if (ids.length === 0)
@@ -76,8 +77,8 @@ const rules: readonly Rule[] = [
         ['inference.device_ids', 'inference.device'],
         `inference.device_ids names ${ids.length} devices, but inference.device = "cpu" is one device; use [0], or set inference.threads`,
       );
-    if (ids.length !== ranks && (device === 'cuda' || ids.length > 1))
-      return error(['inference.device_ids', 'parallel.tensor_parallel_size'], oneDeviceARank(ids, ranks));
+    if (ids.length !== ranks * groups && (device === 'cuda' || ids.length > 1))
+      return error(['inference.device_ids', 'parallel.tensor_parallel_size'], oneDeviceARank(ids, parallel));
     return null;
   },
 
@@ -121,8 +122,11 @@ const rules: readonly Rule[] = [
 ];
 
 /** Also for those who know later than this that the ranks run on GPUs. */
-export function oneDeviceARank(ids: readonly number[], ranks: number): string {
+export function oneDeviceARank(ids: readonly number[], parallel: Config['parallel']): string {
+  const { tensor_parallel_size: ranks, data_parallel_size: groups } = parallel;
   const named = ids.length === 1 ? '1 device' : `${ids.length} devices`;
+  if (groups > 1)
+    return `inference.device_ids names ${named}, but parallel.tensor_parallel_size = ${ranks} and data_parallel_size = ${groups} need one for each rank of each group; name ${ranks * groups}`;
   return `inference.device_ids names ${named}, but parallel.tensor_parallel_size = ${ranks} needs one for each rank; name ${ranks} or set the size to ${ids.length}`;
 }
 

@@ -114,12 +114,20 @@ export const schema = {
       'Delete the downloaded model from the cache when the daemon stops; no effect yet: "inferd rm" deletes a model.',
     ),
     device: oneOf(['auto', 'cpu', 'cuda'], 'auto', 'Backend that runs the model; auto takes CUDA when a usable GPU is found.'),
-    device_ids: ints([0], [0, 63], 'GPU to use; one for each rank of parallel.tensor_parallel_size, in their order.'),
+    device_ids: ints(
+      [0],
+      [0, 63],
+      'GPU to use; one for each rank of parallel.tensor_parallel_size, in their order, and that for each group of parallel.data_parallel_size.',
+    ),
     dtype: oneOf(['auto', 'f32', 'f16', 'bf16'], 'auto', 'Type the weights are held in; auto keeps the type of the checkpoint.'),
     num_tokenizer_workers: int(1, [1, 64], 'Tokenizer actors, each on its own thread.'),
     load_dummy: bool(false, 'Random weights in the shape of config.json instead of reading a checkpoint.'),
     quantization: oneOf(['none', 'int8', 'int4'], 'none', 'Quantize the weights on the fly while loading.'),
-    threads: int(0, [0, 1024], 'Compute threads of the CPU backend, of all ranks together; 0 takes the number of physical cores.'),
+    threads: int(
+      0,
+      [0, 1024],
+      'Compute threads of the CPU backend, of all ranks and groups together; 0 takes the number of physical cores.',
+    ),
     served_model_name: text(maybeText(null), 'Name the API reports and accepts; the model name when not set.'),
     enforce_eager: bool(false, 'Do not capture CUDA graphs.'),
     cuda_graph_sizes: ints([1, 2, 4, 8, 16, 32, 48, 64, 128, 256], [1, 4096], 'Decode batch sizes that are captured as CUDA graphs.'),
@@ -147,6 +155,12 @@ export const schema = {
       'Ranks that compute a model together, each with a share of its weights and KV cache: 1, 2, 4 or 8; on the CPU they share the threads. ' +
         'More than one GPU is not supported yet.',
     ),
+    data_parallel_size: int(
+      1,
+      [1, 16],
+      'Groups that each hold the whole model, on ranks of their own, behind one queue: a request goes to the one whose prefix cache ' +
+        'knows most of it, unless that has much more to do. On the CPU they share the threads and the memory.',
+    ),
     comm_timeout_ms: int(10_000, [100, 600_000], 'A rank that waits longer for the others in a step ends the engine, which starts again.', {
       unit: 'ms',
     }),
@@ -168,9 +182,14 @@ export const schema = {
     swap_space_bytes: int(maybe(null), [0, 1024 * GiB], 'Host memory for swapped KV blocks; wins over swap_space_fraction.', {
       unit: 'bytes',
     }),
-    num_gpu_blocks_override: int(maybe(null), [2, 2 ** 24], 'KV blocks to allocate instead of the computed number, on any device.', {
-      unit: 'blocks',
-    }),
+    num_gpu_blocks_override: int(
+      maybe(null),
+      [2, 2 ** 24],
+      'KV blocks to allocate instead of the computed number, on any device and in each group.',
+      {
+        unit: 'blocks',
+      },
+    ),
     sliding_window: int(
       maybe(null),
       [1, 2 ** 20],
@@ -181,7 +200,7 @@ export const schema = {
   },
   scheduler: {
     max_num_batched_tokens: int(2048, [1, 2 ** 20], 'Token budget of one step.', { unit: 'tokens' }),
-    max_num_sequences: int(64, [1, 4096], 'Sequences that run at the same time.'),
+    max_num_sequences: int(64, [1, 4096], 'Sequences that run at the same time, in each group of parallel.data_parallel_size.'),
     max_model_len: int(maybe(null), [1, 2 ** 24], "Prompt plus answer, at most; never more than the model's own limit.", {
       unit: 'tokens',
     }),
@@ -193,7 +212,7 @@ export const schema = {
       'auto',
       'What becomes of the KV of a request that must give way: swap keeps it on the host while there is room, auto does where that costs less.',
     ),
-    max_queue: int(1024, [0, 2 ** 20], 'Requests that may wait; one more is refused.', { unit: 'requests' }),
+    max_queue: int(1024, [0, 2 ** 20], 'Requests that may wait, in all groups together; one more is refused.', { unit: 'requests' }),
     queue_timeout_s: float(120, [0.01, 86_400], 'A request that waits longer is refused.', { unit: 's' }),
     kept_timelines: int(256, [0, 65_536], 'Ended requests of which requests.get still tells what happened when.', { unit: 'requests' }),
     hang_timeout_s: float(

@@ -56,6 +56,7 @@ const allowed: readonly (readonly [string, readonly string[]])[] = [
     'actors/runtime/',
     ['actors/runtime/', 'actors/messages/', 'config/', 'actors/tokenizer/host', 'actors/scheduler/actor', 'actors/executor/actor'],
   ],
+  ['actors/routing/', ['actors/routing/']],
   ['actors/grammar/', ['actors/grammar/', 'actors/messages/constraint']],
   ['actors/tokenizer/model/', ['actors/tokenizer/model/', 'actors/messages/', 'config/gguf/']],
   ['actors/tokenizer/work/', ['actors/tokenizer/work/', 'actors/runtime/', 'actors/messages/']],
@@ -64,7 +65,11 @@ const allowed: readonly (readonly [string, readonly string[]])[] = [
     ['actors/tokenizer/template/', 'actors/tokenizer/work/', 'actors/tokenizer/model/', 'actors/runtime/', 'actors/messages/'],
   ],
   ['actors/tokenizer/answer/', ['actors/tokenizer/answer/', 'actors/tokenizer/model/', 'actors/messages/']],
-  ['actors/tokenizer/decode/', ['actors/tokenizer/decode/', 'actors/tokenizer/answer/', 'actors/tokenizer/model/', 'actors/messages/']],
+  ['actors/tokenizer/groups/', ['actors/tokenizer/groups/', 'actors/routing/', 'actors/runtime/', 'actors/messages/']],
+  [
+    'actors/tokenizer/decode/',
+    ['actors/tokenizer/decode/', 'actors/tokenizer/groups/', 'actors/tokenizer/answer/', 'actors/tokenizer/model/', 'actors/messages/'],
+  ],
   [
     'actors/tokenizer/encode/',
     [
@@ -91,8 +96,8 @@ const allowed: readonly (readonly [string, readonly string[]])[] = [
       'native/',
     ],
   ],
-  ['actors/tokenizer/', ['actors/tokenizer/', 'actors/runtime/', 'actors/messages/', 'config/']],
-  ['actors/scheduler/', ['actors/scheduler/', 'actors/runtime/', 'actors/messages/', 'config/']],
+  ['actors/tokenizer/', ['actors/tokenizer/', 'actors/routing/', 'actors/runtime/', 'actors/messages/', 'config/']],
+  ['actors/scheduler/', ['actors/scheduler/', 'actors/routing/', 'actors/runtime/', 'actors/messages/', 'config/']],
   ['actors/executor/', ['actors/executor/', 'actors/runtime/', 'actors/messages/', 'config/', 'native/']],
   ['actors/client', ['actors/client', 'actors/runtime/', 'actors/messages/', 'config/']],
   ['rpc/', ['rpc/', 'actors/client-types', 'actors/messages/', 'actors/runtime/log', 'actors/runtime/cancellation', 'config/']],

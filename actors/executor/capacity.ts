@@ -20,7 +20,7 @@ export interface CapacityInput {
   readonly utilization: number;
   /** cache.num_gpu_blocks_override. */
   readonly override: number | null;
-  /** Ranks that share the host: there each takes blocks of its own, and step memory. */
+  /** Ranks of all groups, which share the host: there each takes blocks of its own, and step memory. */
   readonly numRanks: number;
 }
 
@@ -72,7 +72,7 @@ export interface SwapInput {
   /** cache.swap_space_bytes and cache.swap_space_fraction; the bytes win. */
   readonly bytes: number | null;
   readonly fraction: number | null;
-  /** Ranks that share the host. */
+  /** Ranks of all groups, which share the host. */
   readonly numRanks: number;
   /** Of the host, before the KV cache is allocated. */
   readonly hostFreeBytes: number;

@@ -22,6 +22,10 @@ export interface KvSettings {
   /** cache.swap_space_bytes and cache.swap_space_fraction. */
   readonly swapBytes: number | null;
   readonly swapFraction: number | null;
+  /** Engine groups of this host: they take equal parts of its memory. */
+  readonly groups: number;
+  /** Other groups that are loading, so that their weights are not in what is measured. */
+  readonly loading: number;
 }
 
 export interface StartedNativeEngine {
@@ -94,10 +98,12 @@ interface Blocks {
 
 function measure(info: NativeModelInfo, options: EngineOptions, kv: KvSettings, control: Control): Blocks {
   const numSwapBlocks = hostBlocks(info, options, kv, control);
+  const numShares = options.worldSize * kv.groups;
   const numBlocks = kvBlocks({
     backend: options.backend,
     // Where the cache lies in host memory, the swap space is taken from the same, and by all ranks.
-    freeBytes: info.freeBytes - (options.backend === 'cpu' ? options.worldSize * numSwapBlocks * info.blockBytes : 0),
+    freeBytes:
+      info.freeBytes - (options.backend === 'cpu' ? numShares * numSwapBlocks * info.blockBytes + stillToCome(info, options, kv) : 0),
     totalBytes: info.totalBytes,
     stepBytes: info.stepBytes,
     blockBytes: info.blockBytes,
@@ -106,9 +112,14 @@ function measure(info: NativeModelInfo, options: EngineOptions, kv: KvSettings, 
     maxModelLen: options.maxModelLen,
     utilization: kv.utilization,
     override: kv.numBlocksOverride,
-    numRanks: options.worldSize,
+    numRanks: numShares,
   });
   return { numBlocks, numSwapBlocks };
+}
+
+/** Weights that other groups are loading, bytes: at the most all of them. */
+function stillToCome(info: NativeModelInfo, { worldSize }: EngineOptions, { loading }: KvSettings): number {
+  return loading * worldSize * info.weightBytes;
 }
 
 function hostBlocks(info: NativeModelInfo, options: EngineOptions, kv: KvSettings, control: Control): number {
@@ -117,14 +128,14 @@ function hostBlocks(info: NativeModelInfo, options: EngineOptions, kv: KvSetting
     wanted: kv.preemptionMode === 'swap',
     bytes: kv.swapBytes,
     fraction: kv.swapFraction,
-    numRanks: options.worldSize,
+    numRanks: options.worldSize * kv.groups,
     hostFreeBytes: info.hostFreeBytes,
     blockBytes: info.blockBytes,
     blockSize: options.blockSize,
     maxSlots: options.maxSlots,
     maxModelLen: options.maxModelLen,
   });
-  const swapBytes = options.worldSize * count * info.blockBytes;
+  const swapBytes = options.worldSize * kv.groups * count * info.blockBytes;
   const { hostFreeBytes } = info;
   if (swapBytes > MUCH_SWAP_SHARE * hostFreeBytes)
     control.log.warn({ swapBytes, hostFreeBytes }, `the swap space takes more than ${MUCH_SWAP_SHARE} of the free host memory`);

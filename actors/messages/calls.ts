@@ -25,8 +25,8 @@ export interface EngineCalls {
   readonly stats: { readonly params: null; readonly reply: SchedulerStats };
   /** How long steps took and how much they held, since the engine started. */
   readonly steps: { readonly params: null; readonly reply: StepHistograms };
-  /** The last steps, from number `since` on. */
-  readonly recent: { readonly params: { readonly since: number }; readonly reply: RecentSteps };
+  /** The last steps, from number `since` on, one number for each engine group; all that are kept where there is none. */
+  readonly recent: { readonly params: { readonly since: readonly number[] }; readonly reply: RecentSteps };
   /** Whose each KV block is, in at most so many cells. */
   readonly kvMap: { readonly params: { readonly maxCells: number }; readonly reply: KvMap };
   /** What happened to a request; null when it is unknown or forgotten. */
@@ -85,8 +85,8 @@ export interface SchedulerStats {
 
 /** Answer to `recent`: a column each, oldest first. */
 export interface RecentSteps {
-  /** Number of the step after the last of these: the `since` of who asks again. Steps are counted from 0 when the engine starts. */
-  readonly next: number;
+  /** Number of the step after the last of these, of each group: the `since` of who asks again. Steps are counted from 0 when a group starts. */
+  readonly next: readonly number[];
   /** When the result was read. */
   readonly atMs: readonly number[];
   /** On the device. */

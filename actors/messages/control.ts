@@ -27,6 +27,14 @@ export interface Progress {
   readonly total: number;
 }
 
+/** What a tokenizer needs to choose an engine group and to count what it sends there: shared words, see routing/. */
+export interface GroupPlace {
+  readonly index: number;
+  /** `null` where there is one group. */
+  readonly board: Int32Array<SharedArrayBuffer> | null;
+  readonly taken: Int32Array<SharedArrayBuffer>;
+}
+
 /** supervisor -> actor. */
 export type ToActor =
   /** Finish the turn, free everything, return. */
@@ -34,13 +42,13 @@ export type ToActor =
   /** executor: stop now; do not wait for steps that run. */
   | { readonly k: 'give_up' }
   /** scheduler: a tokenizer with this owner number is there now. */
-  | { readonly k: 'attach'; readonly owner: number; readonly link: LinkEnd }
+  | { readonly k: 'attach'; readonly owner: number; readonly link: LinkEnd; readonly taken: Int32Array<SharedArrayBuffer> }
   /** scheduler: that tokenizer died; forget its link and its requests. */
   | { readonly k: 'detach'; readonly owner: number }
-  /** tokenizer: a scheduler is there now, in place of the one before. */
-  | { readonly k: 'connect'; readonly link: LinkEnd }
-  /** tokenizer: the scheduler is gone; another one will come. */
-  | { readonly k: 'disconnect' }
+  /** tokenizer: the scheduler of an engine group is there now, in place of the one before. */
+  | { readonly k: 'connect'; readonly link: LinkEnd; readonly group: GroupPlace }
+  /** tokenizer: the scheduler of a group is gone; another one will come. */
+  | { readonly k: 'disconnect'; readonly group: number }
   | ProfileCall;
 
 /** Calls to the scheduler and the executors, answered by a reply on the control port. */

@@ -127,6 +127,10 @@ export interface Admit {
   readonly priority: number;
   readonly arrivalMs: number;
   readonly turn: number;
+  /** Tokens of the prompt that the prefix cache was expected to lack; absent where nobody looked. */
+  readonly newTokens?: number;
+  /** It was admitted before, to a scheduler that is gone, and is not refused for want of room. */
+  readonly again?: boolean;
   /** As in GenerationParams. */
   readonly pooling?: Pooling;
 }
@@ -195,7 +199,7 @@ export interface TokenNames {
   readonly texts: readonly (string | Uint8Array)[];
 }
 
-/** tokenizer -> front: the request was encoded and sent to the scheduler. Always the first message of an accepted request. */
+/** tokenizer -> front: the request was encoded and sent to the scheduler. Nothing but Routed comes before it of an accepted request. */
 export interface Encoded {
   readonly k: 'encoded';
   readonly id: RequestId;
@@ -203,6 +207,13 @@ export interface Encoded {
   readonly maxTokens: number;
   /** Text of the prompt, only when `echo` was asked. */
   readonly promptText?: string;
+}
+
+/** tokenizer -> front: the engine group that the request is in, or in now after another one failed. Told only where there are several. */
+export interface Routed {
+  readonly k: 'routed';
+  readonly id: RequestId;
+  readonly group: number;
 }
 
 /** What one call of a function gained. Concatenated `arguments` of an index are the JSON text that the model wrote. */

@@ -8,13 +8,16 @@
  * for it costs as much as all of the others.
  * When a tokenizer is far behind, no further step is planned, which is the back-pressure of the whole token path.
  */
-import type { CallReply, EngineCall, EngineCallHandlers, EngineCallName } from '../messages/calls.js';
+import type { CallReply, EngineCall, EngineCallHandlers, EngineCallName, RecentSteps } from '../messages/calls.js';
 import type { LinkEnd, ProfileCall, ToActor } from '../messages/control.js';
 import { engineFault, InferdError } from '../messages/errors.js';
 import type { RequestId } from '../messages/ids.js';
 import { NO_STEP, SPAN } from '../messages/profile.js';
 import type { Abort, Admit, Flow, Notices, Refused, Stopped, Tokens } from '../messages/requests.js';
 import { PLAN, RESULT } from '../messages/step.js';
+import { type BoardMemory, BoardWriter } from '../routing/board.js';
+import { Taken } from '../routing/on-the-way.js';
+import { QueueRoom, type QueueRoomMemory } from '../routing/queue-room.js';
 import { type Control, MAX_PARK_MS, runParked } from '../runtime/actor.js';
 import { nowMs } from '../runtime/clock.js';
 import { type Counters, SCHEDULER_COUNTER } from '../runtime/counters.js';
@@ -34,12 +37,23 @@ export interface SchedulerStart {
   readonly results: RingMemory;
   readonly executorBells: readonly Doorbell[];
   readonly counters: Counters;
+  /** Which of the groups of its engine this is. */
+  readonly group: number;
+  readonly room: QueueRoomMemory;
+  /** What it shows to those who choose between groups; null where there is one. */
+  readonly board: BoardMemory | null;
 }
 
 type FromTokenizer = Admit | Abort | Stopped;
 type ToTokenizer = Tokens | Refused;
 type FromFront = Flow | EngineCall;
 type ToFront = Notices | CallReply;
+
+/** A tokenizer, and what of its requests stands on the board. */
+interface Peer {
+  readonly link: ParkedLink<FromTokenizer, ToTokenizer>;
+  readonly taken: Taken;
+}
 
 /** How soon to look again when a tokenizer is behind; it does not ring when it has caught up. */
 const BEHIND_MS = 2;
@@ -65,7 +79,8 @@ class SchedulerLoop {
   readonly #control: Control;
   readonly #front: ParkedLink<FromFront, ToFront>;
   /** By owner number; the supervisor attaches and detaches them. */
-  readonly #tokenizers = new Map<number, ParkedLink<FromTokenizer, ToTokenizer>>();
+  readonly #tokenizers = new Map<number, Peer>();
+  readonly #board: BoardWriter | null;
   readonly #plans: RingWriter;
   readonly #results: RingReader;
   /** When each step in flight was published; at most `maxStepsInFlight` entries. */
@@ -75,7 +90,7 @@ class SchedulerLoop {
   readonly #handlers: EngineCallHandlers = {
     stats: () => this.#scheduler.stats(),
     steps: () => this.#scheduler.steps(),
-    recent: ({ since }) => this.#scheduler.insight.steps.since(since),
+    recent: ({ since }) => this.#recent(since),
     kvMap: ({ maxCells }) => this.#scheduler.kvMap(maxCells),
     timeline: ({ id }) => this.#scheduler.insight.timelines.of(id),
   };
@@ -93,7 +108,9 @@ class SchedulerLoop {
   constructor(start: SchedulerStart, control: Control) {
     this.#start = start;
     this.#control = control;
-    this.#scheduler = new Scheduler(start.options);
+    this.#scheduler = new Scheduler(start.options, new QueueRoom(start.room, start.group));
+    this.#board = start.board === null ? null : new BoardWriter(start.board);
+    if (this.#board !== null) this.#scheduler.showOn(this.#board);
     this.#front = new ParkedLink(start.front);
     this.#plans = new RingWriter(start.plans, start.executorBells);
     this.#results = new RingReader(start.results, 0, start.bell);
@@ -105,7 +122,7 @@ class SchedulerLoop {
     const began = this.#spans.begin();
     this.#handled = 0;
     let more = this.#front.drain((message) => this.#onFront(message));
-    for (const [owner, link] of this.#tokenizers) more = link.drain((message) => this.#onTokenizer(owner, message)) || more;
+    for (const [owner, peer] of this.#tokenizers) more = peer.link.drain((message) => this.#onTokenizer(owner, peer, message)) || more;
     this.#spans.end(SPAN.drain, began, NO_STEP, this.#handled);
     this.#applyResults(now);
     if (this.#scheduler.hasFirstTokens && this.#scheduler.stepsInFlight > 0) this.#sendOutputs();
@@ -124,7 +141,7 @@ class SchedulerLoop {
 
   close(): void {
     this.#front.close();
-    for (const link of this.#tokenizers.values()) link.close();
+    for (const { link } of this.#tokenizers.values()) link.close();
   }
 
   #applyResults(now: number): void {
@@ -144,7 +161,7 @@ class SchedulerLoop {
   /** True when a tokenizer is so far behind that nothing was planned. */
   #publishPlans(now: number): boolean {
     if (!this.#plans.resume() || this.#faulted) return false;
-    for (const link of this.#tokenizers.values()) if (link.full) return true;
+    for (const { link } of this.#tokenizers.values()) if (link.full) return true;
     while (!this.#plans.busy && this.#scheduler.stepsInFlight < this.#start.options.maxStepsInFlight) {
       const began = this.#spans.begin();
       const plan = this.#scheduler.schedule(now);
@@ -171,11 +188,11 @@ class SchedulerLoop {
 
   #sendOutputs(): void {
     const { tokens, refused, notices } = this.#scheduler.takeOutputs();
-    for (const [owner, message] of tokens) this.#tokenizers.get(owner)?.post(message);
-    for (const { owner, message } of refused) this.#tokenizers.get(owner)?.post(message);
+    for (const [owner, message] of tokens) this.#tokenizers.get(owner)?.link.post(message);
+    for (const { owner, message } of refused) this.#tokenizers.get(owner)?.link.post(message);
     // Notices only inform; a front that is behind does without them.
     if (notices.length > 0 && !this.#front.full) this.#front.post({ k: 'notices', notices });
-    for (const link of this.#tokenizers.values()) link.flush();
+    for (const { link } of this.#tokenizers.values()) link.flush();
     this.#front.flush();
   }
 
@@ -190,6 +207,15 @@ class SchedulerLoop {
     counters[SCHEDULER_COUNTER.inFlightSinceMs] = this.#published[0] ?? 0;
     counters[SCHEDULER_COUNTER.meanStepMs] = this.#meanStepMs;
     counters[SCHEDULER_COUNTER.heartbeatMs] = now;
+    this.#scheduler.tellRoom();
+    this.#tellBoard();
+  }
+
+  /** The board first: what is on neither of the two would be counted by nobody. */
+  #tellBoard(): void {
+    if (this.#board === null) return;
+    this.#board.tell(this.#scheduler.work());
+    for (const { taken } of this.#tokenizers.values()) taken.tell();
   }
 
   #checkWhenQuiet(now: number): void {
@@ -199,12 +225,13 @@ class SchedulerLoop {
     this.#scheduler.checkIntegrity();
   }
 
-  #onTokenizer(owner: number, message: FromTokenizer): void {
+  #onTokenizer(owner: number, { taken }: Peer, message: FromTokenizer): void {
     const now = nowMs();
     this.#handled++;
     switch (message.k) {
       case 'admit':
         this.#scheduler.admit(message, owner, now);
+        taken.take(message.newTokens ?? 0);
         if (this.#pausedEarly.delete(message.id)) this.#scheduler.setPaused(message.id, true);
         return;
       case 'abort':
@@ -231,6 +258,13 @@ class SchedulerLoop {
       default:
         unreachable(message);
     }
+  }
+
+  /** The number of the own group has the place of that group. */
+  #recent(since: readonly number[]): RecentSteps {
+    const { group } = this.#start;
+    const recent = this.#scheduler.insight.steps.since(since[group] ?? 0);
+    return { ...recent, next: [...new Array<number>(group).fill(0), ...recent.next] };
   }
 
   #answer<N extends EngineCallName>({ call, name, params }: EngineCall<N>): void {
@@ -276,10 +310,10 @@ class SchedulerLoop {
   #onControl(message: ToActor): void {
     switch (message.k) {
       case 'attach':
-        this.#tokenizers.set(message.owner, new ParkedLink(message.link));
+        this.#tokenizers.set(message.owner, { link: new ParkedLink(message.link), taken: new Taken(message.taken) });
         return;
       case 'detach':
-        this.#tokenizers.get(message.owner)?.close();
+        this.#tokenizers.get(message.owner)?.link.close();
         this.#tokenizers.delete(message.owner);
         this.#scheduler.dropOwner(message.owner);
         return;

@@ -1,9 +1,10 @@
 /**
- * What can never run is refused at the door, with the arithmetic in one sentence: a pure function of the message and the settings.
+ * What can never run is refused at the door, with the arithmetic in one sentence: a function of the message and the settings.
  * Runs in the scheduler thread. Whatever passes here fits an otherwise empty engine, which is what makes strict order safe.
  */
 import type { Failure } from '../messages/errors.js';
 import type { Admit } from '../messages/requests.js';
+import type { QueueRoom } from '../routing/queue-room.js';
 import { maxRunning, type SchedulerOptions } from './options.js';
 import { wasRunning } from './request.js';
 
@@ -52,9 +53,10 @@ export function blocksNeeded(promptLen: number, maxTokens: number, bestOf: numbe
   return shared + bestOf * (Math.ceil((promptLen + maxTokens) / blockSize) - shared);
 }
 
-/** Refusal of one more request than may wait. A request that had run before a restart is never refused for this. */
-export function whyNotNow(message: Admit, waiting: number, room: number): Failure | null {
-  if (waiting < room || wasRunning(message)) return null;
+/** Takes a place in the queue, or refuses one more request than may wait. One that was admitted before is never refused for this. */
+export function whyNotNow(message: Admit, room: QueueRoom): Failure | null {
+  if (message.again || wasRunning(message) || room.take()) return null;
+  const { waiting } = room;
   return { kind: 'overloaded', message: `${waiting} requests are waiting already, as many as scheduler.max_queue and free slots allow.` };
 }
 

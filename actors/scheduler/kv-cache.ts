@@ -14,11 +14,13 @@
  * Blocks of a prompt are taken whole at admission, so a prefill never runs out in the middle. Released blocks go tail first: the
  * beginnings of prompts, which most others share, live longest.
  */
+import type { BoardWriter } from '../routing/board.js';
 import { BrokenInvariant } from '../runtime/invariant.js';
 import { BlockPool } from './block-pool.js';
 import type { SchedulerOptions } from './options.js';
 import { PrefixCache, ROOT } from './prefix-cache.js';
 import type { Sequence } from './request.js';
+import { ShownPrefixes } from './shown-prefixes.js';
 import { type OwnPart, SwapSpace } from './swap-space.js';
 
 /** What `makeWritable` did. */
@@ -35,6 +37,8 @@ export class KvCache {
   /** Source of the last `copied`; its destination is the sequence's last block. */
   copySource = -1;
   private readonly prefix: PrefixCache | null;
+  /** Where others see what the prefix cache holds; null where nobody looks. */
+  private shown: ShownPrefixes | null = null;
   /** Blocks of the last `match`, [numHits]. */
   private hits: Int32Array;
 
@@ -44,6 +48,11 @@ export class KvCache {
     this.swap = new SwapSpace(numSwapBlocks);
     this.prefix = enablePrefixCaching ? new PrefixCache(numBlocks, blockSize) : null;
     this.hits = new Int32Array(numBlocks);
+  }
+
+  /** From now on shows on `board` what the prefix cache holds. To be called before anything is published. */
+  showOn(board: BoardWriter): void {
+    if (this.prefix !== null) this.shown = new ShownPrefixes(board, this.pool.size, this.blockSize);
   }
 
   /**
@@ -80,7 +89,11 @@ export class KvCache {
       this.pool.share(block);
       sequence.blocks[i] = block;
     }
-    if (numHits > 0 && this.prefix !== null) sequence.prefixSerial = this.prefix.serialOf(this.hits[numHits - 1]!); // numHits > 0
+    if (numHits > 0 && this.prefix !== null) {
+      const last = this.hits[numHits - 1]!; // numHits > 0
+      sequence.prefixSerial = this.prefix.serialOf(last);
+      if (this.shown !== null) sequence.prefixKey = this.shown.keyOf(last);
+    }
     for (let i = numHits; i < numBlocks; i++) sequence.blocks[i] = this.take();
     sequence.numBlocks = numBlocks;
     sequence.numPublished = numHits;
@@ -129,6 +142,7 @@ export class KvCache {
       const index = sequence.numPublished;
       const block = sequence.blocks[index]!; // retired positions are covered by the table
       sequence.prefixSerial = this.prefix.publish(block, sequence.prefixSerial, sequence.tokens, index * this.blockSize);
+      if (this.shown !== null) sequence.prefixKey = this.shown.publish(block, sequence.prefixKey, sequence.tokens, index * this.blockSize);
       sequence.numPublished = index + 1;
     }
   }
@@ -169,6 +183,7 @@ export class KvCache {
     this.pool.checkIntegrity();
     this.swap.checkIntegrity(waiting);
     this.prefix?.checkIntegrity();
+    this.shown?.checkIntegrity((block) => this.prefix?.holds(block) ?? false);
     const counted = new Int32Array(this.pool.size);
     for (const sequence of holders) {
       const own = new Set(sequence.blocks.subarray(0, sequence.numBlocks));
@@ -186,7 +201,9 @@ export class KvCache {
 
   private take(): number {
     const block = this.pool.take();
-    if (block !== -1) this.prefix?.forget(block);
+    if (block === -1) return block;
+    this.prefix?.forget(block);
+    this.shown?.forget(block);
     return block;
   }
 

@@ -20,6 +20,7 @@ import type { Pooling } from '../../config/pooling.js';
 import type { RequestId } from '../messages/ids.js';
 import type { Admit } from '../messages/requests.js';
 import { SAMPLING_ROW, type SlotLists } from '../messages/step.js';
+import { ROOT_KEY } from '../routing/prefix-key.js';
 
 export const WAITING = 0;
 export const RUNNING = 1;
@@ -39,6 +40,8 @@ export class Request {
   /** When it entered the queue; its queue timeout counts from here. */
   readonly enqueuedMs: number;
   readonly promptLen: number;
+  /** Of the prompt, what no prefix cache was expected to have; an estimate. */
+  readonly newTokens: number;
   /** At least 1: a pooled state takes the place of a token that is sampled, until its result is read. */
   readonly maxTokens: number;
   /** The hidden states of the prompt are pooled; nothing is sampled. */
@@ -87,6 +90,7 @@ export class Request {
     this.enqueuedMs = context.nowMs;
     const prompt = wordsOf(message.promptIds);
     this.promptLen = prompt.length;
+    this.newTokens = message.newTokens ?? prompt.length;
     // The last token of a sequence is never computed, so the one after a prompt that is all that is wanted needs no KV.
     this.maxTokens = Math.max(1, message.maxTokens);
     this.pooling = message.pooling ?? null;
@@ -172,9 +176,10 @@ export class Sequence {
   /** Physical blocks by table index, [numBlocks] of a growing buffer. */
   blocks = new Int32Array(8);
   numBlocks = 0;
-  /** Leading blocks that were published or came from the prefix cache, and the serial of the prefix they make. */
+  /** Leading blocks that were published or came from the prefix cache, and the serial of the prefix they make; its key, where it is shown. */
   numPublished = 0;
   prefixSerial = 0;
+  prefixKey = ROOT_KEY;
   /** Its KV on the host, while it waits after a preemption by swapping. */
   saved: SavedKv | null = null;
   cumulativeLogprob: number;
@@ -224,6 +229,7 @@ export class Sequence {
     this.numRetired = 0;
     this.numPublished = 0;
     this.prefixSerial = 0;
+    this.prefixKey = ROOT_KEY;
   }
 }
 

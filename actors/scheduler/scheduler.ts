@@ -16,6 +16,8 @@ import type { RequestId } from '../messages/ids.js';
 import type { KvMap } from '../messages/kv-map.js';
 import { type Admit, FINISH } from '../messages/requests.js';
 import { NO_TOKEN } from '../messages/step.js';
+import type { BoardWriter, Work } from '../routing/board.js';
+import { QueueRoom } from '../routing/queue-room.js';
 import { BrokenInvariant, invariant } from '../runtime/invariant.js';
 import { whyNever, whyNotNow } from './admission.js';
 import { Events, type Outputs } from './events.js';
@@ -39,6 +41,7 @@ export class Scheduler {
   /** For those who look. */
   readonly insight: Insight;
   private readonly options: SchedulerOptions;
+  private readonly room: QueueRoom;
   private readonly counters = new StatsCounters();
   private readonly planner: Planner;
   private readonly roster: Roster;
@@ -56,14 +59,21 @@ export class Scheduler {
   /** No queue timeout is due before this. */
   private earliestTimeoutMs = Number.POSITIVE_INFINITY;
 
-  /** `firstStep`: tests begin elsewhere. */
-  constructor(options: SchedulerOptions, firstStep = 1) {
+  /** `room`: for those who wait, shared with the other groups of the engine. `firstStep`: tests begin elsewhere. */
+  constructor(options: SchedulerOptions, room = QueueRoom.alone(options.maxQueue), firstStep = 1) {
     this.options = options;
+    this.room = room;
     this.nextStep = firstStep;
     this.insight = new Insight(options.keptTimelines);
     this.planner = new Planner(options, this.counters, this.insight.timelines);
     this.roster = this.planner.roster;
     for (let i = 0; i < options.maxStepsInFlight; i++) this.spareRecords.push(new StepRecord());
+    this.tellRoom();
+  }
+
+  /** Shows the prefix cache to those who choose between groups. To be called before the first request. */
+  showOn(board: BoardWriter): void {
+    this.roster.kv.showOn(board);
   }
 
   /** Plans whose result has not come. */
@@ -80,8 +90,8 @@ export class Scheduler {
     const { roster, options } = this;
     this.nowMs = nowMs;
     if (roster.requests.has(message.id)) throw new BrokenInvariant(`request ${message.id} was admitted twice`);
-    const room = options.maxQueue + Math.max(0, roster.slotsLeft);
-    const failure = whyNever(message, options) ?? whyNotNow(message, roster.numUnstarted, room);
+    this.tellRoom();
+    const failure = whyNever(message, options) ?? whyNotNow(message, this.room);
     if (failure !== null) {
       this.events.refuse(owner, message.id, failure);
       return;
@@ -189,6 +199,21 @@ export class Scheduler {
   stats(): SchedulerStats {
     const { requests, numRunning, kv } = this.roster;
     return this.counters.snapshot({ requests: requests.size, running: numRunning, kv });
+  }
+
+  /** What there is to do, for those who choose between groups; in time proportional to the number of sequences. */
+  work(): Work {
+    const { running, waiting } = this.roster;
+    let promptTokens = 0;
+    for (const sequence of running.items) if (sequence.remaining > 1) promptTokens += sequence.remaining;
+    for (const { request, numKnown, saved } of waiting.items)
+      promptTokens += request.started ? numKnown - (saved?.numTokens ?? 0) : request.newTokens;
+    return { promptTokens, running: running.size, waiting: waiting.size };
+  }
+
+  /** Tells the other groups what room there is here; also done by each `admit`. */
+  tellRoom(): void {
+    this.room.tell(Math.max(0, this.roster.slotsLeft), this.roster.numUnstarted);
   }
 
   /** Of all steps. */

@@ -11,7 +11,8 @@
  * What is to be encoded or decoded waits for nothing once an Abort has named it, and is then told as let go (work/workload.ts).
  * The number of requests is bounded by the front, which admits no more than the queue and the running sequences take; so is the size of
  * what is held for requests and calls.
- * After a restart of the engine every live request is admitted again with the tokens it already has, once; then it fails.
+ * A request whose engine group is over is admitted once more, with the tokens it already has: to another group at once when nothing of it
+ * was answered yet, else to its own when that is there again, since it may be what ended it. The second time it fails.
  */
 import type { ModelFolder } from '../../config/model-folder.js';
 import type { CallReply, TokenizerCall } from '../messages/calls.js';
@@ -22,7 +23,6 @@ import type { RequestId } from '../messages/ids.js';
 import { RecordReader, recordWordsAt } from '../messages/logprobs.js';
 import type {
   Abort,
-  Admit,
   Delta,
   Deltas,
   Encoded,
@@ -31,9 +31,7 @@ import type {
   Pooled,
   PromptInput,
   PromptLogprobs,
-  Refused,
-  Started,
-  Stopped,
+  Routed,
   Submit,
   TokenNames,
   Tokens,
@@ -51,6 +49,7 @@ import { NamesToTell, namesOf } from './decode/token-names.js';
 import { type EncoderParts, PromptEncoder } from './encode/encode.js';
 import { TooManyIds } from './encode/library-encoder.js';
 import { loadVocabulary, type Vocabulary } from './encode/vocab.js';
+import type { FromScheduler, Group, Placed } from './groups/group.js';
 import { checkIds, checkTokenIds } from './model/token-ids.js';
 import type { TemplateLimits } from './template/chat-template.js';
 import { PromptQueue } from './work/prompt-queue.js';
@@ -63,22 +62,27 @@ export interface TokenizerStart {
   readonly index: number;
   readonly limits: LengthLimits & TemplateLimits;
   readonly parsers: ParserChoice;
+  /** Of engine groups, and tokens in a KV block of theirs. */
+  readonly numGroups: number;
+  readonly blockSize: number;
   readonly grammarLimits: GrammarLimits;
 }
 
-/** Where messages go; both functions keep order and never block or throw. */
+/** Where messages go; these keep order and never block or throw. */
 export interface TokenizerOut {
-  /** False when there is no scheduler: the next one is told by `engineRestarted`. */
-  toScheduler(message: Admit | Abort | Stopped): boolean;
-  toFront(message: Encoded | Deltas | Failed | CallReply): void;
+  /** Chooses the group of a request with this prompt; null while there is none: `groupCame` tells of the next one. */
+  place(promptIds: Int32Array): Placed | null;
+  toFront(message: Encoded | Routed | Deltas | Failed | CallReply): void;
 }
 
 /** None of these throws because of what a message says. */
 export interface TokenizerHandlers {
   fromFront(message: Submit | Abort | TokenizerCall): void;
-  fromScheduler(message: Tokens | Refused): void;
-  /** A new scheduler is connected and knows no request. */
-  engineRestarted(): void;
+  fromScheduler(message: FromScheduler, group: Group): void;
+  /** A group is there, for the first time or again, and knows no request. */
+  groupCame(group: Group): void;
+  /** A group is over. */
+  groupLeft(group: Group): void;
   /** Requests held. */
   size(): number;
   /** The actor is over. */
@@ -100,8 +104,10 @@ interface ActorParts extends EncoderParts {
 /** Tokens at the end of a prompt that hold a marker there, however it is spelled. */
 const PROMPT_END = 16;
 
-/** A request may be admitted again after this many restarts of the engine. */
+/** A request may be admitted again after this many ends of its group. */
 const MAX_RESTARTS = 1;
+
+type Admitted = NonNullable<RequestState['admitted']>;
 
 class TokenizerActor implements TokenizerHandlers {
   readonly #start: TokenizerStart;
@@ -161,26 +167,54 @@ class TokenizerActor implements TokenizerHandlers {
     }
   }
 
-  fromScheduler(message: Tokens | Refused): void {
-    if (message.k === 'tokens') this.#tokens(message);
-    else if (this.#requests.get(message.id)?.admitted) this.#fail(message.id, message.failure);
+  fromScheduler(message: FromScheduler, group: Group): void {
+    if (message.k === 'tokens') this.#tokens(message, group);
+    else if (this.#in(group, message.id) !== undefined) this.#fail(message.id, message.failure);
   }
 
-  engineRestarted(): void {
+  groupCame(group: Group): void {
     for (const request of [...this.#requests.values()]) {
-      if (request.admitted === null) continue;
-      if (request.admissions > MAX_RESTARTS) {
-        this.#fail(request.id, {
-          kind: 'engine_failure',
-          message: 'The engine failed twice during this request',
-          data: { retriable: true },
-        });
-      } else this.#admit(request, request.admitted);
+      if (request.admitted === null || request.group?.alive) continue;
+      if (request.group === null) this.#admit(request, request.admitted);
+      else if (request.group.index === group.index) this.#admitAgain(request, request.admitted, { group });
     }
   }
 
-  #admit(request: RequestState, admitted: NonNullable<RequestState['admitted']>): void {
-    if (this.#out.toScheduler(admitMessage(request, admitted, this.#start.model.eosTokenIds))) request.admissions++;
+  groupLeft(group: Group): void {
+    for (const request of [...this.#requests.values()]) {
+      if (request.admitted === null || request.group !== group || request.begun) continue;
+      const placed = this.#out.place(request.admitted.promptIds);
+      // As in #admit.
+      if (placed !== null && request.group === group) this.#admitAgain(request, request.admitted, placed);
+    }
+  }
+
+  /** A request that is in a group now. */
+  #in(group: Group, id: RequestId): RequestState | undefined {
+    const request = this.#requests.get(id);
+    return request?.admitted != null && request.group === group ? request : undefined;
+  }
+
+  #admit(request: RequestState, admitted: Admitted): void {
+    const placed = this.#out.place(admitted.promptIds);
+    // A group that came while one was looked for was told of this request, too.
+    if (placed !== null && !request.group?.alive) this.#admitTo(request, admitted, placed);
+  }
+
+  #admitAgain(request: RequestState, admitted: Admitted, placed: Placed): void {
+    if (request.admissions <= MAX_RESTARTS) this.#admitTo(request, admitted, placed);
+    else {
+      const message = 'The engine failed twice during this request';
+      this.#fail(request.id, { kind: 'engine_failure', message, data: { retriable: true } });
+    }
+  }
+
+  #admitTo(request: RequestState, admitted: Admitted, { group, newTokens }: Placed): void {
+    const { model, numGroups } = this.#start;
+    group.post(admitMessage(request, admitted, model.eosTokenIds, newTokens));
+    request.admissions++;
+    request.group = group;
+    if (numGroups > 1) this.#out.toFront({ k: 'routed', id: request.id, group: group.index });
   }
 
   async #submit(message: Submit): Promise<void> {
@@ -258,13 +292,14 @@ class TokenizerActor implements TokenizerHandlers {
   }
 
   #abort(ids: readonly RequestId[]): void {
-    const known: RequestId[] = [];
+    const known = new Map<Group, RequestId[]>();
     for (const id of ids) {
       this.#wanted.get(id)?.cancel();
-      if (this.#requests.get(id)?.admitted) known.push(id);
+      const group = this.#requests.get(id)?.group;
+      if (group?.alive) known.set(group, [...(known.get(group) ?? []), id]);
       this.#forget(id);
     }
-    if (known.length > 0) this.#out.toScheduler({ k: 'abort', ids: known });
+    for (const [group, own] of known) group.post({ k: 'abort', ids: own });
   }
 
   #forget(id: RequestId): void {
@@ -277,15 +312,15 @@ class TokenizerActor implements TokenizerHandlers {
     this.#out.toFront({ k: 'failed', id, failure });
   }
 
-  #tokens(message: Tokens): void {
+  #tokens(message: Tokens, group: Group): void {
     const { ids, indices, tokens, finishes, cumulative } = message;
     const records = message.logprobs === undefined ? null : new RecordReader(message.logprobs, message.logprobWords ?? []);
     const requests: RequestState[] = [];
     const touched: SequenceState[] = [];
     for (let i = 0; i < ids.length; i++) {
       records?.next(i);
-      const request = this.#requests.get(ids[i]! as RequestId); // the columns have one length; ids are request ids
-      const sequence = request?.admitted ? request.sequences[indices[i]!] : undefined;
+      const request = this.#in(group, ids[i]! as RequestId); // the columns have one length; ids are request ids
+      const sequence = request?.sequences[indices[i]!];
       if (request === undefined || sequence === undefined || sequence.finished) continue;
       const step = {
         token: tokens[i]!,
@@ -294,7 +329,7 @@ class TokenizerActor implements TokenizerHandlers {
         record: records?.record ?? null,
         cumulative: cumulative?.[i],
       };
-      if (sequence.push(step)) this.#out.toScheduler({ k: 'stopped', id: request.id, index: sequence.index });
+      if (sequence.push(step)) group.post({ k: 'stopped', id: request.id, index: sequence.index });
       if (!sequence.listed) {
         sequence.listed = true;
         touched.push(sequence);
@@ -302,9 +337,9 @@ class TokenizerActor implements TokenizerHandlers {
       }
     }
     // Before the requests that end here are forgotten.
-    const started = message.started?.filter((s) => this.#startsNow(s));
-    const prompt = message.prompt?.flatMap((p) => this.#promptLogprobs(p));
-    const deltas: Delta[] = message.pooled?.flatMap((p) => this.#pooled(p)) ?? [];
+    const started = message.started?.filter((s) => this.#startsNow(this.#in(group, s.id)));
+    const prompt = message.prompt?.flatMap((p) => this.#promptLogprobs(this.#in(group, p.id), p));
+    const deltas: Delta[] = message.pooled?.flatMap((p) => this.#pooled(this.#in(group, p.id), p)) ?? [];
     for (let i = 0; i < touched.length; i++) {
       const request = requests[i]!; // pushed in pairs
       const delta = touched[i]!.takeDelta(request.id);
@@ -324,23 +359,21 @@ class TokenizerActor implements TokenizerHandlers {
   }
 
   /** The only delta of its request, which is over then. */
-  #pooled({ id, state }: Pooled): Delta[] {
-    if (!this.#requests.get(id)?.admitted) return [];
+  #pooled(request: RequestState | undefined, { id, state }: Pooled): Delta[] {
+    if (request === undefined) return [];
     this.#forget(id);
     return [{ id, index: 0, text: '', tokens: [], finish: 'stop', pooled: state }];
   }
 
   /** True the first time; a request that was admitted again starts again. */
-  #startsNow(started: Started): boolean {
-    const request = this.#requests.get(started.id);
+  #startsNow(request: RequestState | undefined): boolean {
     if (request === undefined || request.started) return false;
     request.started = true;
     return true;
   }
 
   /** Without what was sent before the engine restarted. */
-  #promptLogprobs({ id, first, logprobs }: PromptLogprobs): PromptLogprobs[] {
-    const request = this.#requests.get(id);
+  #promptLogprobs(request: RequestState | undefined, { id, first, logprobs }: PromptLogprobs): PromptLogprobs[] {
     if (request === undefined) return [];
     const records = int32Of(logprobs);
     let position = first;

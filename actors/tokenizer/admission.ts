@@ -64,7 +64,7 @@ export function promptTooLong(atLeast: number, asked: number | null, limits: Len
 }
 
 /**
- * The message that queues a request, with what each sequence generated so far.
+ * The message that queues a request, with what each sequence generated so far. `newTokens` as in Admit.
  * @param admitted set in `request`.
  * @param eosTokenIds known to the scheduler, so a caller's stop id that repeats one is dropped (kept when eos is ignored).
  */
@@ -72,6 +72,7 @@ export function admitMessage(
   request: RequestState,
   admitted: NonNullable<RequestState['admitted']>,
   eosTokenIds: readonly number[],
+  newTokens?: number,
 ): Admit {
   const { params } = request;
   const row = packSamplingRow(params.sampling, {
@@ -97,6 +98,8 @@ export function admitMessage(
     priority: params.priority,
     arrivalMs: request.arrivalMs,
     turn: request.turn,
+    ...(newTokens === undefined ? {} : { newTokens }),
+    ...(request.admissions > 0 ? { again: true } : {}),
     ...(params.pooling === undefined ? {} : { pooling: params.pooling }),
   };
 }

@@ -1,22 +1,24 @@
 /**
- * Puts a tokenizer actor on its links: the front on one side, the scheduler of the current engine group on the other. Event loop of the
+ * Puts a tokenizer actor on its links: the front on one side, the schedulers of the engine groups on the other. Event loop of the
  * tokenizer's own thread.
  *
- * - While there is no scheduler (it is being restarted), messages to it are dropped: when the next one connects, the tokenizer admits
- *   every live request to it, with the tokens it already has.
- * - When the front is far behind, tokens are left in the scheduler's link, which makes the scheduler stop planning in its turn.
+ * - While a scheduler is away (it is being restarted), messages to it are dropped: when the next one connects, the tokenizer admits
+ *   the live requests of its group to it, with the tokens they already have.
+ * - When the front is far behind, tokens are left in the schedulers' links, which makes the schedulers stop planning in their turn.
  * - What it works on is published (work/workload.ts), and a heartbeat of the event loop, so that the main thread can end a tokenizer that
  *   hangs.
  */
 import type { CallReply, TokenizerCall } from '../messages/calls.js';
 import type { LinkEnd, ToActor } from '../messages/control.js';
-import type { Abort, Admit, Deltas, Encoded, Failed, Refused, Stopped, Submit, Tokens } from '../messages/requests.js';
+import type { Abort, Deltas, Encoded, Failed, Routed, Submit } from '../messages/requests.js';
 import type { Control } from '../runtime/actor.js';
 import { nowMs } from '../runtime/clock.js';
 import { type Counters, TOKENIZER_COUNTER } from '../runtime/counters.js';
 import { errorFields } from '../runtime/log.js';
 import { EventLink } from '../runtime/mailbox.js';
 import { createTokenizerActor, type TokenizerHandlers, type TokenizerOut, type TokenizerStart } from './actor.js';
+import type { Placed } from './groups/group.js';
+import { Groups } from './groups/links.js';
 import { Workload } from './work/workload.js';
 
 export interface TokenizerHostStart {
@@ -26,9 +28,7 @@ export interface TokenizerHostStart {
 }
 
 type FromFront = Submit | Abort | TokenizerCall;
-type ToFront = Encoded | Deltas | Failed | CallReply;
-type FromScheduler = Tokens | Refused;
-type ToScheduler = Admit | Abort | Stopped;
+type ToFront = Encoded | Routed | Deltas | Failed | CallReply;
 
 /** How soon to look again whether the front has caught up. */
 const BEHIND_MS = 2;
@@ -50,18 +50,20 @@ class TokenizerHost {
   readonly #control: Control;
   readonly #workload: Workload;
   #front: EventLink<FromFront, ToFront> | null = null;
-  #scheduler: EventLink<FromScheduler, ToScheduler> | null = null;
+  readonly #groups: Groups;
   #handlers: TokenizerHandlers | null = null;
   #catchUp: NodeJS.Timeout | null = null;
   #heartbeat: NodeJS.Timeout | null = null;
   #stop: () => void = () => {};
-  /** What was said to a scheduler is lost: the next one has to hear of every request. */
-  #lost = false;
 
   constructor(start: TokenizerHostStart, control: Control) {
     this.#start = start;
     this.#control = control;
     this.#workload = new Workload(start.counters);
+    this.#groups = new Groups(start.tokenizer.blockSize, (message, group) => {
+      this.#guarded(() => this.#handlers?.fromScheduler(message, group));
+      if (this.#catchUp === null && this.#front?.full) this.#pause();
+    });
   }
 
   async run(): Promise<void> {
@@ -83,7 +85,7 @@ class TokenizerHost {
   async #load(): Promise<TokenizerHandlers> {
     try {
       const out: TokenizerOut = {
-        toScheduler: (message) => this.#toScheduler(message),
+        place: (promptIds) => this.#place(promptIds),
         toFront: (message) => this.#front?.post(message),
       };
       return await createTokenizerActor(this.#start.tokenizer, out, this.#workload);
@@ -100,7 +102,7 @@ class TokenizerHost {
     if (this.#heartbeat !== null) clearInterval(this.#heartbeat);
     this.#front?.flush();
     this.#front?.close();
-    this.#scheduler?.close();
+    this.#groups.close();
     this.#handlers?.close();
     this.#control.close();
   }
@@ -111,50 +113,34 @@ class TokenizerHost {
 
   #onControl(message: ToActor): void {
     if (message.k === 'stop') this.#stop();
-    else if (message.k === 'disconnect') this.#disconnect();
-    else if (message.k === 'connect') this.#connect(message.link);
+    else if (message.k === 'disconnect') this.#disconnect(message.group);
+    else if (message.k === 'connect') {
+      this.#disconnect(message.group.index);
+      const group = this.#groups.connect(message.group, message.link);
+      this.#guarded(() => this.#handlers?.groupCame(group));
+    }
   }
 
-  #connect(link: LinkEnd): void {
-    this.#disconnect();
-    this.#scheduler = new EventLink(link, (m) => this.#guarded(() => this.#fromScheduler(m)));
-    if (this.#lost) this.#guarded(() => this.#handlers?.engineRestarted());
-    this.#lost = false;
+  #disconnect(index: number): void {
+    const group = this.#groups.disconnect(index);
+    if (group !== null) this.#guarded(() => this.#handlers?.groupLeft(group));
   }
 
-  /** Nobody reads the link any more, so nothing may be posted to it. */
-  #disconnect(): void {
-    if (this.#scheduler === null) return;
-    this.#scheduler.close();
-    this.#scheduler = null;
-    this.#lost = true;
-  }
-
-  #toScheduler(message: ToScheduler): boolean {
-    if (this.#scheduler === null) {
-      const lost = this.#lost;
-      // A request overtakes the control message that came before it, and must not look as if it had lost a scheduler.
+  #place(promptIds: Int32Array): Placed | null {
+    if (this.#groups.none) {
+      // A request overtakes the control message that came before it, and must not wait for the next one.
       this.#control.poll((earlier) => this.#onControl(earlier));
       if (this.#control.stopping) this.#stop();
-      if (this.#scheduler === null) this.#lost = true;
-      // Who connected just now has heard of every request, of this one too.
-      if (this.#scheduler === null || (lost && message.k === 'admit')) return false;
     }
-    this.#scheduler.post(message);
-    return true;
-  }
-
-  #fromScheduler(message: FromScheduler): void {
-    this.#handlers?.fromScheduler(message);
-    if (this.#catchUp === null && this.#front?.full) this.#pause();
+    return this.#groups.place(promptIds);
   }
 
   #pause(): void {
-    this.#scheduler?.setPaused(true);
+    this.#groups.setPaused(true);
     this.#catchUp = setTimeout(() => {
       this.#catchUp = null;
       if (this.#front?.full) this.#pause();
-      else this.#scheduler?.setPaused(false);
+      else this.#groups.setPaused(false);
     }, BEHIND_MS);
   }
 

@@ -38,14 +38,16 @@ async function run(input: VerbInput): Promise<ExitCode> {
     for (const m of models) if (m.failure !== null) io.stdout.write(`\n${m.id} failed: ${m.failure}\n`);
     if (requests.length === 0) io.stdout.write('\nNo requests are running or queued.\n');
     else {
+      const several = requests.some((r) => r.engine !== undefined);
       const rows = requests.map((r) => [
         r.request_id,
         r.state,
+        ...(several ? [`${r.engine ?? ''}`] : []),
         formatDuration(r.age_s * 1000),
         `${r.prompt_tokens}`,
         `${r.completion_tokens}`,
       ]);
-      io.stdout.write(`\n${table(['request', 'state', 'age', 'prompt', 'generated'], rows)}`);
+      io.stdout.write(`\n${table(['request', 'state', ...(several ? ['engine'] : []), 'age', 'prompt', 'generated'], rows)}`);
     }
     return EXIT.ok;
   } catch (error) {

@@ -4,6 +4,8 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Capacity, LinkEnd } from '../../actors/messages/control.js';
+import { type BoardMemory, createBoard } from '../../actors/routing/board.js';
+import { openQueueRoom, type QueueRoomMemory } from '../../actors/routing/queue-room.js';
 import { type Counters, createCounters, SCHEDULER_COUNTER, TOKENIZER_COUNTER } from '../../actors/runtime/counters.js';
 import { createDoorbell, type Doorbell } from '../../actors/runtime/doorbell.js';
 import { invariant } from '../../actors/runtime/invariant.js';
@@ -61,28 +63,53 @@ export interface EngineGroupPort {
   readonly front: LinkEnd;
   readonly counters: Counters;
   readonly capacity: Capacity;
+  /** What it shows to those who choose between groups; null where there is one. */
+  readonly board: BoardMemory | null;
+}
+
+/** Where a group stands among those of its engine. */
+export interface GroupSeat {
+  readonly index: number;
+  /** For those who wait in all groups. */
+  readonly room: QueueRoomMemory;
+  /** Other groups that are loading now. */
+  loading(): number;
 }
 
 export class EngineGroup implements Unit {
-  readonly name = 'engine';
+  readonly name: string;
+  readonly index: number;
   readonly stuck: Ending;
+  /** Of the last life that was ready. */
+  capacity: Capacity | null = null;
   port: EngineGroupPort | null = null;
   readonly #options: ChildOptions;
   readonly #topology: Topology;
+  readonly #seat: GroupSeat;
+  readonly #executors: Topology['groups'][number];
   /** Counts lives. */
   #epoch = 0;
 
-  constructor(topology: Topology, options: ChildOptions) {
+  constructor(topology: Topology, options: ChildOptions, seat: GroupSeat) {
+    this.name = topology.groups.length === 1 ? 'engine' : `engine ${seat.index}`;
+    this.index = seat.index;
     this.#topology = topology;
     this.#options = options;
+    this.#seat = seat;
+    const executors = topology.groups[seat.index];
+    invariant(executors !== undefined, `topology: no group ${seat.index}`);
+    this.#executors = executors;
     // Its memory, and its device, are not free for a successor.
     const message = 'A step of the engine does not end and what it works with cannot be freed, so the process has to end';
-    const fatal = topology.executors.some(({ backend }) => backend === 'cuda');
+    const fatal = executors.some(({ backend }) => backend === 'cuda');
     this.stuck = { failure: { kind: 'engine_failure', message, data: { retriable: false } }, fatal };
   }
 
   start(): Life {
-    const { executors, plans: planSpec, results: resultSpec, scheduler: options, kv, executorModule, closeLimitMs } = this.#topology;
+    const { groups, plans: planSpec, results: resultSpec, scheduler: options, executorModule, closeLimitMs } = this.#topology;
+    const executors = this.#executors;
+    const { index, room } = this.#seat;
+    const kv = { ...this.#topology.kv, groups: groups.length, loading: this.#seat.loading() };
     const epoch = ++this.#epoch;
     // Fresh for each life: what is left of the last one can never meet this one's ranks.
     const ranks = executors.length > 1 ? { group: loadAddon().newRankGroup() } : {};
@@ -94,17 +121,20 @@ export class EngineGroup implements Unit {
     const results = createRing({ ...resultSpec, readers: 1 });
     const counters = createCounters(SCHEDULER_COUNTER.cells);
     const bringUp = async (spawn: Spawn) => {
+      openQueueRoom(room, index);
       const started = await Promise.all(
         executors.map((rankOptions, rank) => {
           const bell = executorBells[rank];
           invariant(bell !== undefined, 'one doorbell per executor');
           const options = { ...rankOptions, ...ranks };
           const start = { options, kv, engineModule: executorModule, bell, schedulerBell, plans, results, closeLimitMs };
-          return spawn({ actor: { kind: 'executor', start }, index: rank, transfer: [], bell, onProgress: progress.of(rank) });
+          const number = index * executors.length + rank;
+          return spawn({ actor: { kind: 'executor', start }, index: number, transfer: [], bell, onProgress: progress.of(rank) });
         }),
       );
       const capacity = together(started.map((s) => s.capacity));
       const [front, theirs] = createLink(null, schedulerBell);
+      const board = groups.length === 1 ? null : createBoard(capacity.numBlocks);
       const start = {
         options: {
           ...options,
@@ -119,9 +149,13 @@ export class EngineGroup implements Unit {
         results,
         executorBells,
         counters,
+        group: index,
+        room,
+        board,
       };
-      const { child } = await spawn({ actor: { kind: 'scheduler', start }, index: 0, transfer: [theirs.port], bell: schedulerBell });
-      this.port = { scheduler: child, schedulerBell, executors: started.map((s) => s.child), front, counters, capacity };
+      const { child } = await spawn({ actor: { kind: 'scheduler', start }, index, transfer: [theirs.port], bell: schedulerBell });
+      this.capacity = capacity;
+      this.port = { scheduler: child, schedulerBell, executors: started.map((s) => s.child), front, counters, capacity, board };
     };
     return new Children(this.#options, bringUp, part);
   }

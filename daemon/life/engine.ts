@@ -3,15 +3,17 @@
  * and by tests.
  *
  * It introduces actors to each other whenever one (re)appears: tokenizer <-> scheduler over a fresh link, both <-> client. After a
- * restart of the engine group the tokenizers admit their requests again; after the death of a tokenizer its requests end, retriable, and
- * so do all requests after a hang of the group.
+ * restart of an engine group the tokenizers admit its requests again; after the death of a tokenizer its requests end, retriable, and
+ * so do those of a group after a hang of it. With several groups the engine is ready when all are, and serves while one is.
  * Invariants: `ready` settles once; `failed` resolves only when the engine gave up; after `stop` no port or timer is left, and no thread
  * but one that does not return from a native call.
  */
 import { ActorClient } from '../../actors/client.js';
 import { RequestIds } from '../../actors/client-ids.js';
-import type { EngineClient, EngineState, ServedModel, StartProgress } from '../../actors/client-types.js';
+import type { EngineClient, EngineState, StartProgress } from '../../actors/client-types.js';
 import { type Failure, InferdError } from '../../actors/messages/errors.js';
+import { createTaken } from '../../actors/routing/on-the-way.js';
+import { closeQueueRoom, createQueueRoom, type QueueRoomMemory } from '../../actors/routing/queue-room.js';
 import { SCHEDULER_COUNTER, stepLimitMs, TOKENIZER_COUNTER } from '../../actors/runtime/counters.js';
 import type { ActorKind } from '../../actors/runtime/entry.js';
 import { invariant, unreachable } from '../../actors/runtime/invariant.js';
@@ -24,6 +26,8 @@ import { EngineGroup, type EngineGroupPort, TokenizerUnit } from './actor-units.
 import type { Ending } from './child-actor.js';
 import { type Pulse, watchForHangs } from './hang-watch.js';
 import { createPools, type Pools } from './pools.js';
+import { servedModel } from './served-model.js';
+import { SummedProgress } from './summed-progress.js';
 import { Supervisor, type Unit } from './supervisor.js';
 import { type Topology, type TopologyExtras, topologyOf } from './topology.js';
 
@@ -45,9 +49,9 @@ export interface EngineHandle {
   drain(deadlineMs: number): Promise<void>;
   /** Ends what is left and stops all actors. Idempotent. */
   stop(): Promise<void>;
-  /** Scheduler and executors of the running engine, for the profiler; empty while there is none. */
+  /** Schedulers and executors of the running groups, for the profiler; empty while there is none. */
   recorders(): readonly Recorder[];
-  /** For tests: terminates a thread as a crash would. */
+  /** For tests: terminates a thread as a crash would. Executors are counted through all groups. */
   killActor(kind: ActorKind, index: number): void;
   /** Resolves with the reason when the engine gave up after it was ready: the process should then exit. */
   readonly failed: Promise<Ending>;
@@ -77,7 +81,8 @@ class Engine implements EngineHandle {
   readonly #hangTimeoutMs: number;
   #pools: Pools | null = null;
   #supervisor: Supervisor | null = null;
-  #group: EngineGroup | null = null;
+  readonly #room: QueueRoomMemory;
+  #groups: EngineGroup[] = [];
   #tokenizers: TokenizerUnit[] = [];
   #endWatch: () => void = () => {};
   #stopping: Promise<void> | null = null;
@@ -90,10 +95,13 @@ class Engine implements EngineHandle {
     this.#model = model;
     this.#hooks = hooks;
     const { max_queue, max_num_sequences, hang_timeout_s } = config.scheduler;
+    const numGroups = config.parallel.data_parallel_size;
+    this.#room = createQueueRoom(max_queue, numGroups);
     this.#hangTimeoutMs = hang_timeout_s * 1000;
     this.client = new ActorClient({
       ids: hooks.ids ?? new RequestIds(),
-      maxUnfinished: max_queue + max_num_sequences,
+      numGroups,
+      maxUnfinished: max_queue + numGroups * max_num_sequences,
       maxHeldSize: Math.max(MIN_HELD_SIZE, HELD_MESSAGES * config.server.max_message_bytes),
       hangTimeoutMs: this.#hangTimeoutMs,
       background: hooks.background ?? false,
@@ -124,9 +132,13 @@ class Engine implements EngineHandle {
     const options = { pools, log, onProgress, background };
     this.#pools = pools;
     this.#tokenizers = topology.tokenizers.map((_, index) => new TokenizerUnit(index, topology, options));
-    this.#group = new EngineGroup(topology, options);
+    const progress = new SummedProgress(topology.groups.length, onProgress);
+    this.#groups = topology.groups.map((_, index) => {
+      const loading = (): number => this.#groups.filter((other) => other.index !== index && other.port === null).length;
+      return new EngineGroup(topology, { ...options, onProgress: progress.of(index) }, { index, room: this.#room, loading });
+    });
     this.#supervisor = new Supervisor({
-      units: [...this.#tokenizers, this.#group],
+      units: [...this.#tokenizers, ...this.#groups],
       restarts: topology.restarts,
       stopLimitMs: this.#hangTimeoutMs,
       log,
@@ -157,13 +169,15 @@ class Engine implements EngineHandle {
   }
 
   recorders(): readonly Recorder[] {
-    const port = this.#group?.port ?? null;
-    if (port === null) return [];
     const ask = (child: EngineGroupPort['scheduler']): Recorder['ask'] => child.ask.bind(child);
-    return [
-      { kind: 'scheduler', rank: 0, ask: ask(port.scheduler) },
-      ...port.executors.map((child, rank): Recorder => ({ kind: 'executor', rank, ask: ask(child) })),
-    ];
+    return this.#groups.flatMap(({ index: group, port }): Recorder[] => {
+      if (port === null) return [];
+      const first = group * port.executors.length;
+      return [
+        { kind: 'scheduler', group, rank: first, ask: ask(port.scheduler) },
+        ...port.executors.map((child, rank): Recorder => ({ kind: 'executor', group, rank: first + rank, ask: ask(child) })),
+      ];
+    });
   }
 
   killActor(kind: ActorKind, index: number): void {
@@ -210,46 +224,49 @@ class Engine implements EngineHandle {
 
   #onUp(unit: Unit): void {
     if (unit instanceof TokenizerUnit) this.#tokenizerUp(unit);
-    else this.#groupUp();
+    else if (unit instanceof EngineGroup) this.#groupUp(unit);
   }
 
   #onDown(unit: Unit): void {
     if (unit instanceof TokenizerUnit) {
       unit.port = null;
       this.client.detachTokenizer(unit.index);
-      this.#group?.port?.scheduler.send({ k: 'detach', owner: unit.index });
+      for (const { port } of this.#groups) port?.scheduler.send({ k: 'detach', owner: unit.index });
       return;
     }
-    if (this.#group !== null) this.#group.port = null;
-    this.client.detachScheduler();
-    for (const { port } of this.#tokenizers) port?.child.send({ k: 'disconnect' });
+    if (!(unit instanceof EngineGroup)) return;
+    unit.port = null;
+    closeQueueRoom(this.#room, unit.index);
+    this.client.detachScheduler(unit.index);
+    for (const { port } of this.#tokenizers) port?.child.send({ k: 'disconnect', group: unit.index });
     this.#setState('restarting');
   }
 
   #tokenizerUp(unit: TokenizerUnit): void {
     const { port } = unit;
     invariant(port !== null, 'a ready tokenizer has a port');
-    this.#connect(unit);
+    for (const group of this.#groups) this.#connect(unit, group);
     this.client.attachTokenizer(unit.index, port.front, port.counters);
     this.#hooks.onProgress?.({ phase: 'tokenizer', done: this.#tokenizers.filter((t) => t.port).length, total: this.#tokenizers.length });
   }
 
-  #groupUp(): void {
-    const port = this.#group?.port ?? null;
+  #groupUp(group: EngineGroup): void {
+    const { port } = group;
     invariant(port !== null, 'a ready engine group has a port');
-    this.client.setModel(servedModel(this.#config, this.#model, port.capacity));
-    this.client.attachScheduler(port.front, port.counters);
-    for (const unit of this.#tokenizers) this.#connect(unit);
-    if (this.client.state() === 'restarting') this.#setState('ready');
+    const capacities = this.#groups.flatMap(({ capacity }) => capacity ?? []);
+    this.client.setModel(servedModel(this.#config, this.#model, capacities));
+    this.client.attachScheduler(port.front, port.counters, group.index);
+    for (const unit of this.#tokenizers) this.#connect(unit, group);
+    if (this.client.state() === 'restarting' && this.#groups.every((one) => one.port !== null)) this.#setState('ready');
   }
 
-  /** Links a tokenizer and the scheduler, when both are there. */
-  #connect(unit: TokenizerUnit): void {
-    const group = this.#group?.port;
-    if (!group || unit.port === null) return;
-    const [tokenizerEnd, schedulerEnd] = createLink(null, group.schedulerBell);
-    group.scheduler.send({ k: 'attach', owner: unit.index, link: schedulerEnd }, [schedulerEnd.port]);
-    unit.port.child.send({ k: 'connect', link: tokenizerEnd }, [tokenizerEnd.port]);
+  /** Links a tokenizer and the scheduler of a group, when both are there. */
+  #connect(unit: TokenizerUnit, { port, index }: EngineGroup): void {
+    if (port === null || unit.port === null) return;
+    const [tokenizerEnd, schedulerEnd] = createLink(null, port.schedulerBell);
+    const taken = createTaken();
+    port.scheduler.send({ k: 'attach', owner: unit.index, link: schedulerEnd, taken }, [schedulerEnd.port]);
+    unit.port.child.send({ k: 'connect', link: tokenizerEnd, group: { index, board: port.board, taken } }, [tokenizerEnd.port]);
   }
 
   // --- the rest ---
@@ -259,12 +276,17 @@ class Engine implements EngineHandle {
       case 'tokenizer':
         return this.#tokenizers[index]?.port?.child;
       case 'scheduler':
-        return index === 0 ? this.#group?.port?.scheduler : undefined;
+        return this.#groups[index]?.port?.scheduler;
       case 'executor':
-        return this.#group?.port?.executors[index];
+        return this.#executor(index);
       default:
         return unreachable(kind);
     }
+  }
+
+  #executor(index: number) {
+    const ranks = this.#config.parallel.tensor_parallel_size;
+    return this.#groups[Math.floor(index / ranks)]?.port?.executors[index % ranks];
   }
 
   #pulses(): Pulse[] {
@@ -277,11 +299,12 @@ class Engine implements EngineHandle {
       pulse(unit, TOKENIZER_COUNTER.heartbeatMs, 'its event loop stands still'),
       pulse(unit, TOKENIZER_COUNTER.busySinceMs, 'one message takes too long'),
     ]);
-    const group = this.#group;
-    if (group === null) return ofTokenizers;
-    const step = pulse(group, SCHEDULER_COUNTER.inFlightSinceMs, 'a step does not end');
-    const limitMs = (): number => stepLimitMs(group.port?.counters ?? null, this.#hangTimeoutMs);
-    return [...ofTokenizers, { ...step, limitMs }, pulse(group, SCHEDULER_COUNTER.heartbeatMs, 'its scheduler stands still')];
+    const ofGroups = this.#groups.flatMap((group) => {
+      const step = pulse(group, SCHEDULER_COUNTER.inFlightSinceMs, 'a step does not end');
+      const limitMs = (): number => stepLimitMs(group.port?.counters ?? null, this.#hangTimeoutMs);
+      return [{ ...step, limitMs }, pulse(group, SCHEDULER_COUNTER.heartbeatMs, 'its scheduler stands still')];
+    });
+    return [...ofTokenizers, ...ofGroups];
   }
 
   /** A request may be what makes it hang, so none of those in it is tried again: each ends now, while the threads may take their time. */
@@ -289,7 +312,7 @@ class Engine implements EngineHandle {
     this.#hooks.log.error({ unit: unit.name, reason, limitMs: this.#hangTimeoutMs }, 'an actor hangs and is ended');
     const message = `The ${unit.name} made no progress for too long and was ended; send the request again`;
     const failure: Failure = { kind: 'engine_failure', message, data: { retriable: true } };
-    if (unit === this.#group) this.client.failRequests(failure);
+    if (unit instanceof EngineGroup) this.client.failRequests(failure, unit.index);
     this.#supervisor?.kill(unit, { failure, fatal: false });
   }
 
@@ -301,21 +324,4 @@ class Engine implements EngineHandle {
     this.client.setState(next);
     this.#hooks.onState?.(next);
   }
-}
-
-function servedModel(config: Config, model: ModelFolder, capacity: NonNullable<EngineGroup['port']>['capacity']): ServedModel {
-  return {
-    name: model.name,
-    architecture: capacity.architecture,
-    dtype: capacity.dtype,
-    kvDtype: capacity.kvDtype,
-    vocabSize: capacity.vocabSize,
-    maxModelLen: model.maxModelLen,
-    weightBytes: capacity.weightBytes,
-    parameters: capacity.parameters,
-    backend: capacity.backend,
-    blockSize: config.cache.block_size,
-    totalBlocks: capacity.numBlocks,
-    blockBytes: capacity.blockBytes,
-  };
 }

@@ -5,6 +5,8 @@
  *   tokenizers  one_for_one   each stands alone; its death ends its own requests only
  *   engine      one_for_all   executors 0..R-1, then the scheduler: they share KV blocks and the order of steps
  *
+ * There may be several of the latter, data-parallel groups, each with the whole model: they share nothing but the queue's limit.
+ *
  * These units start side by side and stop in reverse order; the actors of the engine start in the order written.
  */
 
@@ -30,9 +32,9 @@ export interface Topology {
   /** More restarts than this within `windowMs` end the engine. */
   readonly restarts: { readonly max: number; readonly windowMs: number };
   readonly tokenizers: readonly TokenizerStart[];
-  /** One per rank. */
-  readonly executors: readonly EngineOptions[];
-  readonly kv: KvSettings;
+  /** Engine groups, with an executor for each rank. */
+  readonly groups: readonly (readonly EngineOptions[])[];
+  readonly kv: Omit<KvSettings, 'groups' | 'loading'>;
   /** What is known before the executors have reported their capacity. */
   readonly scheduler: Omit<SchedulerOptions, 'numBlocks' | 'numSwapBlocks' | 'swapCostTokens' | 'epoch'>;
   readonly plans: RingSpec;
@@ -49,12 +51,12 @@ export interface TopologyExtras {
 
 /** @throws InferdError for settings that this build cannot serve. */
 export function topologyOf(config: Config, model: ModelFolder, extras: TopologyExtras = {}): Topology {
-  const executors = engineOptions(config, model, extras.executorModule === undefined);
+  const groups = engineOptions(config, model, extras.executorModule === undefined);
   const tokenizers = Array.from({ length: config.inference.num_tokenizer_workers }, (_, index) => tokenizerStart(config, model, index));
   return {
     restarts: { max: 3, windowMs: 60_000 },
     tokenizers,
-    executors,
+    groups,
     kv: {
       utilization: config.cache.gpu_memory_utilization,
       numBlocksOverride: config.cache.num_gpu_blocks_override,
@@ -89,22 +91,25 @@ function tokenizerStart(config: Config, model: ModelFolder, index: number): Toke
     limits: { maxModelLen, maxInputLength, maxTotalTokens, ...template },
     parsers: { toolCalls: config.inference.tool_call_parser, reasoning: config.inference.reasoning_parser },
     grammarLimits: grammarLimits(config.structured_output),
+    numGroups: config.parallel.data_parallel_size,
+    blockSize: config.cache.block_size,
   };
 }
 
-/** `probe`: "auto" may ask the addon for a GPU; a module in its place has none. */
-function engineOptions(config: Config, model: ModelFolder, probe: boolean): EngineOptions[] {
+/** Of each rank of each group. `probe`: "auto" may ask the addon for a GPU; a module in its place has none. */
+function engineOptions(config: Config, model: ModelFolder, probe: boolean): EngineOptions[][] {
   const { inference, cache, scheduler } = config;
   const backend = inference.device === 'auto' ? (probe ? bestBackend(config) : 'cpu') : inference.device;
-  const ranks = config.parallel.tensor_parallel_size;
-  const devices = backend === 'cuda' ? inference.device_ids : new Array<number>(ranks).fill(0);
-  if (devices.length !== ranks) throw new InferdError('unsupported', `${oneDeviceARank(devices, ranks)}.`);
-  return devices.map((deviceId, rank) => ({
+  const { tensor_parallel_size: ranks, data_parallel_size: groups } = config.parallel;
+  const devices = backend === 'cuda' ? inference.device_ids : new Array<number>(ranks * groups).fill(0);
+  if (devices.length !== ranks * groups) throw new InferdError('unsupported', `${oneDeviceARank(devices, config.parallel)}.`);
+  const threads = threadsOfGroup(inference.threads, groups);
+  const ofRank = (deviceId: number, rank: number): EngineOptions => ({
     modelPath: model.path,
     ...(isGguf(model.path) ? { modelConfig: JSON.stringify(model.config) } : {}),
     backend,
     deviceId,
-    threads: inference.threads,
+    threads,
     weightDtype: inference.dtype,
     quantization: inference.quantization,
     kvDtype: kvDtype(config, model, backend),
@@ -119,7 +124,14 @@ function engineOptions(config: Config, model: ModelFolder, probe: boolean): Engi
     commTimeoutMs: config.parallel.comm_timeout_ms,
     isa: 'auto',
     graphSizes: inference.enforce_eager ? [] : inference.cuda_graph_sizes,
-  }));
+  });
+  return Array.from({ length: groups }, (_, group) => devices.slice(group * ranks, (group + 1) * ranks).map(ofRank));
+}
+
+/** Groups divide the threads of the CPU backend, as ranks do; each has one at least. */
+function threadsOfGroup(threads: number, groups: number): number {
+  if (groups === 1) return threads;
+  return Math.max(1, Math.floor((threads === 0 ? loadAddon().systemInfo().physicalCores : threads) / groups));
 }
 
 /** CUDA when its backend was built, loads and finds a GPU, and nothing is asked for that only the CPU backend has. */

@@ -4,7 +4,7 @@
  */
 import type { ClientKey, EngineClient, RequestHandle, RequestSink } from '../../actors/client-types.js';
 import { type ErrorKind, errorTable, type Failure } from '../../actors/messages/errors.js';
-import type { Delta, GenerationParams, PromptInput } from '../../actors/messages/requests.js';
+import type { Delta, GenerationParams, PromptInput, Started } from '../../actors/messages/requests.js';
 import type { Books, Ending } from './books.js';
 import type { PromptRun, SequenceRun } from './runs.js';
 
@@ -18,14 +18,14 @@ const endings: Partial<Record<ErrorKind, Ending>> = {
   internal: 'error',
 };
 
-/** `engine` with books. `prefixCache`: it looks prompts up. */
-export function meteredEngine(engine: EngineClient, books: Books, prefixCache: boolean): EngineClient {
+/** `engine` with books, one for each of its groups: the first also takes what never came to a group. `prefixCache`: it looks prompts up. */
+export function meteredEngine(engine: EngineClient, books: readonly [Books, ...Books[]], prefixCache: boolean): EngineClient {
   return {
     submit: (prompt, params, sink, client) => submit(engine, new Run(books, params, prefixCache), { prompt, params, sink, client }),
     encode: (prompt, asker) => engine.encode(prompt, asker),
     decode: (ids, skip, asker) => engine.decode(ids, skip, asker),
     learnTexts: (ids, asker) => engine.learnTexts(ids, asker),
-    ask: (name, params) => engine.ask(name, params),
+    ask: (name, params, group) => engine.ask(name, params, group),
     tokenText: (id) => engine.tokenText(id),
     requests: () => engine.requests(),
     model: () => engine.model(),
@@ -48,9 +48,9 @@ function submit(engine: EngineClient, run: Run, { prompt, params, sink, client }
       sink.onEncoded(promptIds, maxTokens, promptText);
     },
     onNotice: (notice) => sink.onNotice(notice),
-    onStarted(started) {
-      run.started(started.queueMs, started.cachedTokens);
-      sink.onStarted(started);
+    onStarted(started, group) {
+      run.started(started, group);
+      sink.onStarted(started, group);
     },
     onPromptLogprobs: (records) => sink.onPromptLogprobs(records),
     onDeltas(deltas) {
@@ -82,10 +82,13 @@ class Run implements PromptRun {
   endMs = 0;
   /** The engine did not refuse it at once. */
   taken = false;
-  readonly #books: Books;
+  readonly #all: readonly [Books, ...Books[]];
+  /** Of the group that it is in. */
+  #books: Books;
 
-  constructor(books: Books, params: GenerationParams, prefixCache: boolean) {
-    this.#books = books;
+  constructor(books: readonly [Books, ...Books[]], params: GenerationParams, prefixCache: boolean) {
+    this.#all = books;
+    this.#books = books[0];
     this.n = params.n;
     this.maxTokens = params.maxTokens;
     this.looksUp = prefixCache && params.promptLogprobs < 0 && params.pooling !== 'mean';
@@ -97,7 +100,8 @@ class Run implements PromptRun {
     this.maxTokens = maxTokens;
   }
 
-  started(queueMs: number, cachedTokens: number): void {
+  started({ queueMs, cachedTokens }: Started, group = 0): void {
+    this.#books = this.#all[group] ?? this.#all[0];
     this.queueMs = queueMs;
     this.cachedTokens = cachedTokens;
     this.computed = true;

@@ -2,6 +2,8 @@
  * What `GET /metrics` says: the books of each model joined with what its scheduler answers at that moment. The books of a model stay when
  * it is unloaded, so that no counter goes back. Main thread; made once, by daemon.ts.
  */
+
+import { histogramOf } from '../../actors/client-sums.js';
 import type { EngineClient } from '../../actors/client-types.js';
 import type { EngineCallName, EngineCalls, HistogramCounts } from '../../actors/messages/calls.js';
 import type { ModelFolder } from '../../config/model-folder.js';
@@ -28,8 +30,8 @@ export interface MeteredModel {
 
 export class Metrics {
   readonly #deps: MetricsDeps;
-  /** By name, in the order in which they were loaded first. */
-  readonly #models = new Map<string, ModelMetrics>();
+  /** By name, in the order in which they were loaded first; one for each engine group. */
+  readonly #models = new Map<string, readonly [GroupMetrics, ...GroupMetrics[]]>();
 
   constructor(deps: MetricsDeps) {
     this.#deps = deps;
@@ -39,24 +41,27 @@ export class Metrics {
   /** The engine of a model for everybody whose requests count. It takes the place of the model's last one. */
   metered(metered: MeteredModel): EngineClient {
     const { name } = metered.model;
-    const known = this.#models.get(name) ?? new ModelMetrics(metered);
+    const known = this.#models.get(name) ?? groupsOf(metered);
     this.#models.set(name, known);
-    return known.attach(metered);
+    const [first, ...others] = known;
+    for (const group of known) group.attach(metered);
+    return meteredEngine(metered.engine, [first.books, ...others.map(({ books }) => books)], metered.config.cache.enable_prefix_caching);
   }
 
-  /** Times to the first token of a model, seconds; null for one whose books are not kept. */
+  /** Times to the first token of a model, seconds, in all its groups; null for one whose books are not kept. */
   firstTokens(model: string): HistogramCounts | null {
-    return this.#models.get(model)?.books.firstToken.snapshot() ?? null;
+    const groups = this.#models.get(model);
+    return groups === undefined ? null : histogramOf(groups.map(({ books }) => books.firstToken));
   }
 
   /** The engine of a model is no more asked. */
   detach(name: string): void {
-    this.#models.get(name)?.detach();
+    for (const group of this.#models.get(name) ?? []) group.detach();
   }
 
   /** All figures as text. Never rejects: while an engine does not answer, those that only it knows are 0. */
   async scrape(): Promise<{ readonly type: string; readonly body: string }> {
-    const models = [...this.#models.values()];
+    const models = [...this.#models.values()].flat();
     const { traffic } = this.#deps;
     const common = { traffic, webSockets: this.#deps.webSockets() };
     // What the front counts has no model: it is told once.
@@ -79,8 +84,8 @@ function of<T>(source: Source | undefined, make: (source: Source) => T): readonl
   return source === undefined ? [] : [make(source)];
 }
 
-/** The histograms of all models, a family of each name. */
-function observedOf(models: readonly ModelMetrics[]): Family[] {
+/** The histograms of all groups of all models, a family of each name. */
+function observedOf(models: readonly GroupMetrics[]): Family[] {
   const families = new Map<string, Family & { readonly series: Series[] }>();
   for (const { books, labels } of models) {
     for (const { observed, histogram } of books.histograms) {
@@ -93,8 +98,13 @@ function observedOf(models: readonly ModelMetrics[]): Family[] {
   return [...families.values()];
 }
 
-/** The books of one model, and its engine while it has one. */
-class ModelMetrics {
+function groupsOf(metered: MeteredModel): readonly [GroupMetrics, ...GroupMetrics[]] {
+  const others = Array.from({ length: metered.config.parallel.data_parallel_size - 1 }, (_, i) => new GroupMetrics(metered, i + 1));
+  return [new GroupMetrics(metered, 0), ...others];
+}
+
+/** The books of one engine group of a model, and its engine while it has one. */
+class GroupMetrics {
   readonly labels: Labels;
   readonly books: Books;
   readonly #promptRate = new Rate(performance.now());
@@ -102,17 +112,19 @@ class ModelMetrics {
   #engine: EngineClient | null = null;
   #cache: Config['cache'];
 
-  constructor({ model, config }: MeteredModel) {
-    // One engine a model; vLLM numbers those of its data-parallel ranks.
-    this.labels = { model_name: model.name, engine: '0' };
+  readonly #group: number;
+
+  constructor({ model, config }: MeteredModel, group: number) {
+    // As vLLM numbers its data-parallel ranks.
+    this.labels = { model_name: model.name, engine: String(group) };
+    this.#group = group;
     this.books = new Books(model.maxModelLen);
     this.#cache = config.cache;
   }
 
-  attach({ engine, config }: MeteredModel): EngineClient {
+  attach({ engine, config }: MeteredModel): void {
     this.#engine = engine;
     this.#cache = config.cache;
-    return meteredEngine(engine, this.books, config.cache.enable_prefix_caching);
   }
 
   detach(): void {
@@ -128,7 +140,7 @@ class ModelMetrics {
       books,
       stats,
       steps,
-      unfinished: this.#engine?.requests().length ?? 0,
+      unfinished: this.#engine?.requests().filter(({ group }) => (group ?? 0) === this.#group).length ?? 0,
       model: this.#engine?.model() ?? null,
       cache: this.#cache,
       rates: { prompt: this.#promptRate.of(books.promptTokens, nowMs), generation: this.#generationRate.of(books.generatedTokens, nowMs) },
@@ -136,6 +148,6 @@ class ModelMetrics {
   }
 
   #ask<N extends EngineCallName>(name: N): Promise<EngineCalls[N]['reply'] | null> {
-    return this.#engine === null ? Promise.resolve(null) : this.#engine.ask(name, null).catch(() => null);
+    return this.#engine === null ? Promise.resolve(null) : this.#engine.ask(name, null, this.#group).catch(() => null);
   }
 }

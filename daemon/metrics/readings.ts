@@ -43,7 +43,7 @@ const histogram = (name: string, help: string, read: Read<HistogramCounts | read
   read,
 });
 
-/** Figures of the engine; each sample has the labels of its model. */
+/** Figures of an engine group; each sample has the labels of its model, and the number of the group. */
 export const engineReadings: readonly Reading[] = [
   gauge('vllm:num_requests_running', 'Requests that run.', ({ stats }) => stats?.requests.running ?? 0),
   gauge('vllm:num_requests_waiting', 'Requests that wait to run.', ({ stats, unfinished }) => stats?.requests.waiting ?? unfinished),
@@ -137,7 +137,7 @@ function cacheLabels({ cache, model, stats }: Source): Readonly<Record<string, s
     enable_prefix_caching: cache.enable_prefix_caching ? 'True' : 'False',
     gpu_memory_utilization: text(cache.gpu_memory_utilization),
     num_cpu_blocks: text(stats?.kv.swap_total ?? null),
-    num_gpu_blocks: text(model?.totalBlocks ?? null),
+    num_gpu_blocks: text(stats?.kv.total_blocks ?? model?.totalBlocks ?? null),
     num_gpu_blocks_override: text(cache.num_gpu_blocks_override),
     sliding_window: text(cache.sliding_window),
     swap_space_bytes: text(cache.swap_space_bytes),

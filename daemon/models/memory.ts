@@ -149,7 +149,9 @@ export function modelNeed(found: FoundModel): ModelNeed {
   const wider = !asStored && dtype === 'f32' && stored !== 'float32' ? 2 : 1;
   const share = asStored ? 1 : wider * quantizedShare[quantization];
   const blocks = config.cache.num_gpu_blocks_override ?? Math.ceil(model.maxModelLen / config.cache.block_size);
-  return { weights: Math.ceil(model.sizeBytes * share), kv: blocks * blockBytes(found) };
+  // Each group has the whole model, and blocks of its own.
+  const groups = config.parallel.data_parallel_size;
+  return { weights: groups * Math.ceil(model.sizeBytes * share), kv: groups * blocks * blockBytes(found) };
 }
 
 /** Bytes of a block of keys and values, about: what config.json says of a usual attention. */

@@ -28,6 +28,9 @@ import { summaryOf } from './summary.js';
 /** An actor that can record what it does. */
 export interface Recorder {
   readonly kind: 'scheduler' | 'executor';
+  /** The engine group that it is in. */
+  readonly group: number;
+  /** Of an executor, counted through all groups. */
   readonly rank: number;
   /** @throws InferdError when it cannot, does not answer in time, or is over */
   ask(make: (call: number) => ProfileCall, deadlineMs: number): Promise<unknown>;
@@ -42,7 +45,7 @@ export interface ProfilerOptions {
   readonly maxEvents: number;
   readonly version: string;
   readonly log: Log;
-  /** The actors of the running engine: one scheduler and its executors; empty while there is none. */
+  /** The actors of the running engine: of each group one scheduler and its executors; empty while there is none. */
   recorders(): readonly Recorder[];
   state(): EngineState;
   model(): ServedModel | null;
@@ -149,14 +152,15 @@ export class EngineProfiler implements Profiler {
         throw lost(error);
       },
     );
-    const scheduler = handedOver[recorders.findIndex((one) => one.kind === 'scheduler')] as Recording; // proof: its answer to handover
-    const steps = stepFacts(scheduler);
     const head = { startedAt, originUs, reason, seconds: Math.round(endedUs - originUs) / 1e6 };
     const written: Written[] = [];
     for (const [i, one] of recorders.entries()) {
       if (one.kind !== 'executor') continue;
       const { spans, device, deviceOffsetUs } = handedOver[i] as ExecutorRecording; // proof: an executor's answer to handover
       const shown = device === null ? null : shifted(device, deviceOffsetUs);
+      const own = recorders.findIndex(({ kind, group }) => kind === 'scheduler' && group === one.group);
+      const scheduler = handedOver[own] as Recording; // proof: its answer to handover
+      const steps = stepFacts(scheduler);
       written.push(await this.#write({ rank: one.rank, scheduler, executor: spans, device: shown }, steps, head));
     }
     return { status: 'written', files: written.map((one) => one.file), ended_by: reason, summary: written.map((one) => one.summary) };

@@ -3,12 +3,12 @@ import type { EngineClient } from '../../actors/client-types.js';
 import type { RpcDeps } from '../context.js';
 import type { StatsDetail } from '../schemas/insight.js';
 
-/** `since`: number of the first step to tell. Resolves with the number of the first step to tell next time, too. */
+/** `since`: number of the first step to tell, of each group. Resolves with those of next time, too. */
 export async function describeDetail(
   { models, firstTokens }: RpcDeps,
   { model, engine }: { readonly model: string; readonly engine: EngineClient },
-  since: number,
-): Promise<{ readonly detail: StatsDetail; readonly next: number }> {
+  since: readonly number[],
+): Promise<{ readonly detail: StatsDetail; readonly next: readonly number[] }> {
   const [steps, recent, memory] = await Promise.all([
     engine.ask('steps', null),
     engine.ask('recent', { since }),

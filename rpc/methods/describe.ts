@@ -1,5 +1,6 @@
 /** The daemon's own facts in the shapes that several methods report. */
 import type { z } from 'zod';
+import type { EngineClient } from '../../actors/client-types.js';
 import { InferdError } from '../../actors/messages/errors.js';
 import type { RpcDeps } from '../context.js';
 import { describeDetail } from '../insight/detail.js';
@@ -55,16 +56,21 @@ export interface StatsAsked {
 }
 
 /**
- * Asks the scheduler of a model. `since`: number of the first step that details tell; resolves with the first one to tell next time.
+ * Asks the schedulers of a model. `since`: number of the first step that details tell, of each group; resolves with those of next time.
  * @throws InferdError when it does not answer
  */
-export async function describeStats(deps: RpcDeps, asked: StatsAsked, since: number): Promise<{ stats: Stats; next: number }> {
+export async function describeStats(
+  deps: RpcDeps,
+  asked: StatsAsked,
+  since: readonly number[],
+): Promise<{ stats: Stats; next: readonly number[] }> {
   const { models, startedAt } = deps;
   const found = models.find(asked.model);
   // Where nobody names a model: one that is loaded tells more than one that is not.
-  const { engine, model } = found.engine === null && !asked.model ? (models.loaded()[0] ?? found) : found;
+  const { engine, model, config } = found.engine === null && !asked.model ? (models.loaded()[0] ?? found) : found;
   if (engine === null) throw new InferdError('model_loading', `The model "${model.name}" is not loaded`);
   const { requests, kv, tokens, step } = await engine.ask('stats', null);
+  const groups = await statsOfGroups(engine, config.parallel.data_parallel_size);
   const more = asked.detail === true ? await describeDetail(deps, { model: model.name, engine }, since) : null;
   const memory = process.memoryUsage();
   const stats = {
@@ -72,11 +78,24 @@ export async function describeStats(deps: RpcDeps, asked: StatsAsked, since: num
     kv,
     tokens,
     step,
+    ...(groups === null ? {} : { groups }),
     engine: { state: engine.state(), healthy: engine.healthy(), uptime_s: uptimeSeconds(startedAt) },
     memory: { rss_bytes: memory.rss, heap_used_bytes: memory.heapUsed, weight_bytes: engine.model()?.weightBytes ?? 0 },
     ...(more === null ? {} : { detail: more.detail }),
   };
-  return { stats, next: more?.next ?? 0 };
+  return { stats, next: more?.next ?? [] };
+}
+
+/** Of those that are up; null where there is one. */
+async function statsOfGroups(engine: EngineClient, numGroups: number): Promise<NonNullable<Stats['groups']> | null> {
+  if (numGroups === 1) return null;
+  const all = await Promise.all(
+    Array.from({ length: numGroups }, async (_, group) => {
+      const stats = await engine.ask('stats', null, group).catch(() => null);
+      return stats === null ? [] : [{ engine: group, ...stats }];
+    }),
+  );
+  return all.flat();
 }
 
 export function uptimeSeconds(startedAt: number): number {

@@ -34,11 +34,12 @@ export function requestsListMethod(deps: RpcDeps) {
     handler: ({ ended }, ctx) => ({
       requests: deps.models
         .loaded()
-        .flatMap(({ engine }) => engine.requests())
-        .filter((row) => mayTouch(ctx.live.get(row.id), ctx))
-        .map((row) => ({
+        .flatMap(({ engine, config }) => engine.requests().map((row) => ({ row, several: config.parallel.data_parallel_size > 1 })))
+        .filter(({ row }) => mayTouch(ctx.live.get(row.id), ctx))
+        .map(({ row, several }) => ({
           request_id: ctx.live.get(row.id)?.answerId ?? String(row.id),
           state: row.state,
+          ...(several && row.group !== null ? { engine: row.group } : {}),
           age_s: Math.round(row.ageMs) / 1000,
           prompt_tokens: row.promptTokens,
           completion_tokens: row.generatedTokens,

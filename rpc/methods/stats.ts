@@ -25,7 +25,7 @@ export function statsGetMethod(deps: RpcDeps) {
     params: z.object(whatFields),
     result: statsSchema,
     examples: statsExamples,
-    handler: async (what) => (await describeStats(deps, what, 0)).stats,
+    handler: async (what) => (await describeStats(deps, what, [])).stats,
   });
 }
 
@@ -39,7 +39,7 @@ export function statsSubscribeMethod(deps: RpcDeps) {
     examples: subscribeExamples,
     handler: ({ interval_ms, ...what }, { session }) => {
       deps.models.find(what.model);
-      let since = 0;
+      let since: readonly number[] = [];
       return needSession(session).subscriptions.add('stats.update', interval_ms ?? defaultIntervalMs, async () => {
         const { stats, next } = await describeStats(deps, what, since);
         since = next;

@@ -42,11 +42,20 @@ export const modelSchema = z.object({
 const counts = <K extends string>(...keys: readonly K[]) =>
   z.object(Object.fromEntries(keys.map((k) => [k, z.number()])) as { [P in K]: z.ZodNumber }); // proof: one entry per key
 
-export const statsSchema = z.object({
+/** What one engine group, or all of them together, has to do and has done. */
+const loadSchema = z.object({
   requests: counts('running', 'waiting', 'swapped', 'finished_total', 'aborted_total', 'preempted_total'),
   kv: counts('block_size', 'total_blocks', 'used_blocks', 'cached_blocks', 'free_blocks', 'swap_total', 'swap_used'),
   tokens: counts('prompt_total', 'generated_total', 'prefix_hit_total'),
   step: counts('count', 'p50_ms', 'p99_ms'),
+});
+
+export const statsSchema = z.object({
+  ...loadSchema.shape,
+  groups: z
+    .array(z.object({ engine: z.int().describe('As the label "engine" of /metrics.'), ...loadSchema.shape }))
+    .optional()
+    .describe('Of each engine group that is up, where there are several (parallel.data_parallel_size); the rest are their sums.'),
   engine: z.object({ state: z.string(), healthy: z.boolean(), uptime_s: z.number() }),
   memory: z.object({ rss_bytes: z.int(), heap_used_bytes: z.int(), weight_bytes: z.int() }),
   detail: statsDetailSchema.optional().describe('Where it was asked for.'),
@@ -56,6 +65,7 @@ export type Stats = z.output<typeof statsSchema>;
 export const requestRowSchema = z.object({
   request_id: z.string().describe('Id of the answer; takes requests.cancel.'),
   state: z.enum(['encoding', 'queued', 'running']),
+  engine: z.int().optional().describe('The engine group that has it, where there are several.'),
   age_s: z.number(),
   prompt_tokens: z.int(),
   completion_tokens: z.int(),

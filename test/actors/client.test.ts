@@ -126,7 +126,7 @@ test('a request runs from encoding to its end, in order', async () => {
   await settle();
   assert.deepEqual(
     { ...client.requests()[0], ageMs: 0 },
-    { id: handle.id, state: 'running', ageMs: 0, promptTokens: 3, generatedTokens: 1 },
+    { id: handle.id, state: 'running', group: 0, ageMs: 0, promptTokens: 3, generatedTokens: 1 },
   );
   tokenizer.delta(handle.id, 0, true);
   await settle();

@@ -133,7 +133,15 @@ const options: EngineOptions = {
   isa: 'auto',
 };
 
-const kv: KvSettings = { utilization: 0.5, numBlocksOverride: null, preemptionMode: 'auto', swapBytes: null, swapFraction: null };
+const kv: KvSettings = {
+  utilization: 0.5,
+  numBlocksOverride: null,
+  preemptionMode: 'auto',
+  swapBytes: null,
+  swapFraction: null,
+  groups: 1,
+  loading: 0,
+};
 
 function withControl<T>(use: (control: Control, tell: (message: object) => void) => T): T {
   const { port1, port2 } = new MessageChannel();
@@ -164,6 +172,31 @@ test('swap space is taken before the KV cache where both lie in host memory, and
     assert.deepEqual(capacity('swap', 'cpu'), [512 * 1024, Math.floor(0.9 * 511 * 1024)]);
     assert.deepEqual(capacity('swap', 'cuda'), [512 * 1024, Math.floor(0.9 * 2048 * 1024) - 1024 * 1024]);
     assert.deepEqual(capacity('recompute', 'cpu'), [0, Math.floor(0.9 * 1023 * 1024)]);
+  });
+});
+
+test('groups of one host take equal parts of it, and leave room for the weights that the others are still loading', () => {
+  withControl((control) => {
+    const capacity = (groups: number, loading: number, backend: EngineOptions['backend'] = 'cpu') => {
+      const settings = { ...kv, swapFraction: 0.25, utilization: 0.9, groups, loading };
+      const big: EngineOptions = { ...options, backend, maxSlots: 4096, maxModelLen: 16_384 };
+      const started = startNativeEngine(
+        (o) => Object.assign(createEngine(o), { info: () => ({ ...createEngine(o).info(), weightBytes: 2 ** 26 }) }),
+        big,
+        settings,
+        control,
+      );
+      return [started?.capacity.numSwapBlocks, started?.capacity.numBlocks];
+    };
+    // 1024 MiB are free, 1 MiB is for the steps of each group, a block has 1 KiB, weights are 64 MiB.
+    assert.deepEqual(capacity(2, 0), [128 * 1024, Math.floor((0.9 * (768 - 2) * 1024) / 2)]);
+    assert.deepEqual(capacity(2, 1), [128 * 1024, Math.floor((0.9 * (768 - 64 - 2) * 1024) / 2)]);
+    const [alone, shared] = [capacity(1, 0, 'cuda'), capacity(2, 1, 'cuda')];
+    assert.deepEqual(
+      [shared[0], shared[1]],
+      [Math.floor((alone[0] ?? 0) / 2), alone[1]],
+      'each has a GPU of its own, and part of the host',
+    );
   });
 });
 

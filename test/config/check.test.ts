@@ -76,6 +76,16 @@ test('a model is split over 1, 2, 4 or 8 ranks, each with a device of its own bu
   );
 });
 
+test('each group has devices of its own but on the CPU', () => {
+  const groups = 'parallel.data_parallel_size=2';
+  allowed(groups, 'inference.device=cpu', 'parallel.tensor_parallel_size=2');
+  allowed(groups, 'inference.device_ids=[0, 1, 2, 3]', 'parallel.tensor_parallel_size=2');
+  refused(
+    [groups, 'inference.device=cuda', 'inference.device_ids=[0]'],
+    '--set inference.device_ids: inference.device_ids names 1 device, but parallel.tensor_parallel_size = 1 and data_parallel_size = 2 need one for each rank of each group; name 2',
+  );
+});
+
 test('the longest prompt leaves room for an answer', () => {
   const sets = (input: number, total: number) => [`validation.max_input_length=${input}`, `validation.max_total_tokens=${total}`];
   refused(

@@ -93,7 +93,7 @@ for (const [numRanks, numSteps] of [
       const { maxSlots, maxBatchTokens, maxModelLen } = options;
       const native = { loadDummy: true, threads: 1, blockSize: BLOCK_SIZE, maxSlots, maxBatchTokens, maxModelLen };
       const engine = openRanks(folder, numRanks, native, BLOCKS, BLOCKS);
-      const scheduler = new Scheduler(options, 1);
+      const scheduler = new Scheduler(options);
       const result = new Uint8Array(1 << 18);
       let admitted = 0;
       let steps = 0;

@@ -31,7 +31,7 @@ export class StepRing {
     const places = Array.from({ length: Math.max(0, this.count - first) }, (_, i) => (first + i) % CAPACITY);
     const column = (values: Float64Array | Int32Array): number[] => places.map((at) => values[at]!); // at < CAPACITY
     return {
-      next: this.count,
+      next: [this.count],
       atMs: column(this.atMs),
       execUs: column(this.execUs),
       promptTokens: column(this.promptTokens),

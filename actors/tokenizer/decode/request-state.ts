@@ -15,6 +15,7 @@ import { LogprobColumn } from '../../messages/logprobs.js';
 import { type Delta, FINISH, type FinishReason, type GenerationParams, type Submit } from '../../messages/requests.js';
 import type { AnswerReader } from '../answer/answer-reader.js';
 import type { AnswerReading } from '../answer/answers.js';
+import type { Group } from '../groups/group.js';
 import type { TokenTable } from '../model/byte-decoder.js';
 import { Detokenizer } from './detokenizer.js';
 import { StopMatcher, type StopStrings } from './stop-strings.js';
@@ -185,7 +186,9 @@ export class RequestState {
   readonly sequences: readonly SequenceState[];
   /** Set when the request is admitted; null while its prompt is being encoded. */
   admitted: { readonly promptIds: Int32Array; readonly maxTokens: number /** Held: Grammars. */; readonly grammar: number } | null = null;
-  /** Schedulers that were told of it. */
+  /** The engine group that was told of it last, which may be over; null before. */
+  group: Group | null = null;
+  /** Groups that were told of it. */
   admissions = 0;
   /** The front was told about the first step. */
   started = false;
@@ -204,6 +207,11 @@ export class RequestState {
   /** To be called before the first token. */
   readWith(reading: AnswerReading): void {
     for (const sequence of this.sequences) sequence.readWith(reading);
+  }
+
+  /** The front was told something of its answer. */
+  get begun(): boolean {
+    return this.started || this.promptPosition > 0;
   }
 
   get over(): boolean {

@@ -7,6 +7,7 @@ import type { CallReply, TokenizerCall } from '../../../actors/messages/calls.js
 import type { ToActor } from '../../../actors/messages/control.js';
 import type { RequestId } from '../../../actors/messages/ids.js';
 import type { Abort, Admit, Deltas, Encoded, Failed, Refused, Stopped, Submit, Tokens } from '../../../actors/messages/requests.js';
+import { createTaken } from '../../../actors/routing/on-the-way.js';
 import { Control } from '../../../actors/runtime/actor.js';
 import { createCounters, TOKENIZER_COUNTER } from '../../../actors/runtime/counters.js';
 import { createLink, EventLink } from '../../../actors/runtime/mailbox.js';
@@ -54,10 +55,10 @@ function openHost() {
     const [own, link] = createLink(null, null);
     const got: ToScheduler[] = [];
     const scheduler = new EventLink<ToScheduler, Tokens | Refused>(own, (m) => got.push(m));
-    port1.postMessage({ k: 'connect', link } satisfies ToActor, [link.port]);
+    port1.postMessage({ k: 'connect', link, group: { index: 0, board: null, taken: createTaken() } } satisfies ToActor, [link.port]);
     return { scheduler, got };
   };
-  const disconnect = (): void => port1.postMessage({ k: 'disconnect' } satisfies ToActor);
+  const disconnect = (): void => port1.postMessage({ k: 'disconnect', group: 0 } satisfies ToActor);
   const submit = (id: number): void => {
     const params = generation({ maxTokens: 500, ignoreEos: true });
     const prompt = { kind: 'ids', ids: [1, 2, 3] } as const;

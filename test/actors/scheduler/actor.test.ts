@@ -6,6 +6,8 @@ import type { EngineCall } from '../../../actors/messages/calls.js';
 import type { FromActor, ToActor } from '../../../actors/messages/control.js';
 import type { RequestId } from '../../../actors/messages/ids.js';
 import type { Admit, Flow } from '../../../actors/messages/requests.js';
+import { createTaken } from '../../../actors/routing/on-the-way.js';
+import { createQueueRoom, openQueueRoom } from '../../../actors/routing/queue-room.js';
 import { Control } from '../../../actors/runtime/actor.js';
 import { createCounters, SCHEDULER_COUNTER } from '../../../actors/runtime/counters.js';
 import { createDoorbell } from '../../../actors/runtime/doorbell.js';
@@ -41,7 +43,18 @@ function openScheduler() {
     const control = new TurnControl(port2, {});
     control.turnsLeft = turns;
     control.onLastTurn = () => tell({ k: 'stop' });
-    const start = { options: defaultOptions, bell, front: theirFront, plans: planRing, results: ring(), executorBells: [], counters };
+    const place = { group: 0, room: createQueueRoom(defaultOptions.maxQueue, 1), board: null };
+    openQueueRoom(place.room, 0);
+    const start = {
+      options: defaultOptions,
+      bell,
+      front: theirFront,
+      plans: planRing,
+      results: ring(),
+      executorBells: [],
+      counters,
+      ...place,
+    };
     runScheduler(start, control);
     const said: FromActor[] = [];
     for (let m = receiveMessageOnPort(port1); m !== undefined; m = receiveMessageOnPort(port1)) said.push(m.message as FromActor);
@@ -50,7 +63,8 @@ function openScheduler() {
     tokenizer.close();
     return said;
   };
-  const attach = (): void => port1.postMessage({ k: 'attach', owner: 0, link: theirTokenizer } satisfies ToActor, [theirTokenizer.port]);
+  const attach = (): void =>
+    port1.postMessage({ k: 'attach', owner: 0, link: theirTokenizer, taken: createTaken() } satisfies ToActor, [theirTokenizer.port]);
   const admit = (id: number): void => {
     tokenizer.post({
       k: 'admit',

@@ -6,6 +6,7 @@ import type { RequestId } from '../../../actors/messages/ids.js';
 import { type Admit, FINISH, type Notice, type Refused, type Started } from '../../../actors/messages/requests.js';
 import { packSamplingRow } from '../../../actors/messages/sampling.js';
 import { SAMPLING_ROW } from '../../../actors/messages/step.js';
+import type { QueueRoom } from '../../../actors/routing/queue-room.js';
 import { planWordsLimit, Scheduler, type SchedulerOptions } from '../../../actors/scheduler/scheduler.js';
 import type { Pooling } from '../../../config/pooling.js';
 import { generation } from '../../helpers/engine/generation.js';
@@ -51,6 +52,8 @@ export interface Ask {
   readonly owner?: number;
   readonly arrivalMs?: number;
   readonly turn?: number;
+  readonly newTokens?: number;
+  readonly again?: boolean;
   readonly generated?: readonly (readonly number[])[];
   readonly finished?: readonly boolean[];
   readonly cumulative?: readonly number[];
@@ -114,9 +117,10 @@ export class Rig {
   now = 1000;
   private nextId = 1;
 
-  constructor(options: Partial<SchedulerOptions> = {}, firstStep = 1) {
+  /** `room`: where it is one of several groups. */
+  constructor(options: Partial<SchedulerOptions> = {}, firstStep = 1, room?: QueueRoom) {
     this.options = { ...defaultOptions, ...options };
-    this.scheduler = new Scheduler(this.options, firstStep);
+    this.scheduler = new Scheduler(this.options, room, firstStep);
     this.executor = new PlanInterpreter({ ...this.options, vocabSize: VOCAB, firstStep });
   }
 
@@ -139,6 +143,8 @@ export class Rig {
       priority: ask.priority ?? 0,
       arrivalMs: ask.arrivalMs ?? this.now,
       turn: ask.turn ?? 0,
+      ...(ask.newTokens === undefined ? {} : { newTokens: ask.newTokens }),
+      ...(ask.again === undefined ? {} : { again: ask.again }),
       ...(ask.pooling === undefined ? {} : { pooling: ask.pooling }),
     };
     const entry: Entry = { ask, sequences: new Map(), started: [], promptPositions: [], pooled: null, refused: null, aborted: false };

@@ -251,7 +251,7 @@ test('an abort while the prompt is being encoded leaves no trace; later it is pa
     [2, 10],
     [99, 10],
   ]);
-  harness.handlers.fromScheduler({ k: 'refused', id: id(2), failure: { kind: 'overloaded' } });
+  harness.handlers.fromScheduler({ k: 'refused', id: id(2), failure: { kind: 'overloaded' } }, harness.group);
   harness.handlers.fromFront({ k: 'abort', ids: [id(2)] });
   assert.equal(harness.order.length, sent, 'nothing is sent for a request that is over');
 });
@@ -378,7 +378,7 @@ test('a lone surrogate is one U+FFFD in a prompt, in its echo, in a message and 
 test('a refusal of the scheduler ends the request with its reason', async () => {
   const harness = await start();
   await harness.admit(1);
-  harness.handlers.fromScheduler({ k: 'refused', id: id(1), failure: { kind: 'overloaded', data: { position: 3 } } });
+  harness.handlers.fromScheduler({ k: 'refused', id: id(1), failure: { kind: 'overloaded', data: { position: 3 } } }, harness.group);
   assert.deepEqual(harness.failure(1), { kind: 'overloaded', data: { position: 3 } });
   assert.equal(harness.handlers.size(), 0);
 });
@@ -397,12 +397,12 @@ test('after a restart of the engine a request goes on where it was, once', async
   );
   harness.step([[1, t1]]);
   harness.submit(2, { kind: 'text', text: 'word '.repeat(2000), addSpecialTokens: false });
-  harness.handlers.engineRestarted();
+  harness.restartEngine();
   const again = harness.scheduler.at(-1);
   assert.ok(again?.k === 'admit' && again.id === 1);
   assert.deepEqual(again.generated.map(int32), [[t0, t1], [t1]]);
   assert.deepEqual(again.finished, [false, true]);
-  assert.deepEqual({ ...again, generated: 0, finished: 0 }, { ...first, generated: 0, finished: 0 });
+  assert.deepEqual({ ...again, generated: 0, finished: 0 }, { ...first, generated: 0, finished: 0, again: true });
   harness.step([[1, t2, FINISH.length]], { started: [{ id: id(1), queueMs: 5, cachedTokens: 2 }] });
   assert.equal(harness.text(1), await tokenizer.decode([t0, t1, t2], true));
   assert.equal(harness.front.flatMap((m) => (m.k === 'deltas' ? (m.started ?? []) : [])).length, 1, 'the start is told once');
@@ -410,9 +410,9 @@ test('after a restart of the engine a request goes on where it was, once', async
   // Request 2 was being encoded: it was not admitted before the restart, so it is admitted once, after it.
   await harness.until(() => harness.scheduler.some((m) => m.k === 'admit' && m.id === 2));
   assert.equal(harness.scheduler.filter((m) => m.k === 'admit' && m.id === 2).length, 1);
-  harness.handlers.engineRestarted();
+  harness.restartEngine();
   assert.equal(harness.failure(2), undefined);
-  harness.handlers.engineRestarted();
+  harness.restartEngine();
   assert.deepEqual(harness.failure(2), {
     kind: 'engine_failure',
     message: 'The engine failed twice during this request',
@@ -498,7 +498,7 @@ test('prompt logprobs that come again after a restart are not repeated', async (
     return { prompt: [{ id: id(1), first, logprobs: bytesOf(recordsOf(entries)) }] };
   };
   harness.step([], prompt(1, 3));
-  harness.handlers.engineRestarted();
+  harness.restartEngine();
   harness.step([], prompt(1, 2));
   harness.step([], prompt(3, 4));
   const sent = harness.front.flatMap((m) => (m.k === 'deltas' ? (m.prompt ?? []) : []));
@@ -517,7 +517,7 @@ test('sequences that are ranked report the sum of the scheduler up to their end,
   const admit = await harness.admit(1, { bestOf: 2, n: 1, stop: ['two'] });
   assert.deepEqual([admit.cumulative, int32(admit.samplingRow)[SAMPLING_ROW.topLogprobs]], [[0, 0], -1]);
   harness.step([[1, tokens[0] ?? 0]], { cumulative: [-1] });
-  harness.handlers.engineRestarted();
+  harness.restartEngine();
   const again = harness.scheduler.at(-1);
   assert.deepEqual(again?.k === 'admit' && again.cumulative, [-1, 0]);
   tokens.slice(1).forEach((token, i) => {

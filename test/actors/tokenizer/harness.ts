@@ -17,6 +17,7 @@ import type {
   Failed,
   GenerationParams,
   PromptInput,
+  Routed,
   Stopped,
   Submit,
   Tokens,
@@ -25,6 +26,7 @@ import { defaultSampling, type SamplingParamName } from '../../../actors/message
 import { createCounters, TOKENIZER_COUNTER } from '../../../actors/runtime/counters.js';
 import { createTokenizerActor, type TokenizerHandlers, type TokenizerStart } from '../../../actors/tokenizer/actor.js';
 import { grammarLimits } from '../../../actors/tokenizer/constrain/grammar-limits.js';
+import type { Group } from '../../../actors/tokenizer/groups/group.js';
 import { Workload } from '../../../actors/tokenizer/work/workload.js';
 import { loadConfig } from '../../../config/load.js';
 import type { ModelFolder } from '../../../config/model-folder.js';
@@ -93,7 +95,7 @@ export function params(values: Partial<GenerationParams> = {}): GenerationParams
   return generation({ sampling: sampling(), ...values });
 }
 
-export type FrontMessage = Encoded | Deltas | Failed | CallReply;
+export type FrontMessage = Encoded | Routed | Deltas | Failed | CallReply;
 export type SchedulerMessage = Admit | Abort | Stopped;
 
 export function id(n: number): RequestId {
@@ -113,6 +115,8 @@ export type Question =
 /** Calls are numbered with the requests; those of a test are below. */
 const CALLS = 1000;
 
+type TestGroup = Group & { alive: boolean };
+
 export class Harness {
   readonly front: FrontMessage[] = [];
   readonly scheduler: SchedulerMessage[] = [];
@@ -121,11 +125,18 @@ export class Harness {
   /** What it publishes. */
   readonly counters = createCounters(TOKENIZER_COUNTER.cells);
   handlers!: TokenizerHandlers;
+  /** With the group that each went to. */
+  readonly sent: { readonly group: number; readonly message: SchedulerMessage }[] = [];
+  readonly #groups: TestGroup[] = [];
+  /** The engine group that answers, and takes new requests while it lives. */
+  group!: TestGroup;
   #call = 0;
   #waiting: (() => void)[] = [];
 
-  static async start(model: ModelFolder, limits: Partial<TokenizerStart['limits']> = {}): Promise<Harness> {
+  static async start(model: ModelFolder, limits: Partial<TokenizerStart['limits']> = {}, numGroups = 1): Promise<Harness> {
     const harness = new Harness();
+    for (let index = 0; index < numGroups; index++) harness.#groups.push(harness.#newGroup(index));
+    harness.select(0);
     const all: TokenizerStart['limits'] = {
       maxModelLen: 4096,
       maxInputLength: 4095,
@@ -140,6 +151,8 @@ export class Harness {
         model,
         index: 0,
         limits: all,
+        numGroups,
+        blockSize: 16,
         parsers: { toolCalls: 'auto', reasoning: 'auto' },
         grammarLimits: grammarLimits(loadConfig({ env: {} }).config.structured_output),
       },
@@ -148,15 +161,54 @@ export class Harness {
           harness.front.push(m);
           harness.#sent(`front ${m.k}`);
         },
-        toScheduler: (m) => {
-          harness.scheduler.push(m);
-          harness.#sent(`scheduler ${m.k}`);
-          return true;
+        place: () => {
+          const group = [harness.group, ...harness.#groups].find(({ alive }) => alive);
+          return group === undefined ? null : { group };
         },
       },
       new Workload(harness.counters),
     );
     return harness;
+  }
+
+  #newGroup(index: number): TestGroup {
+    return {
+      index,
+      alive: true,
+      post: (message) => {
+        this.scheduler.push(message);
+        this.sent.push({ group: index, message });
+        this.#sent(`scheduler ${message.k}`);
+      },
+    };
+  }
+
+  /** The group that answers from now on, and takes new requests. */
+  select(index: number): void {
+    const group = this.#groups[index];
+    if (group === undefined) throw new Error(`no group ${index}`);
+    this.group = group;
+  }
+
+  /** Requests then go to the first group that is left. */
+  endGroup(index: number): void {
+    const old = this.#groups[index];
+    if (old === undefined) throw new Error(`no group ${index}`);
+    old.alive = false;
+    this.handlers.groupLeft(old);
+  }
+
+  beginGroup(index: number): void {
+    const group = this.#newGroup(index);
+    this.#groups[index] = group;
+    this.handlers.groupCame(group);
+  }
+
+  /** The only engine group ends, and a new one takes its place. */
+  restartEngine(): void {
+    this.endGroup(0);
+    this.beginGroup(0);
+    this.select(0);
   }
 
   #sent(what: string): void {
@@ -228,14 +280,17 @@ export class Harness {
 
   /** One step: rows of (request, token, finish code, sequence index). */
   step(rows: readonly (readonly [number, number, number?, number?])[], extra: Partial<Tokens> = {}): void {
-    this.handlers.fromScheduler({
-      k: 'tokens',
-      ids: rows.map((r) => r[0]),
-      tokens: rows.map((r) => r[1]),
-      finishes: rows.map((r) => r[2] ?? 0),
-      indices: rows.map((r) => r[3] ?? 0),
-      ...extra,
-    });
+    this.handlers.fromScheduler(
+      {
+        k: 'tokens',
+        ids: rows.map((r) => r[0]),
+        tokens: rows.map((r) => r[1]),
+        finishes: rows.map((r) => r[2] ?? 0),
+        indices: rows.map((r) => r[3] ?? 0),
+        ...extra,
+      },
+      this.group,
+    );
   }
 
   failure(n: number): Failure | undefined {

@@ -36,7 +36,7 @@ test('states and tokens of one step come in one message; what was aborted is not
 test('a restarted engine is asked again, and too long an input is refused with its length', async () => {
   const harness = await Harness.start(demoModel, { maxInputLength: 6 });
   await harness.admit(1, { pooling: 'mean', maxTokens: 0 });
-  harness.handlers.engineRestarted();
+  harness.restartEngine();
   const admits = harness.scheduler.filter((m) => m.k === 'admit');
   assert.deepEqual(
     admits.map((m) => [m.id, m.pooling]),

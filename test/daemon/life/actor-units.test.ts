@@ -1,6 +1,7 @@
 /** Lives of units on real threads, with a fake model. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { createQueueRoom } from '../../../actors/routing/queue-room.js';
 import { silentLog } from '../../../actors/runtime/log.js';
 import { loadConfig } from '../../../config/load.js';
 import { resolveModelFolder } from '../../../config/model-folder.js';
@@ -20,7 +21,11 @@ for (const [how, end] of Object.entries(ends)) {
     const model = resolveModelFolder(config, {});
     const pools = createPools(silentLog);
     const topology = topologyOf(config, model, { executorModule: fakeNativeEngineModule({ vocab: model.vocabSize }) });
-    const unit = new EngineGroup(topology, { pools, log: silentLog, onProgress() {} });
+    const unit = new EngineGroup(
+      topology,
+      { pools, log: silentLog, onProgress() {} },
+      { index: 0, room: createQueueRoom(1, 1), loading: () => 0 },
+    );
     const threads = new Set<string | undefined>();
     for (let i = 0; i < 3; i++) {
       const life = unit.start();

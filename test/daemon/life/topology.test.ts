@@ -11,7 +11,7 @@ import { type EngineOptions, packageRoot } from '../../../native/index.js';
 function engineOf(profile: string, ...sets: readonly string[]): EngineOptions {
   const file = join(packageRoot(), 'config', `${profile}.toml`);
   const { config } = loadConfig({ file, sets: ['inference.model_name=demo', ...sets], env: {} });
-  const [options] = topologyOf(config, resolveModelFolder(config, {})).executors;
+  const [[options] = []] = topologyOf(config, resolveModelFolder(config, {})).groups;
   assert.ok(options);
   return options;
 }
@@ -38,4 +38,39 @@ describe('a shipped profile', () => {
 test('what a request for a GPU asks of keys and values is passed on', () => {
   for (const type of ['fp8', 'int8', 'bf16'])
     assert.equal(engineOf('demo', 'inference.device=cuda', `cache.cache_dtype=${type}`).kvDtype, type);
+});
+
+describe('several groups', () => {
+  const groupsOf = (...sets: readonly string[]): readonly (readonly EngineOptions[])[] => {
+    const { config } = loadConfig({ sets: ['inference.model_name=demo', ...sets], env: {} });
+    return topologyOf(config, resolveModelFolder(config, {})).groups;
+  };
+
+  test('take GPUs in the order of their ranks', () => {
+    const sets = ['inference.device=cuda', 'inference.device_ids=[4,5,6,7]', 'parallel.tensor_parallel_size=2'];
+    assert.deepEqual(
+      groupsOf(...sets, 'parallel.data_parallel_size=2').map((ranks) => ranks.map(({ deviceId, rank }) => [deviceId, rank])),
+      [
+        [
+          [4, 0],
+          [5, 1],
+        ],
+        [
+          [6, 0],
+          [7, 1],
+        ],
+      ],
+    );
+  });
+
+  test('divide the threads of a CPU, and have one each at least', () => {
+    const threads = (count: number, groups: number): number[] =>
+      groupsOf('inference.device=cpu', `inference.threads=${count}`, `parallel.data_parallel_size=${groups}`).flatMap((ranks) =>
+        ranks.map((rank) => rank.threads),
+      );
+    assert.deepEqual(threads(8, 2), [4, 4]);
+    assert.deepEqual(threads(2, 3), [1, 1, 1]);
+    assert.deepEqual(threads(0, 1), [0], 'the backend knows the number of cores');
+    assert.ok(threads(0, 2).every((count) => count >= 1));
+  });
 });

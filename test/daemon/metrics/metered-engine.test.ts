@@ -24,7 +24,7 @@ function rig(prefixCache = true): Rig {
   const engine = new FakeEngineClient({ auto: false });
   engine.script = () => ['a', 'b', 'c'];
   const books = new Books(4096);
-  const metered = meteredEngine(engine, books, prefixCache);
+  const metered = meteredEngine(engine, [books], prefixCache);
   const ends: (Failure | null)[] = [];
   const sink: RequestSink = { ...deaf, onEnd: (failure) => ends.push(failure) };
   return {

@@ -31,7 +31,7 @@ class Actors {
       if (kind === 'scheduler') return plansOf([[1, 1, 1]]);
       return { spans: recordingOf([{ kind: SPAN.submit, startUs: 5, durationUs: 1, step: 1 }]), device: null, deviceOffsetUs: 0 };
     };
-    return { kind, rank, ask };
+    return { kind, group: 0, rank, ask };
   }
 }
 

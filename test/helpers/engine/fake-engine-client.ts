@@ -231,6 +231,7 @@ export class FakeEngineClient implements EngineClient {
     return this.live.map((r) => ({
       id: r.id,
       state: r.started ? ('running' as const) : ('queued' as const),
+      group: 0,
       ageMs: 1,
       promptTokens: promptText(r.prompt).length,
       generatedTokens: Math.max(0, ...r.at),

@@ -124,7 +124,7 @@ describe('an engine on a device', () => {
         const file = join(packageRoot(), 'config', `${profile}.toml`);
         const sets = ['inference.model_name=demo', 'inference.device=cuda', `inference.dtype=${dtype}`];
         const { config } = loadConfig({ file, sets, env: {} });
-        const [options] = topologyOf(config, resolveModelFolder(config, {})).executors;
+        const [[options] = []] = topologyOf(config, resolveModelFolder(config, {})).groups;
         assert.ok(options);
         const { info, refusal } = open(addon, options);
         assert.equal(refusal, undefined);

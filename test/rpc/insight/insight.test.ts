@@ -27,13 +27,20 @@ const timeline: Timeline = {
 
 test('details of stats come when they are asked for, each step once to each subscription', async () => {
   const { engine, server } = setup();
-  const since: number[] = [];
+  const since: (readonly number[])[] = [];
   engine.answers = {
     ...engine.answers,
     steps: () => ({ seconds: { edges: [1], counts: [2, 0], sum: 1 }, tokens: { edges: [1], counts: [2, 0], sum: 2 } }),
     recent: (params) => {
       since.push(params.since);
-      return { next: params.since + 2, atMs: [10, 20], execUs: [1500, 2500], promptTokens: [4, 0], decodeTokens: [0, 1], running: [1, 1] };
+      return {
+        next: [(params.since[0] ?? 0) + 2],
+        atMs: [10, 20],
+        execUs: [1500, 2500],
+        promptTokens: [4, 0],
+        decodeTokens: [0, 1],
+        running: [1, 1],
+      };
     },
   };
   const peer = connect(server, { scopes: lookers });
@@ -53,7 +60,7 @@ test('details of stats come when they are asked for, each step once to each subs
   since.length = 0;
   peer.say(call(3, 'stats.subscribe', { detail: true, interval_ms: 100 }));
   while (since.length < 3) await peer.hear();
-  assert.deepEqual(since.slice(0, 3), [0, 2, 4]);
+  assert.deepEqual(since.slice(0, 3), [[], [2], [4]]);
   peer.say(call(4, 'stats.get', { model: 'nobody' }));
   assert.match(JSON.stringify(await peer.hear()), /-32002/);
   peer.connection.close();

@@ -152,7 +152,7 @@ test('an answer that goes on after a restart of the engine is read on', async ()
   const ids = await idsOf(harness, '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>');
   await admit(harness, 1, { tools });
   for (const token of ids.slice(0, 9)) harness.step([[1, token]]);
-  harness.handlers.engineRestarted();
+  harness.restartEngine();
   play(harness, 1, ids.slice(9));
   assert.deepEqual([answer(harness, 1).names, answer(harness, 1).args], [['add'], '{"a": 1}']);
 });
