@@ -167,6 +167,9 @@ struct AttentionArgs {
   float scale = 0;
   float softcap = 0;   // c > 0: a score s becomes c tanh(s / c)
   int32_t window = 0;  // 0 = full causal, else keys with position > query position - window
+  // [heads] device, or null: a score of each head's that every softmax has beside those of the keys
+  // and that no value belongs to (Xiao et al. 2023; learned, in gpt-oss)
+  const float* sinks = nullptr;
   const Picks* picks = nullptr;  // of `out` only these rows are wanted; null: all
 };
 

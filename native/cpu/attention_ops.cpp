@@ -146,7 +146,8 @@ void CpuBackend::attention(const AttentionArgs& args, const SlotTables& t, const
         .value_dim = value_dim,
         .scale = args.scale,
         .softcap = args.softcap,
-        .window = args.window};
+        .window = args.window,
+        .sinks = args.sinks == nullptr ? nullptr : args.sinks + head};
     if (latent) {
       kernels_.latent_attention[type](work,
                                       static_cast<LatentScratch*>(latent_scratch_.data())[worker]);

@@ -13,6 +13,7 @@
 
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/name_map.h"
+#include "core/formats/stacked_experts.h"
 #include "core/formats/weight_source.h"
 #include "engine/options.h"
 #include "models/blocks/layers.h"

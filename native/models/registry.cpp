@@ -21,6 +21,7 @@ namespace inferd {
   MODEL(DeepseekV3ForCausalLM, "deepseek_v3", configure_deepseek_v3) \
   MODEL(Gemma2ForCausalLM, "gemma2", configure_gemma2)               \
   MODEL(Gemma3ForCausalLM, "gemma3_text", configure_gemma3)          \
+  MODEL(GptOssForCausalLM, "gpt_oss", configure_gpt_oss)             \
   MODEL(Olmo2ForCausalLM, "olmo2", configure_olmo2)                  \
   MODEL(GraniteForCausalLM, "granite", configure_granite)            \
   MODEL(SmolLM3ForCausalLM, "smollm3", configure_smollm3)            \

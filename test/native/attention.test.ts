@@ -26,12 +26,20 @@ function attend(
   window: number,
   setup: { isa: string; threads?: number },
   softcap = 0,
+  sinks: Float32Array | null = null,
 ) {
   const attrs = { ...cache.attrs(rows), scale: 1 / Math.sqrt(cache.shape.headDim), window, softcap };
-  return floats(runOp(setup, 'attention', attrs, cache.inputs(rows, qkv)), 'out');
+  return floats(runOp(setup, 'attention', attrs, { ...cache.inputs(rows, qkv), ...(sinks && { sinks }) }), 'out');
 }
 
-function attendReference(cache: PagedCache, rows: readonly StepRow[], qkv: Float32Array, window: number, softcap = 0): Float64Array {
+function attendReference(
+  cache: PagedCache,
+  rows: readonly StepRow[],
+  qkv: Float32Array,
+  window: number,
+  softcap = 0,
+  sinks: Float32Array | null = null,
+): Float64Array {
   const { heads, kvHeads, headDim } = cache.shape;
   const out = new Float64Array(tokensOf(rows) * heads * headDim);
   const options = { scale: Math.fround(1 / Math.sqrt(headDim)), window, softcap };
@@ -45,7 +53,8 @@ function attendReference(cache: PagedCache, rows: readonly StepRow[], qkv: Float
           key: (j: number, d: number) => cache.k[cache.at(row.slot, kvHead, j, d)]!,
           value: (j: number, d: number) => cache.v[cache.at(row.slot, kvHead, j, d)]!,
         };
-        out.set(attendOne(qkv.subarray(start, start + headDim), row.start + i, read, options), (token * heads + h) * headDim);
+        const own = { ...options, sink: sinks?.[h] ?? -Infinity };
+        out.set(attendOne(qkv.subarray(start, start + headDim), row.start + i, read, own), (token * heads + h) * headDim);
       }
     }
   }
@@ -78,6 +87,11 @@ for (const isa of isas) {
           assert.ok(error <= F32_BOUND, `${JSON.stringify(shape)} window ${window}: ${error}`);
           const soft = normalizedError(attend(cache, rows, qkv, window, { isa }, 2.5), attendReference(cache, rows, qkv, window, 2.5));
           assert.ok(soft <= F32_BOUND, `${JSON.stringify(shape)} window ${window}, scores capped: ${soft}`);
+          // From sinks that hardly count to one that takes nearly all.
+          const sinks = Float32Array.from({ length: shape.heads }, (_, h) => 3 * h - 6);
+          const sunk = attend(cache, rows, qkv, window, { isa, threads: 2 }, 0, sinks);
+          const off = normalizedError(sunk, attendReference(cache, rows, qkv, window, 0, sinks));
+          assert.ok(off <= F32_BOUND, `${JSON.stringify(shape)} window ${window}, with sinks: ${off}`);
         }
       }
     });

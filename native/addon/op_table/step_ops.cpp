@@ -5,7 +5,7 @@
 // rope_and_cache: KV rotary_dim factor norm_eps | CACHE inv_freq[rotary_dim / 2] q_norm?[head_dim]
 //   k_norm?[head_dim] -> qkv k v
 //
-// attention: KV scale softcap? window num_picks? | CACHE picks?[num_picks] -> out
+// attention: KV scale softcap? window num_picks? | CACHE picks?[num_picks] sinks?[heads] -> out
 //   KV = heads kv_heads head_dim block_size num_blocks max_blocks max_slots num_rows kv_dtype
 //   CACHE = qkv rows blocks k v
 //
@@ -156,6 +156,7 @@ Napi::Object run_attention(OpTestCall& c) {
   args.scale = c.number("scale");
   args.softcap = c.number_or("softcap", 0);
   args.window = c.size("window");
+  args.sinks = c.has("sinks") ? c.floats("sinks", args.heads) : nullptr;
   Picks picks;
   if (c.has("picks")) {
     picks = {.rows = c.ints("picks", c.size("num_picks")),

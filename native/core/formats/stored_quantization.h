@@ -5,7 +5,7 @@
 namespace inferd {
 
 struct StoredQuantization {
-  enum class Method { kNone, kGptq, kAwq, kFloat8, kCompressedTensors };
+  enum class Method { kNone, kGptq, kAwq, kFloat8, kCompressedTensors, kMxfp4 };
   Method method = Method::kNone;
   bool zeros_less_one = true;  // GPTQ: zeros are stored as one less, as all but its version 2 do
   // Of float8 with a scale for each block; 0: no blocks.

@@ -2,7 +2,8 @@
 // face `Simd`.
 //
 //   out[q] = sum_j softmax_j(cap(scale * q . k_j)) v_j   over position - window < j <= position of
-//   q cap(s) = s, or softcap tanh(s / softcap)
+//   q cap(s) = s, or softcap tanh(s / softcap); a sink is one more score, without a value: the
+//   state of a query begins as if it had seen it
 //
 // Online softmax (Milakov and Gimelshein; FlashAttention) over tiles of kKeyTile keys at fixed
 // absolute positions: the state of a query after a tile depends only on that query and on the keys,
@@ -196,8 +197,8 @@ void attention(const AttentionTask& t, Scratch& s) {
       s.q[i * kRow + d] = d < t.head_dim ? q[d] * t.scale : 0;
       s.acc[i * kRow + d] = 0;
     }
-    s.max[i] = kMinusInf;
-    s.sum[i] = 0;
+    s.max[i] = t.sinks ? t.sinks[i % t.heads] : kMinusInf;
+    s.sum[i] = t.sinks ? 1 : 0;
   }
   const int last = t.first_position + t.tokens - 1;
   const int oldest = t.window > 0 ? larger(0, t.first_position - t.window + 1) : 0;

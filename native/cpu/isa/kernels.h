@@ -88,8 +88,9 @@ struct AttentionTask {
   int32_t block_size, head_dim;
   int32_t value_dim;  // head_dim, or with v = null at most that; heads of `out` are so far apart
   float scale;
-  float softcap;   // 0 = none, else a score s becomes softcap tanh(s / softcap)
-  int32_t window;  // 0 = none
+  float softcap;       // 0 = none, else a score s becomes softcap tanh(s / softcap)
+  int32_t window;      // 0 = none
+  const float* sinks;  // [heads], or null: AttentionArgs::sinks
 };
 
 // Scratch of one thread, whose rows are kStride floats apart. kShared: values are part of the keys.

@@ -78,7 +78,7 @@ void quant_gemm(const GemmTask& g) {
 
 // One query: two passes over its keys, the second with the exact largest score.
 template <DType kType>
-void attend(const AttentionTask& t, int32_t position, const float* q, float* out) {
+void attend(const AttentionTask& t, int32_t position, int32_t head, const float* q, float* out) {
   const int32_t oldest = t.window > 0 ? std::max(0, position - t.window + 1) : 0;
   const auto first_element = [&](int32_t j) {
     return t.blocks[j / t.block_size] * t.block_stride + int64_t{j % t.block_size} * t.head_dim;
@@ -92,9 +92,11 @@ void attend(const AttentionTask& t, int32_t position, const float* q, float* out
     const double scaled = dot * static_cast<double>(t.scale), cap = static_cast<double>(t.softcap);
     return cap > 0 ? cap * std::tanh(scaled / cap) : scaled;
   };
-  double best = -std::numeric_limits<double>::infinity();
+  const double sink =
+      t.sinks ? static_cast<double>(t.sinks[head]) : -std::numeric_limits<double>::infinity();
+  double best = sink;
   for (int32_t j = oldest; j <= position; ++j) best = std::max(best, score(j));
-  double acc[kMaxLatentDim] = {}, sum = 0;
+  double acc[kMaxLatentDim] = {}, sum = t.sinks ? std::exp(sink - best) : 0;
   const void* values = t.v != nullptr ? t.v : t.k;
   for (int32_t j = oldest; j <= position; ++j) {
     const double p = std::exp(score(j) - best);
@@ -109,7 +111,7 @@ template <DType kType, class Scratch>
 void attention(const AttentionTask& t, Scratch&) {
   for (int32_t i = 0; i < t.tokens; ++i) {
     for (int32_t h = 0; h < t.heads; ++h) {
-      attend<kType>(t, t.first_position + i, t.q + i * t.q_stride + int64_t{h} * t.head_dim,
+      attend<kType>(t, t.first_position + i, h, t.q + i * t.q_stride + int64_t{h} * t.head_dim,
                     t.out + i * t.out_stride + int64_t{h} * t.value_dim);
     }
   }

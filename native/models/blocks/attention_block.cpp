@@ -37,6 +37,12 @@ void AttentionBlock::describe(WeightList& list, const std::string& layer) {
     add_norm(q_norm_, "q_norm.weight", c.q_size(), q);
     add_norm(k_norm_, "k_norm.weight", c.kv_size(), kv);
   }
+  if (c.sinks) {
+    const Share heads = shard.of(c.heads);
+    sinks_.add(list,
+               TensorSlice::whole(at + "sinks", {c.heads}).some_cols(heads.first, heads.count),
+               false);
+  }
   // The ranks' products are added up: a bias belongs to one of them.
   output_.add(list, at, {{"o_proj", hidden}}, {c.q_size(), q}, c.output_bias && shard.rank == 0);
 }
@@ -114,6 +120,7 @@ void AttentionBlock::forward(Backend& backend, const StepContext& step, Stream& 
                      .scale = config_.scale,
                      .softcap = config_.softcap,
                      .window = config_.window,
+                     .sinks = sinks_.data(),
                      .picks = picks},
                     step.slots, step.batch);
   // q, k and v are not needed any more.

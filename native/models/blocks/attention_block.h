@@ -33,7 +33,7 @@ class AttentionBlock final : public Block {
   size_t kv_index_;
   RopeTable rope_{};
   Linear qkv_, output_;
-  DeviceVector q_norm_, k_norm_;
+  DeviceVector q_norm_, k_norm_, sinks_;
   Tensor qkv_rows_;  // [max_tokens, (heads + 2 kv_heads) * head_dim]
   Tensor attended_;  // [max_tokens, heads * head_dim]
   Tensor squares_;   // [max_tokens, 2] f32, with norms over heads of several ranks

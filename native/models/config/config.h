@@ -15,6 +15,7 @@
 #include "core/checkpoint/json.h"
 #include "core/checkpoint/name_map.h"
 #include "core/experts.h"
+#include "core/formats/stacked_experts.h"
 #include "core/formats/stored_quantization.h"
 #include "core/gate.h"
 #include "core/tensor.h"
@@ -55,6 +56,7 @@ struct AttentionConfig {
   float scale = 0;
   float softcap = 0;   // of scores: AttentionArgs::softcap
   int32_t window = 0;  // 0 = full attention
+  bool sinks = false;  // AttentionArgs::sinks
   int32_t rope = 0;    // of ModelConfig::ropes; kNoRope: positions are not encoded
 
   int64_t q_size() const { return int64_t{heads} * head_dim; }
@@ -158,6 +160,7 @@ struct ModelConfig {
   std::vector<StackedTensor> stacked;  // what checkpoints hold as one tensor
   NameMap names;                       // of checkpoints that have names of their own
   StoredQuantization stored;           // of checkpoints that are quantized
+  ExpertLayout expert_layout;          // of experts that checkpoints hold as one tensor
   std::vector<PairedRows> paired;      // of linears that positions rotate
   Shard shard;                         // what is computed here; all other fields are of the whole
 

@@ -74,6 +74,9 @@ void read_compressed(const ConfigReader& r, StoredQuantization& q) {
   }
 }
 
+// All is in the tensors.
+void read_mxfp4(const ConfigReader&, StoredQuantization&) {}
+
 struct KnownMethod {
   const char* name;
   Method method;
@@ -85,6 +88,7 @@ constexpr KnownMethod kMethods[] = {
     {"fp8", Method::kFloat8, read_float8},
     {"fbgemm_fp8", Method::kFloat8, read_float8},
     {"compressed-tensors", Method::kCompressedTensors, read_compressed},
+    {"mxfp4", Method::kMxfp4, read_mxfp4},
 };
 
 }  // namespace

@@ -20,8 +20,14 @@ function attendReference(
   {
     window,
     softcap = 0,
+    sinks = null,
     chosen = everyToken,
-  }: { readonly window: number; readonly softcap?: number; readonly chosen?: (token: number) => boolean },
+  }: {
+    readonly window: number;
+    readonly softcap?: number;
+    readonly sinks?: Float32Array | null;
+    readonly chosen?: (token: number) => boolean;
+  },
 ): Float64Array {
   const { heads, kvHeads, headDim } = cache.shape;
   const out = new Float64Array(tokensOf(rows) * heads * headDim);
@@ -33,7 +39,8 @@ function attendReference(
         const kvHead = Math.floor(h / (heads / kvHeads));
         const start = token * rowWidth(cache.shape) + h * headDim;
         const read = { k: cache.k, v: cache.v, at: (j: number) => cache.at(row.slot, kvHead, j, 0) };
-        out.set(attendVectors(qkv.subarray(start, start + headDim), row.start + i, read, options), (token * heads + h) * headDim);
+        const own = { ...options, sink: sinks?.[h] ?? -Infinity };
+        out.set(attendVectors(qkv.subarray(start, start + headDim), row.start + i, read, own), (token * heads + h) * headDim);
       }
     }
   }
@@ -68,6 +75,9 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
             const out = floats(runOp(setup, 'attention', attrs, cache.inputs(rows, qkv)), 'out');
             const what = `${JSON.stringify(shape)} window ${window} softcap ${softcap}`;
             close(out, attendReference(cache, rows, qkv, { window, softcap }), ATTENDED[type], what);
+            const sinks = Float32Array.from({ length: shape.heads }, (_, h) => 3 * h - 6);
+            const sunk = floats(runOp(setup, 'attention', attrs, { ...cache.inputs(rows, qkv), sinks }), 'out');
+            close(sunk, attendReference(cache, rows, qkv, { window, softcap, sinks }), ATTENDED[type], `${what}, with sinks`);
           }
         }
       }

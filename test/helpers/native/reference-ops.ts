@@ -139,6 +139,8 @@ export interface AttentionSpec {
   readonly window: number;
   /** 0, as when absent: none. */
   readonly softcap?: number;
+  /** A score beside those of the keys, without a value. */
+  readonly sink?: number;
 }
 
 export interface RopeSpec {
@@ -179,9 +181,10 @@ export function attendOne(
     for (let d = 0; d < q.length; d++) dot += q[d]! * read.key(j, d);
     scores.push(capped(dot, options.scale, options.softcap ?? 0));
   }
-  const best = scores.reduce((a, b) => Math.max(a, b), -Infinity);
+  const sink = options.sink ?? -Infinity;
+  const best = scores.reduce((a, b) => Math.max(a, b), sink);
   const out = new Float64Array(q.length);
-  let total = 0;
+  let total = Math.exp(sink - best);
   for (let j = first; j <= position; j++) {
     const p = Math.exp(scores[j - first]! - best);
     total += p;
@@ -199,7 +202,8 @@ export function attendVectors(
 ): Float64Array {
   const first = options.window > 0 ? Math.max(0, position - options.window + 1) : 0;
   const scores = new Float64Array(position - first + 1);
-  let best = -Infinity;
+  const sink = options.sink ?? -Infinity;
+  let best = sink;
   for (let j = first; j <= position; j++) {
     const at = read.at(j);
     let dot = 0;
@@ -209,7 +213,7 @@ export function attendVectors(
     if (score > best) best = score;
   }
   const out = new Float64Array(q.length);
-  let total = 0;
+  let total = Math.exp(sink - best);
   for (let j = first; j <= position; j++) {
     const at = read.at(j);
     const p = Math.exp(scores[j - first]! - best);
