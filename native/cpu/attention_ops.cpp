@@ -24,9 +24,10 @@ std::string CpuBackend::refuses(const LayerShape& layer) const {
   const bool fits = layer.head_dim > 0 && layer.head_dim <= most && layer.head_dim % 8 == 0 &&
                     layer.value_dim <= layer.head_dim;
   if (fits || layer.heads == 0) return "";
-  return format("%s is %d, not a multiple of 8 up to %d",
-                layer.value_dim > 0 ? "kv_lora_rank and qk_rope_head_dim together" : "head_dim",
-                layer.head_dim, most);
+  return format(
+      "%s %d, not a multiple of 8 up to %d",
+      layer.value_dim > 0 ? "kv_lora_rank and qk_rope_head_dim together are" : "head_dim is",
+      layer.head_dim, most);
 }
 
 // Cosines and sines of all tokens of the step, made once for all layers. Angles in double: at

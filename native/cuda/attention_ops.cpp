@@ -177,6 +177,7 @@ CudaBackend::DecodePlan& CudaBackend::plan_decode(const StepBatch& batch, int32_
 
 void CudaBackend::attention(const AttentionArgs& args, const SlotTables& t,
                             const StepBatch& batch) {
+  if (args.kv.v == nullptr) return attend_latent(args, t, batch);
   const PagedKv kv = paged(args.kv, t);
   plan_rows(batch, prefill_tile_tokens(args.heads, kv.kv_heads), args.picks);
   if (row_plan_.num_tiles > 0) prefill_rows(args, kv, batch);

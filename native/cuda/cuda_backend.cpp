@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "cuda/attention/latent_attention.h"
 #include "cuda/gemm/gemm.h"
 #include "cuda/rows/weights.h"
 
@@ -56,9 +57,12 @@ std::string CudaBackend::refuses(const LayerShape& layer) const {
   constexpr int32_t kHeadDims[] = {64, 96, 128, 256};
   constexpr int64_t kWidest = 16384;  // row of a norm
   const auto known = std::find(std::begin(kHeadDims), std::end(kHeadDims), layer.head_dim);
-  if (layer.heads > 0 && known == std::end(kHeadDims))
+  if (layer.value_dim > 0) {
+    if (std::string why = latent_attention_refuses(layer.head_dim, layer.value_dim); !why.empty())
+      return why;
+  } else if (layer.heads > 0 && known == std::end(kHeadDims)) {
     return format("head_dim is %d, not 64, 96, 128 or 256", layer.head_dim);
-  if (layer.heads > 16 * layer.kv_heads) {
+  } else if (layer.heads > 16 * layer.kv_heads) {
     return format("%d heads share one of keys and values, more than 16",
                   layer.heads / layer.kv_heads);
   }
@@ -72,7 +76,6 @@ std::string CudaBackend::refuses(const LayerShape& layer) const {
     return format("intermediate_size is %lld, not a multiple of 8",
                   static_cast<long long>(layer.intermediate_size));
   }
-  if (layer.value_dim > 0) return "attention is latent, which it does not compute";
   if (layer.experts > 0) return "layers have experts, which it does not compute";
   return "";
 }
@@ -196,6 +199,10 @@ int64_t CudaBackend::reserve_steps(const StepShape& s) {
   int64_t lists = 0;
   for (const LayerShape& layer : s.layers) {
     if (layer.heads == 0) continue;
+    if (layer.value_dim > 0) {
+      partials_.get(latent_attention_partial_bytes(layer.value_dim, sm_count_), stream_.get());
+      continue;
+    }
     const int32_t tile_tokens = prefill_tile_tokens(layer.heads, layer.kv_heads);
     const int64_t most_tiles = s.max_rows + (s.max_tokens + tile_tokens - 1) / tile_tokens;
     lists = std::max(lists, 3 * int64_t{s.max_rows} * static_cast<int64_t>(sizeof(int32_t)) +

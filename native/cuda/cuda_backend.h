@@ -1,7 +1,8 @@
 // The class behind inferd_cuda_make_backend: turns Tensors into pointers and ops into launches on
 // one stream. cuda_backend.cpp: creation, memory; run_step.cpp: steps, graphs, copies; ops.cpp:
-// plans, ops on rows; attention_ops.cpp: cache writes and attention; sample_ops.cpp: sampling and
-// scoring; tuning.cpp: the choice of products; bench_ops.cpp: what benchmarks ask for.
+// plans, ops on rows; attention_ops.cpp: cache writes and attention; latent_ops.cpp: the same of
+// latents; sample_ops.cpp: sampling and scoring; tuning.cpp: the choice of products; bench_ops.cpp:
+// what benchmarks ask for.
 //
 // Thread: the one that made it, which is the engine's; ops are called inside run_step, which calls
 // the step at once. Nothing in a step allocates or waits, once reserve_steps has been called; the
@@ -91,6 +92,9 @@ class CudaBackend final : public Backend {
   void add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const float* weight,
                     float eps) override;
 
+  void head_linear(const HeadLinearArgs& args) override;
+  void latent_rope_and_cache(const LatentCacheArgs& args, const SlotTables& t,
+                             const StepBatch& batch) override;
   void rope_and_cache(const QkvArgs& args, const SlotTables& t, const StepBatch& batch) override;
   void attention(const AttentionArgs& args, const SlotTables& t, const StepBatch& batch) override;
 
@@ -149,6 +153,7 @@ class CudaBackend final : public Backend {
   DecodePlan& plan_decode(const StepBatch& batch, int32_t window, const PagedKv& kv);
   void decode_rows(const AttentionArgs& args, const PagedKv& kv, const StepBatch& batch);
   void prefill_rows(const AttentionArgs& args, const PagedKv& kv, const StepBatch& batch);
+  void attend_latent(const AttentionArgs& args, const SlotTables& t, const StepBatch& batch);
   PagedKv paged(const KvLayer& kv, const SlotTables& t) const;
   // Null where none is needed.
   float* sampler_scratch(int64_t vocab, int64_t rows);

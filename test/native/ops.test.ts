@@ -43,6 +43,7 @@ it('the op table names every op', () => {
     'norm_linear_gated',
     'rope_and_cache',
     'attention',
+    'latent_attention',
     'gated_mul',
     'cap_logits',
     'rms_norm_columns',

@@ -9,6 +9,12 @@
 //   KV = heads kv_heads head_dim block_size num_blocks max_blocks max_slots num_rows kv_dtype
 //   CACHE = qkv rows blocks k v
 //
+// latent_attention: KV nope_dim rotary_dim value_dim factor norm_eps scale window dtype
+//   | rows blocks k q latent norm[rank] inv_freq[rotary_dim / 2] keys[heads * rank, nope_dim]
+//   values[heads * value_dim, rank] -> out[tokens, heads * value_dim] queries k
+//   The ops of core/latent.h one after the other; kv_heads is 1, rank = head_dim - rotary_dim, and
+//   the matrices of the heads lie under each other, those of the keys transposed.
+//
 // sample: TABLE vocab num_samples | TABLES logits[num_samples, vocab] samples[num_samples, 2]
 // (slot, 0)
 //   -> tokens logprobs ranks top_ids[., 20] top_logprobs[., 20] top_counts history lengths
@@ -101,13 +107,13 @@ void check_blocks(OpTestCall& c, const SlotTables& t, const StepBatch& batch, co
   }
 }
 
-TestKv make_kv(OpTestCall& c, const StepBatch& batch) {
+TestKv make_kv(OpTestCall& c, const StepBatch& batch, bool one_array = false) {
   TestKv kv;
   const int32_t blocks = c.size("num_blocks"), heads = c.size("kv_heads");
   const int32_t block_size = c.size("block_size"), head_dim = c.size("head_dim");
   const DType dtype = c.dtype("kv_dtype");
   kv.k = c.matrix("k", dtype, blocks, int64_t{heads} * block_size * head_dim);
-  kv.v = c.matrix("v", dtype, blocks, int64_t{heads} * block_size * head_dim);
+  if (!one_array) kv.v = c.matrix("v", dtype, blocks, int64_t{heads} * block_size * head_dim);
   kv.layer = {kv.k.data, kv.v.data, dtype, blocks, block_size, heads, head_dim};
   kv.tables.max_slots = c.size("max_slots");
   kv.tables.max_blocks = c.size("max_blocks");
@@ -170,6 +176,81 @@ Napi::Object run_attention(OpTestCall& c) {
   }
   c.output("out", args.out);
   return c.run([&] { c.backend().attention(args, kv.tables, t.batch); });
+}
+
+// The input `name` [heads * outputs, inputs] as the weight of head_linear.
+PackedWeightPtr head_weight(OpTestCall& c, const char* name, int64_t heads, int64_t outputs,
+                            int64_t inputs) {
+  const DType dtype = c.dtype("dtype");
+  const Tensor given = c.matrix(name, dtype, heads * outputs, inputs);
+  std::vector<std::byte> host(static_cast<size_t>(given.size() * dtype_bytes(dtype)));
+  c.backend().download(host.data(), given.data, host.size());
+  PackedWeightPtr weight = c.backend().make_weight({.rows = heads * head_matrix_rows(outputs),
+                                                    .cols = inputs,
+                                                    .format = c.weight_format("dtype")});
+  for (int64_t h = 0; h < heads; ++h) {
+    std::byte* from = host.data() + h * outputs * inputs * dtype_bytes(dtype);
+    c.backend().fill_weight(*weight, WeightRole::kCodes, h * head_matrix_rows(outputs),
+                            Tensor::matrix(from, dtype, outputs, inputs));
+  }
+  return weight;
+}
+
+Napi::Object run_latent_attention(OpTestCall& c) {
+  TestBatch t = make_batch(c);
+  fill_positions(c, t);
+  const TestKv kv = make_kv(c, t.batch, true);
+  const int32_t heads = c.size("heads"), nope = c.size("nope_dim"), values = c.size("value_dim");
+  const int32_t rotary = c.size("rotary_dim"), dim = kv.layer.head_dim, rank = dim - rotary;
+  if (rank <= 0 || rotary <= 0 || rotary % 2 != 0 || kv.layer.kv_heads != 1 || nope == 0 ||
+      values == 0)
+    throw Error(ErrorCode::kUsage, "runOp: the sizes of latent attention are out of range");
+  const int64_t tokens = t.batch.num_tokens;
+  const Tensor q = c.activations("q", tokens, int64_t{heads} * (nope + rotary));
+  const Tensor latent = c.activations("latent", tokens, dim);
+  const Tensor queries = c.new_activations(tokens, int64_t{heads} * dim);
+  const Tensor attended = c.new_activations(tokens, int64_t{heads} * rank);
+  const Tensor out = c.new_activations(tokens, int64_t{heads} * values);
+  const PackedWeightPtr key_weight = head_weight(c, "keys", heads, rank, nope);
+  const PackedWeightPtr value_weight = head_weight(c, "values", heads, values, rank);
+  const LatentCacheArgs cache{
+      .q = q,
+      .latent = latent,
+      .queries = queries,
+      .norm = c.floats("norm", rank),
+      .norm_eps = c.number("norm_eps"),
+      .heads = heads,
+      .nope_dim = nope,
+      .kv = kv.layer,
+      .rope = {c.floats("inv_freq", rotary / 2), c.number("factor"), rotary}};
+  const AttentionArgs attention{.out = attended,
+                                .qkv = queries,
+                                .heads = heads,
+                                .kv = kv.layer,
+                                .value_dim = rank,
+                                .scale = c.number("scale"),
+                                .window = c.size("window")};
+  c.output("out", out);
+  c.output("queries", queries);
+  c.output("k", kv.k);
+  return c.run([&] {
+    c.backend().latent_rope_and_cache(cache, kv.tables, t.batch);
+    c.backend().head_linear({.out = queries,
+                             .x = q,
+                             .weight = key_weight.get(),
+                             .heads = heads,
+                             .outputs = rank,
+                             .out_step = dim,
+                             .x_step = nope + rotary});
+    c.backend().attention(attention, kv.tables, t.batch);
+    c.backend().head_linear({.out = out,
+                             .x = attended,
+                             .weight = value_weight.get(),
+                             .heads = heads,
+                             .outputs = values,
+                             .out_step = values,
+                             .x_step = rank});
+  });
 }
 
 SampleOutputs new_outputs(OpTestCall& c, int64_t n) {
@@ -315,6 +396,7 @@ Napi::Object run_apply_slots(OpTestCall& c) {
 constexpr OpTest kTests[] = {
     {"rope_and_cache", run_rope_and_cache},
     {"attention", run_attention},
+    {"latent_attention", run_latent_attention},
     {"sample", run_sample},
     {"score", run_score},
     {"apply_slots", run_apply_slots},

@@ -1,0 +1,314 @@
+// 1. o_h = sum_j softmax_j(scale q_h . k_j) k_j[0 .. value_dim) over the keys up to each token's
+// own
+//    position (and within its window), for every head h: one key a token serves all heads, and its
+//    first part is its value.
+// 2. q [tokens, heads, head_dim], o [tokens, heads, value_dim] f16/bf16; keys as in paged_kv.h with
+//    one head, of the same type, e4m3 or int8.
+// 3. Block (x = token and group of 16 heads, y = part of the keys) of 4 warps, which go through the
+//    keys in tiles of 32. The 16 heads are the rows of mma.m16n8k16:
+//
+//        scores   [16 heads][32 keys]        warp w: keys 8w .. 8w + 7, over all of head_dim
+//        output   [16 heads][value_dim]      warp w: a quarter of the columns, over all keys
+//
+//    Where tokens are few the keys are cut into `splits` parts, and a second kernel puts the parts
+//    together.
+// 4. Shared memory: queries 16 rows and keys 32 rows of head_dim + 8 values, which puts
+// neighbouring
+//    rows four banks apart; scores in f32, probabilities in 16 bits: 59 KB for 576. About 64
+//    registers a thread hold the output at 512.
+// 5. Products of 16-bit values, sums in f32; probabilities are rounded to 16 bits before they meet
+//    the values, and summed before. 8-bit keys are widened to 16 bits on their way in.
+// 6. From sm_80. value_dim 64, 128, 256 or 512; head_dim a multiple of 16, above value_dim, up to
+//    640; any number of heads: rows past the last are zeros.
+// 7. Decode is bound by the cache: heads / 16 reads of it, from L2 after the first. Not measured
+// yet.
+// 8. FlashAttention (Dao et al. 2022) for one pass over keys, Flash-Decoding (2023) for its parts,
+//    DeepSeek-V2 (2024) for what is attended to.
+// 9. A first version, for its results: copies do not run ahead of the products, prompts take a
+// token
+//    a block, and nothing is expanded.
+#include <cuda_fp8.h>
+
+#include <algorithm>
+
+#include "cuda/attention/latent_attention.h"
+#include "cuda/device/common.cuh"
+#include "cuda/device/launch.cuh"
+#include "cuda/device/mma.cuh"
+
+namespace inferd::cuda {
+namespace {
+
+constexpr int kWarps = 4, kThreads = kWarps * kWarp, kRows = 16, kKeys = 32, kPad = 8;
+constexpr int kScoreRow = kKeys + 4, kProbabilityRow = kKeys + 8;
+constexpr int kMostHeadDim = 640, kMostSplits = 32, kLeastKeys = 128;
+constexpr float kLog2e = 1.4426950408889634f;
+
+// Eight values of a key, from `at` of row `row` of a block, as 16 bits.
+template <typename T>
+__device__ Vec8<T> load_key(const uint8_t* block, const PagedKv& kv, int row, int at) {
+  const int first = row * kv.head_dim + at;
+  if (kv.type == KvType::kActivation) return load8(reinterpret_cast<const T*>(block) + first);
+  const uint2 words = *reinterpret_cast<const uint2*>(block + first);
+  const auto* bytes = reinterpret_cast<const uint8_t*>(&words);
+  const float scale = kv.type == KvType::kInt8
+                          ? reinterpret_cast<const float*>(block + kv.block_size * kv.head_dim)[row]
+                          : 1.f;
+  Vec8<T> out;
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    const float x = kv.type == KvType::kInt8
+                        ? static_cast<float>(static_cast<int8_t>(bytes[j])) * scale
+                        : __half2float(__half(__nv_cvt_fp8_to_halfraw(bytes[j], __NV_E4M3)));
+    out.v[j] = from_float<T>(x);
+  }
+  return out;
+}
+
+// What a part leaves behind for each of its 16 rows: sums of p v, the largest score, the sum of p.
+__host__ __device__ constexpr int64_t partial_floats(int value_dim) {
+  return int64_t{kRows} * (value_dim + 2);
+}
+
+template <typename T, int kValueDim>
+__global__ void __launch_bounds__(kThreads) latent_attention_kernel(const LatentAttentionParams p) {
+  constexpr int kWarpColumns = kValueDim / kWarps, kTiles = kWarpColumns / 8;
+  static_assert(kTiles % 2 == 0);
+  extern __shared__ __align__(16) uint8_t shared[];
+  wait_for_previous();
+  const int dim = p.kv.head_dim, row_step = dim + kPad;
+  T* queries = reinterpret_cast<T*>(shared);
+  T* keys = queries + kRows * row_step;
+  T* probabilities = keys + kKeys * row_step;
+  float* scores = reinterpret_cast<float*>(probabilities + kRows * kProbabilityRow);
+  float* alphas = scores + kRows * kScoreRow;
+
+  const int groups = (p.heads + kRows - 1) / kRows;
+  const int token = blockIdx.x / groups, first_head = blockIdx.x % groups * kRows;
+  const int position = p.positions[token];
+  if (position < 0) return;
+  const int oldest = p.window > 0 ? max(0, position - p.window + 1) : 0;
+  // Whole tiles, counted from the oldest key.
+  const int tiles = (position + 1 - oldest + kKeys - 1) / kKeys;
+  const int part_tiles = (tiles + p.splits - 1) / p.splits;
+  const int first_key = oldest + static_cast<int>(blockIdx.y) * part_tiles * kKeys;
+  const int end_key = min(position + 1, first_key + part_tiles * kKeys);
+  const int32_t* table =
+      p.kv.block_tables + static_cast<int64_t>(p.token_slots[token]) * p.kv.max_blocks;
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
+
+  const T* q =
+      static_cast<const T*>(p.q) + (static_cast<int64_t>(token) * p.heads + first_head) * dim;
+  for (int i = threadIdx.x * 8; i < kRows * dim; i += kThreads * 8) {
+    const int row = i / dim, at = i % dim;
+    Vec8<T> values{};
+    if (first_head + row < p.heads) values = load8(q + row * dim + at);
+    store8(queries + row * row_step + at, values);
+  }
+  // Of softmax, eight neighbouring threads have a row, and four keys each.
+  const int soft_row = threadIdx.x / 8, soft_at = threadIdx.x % 8 * 4;
+  float largest = -INFINITY, sum = 0.f;
+  float out[kTiles][4] = {};
+  for (int base = first_key; base < end_key; base += kKeys) {
+    __syncthreads();  // the tile before is done with
+    for (int i = threadIdx.x * 8; i < kKeys * dim; i += kThreads * 8) {
+      const int row = i / dim, at = i % dim, key = base + row;
+      Vec8<T> values{};
+      if (key < end_key) {
+        const uint8_t* block =
+            static_cast<const uint8_t*>(p.kv.k) + table[key / p.kv.block_size] * p.kv.block_bytes;
+        values = load_key<T>(block, p.kv, key % p.kv.block_size, at);
+      }
+      store8(keys + row * row_step + at, values);
+    }
+    __syncthreads();
+    float score[4] = {};
+    for (int k = 0; k < dim; k += 16) {
+      uint32_t a[4];
+      ldmatrix4(a, queries + (lane % 16) * row_step + k + lane / 16 * 8);
+      const T* key = keys + (warp * 8 + g) * row_step + k + 2 * t;
+      mma16816<T>(score, a[0], a[1], a[2], a[3], *reinterpret_cast<const uint32_t*>(key),
+                  *reinterpret_cast<const uint32_t*>(key + 8));
+    }
+    float* to = scores + g * kScoreRow + warp * 8 + 2 * t;
+    to[0] = score[0];
+    to[1] = score[1];
+    to[8 * kScoreRow] = score[2];
+    to[8 * kScoreRow + 1] = score[3];
+    __syncthreads();
+    float s[4], tile_largest = largest;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const bool live = base + soft_at + j < end_key;
+      s[j] = live ? scores[soft_row * kScoreRow + soft_at + j] * p.scale * kLog2e : -INFINITY;
+      tile_largest = fmaxf(tile_largest, s[j]);
+    }
+#pragma unroll
+    for (int apart = 4; apart > 0; apart /= 2)
+      tile_largest = fmaxf(tile_largest, __shfl_xor_sync(kFullWarp, tile_largest, apart));
+    // A tile has a live key, so its largest is finite.
+    const float alpha = fast_exp2(largest - tile_largest);
+    largest = tile_largest;
+    float tile_sum = 0.f;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      s[j] = fast_exp2(s[j] - largest);
+      tile_sum += s[j];
+    }
+#pragma unroll
+    for (int apart = 4; apart > 0; apart /= 2)
+      tile_sum += __shfl_xor_sync(kFullWarp, tile_sum, apart);
+    sum = sum * alpha + tile_sum;
+    auto* p_row = reinterpret_cast<uint32_t*>(probabilities + soft_row * kProbabilityRow + soft_at);
+    p_row[0] = pack2<T>(s[0], s[1]);
+    p_row[1] = pack2<T>(s[2], s[3]);
+    if (soft_at == 0) alphas[soft_row] = alpha;
+    __syncthreads();
+    const float low = alphas[g], high = alphas[g + 8];
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      out[n][0] *= low;
+      out[n][1] *= low;
+      out[n][2] *= high;
+      out[n][3] *= high;
+    }
+#pragma unroll
+    for (int k = 0; k < kKeys; k += 16) {
+      uint32_t a[4];
+      ldmatrix4(a, probabilities + (lane % 16) * kProbabilityRow + k + lane / 16 * 8);
+#pragma unroll
+      for (int n = 0; n < kTiles; n += 2) {
+        // Matrices of 8 keys by 8 columns: keys k, k + 8 of columns n, then of columns n + 1.
+        uint32_t b[4];
+        ldmatrix4_transposed(
+            b, keys + (k + lane % 16) * row_step + warp * kWarpColumns + n * 8 + lane / 16 * 8);
+        mma16816<T>(out[n], a[0], a[1], a[2], a[3], b[0], b[1]);
+        mma16816<T>(out[n + 1], a[0], a[1], a[2], a[3], b[2], b[3]);
+      }
+    }
+  }
+  // By row, for the threads that hold columns of it.
+  __syncthreads();
+  if (soft_at == 0) {
+    scores[soft_row] = largest;
+    alphas[soft_row] = sum;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = g + 8 * half;
+    if (p.splits > 1) {
+      float* partial = p.partials + (static_cast<int64_t>(blockIdx.x) * p.splits + blockIdx.y) *
+                                        partial_floats(kValueDim);
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+        const int column = warp * kWarpColumns + n * 8 + 2 * t;
+        *reinterpret_cast<float2*>(partial + row * kValueDim + column) =
+            make_float2(out[n][2 * half], out[n][2 * half + 1]);
+      }
+      if (warp == 0 && t == 0) {
+        partial[kRows * kValueDim + row] = scores[row];
+        partial[kRows * (kValueDim + 1) + row] = alphas[row];
+      }
+    } else if (first_head + row < p.heads) {
+      T* o = static_cast<T*>(p.out) +
+             (static_cast<int64_t>(token) * p.heads + first_head + row) * kValueDim;
+      const float inverse = 1.f / alphas[row];
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+        const int column = warp * kWarpColumns + n * 8 + 2 * t;
+        *reinterpret_cast<uint32_t*>(o + column) =
+            pack2<T>(out[n][2 * half] * inverse, out[n][2 * half + 1] * inverse);
+      }
+    }
+  }
+}
+
+// Block (x = token and group of heads, y = row of the group): the parts of a row, added up.
+template <typename T, int kValueDim>
+__global__ void __launch_bounds__(kThreads) merge_parts_kernel(const LatentAttentionParams p) {
+  wait_for_previous();
+  const int groups = (p.heads + kRows - 1) / kRows;
+  const int token = blockIdx.x / groups, row = blockIdx.y;
+  const int head = blockIdx.x % groups * kRows + row;
+  if (head >= p.heads || p.positions[token] < 0) return;
+  const float* parts =
+      p.partials + static_cast<int64_t>(blockIdx.x) * p.splits * partial_floats(kValueDim);
+  float largest = -INFINITY;
+  for (int s = 0; s < p.splits; ++s)
+    largest = fmaxf(largest, parts[s * partial_floats(kValueDim) + kRows * kValueDim + row]);
+  float sum = 0.f;
+  float out[(kValueDim + kThreads - 1) / kThreads] = {};
+  for (int s = 0; s < p.splits; ++s) {
+    const float* part = parts + s * partial_floats(kValueDim);
+    // 0 of a part without keys, whose largest is -inf.
+    const float factor = fast_exp2(part[kRows * kValueDim + row] - largest);
+    sum += factor * part[kRows * (kValueDim + 1) + row];
+    int i = 0;
+    for (int column = threadIdx.x; column < kValueDim; column += kThreads)
+      out[i++] += factor * part[row * kValueDim + column];
+  }
+  T* o = static_cast<T*>(p.out) + (static_cast<int64_t>(token) * p.heads + head) * kValueDim;
+  int i = 0;
+  for (int column = threadIdx.x; column < kValueDim; column += kThreads)
+    o[column] = from_float<T>(out[i++] / sum);
+}
+
+size_t shared_bytes(int head_dim) {
+  return static_cast<size_t>((kRows + kKeys) * (head_dim + kPad) + kRows * kProbabilityRow) * 2 +
+         static_cast<size_t>(kRows * kScoreRow + kRows) * sizeof(float);
+}
+
+template <typename T, int kValueDim>
+cudaError_t run(const LatentAttentionParams& p, const Launch& launch) {
+  const auto blocks = static_cast<unsigned>(p.tokens * ((p.heads + kRows - 1) / kRows));
+  const cudaError_t error = launch_kernel(latent_attention_kernel<T, kValueDim>,
+                                          {.grid = dim3(blocks, static_cast<unsigned>(p.splits)),
+                                           .threads = kThreads,
+                                           .shared_bytes = shared_bytes(p.kv.head_dim)},
+                                          launch, p);
+  if (error != cudaSuccess || p.splits == 1) return error;
+  return launch_kernel(merge_parts_kernel<T, kValueDim>,
+                       {.grid = dim3(blocks, kRows), .threads = kThreads}, launch, p);
+}
+
+template <typename T>
+cudaError_t run(const LatentAttentionParams& p, const Launch& launch) {
+  if (p.value_dim == 64) return run<T, 64>(p, launch);
+  if (p.value_dim == 128) return run<T, 128>(p, launch);
+  return p.value_dim == 256 ? run<T, 256>(p, launch) : run<T, 512>(p, launch);
+}
+
+}  // namespace
+
+const char* latent_attention_refuses(int32_t head_dim, int32_t value_dim) {
+  if (value_dim != 64 && value_dim != 128 && value_dim != 256 && value_dim != 512)
+    return "kv_lora_rank is not 64, 128, 256 or 512";
+  if (head_dim % 16 != 0 || head_dim > kMostHeadDim || head_dim <= value_dim)
+    return "kv_lora_rank and qk_rope_head_dim together are not a multiple of 16 up to 640";
+  return "";
+}
+
+int32_t latent_attention_splits(int32_t tokens, int32_t heads, int32_t max_context,
+                                int32_t sm_count) {
+  const int32_t blocks = std::max(1, tokens * ((heads + kRows - 1) / kRows));
+  const int32_t fill = 2 * sm_count / blocks;
+  return std::clamp(std::min(fill, max_context / kLeastKeys), 1, kMostSplits);
+}
+
+// Blocks times parts are never more than the device is filled with.
+size_t latent_attention_partial_bytes(int32_t value_dim, int32_t sm_count) {
+  return static_cast<size_t>(2 * sm_count) * static_cast<size_t>(partial_floats(value_dim)) *
+         sizeof(float);
+}
+
+cudaError_t latent_attention(Half type, const LatentAttentionParams& p, const Launch& launch) {
+  if (latent_attention_refuses(p.kv.head_dim, p.value_dim)[0] != '\0' || p.kv.kv_heads != 1 ||
+      p.heads <= 0 || p.tokens < 0 || p.splits < 1 || p.kv.block_size <= 0) {
+    return cudaErrorInvalidValue;
+  }
+  if (p.tokens == 0) return cudaSuccess;
+  return type == Half::kBF16 ? run<__nv_bfloat16>(p, launch) : run<__half>(p, launch);
+}
+
+}  // namespace inferd::cuda
