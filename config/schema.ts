@@ -132,7 +132,7 @@ export const schema = {
     enforce_eager: bool(false, 'Do not capture CUDA graphs.'),
     cuda_graph_sizes: ints([1, 2, 4, 8, 16, 32, 48, 64, 128, 256], [1, 4096], 'Decode batch sizes that are captured as CUDA graphs.'),
     tool_call_parser: oneOf(
-      ['auto', 'none', 'hermes', 'llama3_json', 'mistral', 'mistral_list', 'granite', 'pythonic'],
+      ['auto', 'none', 'harmony', 'hermes', 'llama3_json', 'mistral', 'mistral_list', 'granite', 'pythonic'],
       'auto',
       'Format in which the model writes calls of tools; auto finds it from the chat template.',
     ),

@@ -237,7 +237,7 @@ class TokenizerActor implements TokenizerHandlers {
         this.#grammars.release(grammar);
         return;
       }
-      request.admitted = { promptIds, maxTokens, grammar };
+      request.admitted = { promptIds, maxTokens, grammar, endIds: this.#endIds(prompt) };
       this.#readAnswer(request, prompt, promptIds);
       const whole = prompt.kind === 'text' && promptIds.length > 0 && params.truncatePromptTokens === null;
       const promptText = params.echo
@@ -271,6 +271,11 @@ class TokenizerActor implements TokenizerHandlers {
     const { reasoning, units } = this.#answers.formatFor(template);
     const opened = reasoning !== null && isOpened(reasoning, this.#promptEnd(promptIds));
     return { chat: { tools: toolsOf(prompt), template, parsers: this.#start.parsers, opened }, markerIds: [...units.keys()] };
+  }
+
+  /** Of chats: what ends an answer besides what the model's files say. */
+  #endIds(prompt: PromptInput): readonly number[] {
+    return prompt.kind === 'chat' ? this.#answers.formatFor(this.#encoder.templateSource(prompt)).endIds : [];
   }
 
   #readAnswer(request: RequestState, prompt: PromptInput, promptIds: Int32Array): void {

@@ -92,7 +92,9 @@ export function admitMessage(
     samplingRow: bytesOf(row),
     bias: bytesOf(packBias(params.logitBias)),
     maxTokens: admitted.maxTokens,
-    stopTokenIds: [...new Set(params.stopTokenIds)].filter((id) => params.ignoreEos || !eosTokenIds.includes(id)),
+    stopTokenIds: [...new Set([...params.stopTokenIds, ...(params.ignoreEos ? [] : admitted.endIds)])].filter(
+      (id) => params.ignoreEos || !eosTokenIds.includes(id),
+    ),
     ignoreEos: params.ignoreEos,
     bestOf: params.bestOf,
     priority: params.priority,

@@ -3,14 +3,14 @@
  * sequence; used by decode/request-state.ts in the tokenizer thread.
  *
  *   text --ReasoningReader--> reasoning
- *              └── answer --CallReader--> content, calls
+ *              └── answer --CallReader--> content, calls, and reasoning where the answer is messages in channels
  *
  * Text comes in pieces of any size, hidden control tokens as units (marker.ts). What is said, joined, is the same however the text is
  * cut, and so are streamed and whole answers. With `parallel` false the first call stays and the others are left out, as in vLLM.
  */
 import type { CallPiece } from '../../messages/requests.js';
 import type { CallFormat } from './call-format.js';
-import type { CallReader, CallSink, Names } from './call-reader.js';
+import type { AnswerSink, CallReader, Names } from './call-reader.js';
 import { visible } from './marker.js';
 import { type ReasoningFormat, ReasoningReader, type ReasoningSink } from './reasoning-reader.js';
 
@@ -47,12 +47,13 @@ export class AnswerReader {
       },
       answer: (text) => this.#answer(text),
     };
-    const called: CallSink = {
+    const called: AnswerSink = {
       content: (text) => {
         this.#content += visible(text);
       },
       call: (name) => this.#call(name),
       arguments: (text) => this.#arguments(visible(text)),
+      reasoning: thoughts.reasoning,
     };
     this.#reasoningReader = reasoning === null ? null : new ReasoningReader(reasoning.format, reasoning.opened, thoughts);
     this.#callReader = calls === null ? null : calls.format.read(calls.names, called);
@@ -60,7 +61,7 @@ export class AnswerReader {
 
   /** What comes next is reasoning; null where the model has none. */
   get reasons(): boolean | null {
-    return this.#reasoningReader?.inside ?? null;
+    return this.#reasoningReader?.inside ?? this.#callReader?.reasons ?? null;
   }
 
   push(text: string): void {

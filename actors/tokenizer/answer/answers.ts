@@ -7,7 +7,7 @@ import type { TokenTable } from '../model/byte-decoder.js';
 import { AnswerReader } from './answer-reader.js';
 import type { CallFormat } from './call-format.js';
 import { withShortIds } from './call-ids.js';
-import { callFormatOf, reasoningFormatOf } from './formats/table.js';
+import { formatsOf } from './formats/table.js';
 import type { ReasoningFormat } from './reasoning-reader.js';
 
 /** Values of inference.tool_call_parser and inference.reasoning_parser. */
@@ -22,6 +22,8 @@ export interface AnswerFormat {
   readonly reasoning: ReasoningFormat | null;
   /** Control tokens that are markers: what stands for each in the text that a reader is given, by token id. */
   readonly units: ReadonlyMap<number, string>;
+  /** Tokens that end an answer, whether the model's files say so or not. */
+  readonly endIds: readonly number[];
 }
 
 /** How the answer to one request is read. */
@@ -48,22 +50,23 @@ export class Answers {
   formatFor(template: string): AnswerFormat {
     const known = this.#formats.get(template);
     if (known !== undefined) return known;
-    const calls = callFormatOf(template, this.#choice.toolCalls);
-    const reasoning = reasoningFormatOf(template, this.#choice.reasoning);
+    const { calls, reasoning } = formatsOf(template, this.#choice);
     const markers = [...(calls?.markers ?? []), ...(reasoning === null ? [] : [reasoning.start, reasoning.end])];
     const units = new Map<number, string>();
     for (const { text, unit } of markers) {
       const id = this.#table.specialIds.get(text);
       if (id !== undefined) units.set(id, unit);
     }
-    const format = { calls, reasoning, units };
+    const endIds = (calls?.channels?.ends ?? []).flatMap(({ text }) => this.#table.specialIds.get(text) ?? []);
+    const format = { calls, reasoning, units, endIds };
     this.#formats.set(template, format);
     return format;
   }
 
-  /** The prompt with ids of earlier calls that `template` takes. */
+  /** The prompt with earlier calls, and their ids, as `template` takes them. */
   prepared(prompt: ChatPrompt, template: string): ChatPrompt {
-    const length = this.formatFor(template).calls?.idLength ?? null;
+    const { idLength: length = null, channels } = this.formatFor(template).calls ?? {};
+    if (channels !== undefined) return { ...prompt, messages: channels.messages(prompt.messages) };
     return length === null ? prompt : { ...prompt, messages: withShortIds(prompt.messages, length) };
   }
 
@@ -74,7 +77,8 @@ export class Answers {
   readingOf(prompt: ChatPrompt, template: string, promptEnd: () => string): AnswerReading | null {
     const { calls: format, reasoning, units } = this.formatFor(template);
     const names = new Set((prompt.tools ?? []).flatMap(functionName));
-    const calls = format === null || names.size === 0 ? null : { format, names, parallel: prompt.parallelToolCalls ?? true };
+    const reads = format !== null && (names.size > 0 || format.channels !== undefined);
+    const calls = !reads ? null : { format, names, parallel: prompt.parallelToolCalls ?? true };
     if (calls === null && reasoning === null) return null;
     const opened = reasoning !== null && isOpened(reasoning, promptEnd());
     const options = { calls, reasoning: reasoning === null ? null : { format: reasoning, opened } };

@@ -3,6 +3,7 @@
  * A format is a file in formats/ and a line in formats/table.ts.
  */
 import { randomBytes } from 'node:crypto';
+import type { ChatMessage } from '../../messages/requests.js';
 import type { MakeCallReader } from './call-reader.js';
 import type { Marker } from './marker.js';
 
@@ -20,6 +21,21 @@ export interface CallFormat {
   readonly idLength: number | null;
   /** How calls are written, for a grammar that forces them; null where that cannot be said with the grammar of a JSON Schema. */
   readonly shape: CallShape | null;
+  /** Where a whole answer is messages in channels: its reader also finds reasoning and content, and is needed where no tool is offered. */
+  readonly channels?: AnswerChannels;
+}
+
+/** What there is to know of answers in channels, besides how calls are written. */
+export interface AnswerChannels {
+  /** GBNF of the reasoning that may come first, and of what stands before a final answer; each with a space behind it. */
+  readonly first: string;
+  readonly final: string;
+  /** GBNF of any text of a message. */
+  readonly text: string;
+  /** Control tokens that end an answer, whether the model's files say so or not. */
+  readonly ends: readonly Marker[];
+  /** Earlier messages as the template takes them. */
+  readonly messages: (messages: readonly ChatMessage[]) => readonly ChatMessage[];
 }
 
 /** GBNF expressions. */

@@ -13,7 +13,15 @@ export interface CallSink {
   arguments(text: string): void;
 }
 
+/** The same for a reader that also finds what comes before the answer. */
+export interface AnswerSink extends CallSink {
+  /** Never empty. */
+  reasoning(text: string): void;
+}
+
 export interface CallReader {
+  /** What comes next is reasoning; absent where a reader finds none. */
+  readonly reasons?: boolean;
   push(text: string): void;
   /** The answer is over: what was held back is said now. */
   end(): void;
@@ -22,7 +30,7 @@ export interface CallReader {
 /** Names of the functions that may be called. */
 export type Names = ReadonlySet<string>;
 
-export type MakeCallReader = (names: Names, out: CallSink) => CallReader;
+export type MakeCallReader = (names: Names, out: AnswerSink) => CallReader;
 
 /** A call that is known as a whole. */
 export interface WholeCall {

@@ -10,7 +10,7 @@
  * Markers that are control tokens of the vocabulary are spelled here as text: the engine has to know them by it.
  */
 import { literal, withoutMarker } from './avoid-marker.js';
-import type { CallFormat } from './call-format.js';
+import type { AnswerChannels, CallFormat } from './call-format.js';
 import type { ReasoningFormat } from './reasoning-reader.js';
 
 /** Calls cannot be constrained, in one sentence. */
@@ -59,15 +59,23 @@ export function toolGrammar(options: ToolGrammarOptions): string | null {
     const constrained = strict || choice !== 'auto';
     return [`tool-${i} ::= ${shape.call(name, args)}`, schemaGrammar(constrained ? (parameters ?? anyArguments) : anyArguments, args)];
   });
-  const answer = choice === 'auto' ? autoAnswer(shape, parallel) : shape.calls('tool-call', parallel);
+  const forced = shape.calls('tool-call', parallel);
+  const answer =
+    choice !== 'auto'
+      ? forced
+      : format.channels === undefined
+        ? autoAnswer(shape, parallel)
+        : `(${finalText(format.channels)} | ${forced})`;
   return [
-    `root ::= ${options.reasoning === null ? '' : reasoningFirst(options.reasoning)}${answer}`,
+    `root ::= ${format.channels?.first ?? ''}${options.reasoning === null ? '' : reasoningFirst(options.reasoning)}${answer}`,
     `tool-call ::= ${tools.map((_, i) => `tool-${i}`).join(' | ')}`,
     ...rules,
     'tool-space ::= [ \\t\\n]{0,16}',
     '',
   ].join('\n');
 }
+
+const finalText = ({ final, text }: AnswerChannels): string => `${final}${text}`;
 
 function autoAnswer({ marker, calls }: NonNullable<CallFormat['shape']>, parallel: boolean): string {
   if (marker === null) return `tool-space (${calls('tool-call', parallel)} | [^{ \\t\\n] ([^{] | "{")*)?`;

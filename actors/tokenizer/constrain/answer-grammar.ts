@@ -34,10 +34,13 @@ export function answerGrammar({ constraint, chat }: Asked, limits: ConstraintLim
     throw new ConstraintError('A forced or strict call of a tool is a constraint already, and only one is allowed.');
   if (calls !== null || constraint === null) return calls;
   const reasoning = chat?.style.reasoning ?? null;
-  if (chat === null || reasoning === null || constraint.kind === 'grammar')
+  const channels = chat?.style.calls?.channels ?? null;
+  if (chat === null || (reasoning === null && channels === null) || constraint.kind === 'grammar')
     return { ...constraintGrammar(constraint, limits), markers: false };
   const form = constraintGrammar(constraint, limits, { rootName: 'form' });
-  const root = `root ::= ${reasoningFirst({ format: reasoning, opened: chat.style.opened })}form`;
+  const first = channels === null ? '' : channels.first + channels.final;
+  const thoughts = reasoning === null ? '' : reasoningFirst({ format: reasoning, opened: chat.style.opened });
+  const root = `root ::= ${first}${thoughts}form`;
   return { text: `${root}\n${form.text}`, extensions: form.extensions, markers: true };
 }
 

@@ -2,7 +2,7 @@
 import { parentPort, workerData } from 'node:worker_threads';
 import { ConstraintError } from '../../grammar/index.js';
 import { giveWay } from '../../runtime/cpu-time.js';
-import { callFormatOf, reasoningFormatOf } from '../answer/formats/table.js';
+import { formatsOf } from '../answer/formats/table.js';
 import { type Asked, answerGrammar } from './answer-grammar.js';
 import type { GrammarLimits } from './grammar-limits.js';
 import type { ChatPart, GrammarDone, GrammarJob } from './grammar-texts.js';
@@ -18,9 +18,7 @@ function written({ asked, chat }: GrammarJob): GrammarDone {
 }
 
 function chatOf({ tools, template, parsers, opened }: ChatPart): Asked['chat'] {
-  const calls = callFormatOf(template, parsers.toolCalls);
-  const reasoning = reasoningFormatOf(template, parsers.reasoning);
-  return { tools, style: { calls, reasoning, opened } };
+  return { tools, style: { ...formatsOf(template, parsers), opened } };
 }
 
 giveWay();

@@ -185,7 +185,14 @@ export class RequestState {
   readonly turn: number;
   readonly sequences: readonly SequenceState[];
   /** Set when the request is admitted; null while its prompt is being encoded. */
-  admitted: { readonly promptIds: Int32Array; readonly maxTokens: number /** Held: Grammars. */; readonly grammar: number } | null = null;
+  admitted: {
+    readonly promptIds: Int32Array;
+    readonly maxTokens: number;
+    /** Held: Grammars. */
+    readonly grammar: number;
+    /** Tokens that end the answer besides those of the model and of `params`. */
+    readonly endIds: readonly number[];
+  } | null = null;
   /** The engine group that was told of it last, which may be over; null before. */
   group: Group | null = null;
   /** Groups that were told of it. */

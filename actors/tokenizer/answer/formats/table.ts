@@ -2,13 +2,14 @@
 import type { CallFormat } from '../call-format.js';
 import type { ReasoningFormat } from '../reasoning-reader.js';
 import { granite } from './granite.js';
+import { harmony } from './harmony.js';
 import { hermes } from './hermes.js';
 import { llama3Json } from './llama3-json.js';
 import { mistral, mistralList } from './mistral.js';
 import { pythonic } from './pythonic.js';
 import { reasoningFormats } from './reasoning.js';
 
-export const callFormats: readonly CallFormat[] = [mistral, mistralList, granite, hermes, pythonic, llama3Json];
+export const callFormats: readonly CallFormat[] = [harmony, mistral, mistralList, granite, hermes, pythonic, llama3Json];
 
 /**
  * How a model with this chat template writes calls.
@@ -24,6 +25,15 @@ export function callFormatOf(template: string, choice: string): CallFormat | nul
  */
 export function reasoningFormatOf(template: string, choice: string): ReasoningFormat | null {
   return chosen(reasoningFormats, template, choice);
+}
+
+/** Both, for the choices of `parsers`: where an answer is messages in channels, reasoning is one of them and has no format of its own. */
+export function formatsOf(
+  template: string,
+  parsers: { readonly toolCalls: string; readonly reasoning: string },
+): { readonly calls: CallFormat | null; readonly reasoning: ReasoningFormat | null } {
+  const calls = callFormatOf(template, parsers.toolCalls);
+  return { calls, reasoning: calls?.channels === undefined ? reasoningFormatOf(template, parsers.reasoning) : null };
 }
 
 interface Named {

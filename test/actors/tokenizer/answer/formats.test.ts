@@ -11,6 +11,7 @@ const calls: readonly (readonly [model: string, template: string, format: string
   ['Mistral 7B v0.3', `{{- "[TOOL_CALLS] [" }}{%- set out = tool_call.function|tojson %}`, 'mistral_list'],
   ['Mistral Small 3.2', `{{- '[TOOL_CALLS]' + tool_call.function.name }}{{- '[CALL_ID]' + tool_call.id }}{{- '[ARGS]' }}`, 'mistral'],
   ['Ministral 3', `{{- '[TOOL_CALLS]' + tool['function']['name'] + '[ARGS]' + arguments }}`, 'mistral'],
+  ['gpt-oss', `{{- "<|start|>assistant<|channel|>final<|message|>" + message.content + "<|end|>" }}`, 'harmony'],
   ['Granite 3', `respond only with <|tool_call|> followed by a JSON list`, 'granite'],
   ['Llama 3.1', `{"name": function name, "parameters": dictionary of argument name and its value}{{- "<|python_tag|>" }}`, 'llama3_json'],
   ['Llama 3.2 with Python lists', `[func_name1(params_name1=params_value1, params_name2=params_value2...)]`, 'pythonic'],

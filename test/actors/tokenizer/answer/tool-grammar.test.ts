@@ -171,3 +171,30 @@ test('text without a marker is exactly what the expression for it matches', asyn
   }
   assert.throws(() => withoutMarker('<<x>'), /begin in one place/);
 });
+
+describe('the grammar of answers in channels', () => {
+  const call = (name: string, args: string): string => `<|channel|>commentary to=functions.${name} <|constrain|>json<|message|>${args}`;
+  const thought = '<|channel|>analysis<|message|>a < b <|e<|end|><|start|>assistant';
+
+  test('forces one call, behind reasoning or at once', async () => {
+    const matches = await matcher('harmony');
+    for (const right of [call('add', fits), thought + call('get_weather', fits)]) assert.ok(matches(right), right);
+    const wrong = [
+      '',
+      thought,
+      call('add', misfits),
+      call('rm', fits),
+      call('add', fits) + call('add', fits),
+      '<|channel|>final<|message|>Hi',
+    ];
+    for (const text of wrong) assert.ok(!matches(text), text);
+    assert.deepEqual(read({ format: 'harmony' }, thought + call('add', fits)).calls, [['add', fits]]);
+  });
+
+  test('with auto lets a final answer pass, and holds strict tools to their schemas', async () => {
+    const matches = await matcher('harmony', { choice: 'auto' });
+    for (const right of ['<|channel|>final<|message|>Hi <b>', `${thought}<|channel|>final<|message|>`, call('get_weather', misfits)])
+      assert.ok(matches(right), right);
+    for (const text of [call('add', misfits), 'Hi']) assert.ok(!matches(text), text);
+  });
+});
