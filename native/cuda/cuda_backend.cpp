@@ -7,8 +7,8 @@
 #include <string>
 
 #include "core/error.h"
-#include "cuda/attention/latent_attention.h"
 #include "cuda/gemm/gemm.h"
+#include "cuda/latent/latent_attention.h"
 #include "cuda/rows/weights.h"
 
 namespace inferd::cuda {

@@ -1,10 +1,10 @@
 // Latent attention (core/latent.h) as launches: products of each head, the cache, attention. Inside
 // run_step, on its thread. Every launch follows from the plan alone, so steps can be recorded.
 #include "core/error.h"
-#include "cuda/attention/head_linear.h"
-#include "cuda/attention/latent_attention.h"
-#include "cuda/attention/latent_cache.h"
 #include "cuda/cuda_backend.h"
+#include "cuda/latent/head_linear.h"
+#include "cuda/latent/latent_attention.h"
+#include "cuda/latent/latent_cache.h"
 
 namespace inferd::cuda {
 

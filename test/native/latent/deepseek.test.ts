@@ -1,16 +1,16 @@
 /**
  * What is DeepSeek's own: the bytes of a cache of latents, answers that do not depend on how tokens came to it, and what config.json says.
- * Its golden packs are among those of golden.test.ts.
+ * Its golden packs are among those of ../golden.test.ts.
  */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import type { NativeError } from '../../native/index.js';
-import { errors, generate, openPack, type Run, readGolden } from '../helpers/native/golden.js';
-import { blockSets, fixture, nativeError, openEngine, openRanks, runStep } from '../helpers/native/native-engine.js';
-import { withModelFolder } from '../helpers/native/tiny-model.js';
+import type { NativeError } from '../../../native/index.js';
+import { errors, generate, openPack, type Run, readGolden } from '../../helpers/native/golden.js';
+import { blockSets, fixture, nativeError, openEngine, openRanks, runStep } from '../../helpers/native/native-engine.js';
+import { withModelFolder } from '../../helpers/native/tiny-model.js';
 
 type Config = Record<string, unknown>;
 const configOf = (pack: string): Config => JSON.parse(readFileSync(fixture('golden', pack, 'config.json'), 'utf8')) as Config;

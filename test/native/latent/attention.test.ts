@@ -4,9 +4,9 @@
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { LatentCase, type LatentShape } from '../helpers/native/latent-op.js';
-import { isas, type StepRow } from '../helpers/native/op-table.js';
-import { floatTypes, normalizedError, randomFloats, randomInt, randomSource } from '../helpers/native/reference-ops.js';
+import { LatentCase, type LatentShape } from '../../helpers/native/latent-op.js';
+import { isas, type StepRow } from '../../helpers/native/op-table.js';
+import { floatTypes, normalizedError, randomFloats, randomInt, randomSource } from '../../helpers/native/reference-ops.js';
 
 /** Squared relative errors: of sums in float32, and of a cache that is rounded. */
 const F32_BOUND = 1e-10;

@@ -12,7 +12,7 @@
 // 9. A first version, for its results: single values are moved, not vectors.
 #include <cuda_fp8.h>
 
-#include "cuda/attention/latent_cache.h"
+#include "cuda/latent/latent_cache.h"
 #include "cuda/device/common.cuh"
 #include "cuda/device/launch.cuh"
 

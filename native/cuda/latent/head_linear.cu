@@ -11,7 +11,7 @@
 // 7. Decode reads each weight once and is bound by that. Not measured yet.
 // 8. Absorption of the up-projections: DeepSeek-V2 (2024), section 2.1.
 // 9. A first version, for its results: no asynchronous copies.
-#include "cuda/attention/head_linear.h"
+#include "cuda/latent/head_linear.h"
 #include "cuda/device/common.cuh"
 #include "cuda/device/launch.cuh"
 #include "cuda/device/mma.cuh"

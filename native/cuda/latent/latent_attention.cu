@@ -31,7 +31,7 @@
 
 #include <algorithm>
 
-#include "cuda/attention/latent_attention.h"
+#include "cuda/latent/latent_attention.h"
 #include "cuda/device/common.cuh"
 #include "cuda/device/launch.cuh"
 #include "cuda/device/mma.cuh"
