@@ -8,7 +8,7 @@
  *   IN/OUT@USERS[xN]      closed loop: USERS requests at all times, prompts of IN random tokens, answers of OUT; N x USERS requests (5)
  *   IN/OUT~RATIO@USERS    the same with lengths drawn between RATIO and 1 of them
  *   sharegpt@RATE[xN]     arrivals by Poisson at RATE a second ("inf": all at once), lengths like those of ShareGPT; N requests (1000)
- * No prompt begins as another one does, answers ignore the end of text, temperature 0.
+ * Each point has prompts of its own, so that none is found in the prefix cache; answers ignore the end of text, temperature 0.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
@@ -80,11 +80,12 @@ function startDaemon(model: string): Promise<Daemon> {
 }
 
 /** The result of one `inferd bench serve`. @throws with what it said when it failed. */
-function bench(door: string, http: string, point: string): Promise<Readonly<Record<string, number>>> {
+function bench(door: string, http: string, point: string, seed: number): Promise<Readonly<Record<string, number>>> {
   const url = door.startsWith('inferd-ws') ? http.replace(/^http/, 'ws') : http;
-  const args = ['bench', 'serve', '--backend', door, '--base-url', url, ...loadOf(point), '--ignore-eos', '--json'];
+  const args = ['bench', 'serve', '--backend', door, '--base-url', url, ...loadOf(point), '--seed', String(seed)];
+  const asked = ['--ignore-eos', '--json'];
   const metrics = ['--percentile-metrics', 'ttft,tpot,itl,e2el', '--metric-percentiles', '50,95,99', '--goodput', 'ttft:500', 'tpot:50'];
-  const child = spawn(process.execPath, [inferd, ...args, ...metrics], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(process.execPath, [inferd, ...args, ...asked, ...metrics], { env, stdio: ['ignore', 'pipe', 'pipe'] });
   let [out, err] = ['', ''];
   child.stdout.on('data', (chunk: Buffer) => (out += chunk));
   child.stderr.on('data', (chunk: Buffer) => (err = (err + chunk).slice(-2000)));
@@ -108,10 +109,11 @@ process.stdout.write(
   `${'point'.padEnd(22)} ${'door'.padEnd(10)} ${['done', 'req/s', 'tok/s', 'ttft50', 'ttft95', 'ttft99', 'tpot', 'tpot95', 'itl99', 'e2el50', 'e2el99', 'goodput'].map((name) => name.padStart(9)).join(' ')}\n`,
 );
 let failed = false;
+let seed = 0;
 for (const point of positionals)
   for (const door of values.doors.split(',')) {
     try {
-      const r = await bench(door, daemon.http, point);
+      const r = await bench(door, daemon.http, point, seed++);
       const figures = [
         ...[shown(r['completed'], 0), shown(r['request_throughput'], 2), shown(r['output_throughput'], 0)],
         ...[shown(r['median_ttft_ms']), shown(r['p95_ttft_ms']), shown(r['p99_ttft_ms'])],
