@@ -77,7 +77,7 @@ export class Cluster {
 
 /** Numbers that are the same in each run: 0 <= n < limit. */
 export function randoms(seed: number): (limit: number) => number {
-  let state = seed | 1;
+  let state = Math.imul(seed, 0x9e3779b1) | 1;
   return (limit) => {
     state ^= state << 13;
     state ^= state >>> 17;

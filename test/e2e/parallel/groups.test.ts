@@ -86,6 +86,43 @@ describe('two groups', () => {
     for (const id of ids) assert.equal((await socket.reply(id)).error?.code, -32800);
     await at.untilFreed();
   });
+
+  test('are recorded each with its own steps', async () => {
+    const socket = await at.open();
+    await socket.call('profile.start');
+    await tokensOf(
+      socket,
+      indices.map((i) => story(i, 20)),
+    );
+    const written = (await socket.call('profile.stop')) as unknown as {
+      files: readonly string[];
+      summary: readonly { events: { scheduler: number; executor: number } }[];
+    };
+    assert.deepEqual(
+      written.files.map((file) => /rank_(\d)/.exec(file)?.[1]),
+      ['0', '1'],
+    );
+    for (const { events } of written.summary) assert.ok(events.scheduler > 0 && events.executor > 0);
+  });
+});
+
+test('groups of two ranks give the answers of one whole model, also when a rank fails', async (t) => {
+  const one = await started(t, []);
+  const at = await started(t, [two, 'parallel.tensor_parallel_size=2', 'inference.threads=4', 'parallel.comm_timeout_ms=1000']);
+  const asked = indices.map((i) => story(i, 80));
+  const expected = await tokensOf(await one.open(), asked);
+  const socket = await at.open();
+  assert.deepEqual(await tokensOf(socket, asked), expected);
+  const { data } = (await socket.call('models.list')) as { data?: readonly Record<string, unknown>[] };
+  assert.match(`${data?.[0]?.['backend']}`, /^2 groups of 2 ranks of cpu .* x1$/);
+  const ids = asked.map((one) => socket.send('chat.completions.create', { ...one, stream: true }));
+  for (const id of ids) await socket.event(id, 'delta');
+  at.daemon.engine.killActor('executor', 3);
+  for (const [i, id] of ids.entries()) {
+    assert.equal((await socket.reply(id)).error, undefined, `request ${i}`);
+    assert.deepEqual([addUp(socket.events(id), 1).tokenIds[0]], expected[i]);
+  }
+  await at.untilFreed();
 });
 
 test('as many requests are taken as may wait and run in both, and each of the others is refused', async (t) => {
