@@ -1,5 +1,13 @@
 /** What several engine groups answer to one call, as one answer. Pure; used by client-groups.ts. */
-import type { EngineCallName, EngineCalls, HistogramCounts, RecentSteps, SchedulerStats, StepHistograms } from './messages/calls.js';
+import type {
+  DraftCounts,
+  EngineCallName,
+  EngineCalls,
+  HistogramCounts,
+  RecentSteps,
+  SchedulerStats,
+  StepHistograms,
+} from './messages/calls.js';
 import { KV_CELL, type KvMap, MAX_KV_OWNERS } from './messages/kv-map.js';
 
 type Reply<N extends EngineCallName> = EngineCalls[N]['reply'];
@@ -53,6 +61,23 @@ function statsOf(all: readonly SchedulerStats[]): SchedulerStats {
       prefix_hit_total: sum(({ tokens }) => tokens.prefix_hit_total),
     },
     step: { count: sum(({ step }) => step.count), p50_ms: most(({ step }) => step.p50_ms), p99_ms: most(({ step }) => step.p99_ms) },
+    ...draftsOf(all.flatMap(({ speculation }) => speculation ?? [])),
+  };
+}
+
+/** All draft as many tokens at most. */
+function draftsOf(all: readonly DraftCounts[]): Pick<SchedulerStats, 'speculation'> {
+  const [first] = all;
+  if (first === undefined) return {};
+  const sum = (of: (one: DraftCounts) => number): number => all.reduce((total, one) => total + of(one), 0);
+  return {
+    speculation: {
+      drafts_total: sum((one) => one.drafts_total),
+      draft_tokens_total: sum((one) => one.draft_tokens_total),
+      accepted_tokens_total: sum((one) => one.accepted_tokens_total),
+      accepted_per_position: first.accepted_per_position.map((_, i) => sum((one) => one.accepted_per_position[i] ?? 0)),
+      accepted_histogram: first.accepted_histogram.map((_, i) => sum((one) => one.accepted_histogram[i] ?? 0)),
+    },
   };
 }
 

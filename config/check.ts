@@ -82,6 +82,14 @@ const rules: readonly Rule[] = [
     return null;
   },
 
+  ({ speculative: { ngram_min: min, ngram_max: max } }) =>
+    min <= max
+      ? null
+      : error(
+          ['speculative.ngram_min', 'speculative.ngram_max'],
+          `speculative.ngram_min = ${min} must be at most speculative.ngram_max = ${max}`,
+        ),
+
   ({ validation: v }) =>
     v.max_input_length === null || v.max_total_tokens === null || v.max_input_length < v.max_total_tokens
       ? null

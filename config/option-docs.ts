@@ -9,6 +9,7 @@ import type { SectionName } from './schema.js';
 const sectionDocs: Readonly<Record<SectionName, string>> = {
   inference: 'The model and the device that runs it.',
   parallel: 'How many devices compute a model together.',
+  speculative: 'Several tokens of a sequence in a step.',
   cache: 'The KV cache.',
   scheduler: 'What runs in a step, and who waits.',
   validation: 'Limits of a request.',

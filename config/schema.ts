@@ -165,6 +165,20 @@ export const schema = {
       unit: 'ms',
     }),
   },
+  speculative: {
+    method: oneOf(
+      ['none', 'ngram'],
+      'none',
+      'How tokens are drafted ahead of the model, which then checks several in one step; answers stay what they are. ' +
+        'ngram: what followed the last tokens where they stood before.',
+    ),
+    num_tokens: int(4, [1, 15], 'Tokens drafted for a sequence and step, at most; fewer in large batches, and where drafts are refused.', {
+      unit: 'tokens',
+    }),
+    max_batch: int(64, [1, 1024], 'Sequences that run, above which nothing is drafted.'),
+    ngram_min: int(1, [1, 32], 'The fewest last tokens that are looked for.', { unit: 'tokens' }),
+    ngram_max: int(3, [1, 32], 'The most last tokens that are looked for.', { unit: 'tokens' }),
+  },
   cache: {
     block_size: int(16, [1, 256], 'Tokens in one KV block: 1, or a multiple of 16.', { unit: 'tokens' }),
     cache_dtype: oneOf(

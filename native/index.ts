@@ -48,6 +48,14 @@ export interface EngineOptions {
   readonly isa: string;
   /** Batch sizes at which a GPU records decode steps as graphs; absent or empty = never. */
   readonly graphSizes?: readonly number[];
+  /** Absent: plans ask for no drafts. */
+  readonly drafts?: {
+    /** Of a sequence and step, at most 31. */
+    readonly maxTokens: number;
+    /** Of the last tokens so many are looked for in the history, the most first; 1 to 64. */
+    readonly ngramMin: number;
+    readonly ngramMax: number;
+  };
 }
 
 export interface NativeModelInfo {

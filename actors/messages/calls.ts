@@ -81,6 +81,20 @@ export interface SchedulerStats {
   };
   readonly tokens: { readonly prompt_total: number; readonly generated_total: number; readonly prefix_hit_total: number };
   readonly step: { readonly count: number; readonly p50_ms: number; readonly p99_ms: number };
+  /** Where tokens are drafted. */
+  readonly speculation?: DraftCounts;
+}
+
+/** What has become of drafts since the engine started. */
+export interface DraftCounts {
+  /** Samples that compared drafts. */
+  readonly drafts_total: number;
+  readonly draft_tokens_total: number;
+  readonly accepted_tokens_total: number;
+  /** By position of the draft, from 0 on. */
+  readonly accepted_per_position: number[];
+  /** Samples by the number of drafts that were accepted, from 0 on. */
+  readonly accepted_histogram: number[];
 }
 
 /** Answer to `recent`: a column each, oldest first. */

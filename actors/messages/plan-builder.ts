@@ -142,12 +142,13 @@ export class PlanBuilder {
     this.numTokens += count;
   }
 
-  sample(row: number, slot: number, count: number): void {
+  sample(row: number, slot: number, count: number, drafts = 0): void {
     const { samples } = this.sections;
     const at = samples.add();
     samples.data[at + SAMPLE.row] = row;
     samples.data[at + SAMPLE.slot] = slot;
     samples.data[at + SAMPLE.count] = count;
+    samples.data[at + SAMPLE.drafts] = drafts;
   }
 
   /** Joins the sections and empties them. The returned bytes are a view, valid until the next `finish`. */

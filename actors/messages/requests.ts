@@ -154,6 +154,8 @@ export interface Tokens {
   readonly logprobWords?: readonly number[];
   /** Sum of the sequence's logprobs up to and with this token, 0 where not asked for; final at its finish, for ranking. */
   readonly cumulative?: readonly number[];
+  /** Of each token: DRAFTED when it was drafted, else how many drafts were refused behind it; absent when nothing was compared. */
+  readonly drafted?: readonly number[];
   /** Prompt logprobs that became known. */
   readonly prompt?: readonly PromptLogprobs[];
   /** First tokens: timing and cache facts of the request, once. */
@@ -161,6 +163,9 @@ export interface Tokens {
   /** Requests that end here with what they asked to be pooled. */
   readonly pooled?: readonly Pooled[];
 }
+
+/** In `drafted` of Tokens. */
+export const DRAFTED = -1;
 
 export interface Pooled {
   readonly id: RequestId;
@@ -235,6 +240,8 @@ export interface Delta {
   readonly text: string;
   readonly reasoning?: string;
   readonly calls?: readonly CallPiece[];
+  /** Drafts of these tokens that were accepted, and that were refused; there when some were compared. */
+  readonly drafts?: { readonly accepted: number; readonly rejected: number };
   /** How many of `tokens` are reasoning; there when the model marks its reasoning. */
   readonly reasoningTokens?: number;
   /** Token ids this piece accounts for (a piece may be empty text while bytes, a stop string or a call are held back). */

@@ -12,7 +12,7 @@
  *   result = header | samples | promptLogprobs | tops | pooled | logits
  */
 
-export const LAYOUT_VERSION = 5;
+export const LAYOUT_VERSION = 6;
 
 /**
  * The lists that a new slot may bring beside its tokens, in their order, and the words of an entry; the first is a token id. A new kind
@@ -105,9 +105,9 @@ export const ROW_FLAG = {
 /**
  * Sample from the logits of `row`'s last `count` positions with the state of `slot`; append the tokens to `slot`'s history. More than
  * one only behind a row that starts from the device: its drafts are compared with the tokens, and the first that differs ends the
- * sample, which gives at least one token. (Executors take a count of one, until they have drafts.)
+ * sample, which gives at least one token. Then up to `drafts` tokens are drafted, for the slot's next row, which may compute no more.
  */
-export const SAMPLE = { row: 0, slot: 1, count: 2, words: 3 } as const;
+export const SAMPLE = { row: 0, slot: 1, count: 2, drafts: 3, words: 4 } as const;
 
 /**
  * The sections of a plan in their order, and the words of an entry. Entries of newSlots go on behind these words (see NEW_SLOT), the
@@ -172,8 +172,8 @@ export const RESULT = {
 } as const;
 /** In place of a sampled token: the sequence has a grammar, and nothing of the vocabulary can go on in it. */
 export const NO_TOKEN = -1;
-/** One sampled token, in the order of the plan's samples; those of one sample follow each other. `logprob` is of the raw distribution, NaN when not asked for. */
-export const RESULT_SAMPLE = { slot: 0, token: 1, logprob: 2, rank: 3, topOffset: 4, topCount: 5, words: 6 } as const;
+/** One sampled token, in the order of the plan's samples; those of one sample follow each other. `logprob` is of the raw distribution, NaN when not asked for. `drafted`, of the first token of a sample: the drafts that were compared. */
+export const RESULT_SAMPLE = { slot: 0, token: 1, logprob: 2, rank: 3, topOffset: 4, topCount: 5, drafted: 6, words: 7 } as const;
 /** Logprob of the prompt token at `position` (1 .. promptLen-1). topOffset counts entries of the tops section. */
 export const RESULT_PROMPT = { slot: 0, position: 1, token: 2, logprob: 3, rank: 4, topOffset: 5, topCount: 6, words: 7 } as const;
 /** (token id, logprob), best first. */

@@ -35,6 +35,7 @@ interface TokensDraft {
   logprobs?: Uint8Array;
   logprobWords?: number[];
   cumulative?: number[];
+  drafted?: number[];
   prompt?: PromptLogprobs[];
   started?: Started[];
   pooled?: Pooled[];
@@ -56,9 +57,9 @@ export class Events {
 
   /**
    * Adds a token that was sampled for `sequence`, whose sum of logprobs includes it. `record`: its log-probabilities, which are copied;
-   * null unless the client asked.
+   * null unless the client asked. `drafted`: as in Tokens.
    */
-  token(sequence: Sequence, token: number, finish: number, record: Int32Array | null): void {
+  token(sequence: Sequence, token: number, finish: number, record: Int32Array | null, drafted = 0): void {
     const { request } = sequence;
     const draft = this.draft(request.owner);
     const at = draft.ids.length;
@@ -73,6 +74,8 @@ export class Events {
     draft.logprobWords?.push(record === null ? 0 : record.length);
     if (request.sumsLogprobs && draft.cumulative === undefined) draft.cumulative = new Array<number>(at).fill(0);
     draft.cumulative?.push(sequence.cumulativeLogprob);
+    if (drafted !== 0) draft.drafted ??= new Array<number>(at).fill(0);
+    draft.drafted?.push(drafted);
   }
 
   started(owner: number, started: Started): void {

@@ -102,9 +102,9 @@ export class KvCache {
     return true;
   }
 
-  /** Lets position `numComputed` be written: a new block at the end of the table, or a copy of a shared last one. */
-  makeWritable(sequence: Sequence): number {
-    const index = Math.floor(sequence.numComputed / this.blockSize);
+  /** Lets `position`, at most one block behind the table, be written: a new block at its end, or a copy of a shared last one. */
+  makeWritable(sequence: Sequence, position = sequence.numComputed): number {
+    const index = Math.floor(position / this.blockSize);
     if (index < sequence.numBlocks) {
       const current = sequence.blocks[index]!; // index < numBlocks
       if (this.pool.refCount(current) === 1) return WRITABLE.already;

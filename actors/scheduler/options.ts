@@ -2,6 +2,7 @@
  * Settings of the scheduler, all known once the executors have reported their capacity. Plain data, built by the scheduler actor
  * from Config and the executors' Ready; tests build it by hand.
  */
+import type { DraftOptions } from './drafts.js';
 import type { PreemptionMode } from './preemption.js';
 
 export interface SchedulerOptions {
@@ -27,6 +28,8 @@ export interface SchedulerOptions {
   readonly policy: 'fcfs' | 'priority';
   readonly preemptionMode: PreemptionMode;
   /** Requests that may wait besides those that free slots will take at once. */
+  /** Null: nothing is drafted. */
+  readonly drafts: DraftOptions | null;
   readonly maxQueue: number;
   readonly queueTimeoutMs: number;
   /** Timelines of ended requests that are kept. */

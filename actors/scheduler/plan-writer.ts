@@ -50,17 +50,18 @@ export class PlanWriter extends PlanBuilder {
 /** Admissions stop once a plan has this many words of new slots, block tables and swaps in; the first one always goes. 1 MiB. */
 export const ADMISSION_WORDS = 2 ** 18;
 
-type PlanLimits = Pick<SchedulerOptions, 'maxSlots' | 'maxModelLen' | 'blockSize' | 'numBlocks'>;
+type PlanLimits = Pick<SchedulerOptions, 'maxSlots' | 'maxModelLen' | 'blockSize' | 'numBlocks' | 'drafts'>;
 
 /**
  * Words that no plan exceeds, for sizing the ring: the admissions up to ADMISSION_WORDS and the one that passes it, the forks or the
- * swap out of every slot, and one row, block, copy and sample a slot. `extraWords`: lists of one slot, at most.
+ * swap out of every slot, and one row, copy and sample a slot, and the blocks it begins. `extraWords`: lists of one slot, at most.
  */
 export function planWordsLimit(options: PlanLimits, extraWords: number): number {
-  const { maxSlots, maxModelLen, blockSize, numBlocks } = options;
+  const { maxSlots, maxModelLen, blockSize, numBlocks, drafts } = options;
   const blocks = Math.min(Math.ceil(maxModelLen / blockSize), numBlocks);
   const table = blocks * (BLOCK_SET.words + COPY.words);
   const slot = NEW_SLOT.fixedWords + extraWords;
-  const perSlot = PLAN_SECTIONS.freed + slot + table + BLOCK_SET.words + COPY.words + ROW.words + SAMPLE.words;
+  const written = 1 + Math.ceil((drafts?.maxTokens ?? 0) / blockSize);
+  const perSlot = PLAN_SECTIONS.freed + slot + table + written * BLOCK_SET.words + COPY.words + ROW.words + SAMPLE.words;
   return PLAN.headerWords + ADMISSION_WORDS + slot + maxModelLen + table + maxSlots * perSlot;
 }

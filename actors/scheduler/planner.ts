@@ -15,10 +15,12 @@
  *
  * No sequence is ever preempted for a younger one, so the oldest always gets on. Slots are bounded by the token budget, so in 1.
  * nobody is left out. A row planned before the token it feeds is known starts at that token's position: executors take it from
- * their own history.
+ * their own history. With drafts that position is not known either, and the row computes what was drafted behind the token, too; drafts
+ * take only budget and blocks that nobody else needs.
  */
 import { ROW_FLAG } from '../messages/step.js';
 import { invariant } from '../runtime/invariant.js';
+import { adaptiveLength, type DraftLength } from './drafts.js';
 import type { Timelines } from './insight/timelines.js';
 import { WRITABLE } from './kv-cache.js';
 import { type SchedulerOptions, watermarkBlocks } from './options.js';
@@ -36,6 +38,7 @@ export class Planner {
   private readonly options: SchedulerOptions;
   private readonly stats: StatsCounters;
   private readonly timelines: Timelines;
+  private readonly draftLength: DraftLength;
   private readonly writer: PlanWriter;
   private record = new StepRecord();
   /** Tokens this step may still take. */
@@ -47,10 +50,11 @@ export class Planner {
   private blocked: Sequence | null = null;
   private blockedAt = 0;
 
-  constructor(options: SchedulerOptions, stats: StatsCounters, timelines: Timelines) {
+  constructor(options: SchedulerOptions, stats: StatsCounters, timelines: Timelines, draftLength?: DraftLength) {
     this.options = options;
     this.stats = stats;
     this.timelines = timelines;
+    this.draftLength = options.drafts === null ? () => 0 : (draftLength ?? adaptiveLength(options.drafts));
     const writer = new PlanWriter(options.epoch);
     this.writer = writer;
     this.roster = new Roster(options, (slot) => writer.free(slot));
@@ -96,7 +100,11 @@ export class Planner {
       const sequence = items[i]!; // i < length
       if (sequence.remaining !== 1 || !runnable(sequence)) continue;
       if (!this.makeRoom(sequence)) return;
-      i += this.planRow(sequence, 1); // siblings forked by the row are listed next and have their sample already
+      if (this.options.drafts !== null && sequence.numComputed >= sequence.request.promptLen) {
+        this.planDrafted(sequence, this.takeDrafts(sequence, this.budget - (items.length - i)));
+      } else {
+        i += this.planRow(sequence, 1); // siblings forked by the row are listed next and have their sample already
+      }
     }
   }
 
@@ -138,6 +146,33 @@ export class Planner {
       how: swaps ? 'swap' : 'recompute',
     });
     this.preempting = true;
+  }
+
+  /** How many of its drafts the next row of a decoding sequence may compute, `most` at most; takes their blocks. */
+  private takeDrafts(sequence: Sequence, most: number): number {
+    const { roster, writer } = this;
+    const { kv } = roster;
+    const count = Math.max(0, Math.min(sequence.drafts, sequence.room - 1, most));
+    const last = sequence.numComputed + count;
+    for (;;) {
+      const end = sequence.numBlocks * kv.blockSize; // behind the first position
+      if (end > last) return count;
+      // Nobody shall give way for a draft, now or in the next step.
+      if (kv.pool.numFree <= roster.running.size) return end - sequence.numComputed - 1;
+      kv.makeWritable(sequence, end);
+      writer.tableEntry(sequence, sequence.numBlocks - 1);
+    }
+  }
+
+  /** The last token of a sequence, which the device knows, and so many drafts behind it. */
+  private planDrafted(sequence: Sequence, drafts: number): void {
+    const count = 1 + drafts;
+    this.writer.row(sequence.slot, sequence.numComputed, count, ROW_FLAG.fromDevice);
+    this.record.decodes.add(sequence, count);
+    sequence.numComputed += count;
+    this.budget -= count;
+    this.record.numTokens += count;
+    this.planSample(sequence, count);
   }
 
   /** Rows of running sequences that lack more than one token; their blocks were taken at admission. */
@@ -241,12 +276,13 @@ export class Planner {
     sequence.length++;
   }
 
-  /** From the last position of the last row. */
-  private planSample(sequence: Sequence): void {
-    const count = 1;
-    this.writer.sample(this.writer.numRows - 1, sequence.slot, count);
+  /** From the last positions of the last row. */
+  private planSample(sequence: Sequence, count = 1): void {
     this.record.samples.add(sequence, count);
     sequence.length += count;
+    const wanted = this.draftLength(sequence.draftHistory, this.roster.running.size);
+    sequence.drafts = Math.max(0, Math.min(wanted, sequence.room - 1));
+    this.writer.sample(this.writer.numRows - 1, sequence.slot, count, sequence.drafts);
   }
 }
 

@@ -14,6 +14,9 @@
  *   0 ...................... numKnown ............. length
  *             prompt and tokens read from results    placeholders: sampled in steps not read yet
  *
+ * With drafts a step gives fewer tokens than planned, perhaps: `length` and `numComputed` are then the most that there may be, until its
+ * result takes back what was refused.
+ *
  *   numRetired <= numComputed < length while it runs, numRetired <= numKnown <= length, length <= promptLen + maxTokens
  */
 import type { Pooling } from '../../config/pooling.js';
@@ -21,6 +24,7 @@ import type { RequestId } from '../messages/ids.js';
 import type { Admit } from '../messages/requests.js';
 import { SAMPLING_ROW, type SlotLists } from '../messages/step.js';
 import { ROOT_KEY } from '../routing/prefix-key.js';
+import { DraftHistory } from './drafts.js';
 
 export const WAITING = 0;
 export const RUNNING = 1;
@@ -183,6 +187,9 @@ export class Sequence {
   /** Its KV on the host, while it waits after a preemption by swapping. */
   saved: SavedKv | null = null;
   cumulativeLogprob: number;
+  /** That its last planned sample asks for: the most that its next row may compute. */
+  drafts = 0;
+  readonly draftHistory = new DraftHistory();
 
   constructor(request: Request, index: number, prompt: Int32Array, generated: Int32Array, cumulativeLogprob: number) {
     this.request = request;
@@ -205,6 +212,11 @@ export class Sequence {
     return this.length - this.request.promptLen < this.request.maxTokens;
   }
 
+  /** Tokens that may still be sampled, placeholders counted. */
+  get room(): number {
+    return this.request.promptLen + this.request.maxTokens - this.length;
+  }
+
   /** Tokens whose KV is not planned yet. */
   get remaining(): number {
     return this.length - this.numComputed;
@@ -220,11 +232,18 @@ export class Sequence {
     this.tokens[this.numKnown++] = token;
   }
 
+  /** Of the tokens planned so many do not come. */
+  takeBack(tokens: number): void {
+    this.length -= tokens;
+    this.numComputed -= tokens;
+  }
+
   /** Back to what is known: nothing computed, no slot, results of planned steps void. The caller has released blocks and slot. */
   reset(): void {
     this.generation++;
     this.slot = -1;
     this.length = this.numKnown;
+    this.drafts = 0;
     this.numComputed = 0;
     this.numRetired = 0;
     this.numPublished = 0;

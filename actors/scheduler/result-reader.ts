@@ -81,6 +81,11 @@ export class ResultReader {
     return this.words[this.samplesAt + i * RESULT_SAMPLE.words + RESULT_SAMPLE.token]!; // i < numTokens
   }
 
+  /** Of the first token of a sample: the drafts that were compared. */
+  drafted(i: number): number {
+    return this.words[this.samplesAt + i * RESULT_SAMPLE.words + RESULT_SAMPLE.drafted]!; // i < numTokens
+  }
+
   /** NaN when not asked for. */
   tokenLogprob(i: number): number {
     return this.floats[this.samplesAt + i * RESULT_SAMPLE.words + RESULT_SAMPLE.logprob]!; // i < numTokens

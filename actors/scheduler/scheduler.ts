@@ -14,12 +14,14 @@
 import type { SchedulerStats, StepHistograms } from '../messages/calls.js';
 import type { RequestId } from '../messages/ids.js';
 import type { KvMap } from '../messages/kv-map.js';
-import { type Admit, FINISH } from '../messages/requests.js';
+import { type Admit, DRAFTED, FINISH } from '../messages/requests.js';
 import { NO_TOKEN } from '../messages/step.js';
 import type { BoardWriter, Work } from '../routing/board.js';
 import { QueueRoom } from '../routing/queue-room.js';
 import { BrokenInvariant, invariant } from '../runtime/invariant.js';
 import { whyNever, whyNotNow } from './admission.js';
+import { DraftCounters } from './draft-counts.js';
+import type { DraftLength } from './drafts.js';
 import { Events, type Outputs } from './events.js';
 import { Insight } from './insight/insight.js';
 import { drawKvMap } from './insight/kv-map.js';
@@ -42,7 +44,7 @@ export class Scheduler {
   readonly insight: Insight;
   private readonly options: SchedulerOptions;
   private readonly room: QueueRoom;
-  private readonly counters = new StatsCounters();
+  private readonly counters: StatsCounters;
   private readonly planner: Planner;
   private readonly roster: Roster;
   private readonly events = new Events();
@@ -59,13 +61,17 @@ export class Scheduler {
   /** No queue timeout is due before this. */
   private earliestTimeoutMs = Number.POSITIVE_INFINITY;
 
-  /** `room`: for those who wait, shared with the other groups of the engine. `firstStep`: tests begin elsewhere. */
-  constructor(options: SchedulerOptions, room = QueueRoom.alone(options.maxQueue), firstStep = 1) {
+  /**
+   * `room`: for those who wait, shared with the other groups of the engine. `firstStep`, `draftLength`: tests begin elsewhere, and draft by
+   * other rules.
+   */
+  constructor(options: SchedulerOptions, room = QueueRoom.alone(options.maxQueue), firstStep = 1, draftLength?: DraftLength) {
     this.options = options;
     this.room = room;
     this.nextStep = firstStep;
+    this.counters = new StatsCounters(options.drafts === null ? null : new DraftCounters(options.drafts.maxTokens));
     this.insight = new Insight(options.keptTimelines);
-    this.planner = new Planner(options, this.counters, this.insight.timelines);
+    this.planner = new Planner(options, this.counters, this.insight.timelines, draftLength);
     this.roster = this.planner.roster;
     for (let i = 0; i < options.maxStepsInFlight; i++) this.spareRecords.push(new StepRecord());
     this.tellRoom();
@@ -236,7 +242,8 @@ export class Scheduler {
     this.roster.checkIntegrity();
     const samples = new Map<Sequence, number>();
     const ends = new Map<Sequence, number>();
-    for (const { samples: sampled, pools, advances } of this.inFlight) {
+    const decoded = new Map<Sequence, number>();
+    for (const { samples: sampled, pools, advances, decodes } of this.inFlight) {
       for (const planned of [sampled, pools]) {
         for (let i = 0; i < planned.size; i++) {
           const sequence = planned.live(i);
@@ -249,10 +256,15 @@ export class Scheduler {
         const sequence = advances.live(i);
         if (sequence !== null) ends.set(sequence, advances.number(i));
       }
+      for (let i = 0; i < decodes.size; i++) {
+        const sequence = decodes.live(i);
+        if (sequence !== null) decoded.set(sequence, (decoded.get(sequence) ?? 0) + decodes.number(i));
+      }
     }
     for (const sequence of this.roster.running.items) {
       invariant(sequence.length - sequence.numKnown === (samples.get(sequence) ?? 0), 'placeholders and planned samples differ');
-      invariant(sequence.numComputed === (ends.get(sequence) ?? sequence.numRetired), 'computed tokens and planned rows differ');
+      const end = (ends.get(sequence) ?? sequence.numRetired) + (decoded.get(sequence) ?? 0);
+      invariant(sequence.numComputed === end, 'computed tokens and planned rows differ');
     }
     invariant(this.inFlight.length + this.spareRecords.length === this.options.maxStepsInFlight, 'a step record is lost');
   }
@@ -305,19 +317,33 @@ export class Scheduler {
     const { reader } = this;
     let at = 0;
     for (let i = 0; i < samples.size; i++) {
-      // Nobody drafts yet, so that a sample gives all the tokens that were planned.
-      const end = at + samples.number(i);
+      const slot = samples.slot(i);
+      const most = at + samples.number(i);
+      const first = at;
+      invariant(first < reader.numTokens && reader.tokenSlot(first) === slot, 'a sample has other tokens than its plan');
+      let end = first + 1;
+      while (end < most && end < reader.numTokens && reader.tokenSlot(end) === slot) end++;
+      const drafting = samples.live(i);
+      if (drafting !== null) this.takeDrafted(drafting, most - first, end - first, reader.drafted(first));
       for (; at < end; at++) {
-        invariant(at < reader.numTokens && reader.tokenSlot(at) === samples.slot(i), 'a sample has other tokens than its plan');
         const sequence = samples.live(i); // null behind the token that ended it
-        if (sequence !== null) this.takeToken(sequence, at);
+        const refused = reader.drafted(first) - (end - first - 1);
+        if (sequence !== null) this.takeToken(sequence, at, at < end - 1 ? DRAFTED : refused);
       }
     }
     invariant(at === reader.numTokens, 'a step result has more tokens than its plan');
   }
 
-  /** `at`: which token of the result. */
-  private takeToken(sequence: Sequence, at: number): void {
+  /** Of `planned` tokens `given` came, the first behind the history and the others behind drafts that turned out right. */
+  private takeDrafted(sequence: Sequence, planned: number, given: number, drafted: number): void {
+    if (this.options.drafts === null) return;
+    sequence.takeBack(planned - given);
+    sequence.draftHistory.note(planned - 1, drafted, given - 1);
+    if (drafted > 0) this.counters.speculation?.note(drafted, given - 1);
+  }
+
+  /** `at`: which token of the result. `drafted`: as in Tokens. */
+  private takeToken(sequence: Sequence, at: number, drafted: number): void {
     const { reader, events } = this;
     const { request } = sequence;
     const token = reader.token(at);
@@ -326,11 +352,12 @@ export class Scheduler {
       return;
     }
     sequence.push(token);
+    this.roster.kv.retire(sequence, sequence.numKnown - 1); // all but the new token is computed
     this.counters.generatedTokens++;
     if (request.sumsLogprobs) sequence.cumulativeLogprob += reader.tokenLogprob(at);
     this.announce(request);
     const finish = this.finishOf(sequence, token);
-    events.token(sequence, token, finish, request.wantsLogprobs ? reader.tokenRecord(at) : null);
+    events.token(sequence, token, finish, request.wantsLogprobs ? reader.tokenRecord(at) : null, drafted);
     if (finish !== FINISH.none) this.finish(sequence);
   }
 

@@ -3,6 +3,7 @@
  */
 import type { SchedulerStats, StepHistograms } from '../messages/calls.js';
 import { Histogram } from '../runtime/histogram.js';
+import type { DraftCounters } from './draft-counts.js';
 import type { KvCache } from './kv-cache.js';
 
 /** Exact percentiles of the last `capacity` values: a ring in order of arrival beside the same values in order of size. */
@@ -61,6 +62,8 @@ const STEP_SECONDS = [
 const STEP_TOKENS = [1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384] as const;
 
 export class StatsCounters {
+  /** Null where nothing is drafted. */
+  readonly speculation: DraftCounters | null;
   finished = 0;
   aborted = 0;
   preempted = 0;
@@ -71,6 +74,10 @@ export class StatsCounters {
   private readonly execMs = new RecentValues(RECENT_STEPS);
   private readonly stepSeconds = new Histogram(STEP_SECONDS);
   private readonly stepTokens = new Histogram(STEP_TOKENS);
+
+  constructor(speculation: DraftCounters | null = null) {
+    this.speculation = speculation;
+  }
 
   /** A step of `numTokens` tokens is done. */
   step(execUs: number, numTokens: number): void {
@@ -109,6 +116,7 @@ export class StatsCounters {
       },
       tokens: { prompt_total: this.promptTokens, generated_total: this.generatedTokens, prefix_hit_total: this.prefixHitTokens },
       step: { count: this.steps, p50_ms: this.execMs.percentile(0.5), p99_ms: this.execMs.percentile(0.99) },
+      ...(this.speculation === null ? {} : { speculation: this.speculation.snapshot() }),
     };
   }
 }

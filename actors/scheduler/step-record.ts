@@ -55,6 +55,8 @@ export class StepRecord {
   hasPrompt = false;
   /** Number: position up to which the sequence's KV is written once the step has run. Siblings of a fork have an entry, too. */
   readonly advances = new Column();
+  /** Rows that start from the device. Number: tokens they compute, of which those behind a draft that is refused come to nothing. */
+  readonly decodes = new Column();
   /** In the order of the plan's samples. Number: the most tokens that it may give. */
   readonly samples = new Column();
   /** Whose pooled states the step gives, in the order of the plan's rows. Number: 1, the place that it takes. */
@@ -67,6 +69,7 @@ export class StepRecord {
     this.promptTokens = 0;
     this.hasPrompt = false;
     this.advances.clear();
+    this.decodes.clear();
     this.samples.clear();
     this.pools.clear();
   }

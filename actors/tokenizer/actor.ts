@@ -318,7 +318,7 @@ class TokenizerActor implements TokenizerHandlers {
   }
 
   #tokens(message: Tokens, group: Group): void {
-    const { ids, indices, tokens, finishes, cumulative } = message;
+    const { ids, indices, tokens, finishes, cumulative, drafted } = message;
     const records = message.logprobs === undefined ? null : new RecordReader(message.logprobs, message.logprobWords ?? []);
     const requests: RequestState[] = [];
     const touched: SequenceState[] = [];
@@ -333,6 +333,7 @@ class TokenizerActor implements TokenizerHandlers {
         logprob: records?.logprob ?? 0,
         record: records?.record ?? null,
         cumulative: cumulative?.[i],
+        drafted: drafted?.[i] ?? 0,
       };
       if (sequence.push(step)) group.post({ k: 'stopped', id: request.id, index: sequence.index });
       if (!sequence.listed) {

@@ -52,6 +52,7 @@ export interface TopologyExtras {
 /** @throws InferdError for settings that this build cannot serve. */
 export function topologyOf(config: Config, model: ModelFolder, extras: TopologyExtras = {}): Topology {
   const groups = engineOptions(config, model, extras.executorModule === undefined);
+  const scheduler = schedulerOptions(config, model, groups[0]?.[0]?.backend ?? 'cpu');
   const tokenizers = Array.from({ length: config.inference.num_tokenizer_workers }, (_, index) => tokenizerStart(config, model, index));
   return {
     restarts: { max: 3, windowMs: 60_000 },
@@ -64,8 +65,8 @@ export function topologyOf(config: Config, model: ModelFolder, extras: TopologyE
       swapBytes: config.cache.swap_space_bytes,
       swapFraction: config.cache.swap_space_fraction,
     },
-    scheduler: schedulerOptions(config, model),
-    ...rings(config, model),
+    scheduler,
+    ...rings(model, scheduler),
     executorModule: extras.executorModule ?? null,
     closeLimitMs: config.scheduler.hang_timeout_s * 1000,
   };
@@ -124,6 +125,7 @@ function engineOptions(config: Config, model: ModelFolder, probe: boolean): Engi
     commTimeoutMs: config.parallel.comm_timeout_ms,
     isa: 'auto',
     graphSizes: inference.enforce_eager ? [] : inference.cuda_graph_sizes,
+    ...drafting(config),
   });
   return Array.from({ length: groups }, (_, group) => devices.slice(group * ranks, (group + 1) * ranks).map(ofRank));
 }
@@ -154,8 +156,16 @@ function kvDtype(config: Config, model: ModelFolder, backend: BackendName): Engi
   return parameters > 0 && parameters < SMALL_MODEL_PARAMETERS ? 'f32' : 'bf16';
 }
 
-function schedulerOptions(config: Config, model: ModelFolder): Topology['scheduler'] {
-  const { cache, scheduler } = config;
+function drafting({ speculative: s }: Config): Pick<EngineOptions, 'drafts'> {
+  if (s.method === 'none') return {};
+  return { drafts: { maxTokens: s.num_tokens, ngramMin: s.ngram_min, ngramMax: s.ngram_max } };
+}
+
+/** A row beside another, as a share of a step: the time of its products, its attention and its logits. Round figures. */
+const DRAFT_ROW_COST = { cpu: 0.3, cuda: 0.05 } as const;
+
+function schedulerOptions(config: Config, model: ModelFolder, backend: BackendName): Topology['scheduler'] {
+  const { cache, scheduler, speculative: s } = config;
   return {
     blockSize: cache.block_size,
     maxSlots: scheduler.max_num_sequences,
@@ -166,6 +176,7 @@ function schedulerOptions(config: Config, model: ModelFolder): Topology['schedul
     delayFactor: scheduler.delay_factor,
     policy: scheduler.policy,
     preemptionMode: scheduler.preemption_mode,
+    drafts: s.method === 'none' ? null : { maxTokens: s.num_tokens, maxBatch: s.max_batch, rowCost: DRAFT_ROW_COST[backend] },
     maxQueue: scheduler.max_queue,
     queueTimeoutMs: scheduler.queue_timeout_s * 1000,
     keptTimelines: scheduler.kept_timelines,
@@ -182,15 +193,15 @@ const TOP_ENTRIES = 20;
  * Rings hold a few ordinary steps; a step with very long new prompts crosses in fragments. The entry limits are the largest bodies that
  * the step layout allows under this configuration.
  */
-function rings(config: Config, model: ModelFolder): { plans: RingSpec; results: RingSpec } {
-  const slots = config.scheduler.max_num_sequences;
-  const batch = config.scheduler.max_num_batched_tokens;
-  const planWords = planWordsLimit({ ...schedulerOptions(config, model), numBlocks: Number.MAX_SAFE_INTEGER }, SLOT_LIST_WORDS);
+function rings(model: ModelFolder, scheduler: Topology['scheduler']): { plans: RingSpec; results: RingSpec } {
+  const { maxSlots: slots, maxBatchTokens: batch, drafts } = scheduler;
+  const planWords = planWordsLimit({ ...scheduler, numBlocks: Number.MAX_SAFE_INTEGER }, SLOT_LIST_WORDS);
+  const sampled = slots * (1 + (drafts?.maxTokens ?? 0));
   const top = TOP_ENTRIES * RESULT_TOP.words;
-  const perSlot = RESULT_SAMPLE.words + top + RESULT_POOLED.values + model.hiddenSize;
-  const resultWords = RESULT.headerWords + slots * perSlot + batch * (RESULT_PROMPT.words + top);
+  const perSlot = RESULT_POOLED.values + model.hiddenSize;
+  const resultWords = RESULT.headerWords + sampled * (RESULT_SAMPLE.words + top) + slots * perSlot + batch * (RESULT_PROMPT.words + top);
   const usualPlanBytes = 4 * (batch + slots * 128);
-  const usualResultBytes = 4 * slots * (RESULT_SAMPLE.words + top);
+  const usualResultBytes = 4 * sampled * (RESULT_SAMPLE.words + top);
   return {
     plans: { capacityBytes: clampRing(4 * usualPlanBytes), maxEntryBytes: planWords * 4 },
     results: { capacityBytes: clampRing(4 * usualResultBytes), maxEntryBytes: resultWords * 4 },

@@ -80,15 +80,34 @@ export const engineReadings: readonly Reading[] = [
   histogram('vllm:iteration_tokens_total', 'Tokens of a step.', ({ steps }) => steps?.tokens ?? []),
   histogram('inferd_step_seconds', 'Time of a step on the device.', ({ steps }) => steps?.seconds ?? []),
 
+  counter(
+    'vllm:spec_decode_num_drafts_total',
+    'Samples that drafts were compared with.',
+    ({ stats }) => stats?.speculation?.drafts_total ?? 0,
+  ),
+  counter(
+    'vllm:spec_decode_num_draft_tokens_total',
+    'Drafted tokens that were compared.',
+    ({ stats }) => stats?.speculation?.draft_tokens_total ?? 0,
+  ),
+  counter(
+    'vllm:spec_decode_num_accepted_tokens_total',
+    'Drafted tokens that were accepted.',
+    ({ stats }) => stats?.speculation?.accepted_tokens_total ?? 0,
+  ),
+  counter('vllm:spec_decode_num_accepted_tokens_per_pos_total', 'Drafted tokens that were accepted, by their place.', ({ stats }) =>
+    (stats?.speculation?.accepted_per_position ?? []).map((value, position) => ({ labels: { position: String(position) }, value })),
+  ),
+  counter('inferd_spec_decode_accepted_total', 'Samples by how many of their drafts were accepted.', ({ stats }) =>
+    (stats?.speculation?.accepted_histogram ?? []).map((value, accepted) => ({ labels: { accepted: String(accepted) }, value })),
+  ),
+
   // What vLLM counts and inferd does not do.
   ...[
     'vllm:external_prefix_cache_queries_total',
     'vllm:external_prefix_cache_hits_total',
     'vllm:prompt_tokens_recomputed_total',
     'vllm:corrupted_requests_total',
-    'vllm:spec_decode_num_drafts_total',
-    'vllm:spec_decode_num_draft_tokens_total',
-    'vllm:spec_decode_num_accepted_tokens_total',
   ].map((name) => counter(name, 'Always 0 here.', () => 0)),
 
   // Names that vLLM gave up, or that only its readers use.

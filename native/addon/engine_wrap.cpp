@@ -41,6 +41,12 @@ EngineOptions read_options(const Napi::Value& value) {
   }
   o.isa = r.string("isa");
   o.graph_sizes = r.integers("graphSizes");
+  if (r.has("drafts")) {
+    const OptionReader drafts = r.nested("drafts");
+    o.drafts = {.max_tokens = drafts.integer("maxTokens"),
+                .ngram_min = drafts.integer("ngramMin"),
+                .ngram_max = drafts.integer("ngramMax")};
+  }
   return o;
 }
 

@@ -113,6 +113,7 @@ Napi::Value layout(const Napi::CallbackInfo& info) {
   out.Set("SAMPLE", table(env, {{"row", WORD(PlanSample, row)},
                                 {"slot", WORD(PlanSample, slot)},
                                 {"count", WORD(PlanSample, count)},
+                                {"drafts", WORD(PlanSample, drafts)},
                                 {"words", sizeof(PlanSample) / 4}}));
   out.Set("RESULT", table(env, {{"layoutVersion", WORD(ResultHeader, layout_version)},
                                 {"step", WORD(ResultHeader, step)},
@@ -133,6 +134,7 @@ Napi::Value layout(const Napi::CallbackInfo& info) {
                                        {"rank", WORD(ResultSample, rank)},
                                        {"topOffset", WORD(ResultSample, top_offset)},
                                        {"topCount", WORD(ResultSample, top_count)},
+                                       {"drafted", WORD(ResultSample, drafted)},
                                        {"words", sizeof(ResultSample) / 4}}));
   out.Set("RESULT_PROMPT", table(env, {{"slot", WORD(ResultPrompt, slot)},
                                        {"position", WORD(ResultPrompt, position)},

@@ -94,10 +94,12 @@ struct SlotTables {
   int32_t* blocks;        // [max_slots, max_blocks] block table
   SamplingRow* sampling;  // [max_slots]
   SlotList lists[kSlotLists];
-  // [max_slots, mask_words] of a slot with SamplingRow::grammar: bit i % 32 of word i / 32 is 1
-  // when token i may be sampled.
+  // [max_slots, max_sample, mask_words] of a slot with SamplingRow::grammar: bit i % 32 of word
+  // i / 32 is 1 when token i may be sampled, behind 0, 1, .. drafts.
   uint32_t* masks;
+  int32_t* num_drafts;  // [max_slots] drafts, which lie in `tokens` behind the history
   int32_t max_slots, max_len, max_blocks, mask_words;
+  int32_t max_sample = 1;  // tokens of one sample
 };
 
 // The rows of one step. A graph may have more rows than the step: those have no tokens, tokens
@@ -118,6 +120,12 @@ struct StepBatch {
   int32_t max_row_count;            // longest row
   int32_t max_context;              // largest start + count, or a bound of it
   bool plain_greedy;                // no sample draws, edits its logits or wants log-probabilities
+  bool drafted = false;             // samples wait for accept_drafts, see there
+};
+
+// The lengths of a suffix that is looked for: see Backend::draft_ngram.
+struct NgramRange {
+  int32_t min, max;
 };
 
 // The largest steps an engine will run: a backend sizes its own step memory by it.
@@ -181,7 +189,7 @@ struct RowSum {
 static_assert(sizeof(RowSum) == 4 * 4);
 
 struct SampleOutputs {  // device memory, [num_samples] and [num_samples, 20]
-  int32_t* tokens;      // negative: the samples of the slot ended with the one before
+  int32_t* tokens;      // or kDraftRefused, kNoDraft of core/plan/step_plan.h
   float* logprobs;      // NaN when not asked for
   int32_t* ranks;
   int32_t* top_ids;
@@ -317,7 +325,8 @@ class Backend {
   // until the step is done. The bodies here are for host memory.
   virtual void swap_out(const SwapPool& pool, const BlockCopy* pairs, int32_t n, int32_t urgent);
   virtual void swap_in(const SwapPool& pool, const BlockCopy* pairs, int32_t n);
-  // Fills ids, positions, token_rows of the batch from the slot tables.
+  // Fills ids, positions, token_rows of the batch from the slot tables. The id of a draft that there
+  // is not is -1; its place in the sequence is computed and means nothing.
   virtual void gather_tokens(const SlotTables& t, const StepBatch& batch) = 0;
 
   // --- required ops ---
@@ -355,10 +364,30 @@ class Backend {
   // logits *= scale, then, for cap > 0, cap tanh(logits / cap); float32.
   virtual void cap_logits(Tensor logits, float scale, float cap) = 0;
   // Raw logprobs, then the processing order of vLLM V1, then one draw per sample; appends the token
-  // to the slot's history. Row i of `logits` belongs to sample i. All offsets are 0: no backend
-  // checks drafts yet.
+  // to the slot's history. Row i of `logits` belongs to sample i. Of a batch that is `drafted`, a
+  // sample draws as if its `offset` drafts were history, and appends nothing; where there are fewer
+  // drafts it gives kNoDraft.
   virtual void sample(const Tensor& logits, const SlotTables& t, const StepBatch& batch,
                       const SampleOutputs& out) = 0;
+  // Behind all samples of a batch that is `drafted`: of each slot the tokens in their order go to
+  // its history as long as the one before is the draft that was computed there; `out` says
+  // kDraftRefused in place of the others. So every token is what the sampler draws behind the tokens
+  // before it, as without drafts. Uses up the drafts.
+  virtual void accept_drafts(const SlotTables& t, const StepBatch& batch,
+                             const SampleOutputs& out) {
+    (void)t, (void)batch, (void)out;
+    throw Error(ErrorCode::kUnsupported,
+                format("The backend %s checks no drafts.", info().name.c_str()));
+  }
+  // Drafts rows[i].count tokens at most for each of `n` slots (device memory, at most max_sample - 1
+  // each): what follows the first place in the history where its last m tokens stand before, for the
+  // largest m of `range` that has one. `ids` [n, max_sample - 1] gets the same, and -1 behind them.
+  virtual void draft_ngram(const SlotTables& t, const DraftRow* rows, int32_t n, NgramRange range,
+                           int32_t* ids) {
+    (void)t, (void)rows, (void)n, (void)range, (void)ids;
+    throw Error(ErrorCode::kUnsupported,
+                format("The backend %s makes no drafts.", info().name.c_str()));
+  }
   // Log-softmax of chosen targets: for row i of `logits`, logprob and rank of targets[i] and the
   // best `top` entries.
   virtual void score(const Tensor& logits, const int32_t* targets, int32_t top,

@@ -101,6 +101,10 @@ class CpuBackend final : public Backend {
 
   void sample(const Tensor& logits, const SlotTables& t, const StepBatch& batch,
               const SampleOutputs& out) override;
+  void accept_drafts(const SlotTables& t, const StepBatch& batch,
+                     const SampleOutputs& out) override;
+  void draft_ngram(const SlotTables& t, const DraftRow* rows, int32_t n, NgramRange range,
+                   int32_t* ids) override;
   void score(const Tensor& logits, const int32_t* targets, int32_t top,
              const SampleOutputs& out) override;
   bool read_all(const void* p, size_t bytes) override;

@@ -26,6 +26,7 @@ const int32_t* apply_new_slot(const SlotTables& t, const int32_t* words) {
   }
   words += fixed.num_tokens;
   t.prompt_lens[slot] = fixed.prompt_len;
+  t.num_drafts[slot] = 0;
   t.sampling[slot] = fixed.sampling;
   for (int32_t kind = 0; kind < kSlotLists; ++kind) {
     const SlotList& list = t.lists[kind];
@@ -77,7 +78,7 @@ void CpuBackend::gather_tokens(const SlotTables& t, const StepBatch& batch) {
     const int32_t start = from_device ? t.lengths[row.slot] - 1 : row.start;
     const int32_t* history = t.tokens + int64_t{row.slot} * t.max_len + start;
     for (int32_t i = 0; i < row.count; ++i) {
-      batch.ids[first + i] = history[i];
+      batch.ids[first + i] = from_device && i > t.num_drafts[row.slot] ? -1 : history[i];
       batch.positions[first + i] = start + i;
       batch.token_rows[first + i] = r;
     }

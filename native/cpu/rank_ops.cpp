@@ -95,10 +95,12 @@ void CpuBackend::sample_greedy(const Tensor& part, int32_t first_id, const SlotT
     out.tokens[i] = token;
     out.logprobs[i] = std::numeric_limits<float>::quiet_NaN();
     out.ranks[i] = out.top_counts[i] = 0;
-    const int64_t slot = batch.host_samples[i].slot;
+    const auto [slot, offset] = batch.host_samples[i];
+    if (offset > 0 && offset > t.num_drafts[slot]) out.tokens[i] = kNoDraft;
+    if (batch.drafted) continue;
     int32_t& length = t.lengths[slot];
     // A full history has no next step to read the token.
-    if (length < t.max_len) t.tokens[slot * t.max_len + length++] = token;
+    if (length < t.max_len) t.tokens[int64_t{slot} * t.max_len + length++] = token;
   }
 }
 

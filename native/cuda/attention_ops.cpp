@@ -8,6 +8,11 @@
 #include "cuda/cuda_backend.h"
 
 namespace inferd::cuda {
+namespace {
+
+bool decodes(const PlanRow& row) { return row.count == 1 || (row.flags & kRowFromDevice) != 0; }
+
+}  // namespace
 
 void CudaBackend::forget_batch() {
   row_plan_.batch = nullptr;
@@ -78,7 +83,8 @@ void CudaBackend::rope_and_cache(const QkvArgs& args, const SlotTables& t, const
         "rope_and_cache");
 }
 
-// Rows of one token decode; the others are cut into tiles, of which those without a picked token
+// Rows of one token decode, and so does each token of a row that starts from the device, of which
+// the host does not know where it is; the others are cut into tiles, of which those without a picked token
 // are left out. A pure decode batch needs nothing from the host, so it can be recorded.
 const CudaBackend::RowPlan& CudaBackend::plan_rows(const StepBatch& batch, int32_t tile_tokens,
                                                    const Picks* picks) {
@@ -96,11 +102,10 @@ const CudaBackend::RowPlan& CudaBackend::plan_rows(const StepBatch& batch, int32
   int32_t first = 0;
   for (int32_t r = 0; r < batch.num_rows; ++r) {
     const PlanRow& row = batch.host_rows[r];
-    if (row.count == 1) {
-      ++plan.decode_rows;
+    if (decodes(row)) {
+      plan.decode_rows += row.count;
+      plan.drafts = plan.drafts || row.count > 1;
     } else {
-      // Here the host says where a row starts: there are no drafts yet, without which a row that
-      // starts from the device has one token.
       // Whole tiles, so that a token is computed among the same others as without picks.
       const auto [begin, end] = spans[static_cast<size_t>(r)];
       const int32_t skipped = begin / tile_tokens * tile_tokens;
@@ -120,10 +125,9 @@ const CudaBackend::RowPlan& CudaBackend::plan_rows(const StepBatch& batch, int32
   first = 0;
   for (int32_t r = 0; r < batch.num_rows; ++r) {
     const PlanRow& row = batch.host_rows[r];
-    if (row.count == 1) {
-      lists[i] = first;
+    for (int32_t at = 0; decodes(row) && at < row.count; ++at, ++i) {
+      lists[i] = first + at;
       lists[singles + i] = row.slot;
-      ++i;
     }
     first += row.count;
   }
@@ -207,7 +211,7 @@ void CudaBackend::decode_rows(const AttentionArgs& args, const PagedKv& kv,
              .partials = partials_.get(
                  decode_attention_partial_bytes(plan.grid.blocks, args.heads, kv.head_dim),
                  stream_.get())},
-            launch_settled(plan.settled)),
+            launch_settled(plan.settled && !row_plan_.drafts)),
         "decode attention");
   plan.settled = true;
 }

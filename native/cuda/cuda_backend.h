@@ -100,6 +100,10 @@ class CudaBackend final : public Backend {
 
   void sample(const Tensor& logits, const SlotTables& t, const StepBatch& batch,
               const SampleOutputs& out) override;
+  void accept_drafts(const SlotTables& t, const StepBatch& batch,
+                     const SampleOutputs& out) override;
+  void draft_ngram(const SlotTables& t, const DraftRow* rows, int32_t n, NgramRange range,
+                   int32_t* ids) override;
   void score(const Tensor& logits, const int32_t* targets, int32_t top,
              const SampleOutputs& out) override;
 
@@ -122,7 +126,8 @@ class CudaBackend final : public Backend {
     const void* batch = nullptr;  // StepBatch::rows that this was made for; null: to be made
     int32_t tile_tokens = 0;
     const Picks* picks = nullptr;  // AttentionArgs::picks
-    int32_t decode_rows = 0;
+    int32_t decode_rows = 0;  // each token of a row that starts from the device is one
+    bool drafts = false;      // such a row has drafts: keys of this step are read by other rows
     const int32_t* decode_tokens = nullptr;  // null: row i is token i
     const int32_t* decode_slots = nullptr;
     const PrefillTile* tiles = nullptr;

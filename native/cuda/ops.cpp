@@ -38,10 +38,12 @@ DeviceSlots device_slots(const SlotTables& t) {
                        .sampling = t.sampling,
                        .lists = {},
                        .masks = t.masks,
+                       .num_drafts = t.num_drafts,
                        .max_slots = t.max_slots,
                        .max_len = t.max_len,
                        .max_blocks = t.max_blocks,
-                       .mask_words = t.mask_words};
+                       .mask_words = t.mask_words,
+                       .max_sample = t.max_sample};
   std::copy(std::begin(t.lists), std::end(t.lists), slots.lists);
   return slots;
 }

@@ -1,5 +1,6 @@
 // Sampling and scoring of a step. Inside run_step, on its thread.
 #include "cuda/cuda_backend.h"
+#include "cuda/sampler/drafts.h"
 #include "cuda/sampler/sampler.h"
 
 namespace inferd::cuda {
@@ -32,9 +33,32 @@ void CudaBackend::sample(const Tensor& logits, const SlotTables& t, const StepBa
                       .samples = batch.samples,
                       .slots = device_slots(t),
                       .out = token_outputs(out),
-                      .scratch = sampler_scratch(logits.cols(), batch.num_samples)},
+                      .scratch = sampler_scratch(logits.cols(), batch.num_samples),
+                      .drafted = batch.drafted},
                      batch.plain_greedy ? SampleHint::kPlainGreedy : SampleHint::kAny, launch()),
         "sample");
+}
+
+void CudaBackend::accept_drafts(const SlotTables& t, const StepBatch& batch,
+                                const SampleOutputs& out) {
+  check(cuda::accept_drafts({.samples = batch.samples,
+                             .tokens = out.tokens,
+                             .count = batch.num_samples,
+                             .slots = device_slots(t)},
+                            launch()),
+        "accept_drafts");
+}
+
+void CudaBackend::draft_ngram(const SlotTables& t, const DraftRow* rows, int32_t n,
+                              NgramRange range, int32_t* ids) {
+  check(cuda::draft_ngram({.rows = rows,
+                           .count = n,
+                           .min = range.min,
+                           .max = range.max,
+                           .ids = ids,
+                           .slots = device_slots(t)},
+                          launch()),
+        "draft_ngram");
 }
 
 void CudaBackend::score(const Tensor& logits, const int32_t* targets, int32_t top,

@@ -26,13 +26,17 @@
 
 namespace inferd {
 
-constexpr int32_t kNoToken = -1;
-
 // What one step has to do; kept by its StagedStep.
 struct ConstraintWork {
   struct Taken {
-    int32_t slot;
-    const int32_t* token;  // host, there once its step is done
+    int32_t slot, count;
+    const int32_t* tokens;  // [count] host, there once its step is done
+    int32_t num_drafts;     // at most
+    const int32_t* drafts;  // [num_drafts] the same: what the next step computes behind them
+  };
+  struct Sampled {
+    int32_t slot, count;
+    const Taken* taken;  // null: no step before drafted for it
   };
   struct Begun {
     int32_t slot, fork_of;
@@ -42,8 +46,8 @@ struct ConstraintWork {
   std::vector<Taken> taken;
   std::vector<int32_t> ended;
   std::vector<Begun> begun;
-  std::vector<int32_t> sampled;  // slots, ascending
-  std::vector<int32_t> stuck;    // of those, once applied: the ones that can take no token
+  std::vector<Sampled> sampled;    // by slot, ascending
+  std::vector<TokenSample> stuck;  // of those, once applied: the ones that can take no token
 
   bool empty() const { return taken.empty() && ended.empty() && begun.empty() && sampled.empty(); }
 };
@@ -53,8 +57,10 @@ class Constraints {
   // Throws Error(kOutOfMemory).
   Constraints(Backend& backend, const SlotTables& tables);
 
-  // `tokens`: where the host finds the tokens of the plan's samples once the step is done.
-  void stage(const ParsedPlan& plan, const int32_t* tokens, ConstraintWork& work);
+  // `tokens`, `drafts`: where the host finds the tokens of the plan's samples and what it drafts once
+  // the step is done.
+  void stage(const ParsedPlan& plan, const int32_t* tokens, const int32_t* drafts,
+             ConstraintWork& work);
   // Calls come one after the other, in the order of stage. Throws nothing.
   void apply(ConstraintWork& work) noexcept;
   // Enqueues copies of the masks of work.sampled.
@@ -65,15 +71,20 @@ class Constraints {
 
   static void take(MaybeMatcher& matcher, int32_t token);
   void begin(const ConstraintWork::Begun& begun);
-  bool fill(int32_t slot);
-  uint32_t* host_mask(int32_t slot) const {
-    return masks_.as<uint32_t>() + int64_t{slot} * tables_.mask_words;
+  // The masks of one slot: behind its last token, then behind each of its drafts.
+  void fill(const ConstraintWork::Sampled& sampled, std::vector<TokenSample>& stuck);
+  bool fill(MaybeMatcher& matcher, int32_t slot, int32_t offset);
+  // Of a slot's masks the first word.
+  int64_t first_word(int32_t slot) const {
+    return int64_t{slot} * tables_.max_sample * tables_.mask_words;
   }
 
   Backend& backend_;
   const SlotTables& tables_;
-  HostBuffer masks_;                          // [max_slots, mask_words]
+  HostBuffer masks_;                          // as SlotTables::masks
   std::vector<MaybeMatcher> matchers_;        // [max_slots]; apply alone uses them
+  // [max_slots] the first token of the last sample behind which none can come; apply alone uses it.
+  std::vector<int32_t> stuck_at_;
   std::vector<ConstraintWork::Taken> taken_;  // of the last plan staged; stage alone uses them
 };
 

@@ -73,6 +73,9 @@ void check_options(const EngineOptions& o) {
   check_quantization(o.quantization);
   check_option(o.world_size, 1, kMaxRanks, "worldSize");
   check_option(o.rank, 0, o.world_size - 1, "rank");
+  check_option(o.drafts.max_tokens, 0, kMaxDrafts, "drafts");
+  check_option(o.drafts.ngram_max, 1, kMaxNgram, "ngramMax");
+  check_option(o.drafts.ngram_min, 1, o.drafts.ngram_max, "ngramMin");
   check_option(o.comm_timeout_ms, 1, 86'400'000, "commTimeoutMs");
 }
 
@@ -163,7 +166,8 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
              .num_blocks = 0,
              .num_swap_blocks = 0,
              .max_batch_tokens = options.max_batch_tokens,
-             .vocab_size = static_cast<int32_t>(model_->config().vocab_size)};
+             .vocab_size = static_cast<int32_t>(model_->config().vocab_size),
+             .max_sample = 1 + options.drafts.max_tokens};
   Arena measure(nullptr);
   StepBuffers::carve(measure, *model_, backend_->info(), limits_);
   step_bytes_ = measure.peak();
@@ -296,7 +300,7 @@ void Engine::allocate_step_memory() {
   step_memory_ = DeviceBuffer(backend, step_bytes_);
   Arena arena(step_memory_.as<void>());
   buffers_ = StepBuffers::carve(arena, *model_, backend.info(), limits_);
-  const int64_t own = backend.reserve_steps({.max_rows = limits_.max_slots,
+  const int64_t own = backend.reserve_steps({.max_rows = static_cast<int32_t>(max_sampled(limits_)),
                                              .max_tokens = limits_.max_batch_tokens,
                                              .max_context = limits_.max_len,
                                              .max_logit_rows = buffers_.max_logit_rows,
@@ -305,7 +309,9 @@ void Engine::allocate_step_memory() {
                                              .layers = model_->shapes()});
   step_bytes_ += own + slots_->bytes();
   runner_ = std::make_unique<StepRunner>(backend, *model_, *slots_, *constraints_, *kv_, swap_,
-                                         buffers_, graphs_);
+                                         buffers_, graphs_,
+                                         NgramRange{options_.drafts.ngram_min,
+                                                    options_.drafts.ngram_max});
   for (StagedStep& s : steps_) runner_->prepare(s, limits_);
 }
 

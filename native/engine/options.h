@@ -7,6 +7,12 @@
 
 namespace inferd {
 
+// How tokens are drafted.
+struct DraftOptions {
+  int32_t max_tokens = 0;  // of a sequence and step; 0: none
+  int32_t ngram_min = 1, ngram_max = 3;
+};
+
 struct EngineOptions {
   std::string model_path;    // a folder, or a GGUF file
   std::string model_config;  // text in place of config.json, where there is none; else ""
@@ -36,7 +42,11 @@ struct EngineOptions {
   // Batch sizes at which pure decode steps are recorded and replayed as graphs, where the backend
   // has them; a step is padded to the next size. Empty: never.
   std::vector<int32_t> graph_sizes;
+  DraftOptions drafts;
 };
+
+constexpr int32_t kMaxDrafts = 31;
+constexpr int32_t kMaxNgram = 64;
 
 constexpr int64_t kMaxRawLogitBytes = 256 << 20;  // of one step; only tests ask for raw logits
 

@@ -105,6 +105,9 @@ void PlanChecker::accept(std::span<const int32_t> words, ParsedPlan& plan) {
   plan.freed_constraints.clear();
   plan.new_constraints.clear();
   plan.constrained.clear();
+  plan.drafts.clear();
+  plan.draft_of.clear();
+  plan.drafted = false;
   plan.max_row_count = plan.max_context = 0;
   plan.max_top = -1;
   plan.plain_greedy = true;
@@ -258,6 +261,8 @@ void PlanChecker::check_from_device(const PlanRow& r, const Slot& s) const {
   if (r.count > limits_.max_sample)
     bad("a row of slot %d computes %d tokens from the device, more than %d", r.slot, r.count,
         limits_.max_sample);
+  if (r.count > 1 + s.drafts)
+    bad("a row of slot %d has %d drafts, and %d were asked for", r.slot, r.count - 1, s.drafts);
   if (r.flags != kRowFromDevice)
     bad("a row of slot %d starts from the device and has the flags %d", r.slot, r.flags);
 }
@@ -334,6 +339,10 @@ void PlanChecker::read_samples(Cursor& at, ParsedPlan& plan) {
     if (s.sampled > 0) bad("slot %d is sampled twice", p.slot);
     check_sample(p, row, s);
     s.sampled = p.count;
+    s.drafts = p.drafts;
+    plan.drafted = plan.drafted || p.count > 1;
+    plan.draft_of.push_back(p.drafts > 0 ? static_cast<int32_t>(plan.drafts.size()) : -1);
+    if (p.drafts > 0) plan.drafts.push_back({.slot = p.slot, .count = p.drafts});
     if (s.constrained) plan.constrained.push_back(plan.sequences.size());
     plan.max_top = std::max(plan.max_top, s.top_logprobs);
     plan.plain_greedy = plan.plain_greedy && s.plain_greedy;
@@ -347,6 +356,7 @@ void PlanChecker::read_samples(Cursor& at, ParsedPlan& plan) {
 
 void PlanChecker::check_sample(const PlanSample& p, const PlanRow& row, const Slot& s) const {
   check_range(int64_t{p.count}, 1, limits_.max_sample, "the count of a sample");
+  check_range(int64_t{p.drafts}, 0, limits_.max_sample - 1, "the number of drafts");
   const int32_t end = row.start + row.count;
   if ((row.flags & kRowFromDevice) != 0) {
     if (p.slot != row.slot)

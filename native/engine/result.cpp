@@ -63,7 +63,7 @@ void ResultWriter::prepare(const StagedStep& step, StepFault fault, int64_t voca
   for (size_t i = 0; i < plan.samples.size(); ++i) {
     const auto first = static_cast<size_t>(plan.sample_offsets[i]);
     for (size_t at = first; at < first + static_cast<size_t>(step.tokens_given(i)); ++at) {
-      tokens_.push_back({plan.samples[i].slot, at});
+      tokens_.push_back({plan.samples[i].slot, at, at == first ? step.drafts_computed(i) : 0});
       tops_ += top_count(step.sampled, at, most_sampled(plan));
     }
   }
@@ -100,10 +100,10 @@ void ResultWriter::write(std::span<std::byte> out) const {
   const SampleOutputs& sampled = step_->sampled;
   const SampleOutputs& scored = step_->scored;
   int32_t top_offset = 0;
-  for (const auto& [slot, at] : tokens_) {
+  for (const auto& [slot, at, drafted] : tokens_) {
     const int32_t count = top_count(sampled, at, most_sampled(plan));
     w.put(ResultSample{slot, sampled.tokens[at], sampled.logprobs[at], sampled.ranks[at],
-                       top_offset, count});
+                       top_offset, count, drafted});
     top_offset += count;
   }
   for (size_t i = 0; i < plan.prompts.size(); ++i) {
@@ -119,8 +119,8 @@ void ResultWriter::write(std::span<std::byte> out) const {
       w.put(ResultTop{o.top_ids[i], o.top_logprobs[i]});
     }
   };
-  for (const auto& [slot, at] : tokens_)
-    put_tops(sampled, at, top_count(sampled, at, most_sampled(plan)));
+  for (const Token& token : tokens_)
+    put_tops(sampled, token.at, top_count(sampled, token.at, most_sampled(plan)));
   for (size_t i = 0; i < plan.prompts.size(); ++i)
     put_tops(scored, i, top_count(scored, i, plan.prompts[i].top));
   const float* sum = step_->pooled;

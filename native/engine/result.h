@@ -25,6 +25,7 @@ class ResultWriter {
   struct Token {
     int32_t slot;
     size_t at;  // in the step's outputs
+    int32_t drafted;  // of the first token of a sample: drafts that were computed with it
   };
 
   const StagedStep* step_ = nullptr;

@@ -20,7 +20,8 @@ void carve(Arena& arena, SlotTables& t) {
                   .entry_words = kind.words,
                   .most = kind.most};
   }
-  t.masks = arena.take<uint32_t>(slots * t.mask_words);
+  t.masks = arena.take<uint32_t>(slots * t.max_sample * t.mask_words);
+  t.num_drafts = arena.take<int32_t>(slots);
 }
 
 }  // namespace
@@ -30,6 +31,7 @@ Slots::Slots(Backend& backend, const PlanLimits& limits) {
   // One more: what is sampled after max_len tokens is in the history, though never computed.
   tables_.max_len = limits.max_len + 1;
   tables_.max_blocks = limits.max_blocks;
+  tables_.max_sample = limits.max_sample;
   tables_.mask_words = (limits.vocab_size + 31) / 32;
   Arena measure(nullptr);
   carve(measure, tables_);

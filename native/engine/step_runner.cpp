@@ -36,14 +36,23 @@ int32_t StagedStep::tokens_given(size_t index) const {
   const auto first = static_cast<size_t>(plan.sample_offsets[index]);
   const auto end = static_cast<size_t>(plan.sample_offsets[index + 1]);
   size_t at = first + 1;
-  while (at < end && sampled.tokens[at] >= 0) ++at;
+  while (at < end && sampled.tokens[at] >= kNoToken) ++at;
   return static_cast<int32_t>(at - first);
 }
 
+int32_t StagedStep::drafts_computed(size_t index) const {
+  const auto first = plan.sample_offsets[index], end = plan.sample_offsets[index + 1];
+  int32_t at = first + 1;
+  while (at < end && sampled.tokens[at] != kNoDraft) ++at;
+  return at - first - 1;
+}
+
 void StagedStep::mark_stuck() {
-  for (const int32_t slot : constraint.stuck) {
+  for (const TokenSample& stuck : constraint.stuck) {
     for (size_t i = 0; i < plan.samples.size(); ++i) {
-      if (plan.samples[i].slot == slot) sampled.tokens[plan.sample_offsets[i]] = kNoToken;
+      if (plan.samples[i].slot != stuck.slot) continue;
+      int32_t& token = sampled.tokens[plan.sample_offsets[i] + stuck.offset];
+      if (token >= 0) token = kNoToken;  // else a draft before it was refused
     }
   }
 }
@@ -68,6 +77,7 @@ StepInputs StepInputs::carve(Arena& arena, const PlanLimits& limits) {
   i.rows = arena.take<PlanRow>(slots);
   i.samples = arena.take<TokenSample>(max_sampled(limits));
   i.row_offsets = arena.take<int32_t>(slots + 1);
+  i.drafts = arena.take<DraftRow>(slots);
   i.picks = arena.take<int32_t>(max_sampled(limits) + 3 * tokens);
   i.targets = arena.take<int32_t>(tokens);
   i.sums = arena.take<RowSum>(slots);
@@ -89,6 +99,7 @@ StepBuffers StepBuffers::carve(Arena& arena, Model& model, const BackendInfo& ba
   b.token_rows = arena.take<int32_t>(tokens);
   b.sampled = OutputBuffer::carve(arena, sampled);
   b.scored = OutputBuffer::carve(arena, tokens);
+  b.drafts = arena.take<int32_t>(max_drafted(limits));
   b.sums = arena.take_matrix(DType::kF32, limits.max_slots, model.config().hidden_size);
   return b;
 }
@@ -104,6 +115,7 @@ void StepRunner::prepare(StagedStep& step, const PlanLimits& limits) const {
   const auto carve = [&] {
     step.sampled = OutputBuffer::carve(outputs, max_sampled(limits)).view;
     step.scored = OutputBuffer::carve(outputs, limits.max_batch_tokens).view;
+    step.drafts = outputs.take<int32_t>(max_drafted(limits));
     step.pooled = outputs.take<float>(limits.max_slots * step.pooled_width);
   };
   step.pooled_width = model_.config().hidden_size;
@@ -152,6 +164,7 @@ void StepRunner::stage(StagedStep& step, int32_t graph_rows) {
     for (int32_t i = 0; i < s.count; ++i) *sample++ = {.slot = s.slot, .offset = i};
   }
   std::copy(plan.row_offsets.begin(), plan.row_offsets.end(), in.row_offsets);
+  std::copy(plan.drafts.begin(), plan.drafts.end(), in.drafts);
   int32_t* pick = std::copy(plan.sample_rows.begin(), plan.sample_rows.end(), in.picks);
   step.padded_rows = graph_rows;
   for (auto i = static_cast<int32_t>(plan.rows.size()); i < step.padded_rows; ++i) {
@@ -243,7 +256,10 @@ void StepRunner::execute(StagedStep& step) {
     pool(step, states);
     constrain(step);
     sample(batch, states);
+    if (batch.drafted)
+      backend_.accept_drafts(slots_.tables(), batch, buffers_.sampled.view);
   }
+  if (!plan.drafts.empty()) draft(step);
   const auto bring_home = [&](const SampleOutputs& host, const OutputBuffer& device, bool tops) {
     backend_.copy_out(host.tokens, device.view.tokens,
                       static_cast<size_t>(tops ? device.bytes : device.small_bytes));
@@ -325,7 +341,8 @@ StepBatch StepRunner::make_batch(const StagedStep& step) const {
           .token_rows = buffers_.token_rows,
           .max_row_count = plan.max_row_count,
           .max_context = max_context,
-          .plain_greedy = plan.plain_greedy};
+          .plain_greedy = plan.plain_greedy,
+          .drafted = plan.drafted};
 }
 
 StepRunner::States StepRunner::forward(const StepBatch& batch, const StagedStep& step) const {
@@ -412,6 +429,16 @@ void StepRunner::sample(const StepBatch& batch, const States& states) const {
       backend_.sample(logits(states, at, piece.num_samples), slots_.tables(), piece, out);
     }
   }
+}
+
+void StepRunner::draft(const StagedStep& step) const {
+  const auto rows = static_cast<int32_t>(step.plan.drafts.size());
+  const SlotTables& t = slots_.tables();
+  backend_.draft_ngram(t, buffers_.inputs.drafts, rows, ngrams_, buffers_.drafts);
+  // Only masks are made from them on the host.
+  if (step.plan.constrained.empty()) return;
+  backend_.copy_out(step.drafts, buffers_.drafts,
+                    sizeof(int32_t) * static_cast<size_t>(rows * (t.max_sample - 1)));
 }
 
 }  // namespace inferd

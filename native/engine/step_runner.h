@@ -40,11 +40,17 @@ constexpr int64_t max_sampled(const PlanLimits& limits) {
   return int64_t{limits.max_slots} * limits.max_sample;
 }
 
+// Drafts that one step can make.
+constexpr int64_t max_drafted(const PlanLimits& limits) {
+  return int64_t{limits.max_slots} * (limits.max_sample - 1);
+}
+
 // What the host tells a step, in one piece of memory: one copy takes it to the device.
 struct StepInputs {
   PlanRow* rows;         // [max_slots]
   TokenSample* samples;  // [max_sampled]
   int32_t* row_offsets;  // [max_slots + 1]
+  DraftRow* drafts;      // [max_slots] to be made
   // [max_sampled + 3 max_batch_tokens] batch rows whose states are wanted: of samples, of prompts,
   // pooled ones, then of raw logits
   int32_t* picks;
@@ -57,6 +63,8 @@ struct StepInputs {
 struct StagedStep {
   // Of a finished step: how many tokens a sample gave.
   int32_t tokens_given(size_t sample) const;
+  // The same: the drafts that the tokens of a sample were compared with.
+  int32_t drafts_computed(size_t sample) const;
   // Of a finished step: puts kNoToken where a constrained sequence could take none.
   void mark_stuck();
 
@@ -74,6 +82,7 @@ struct StagedStep {
   std::vector<float> logits;  // [logit_rows, vocab] raw logits; empty outside tests
   SampleOutputs sampled{};    // host, [max_sampled]
   SampleOutputs scored{};     // host, [max_batch_tokens]
+  int32_t* drafts = nullptr;  // host, [max_slots, max_sample - 1] what was drafted
   float* pooled = nullptr;    // host, [max_slots, pooled_width] sums that are complete, in order
   int64_t pooled_width = 0;
   std::chrono::steady_clock::time_point submitted, started, finished;
@@ -87,6 +96,7 @@ struct StepBuffers {
   int32_t* token_rows;   // [max_batch_tokens]
   OutputBuffer sampled;  // [max_sampled]
   OutputBuffer scored;   // [max_batch_tokens]
+  int32_t* drafts;       // [max_slots, max_sample - 1]
   Tensor sums;           // [max_slots, hidden] f32: of the hidden states of each slot
   int32_t max_logit_rows;
 
@@ -105,7 +115,8 @@ struct GraphPlan {
 class StepRunner {
  public:
   StepRunner(Backend& backend, const Model& model, const Slots& slots, Constraints& constraints,
-             const KvCache& kv, const SwapPool& swap, const StepBuffers& buffers, GraphPlan graphs)
+             const KvCache& kv, const SwapPool& swap, const StepBuffers& buffers, GraphPlan graphs,
+             NgramRange ngrams)
       : backend_(backend),
         model_(model),
         slots_(slots),
@@ -113,7 +124,8 @@ class StepRunner {
         kv_(kv),
         swap_(swap),
         buffers_(buffers),
-        graphs_(std::move(graphs)) {}
+        graphs_(std::move(graphs)),
+        ngrams_(ngrams) {}
 
   // Memory of a step that will be staged and run here.
   void prepare(StagedStep& step, const PlanLimits& limits) const;
@@ -126,7 +138,7 @@ class StepRunner {
   // On the engine's thread: derives what the stream needs besides the plan.
   void stage(StagedStep& step) {
     stage(step, padded_rows(step.plan));
-    constraints_.stage(step.plan, step.sampled.tokens, step.constraint);
+    constraints_.stage(step.plan, step.sampled.tokens, step.drafts, step.constraint);
   }
   // On the stream. After a step failed, later ones fail too: the slot tables may lack its tokens.
   void run(StagedStep& step);
@@ -154,6 +166,8 @@ class StepRunner {
   void copy_logits(StagedStep& step, const States& states) const;
   void pool(StagedStep& step, const States& states) const;
   void sample(const StepBatch& batch, const States& states) const;
+  // Drafts for the rows of the next step.
+  void draft(const StagedStep& step) const;
   // What constrained sequences may take next; ahead of their sample.
   void constrain(StagedStep& step);
 
@@ -166,6 +180,7 @@ class StepRunner {
   StepBuffers buffers_;
   std::vector<int32_t> given_;  // blocks of the plan in hand, sorted; engine's thread
   GraphPlan graphs_;
+  NgramRange ngrams_;
   // Where a recorded step without its sample leaves the logits, by the key of its graph.
   std::map<uint64_t, Tensor> graph_logits_;
   std::atomic<bool> failed_{false};

@@ -32,6 +32,8 @@ export class Choice {
   cumulative = 0;
   /** Null: the model marks no reasoning. */
   reasoningTokens: number | null = null;
+  /** Null: nothing was drafted. */
+  drafts: { readonly accepted: number; readonly rejected: number } | null = null;
   /** performance.now() of the first and the last token. */
   firstMs = 0;
   lastMs = 0;
@@ -70,6 +72,10 @@ export class Choice {
     if (this.#keep.text && delta.text !== '') this.#parts.push(delta.text);
     if (delta.reasoning !== undefined) this.#reasoning.push(delta.reasoning);
     if (delta.reasoningTokens !== undefined) this.reasoningTokens = (this.reasoningTokens ?? 0) + delta.reasoningTokens;
+    if (delta.drafts !== undefined) {
+      const { accepted, rejected } = this.drafts ?? { accepted: 0, rejected: 0 };
+      this.drafts = { accepted: accepted + delta.drafts.accepted, rejected: rejected + delta.drafts.rejected };
+    }
     for (const piece of delta.calls ?? []) this.#addCall(piece);
     if (delta.logprobs !== undefined) this.logprobs.add(int32Of(delta.logprobs));
     if (delta.finish === undefined) return;

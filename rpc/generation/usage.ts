@@ -14,6 +14,16 @@ export function usageOf(prompts: readonly PromptFacts[], choices: readonly Choic
   const promptTokens = sum(prompts.map((p) => p.promptTokens));
   const completionTokens = sum(choices.map((c) => c.numTokens));
   const reasoning = choices.map((c) => c.reasoningTokens).filter((tokens) => tokens !== null);
+  const drafts = choices.map((c) => c.drafts).filter((counts) => counts !== null);
+  const details = {
+    ...(reasoning.length === 0 ? {} : { reasoning_tokens: sum(reasoning) }),
+    ...(drafts.length === 0
+      ? {}
+      : {
+          accepted_prediction_tokens: sum(drafts.map((d) => d.accepted)),
+          rejected_prediction_tokens: sum(drafts.map((d) => d.rejected)),
+        }),
+  };
   const begun = choices.filter((c) => c.numTokens > 0);
   const ttftMs = begun.map((c) => c.firstMs - arrivalMs);
   const tpotMs = begun.filter((c) => c.numTokens > 1).map((c) => (c.lastMs - c.firstMs) / (c.numTokens - 1));
@@ -22,7 +32,7 @@ export function usageOf(prompts: readonly PromptFacts[], choices: readonly Choic
     completion_tokens: completionTokens,
     total_tokens: promptTokens + completionTokens,
     prompt_tokens_details: { cached_tokens: sum(prompts.map((p) => p.cachedTokens)) },
-    ...(reasoning.length === 0 ? {} : { completion_tokens_details: { reasoning_tokens: sum(reasoning) } }),
+    ...(Object.keys(details).length === 0 ? {} : { completion_tokens_details: details }),
     ttft_s: seconds(Math.max(0, ...ttftMs)),
     tpot_s: seconds(Math.max(0, ...tpotMs)),
     latency_s: seconds(nowMs - arrivalMs),

@@ -69,7 +69,7 @@ export async function describeStats(
   // Where nobody names a model: one that is loaded tells more than one that is not.
   const { engine, model, config } = found.engine === null && !asked.model ? (models.loaded()[0] ?? found) : found;
   if (engine === null) throw new InferdError('model_loading', `The model "${model.name}" is not loaded`);
-  const { requests, kv, tokens, step } = await engine.ask('stats', null);
+  const { requests, kv, tokens, step, speculation } = await engine.ask('stats', null);
   const groups = await statsOfGroups(engine, config.parallel.data_parallel_size);
   const more = asked.detail === true ? await describeDetail(deps, { model: model.name, engine }, since) : null;
   const memory = process.memoryUsage();
@@ -79,6 +79,7 @@ export async function describeStats(
     tokens,
     step,
     ...(groups === null ? {} : { groups }),
+    ...(speculation === undefined ? {} : { speculation }),
     engine: { state: engine.state(), healthy: engine.healthy(), uptime_s: uptimeSeconds(startedAt) },
     memory: { rss_bytes: memory.rss, heap_used_bytes: memory.heapUsed, weight_bytes: engine.model()?.weightBytes ?? 0 },
     ...(more === null ? {} : { detail: more.detail }),

@@ -58,7 +58,13 @@ export const usageSchema = z.object({
   completion_tokens: z.int(),
   total_tokens: z.int(),
   prompt_tokens_details: z.object({ cached_tokens: z.int() }),
-  completion_tokens_details: z.object({ reasoning_tokens: z.int() }).optional().describe('Of a model that marks its reasoning.'),
+  completion_tokens_details: z
+    .object({
+      reasoning_tokens: z.int().optional().describe('Of a model that marks its reasoning.'),
+      accepted_prediction_tokens: z.int().optional().describe('Tokens that were drafted ahead of the model.'),
+      rejected_prediction_tokens: z.int().optional().describe('Drafts that the model did not agree with.'),
+    })
+    .optional(),
   ttft_s: z.number().describe('Seconds from arrival to the first token.'),
   tpot_s: z.number().describe('Seconds per token after the first.'),
   latency_s: z.number().describe('Seconds from arrival to the end.'),

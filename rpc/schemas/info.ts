@@ -48,6 +48,13 @@ const loadSchema = z.object({
   kv: counts('block_size', 'total_blocks', 'used_blocks', 'cached_blocks', 'free_blocks', 'swap_total', 'swap_used'),
   tokens: counts('prompt_total', 'generated_total', 'prefix_hit_total'),
   step: counts('count', 'p50_ms', 'p99_ms'),
+  speculation: counts('drafts_total', 'draft_tokens_total', 'accepted_tokens_total')
+    .extend({
+      accepted_per_position: z.array(z.int()).describe('Drafts that were accepted, by their place.'),
+      accepted_histogram: z.array(z.int()).describe('Samples by how many of their drafts were accepted, from 0 on.'),
+    })
+    .optional()
+    .describe('Where tokens are drafted.'),
 });
 
 export const statsSchema = z.object({

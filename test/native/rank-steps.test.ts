@@ -30,6 +30,7 @@ const options: SchedulerOptions = {
   delayFactor: 0,
   policy: 'fcfs',
   preemptionMode: 'auto',
+  drafts: null,
   maxQueue: 1000,
   queueTimeoutMs: 1e9,
   keptTimelines: 8,

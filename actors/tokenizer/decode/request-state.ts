@@ -12,7 +12,7 @@
  */
 import type { RequestId } from '../../messages/ids.js';
 import { LogprobColumn } from '../../messages/logprobs.js';
-import { type Delta, FINISH, type FinishReason, type GenerationParams, type Submit } from '../../messages/requests.js';
+import { type Delta, DRAFTED, FINISH, type FinishReason, type GenerationParams, type Submit } from '../../messages/requests.js';
 import type { AnswerReader } from '../answer/answer-reader.js';
 import type { AnswerReading } from '../answer/answers.js';
 import type { Group } from '../groups/group.js';
@@ -40,6 +40,8 @@ export interface StepToken {
   readonly record: Int32Array | null;
   /** Sum of the sequence's logprobs up to this token, where the request is ranked by it. */
   readonly cumulative: number | undefined;
+  /** As in Tokens. */
+  readonly drafted: number;
 }
 
 const noUnits: AnswerReading['units'] = new Map();
@@ -64,6 +66,9 @@ export class SequenceState {
   #decoded = false;
   #tokens: number[] = [];
   #reasoningTokens = 0;
+  /** Drafts since the last delta. */
+  #accepted = 0;
+  #rejected = 0;
   readonly #logprobs = new LogprobColumn();
   #finish: FinishReason | null = null;
   #stopReason: string | number | null = null;
@@ -87,6 +92,8 @@ export class SequenceState {
     const { token, finish } = step;
     this.generated.push(token);
     this.#tokens.push(token);
+    if (step.drafted === DRAFTED) this.#accepted++;
+    else this.#rejected += step.drafted;
     this.cumulative = ranksSequences(params) ? (step.cumulative ?? 0) : this.cumulative + step.logprob;
     if (step.record !== null && params.topLogprobs >= 0) {
       this.#logprobs.add(step.record);
@@ -151,6 +158,9 @@ export class SequenceState {
     const { params } = this.#context;
     const delta: { -readonly [K in keyof Delta]: Delta[K] } = { id, index: this.index, text: this.#text, tokens: this.#tokens };
     if (this.#reader !== null) this.#takeParts(delta, this.#reader);
+    if (this.#accepted + this.#rejected > 0) delta.drafts = { accepted: this.#accepted, rejected: this.#rejected };
+    this.#accepted = 0;
+    this.#rejected = 0;
     if (params.topLogprobs >= 0) delta.logprobs = this.#logprobs.take();
     if (finish !== null) {
       delta.finish = finish;

@@ -275,6 +275,7 @@ SlotTables make_tables(OpTestCall& c) {
   const int64_t slots = t.max_slots;
   t.tokens = c.ints("tokens", slots * t.max_len);
   t.lengths = c.indices("lengths", slots, int64_t{t.max_len} + 1);
+  t.num_drafts = c.new_array<int32_t>(slots);  // none
   t.prompt_lens = c.indices("prompt_lens", slots, int64_t{t.max_len} + 1);
   t.sampling = reinterpret_cast<SamplingRow*>(
       c.ints("sampling", slots * static_cast<int64_t>(sizeof(SamplingRow) / 4)));

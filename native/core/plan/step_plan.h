@@ -11,7 +11,7 @@
 
 namespace inferd {
 
-constexpr int32_t kLayoutVersion = 5;
+constexpr int32_t kLayoutVersion = 6;
 
 struct NewSlotFixed {
   int32_t slot;
@@ -39,12 +39,22 @@ enum RowFlag : int32_t {
   kRowPool = 16
 };
 struct PlanSample {
-  int32_t row, slot, count;
+  int32_t row, slot, count, drafts;
 };
 // What backends make of a PlanSample: for each of its tokens, in turn, one of these.
 struct TokenSample {
   int32_t slot, offset;  // 0 .. count - 1
 };
+// The same of its drafts, where there are to be some.
+struct DraftRow {
+  int32_t slot, count;
+};
+
+// In place of a sampled token. The first is the last token of its sequence, whose grammar can take
+// none; with the others the sample had ended before: at a draft that differed, or for want of one.
+constexpr int32_t kNoToken = -1;
+constexpr int32_t kDraftRefused = -2;
+constexpr int32_t kNoDraft = -3;
 
 // SECTION(type, name, label): the sections of a plan in their order, and what an entry of each is
 // made of; `label` is the name in TypeScript. The entries of new_slots go on behind their type,
@@ -141,6 +151,7 @@ struct ResultSample {
   int32_t slot, token;
   float logprob;
   int32_t rank, top_offset, top_count;
+  int32_t drafted;
 };
 struct ResultPrompt {
   int32_t slot, position, token;

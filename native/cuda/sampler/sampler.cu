@@ -57,12 +57,13 @@ __device__ void deliver(const SampleParams& p, int32_t slot, int32_t length, int
   p.out.logprobs[row] = logprob;
   p.out.ranks[row] = rank;
   if (!wants) p.out.top_counts[row] = 0;
-  if (length >= p.slots.max_len) return;  // full: no next step reads the token
+  if (p.drafted || length >= p.slots.max_len) return;  // full: no next step reads the token
   p.slots.tokens[static_cast<int64_t>(slot) * p.slots.max_len + length] = token;
   p.slots.lengths[slot] = length + 1;
 }
 
-__device__ Edits edits_of(const SampleParams& p, int32_t slot, const SamplingRow& row) {
+__device__ Edits edits_of(const SampleParams& p, int32_t slot, int32_t offset,
+                          const SamplingRow& row) {
   const DeviceSlots& t = p.slots;
   const int64_t at = slot;
   const SlotList &bias = t.lists[kBiasList], &masked = t.lists[kMaskedList];
@@ -72,12 +73,12 @@ __device__ Edits edits_of(const SampleParams& p, int32_t slot, const SamplingRow
              .history = t.tokens + at * t.max_len,
              .num_masked = masked.counts[slot],
              .num_bias = bias.counts[slot],
-             .length = t.lengths[slot],
+             .length = t.lengths[slot] + offset,
              .prompt_len = t.prompt_lens[slot],
              .repetition_penalty = row.repetition_penalty,
              .frequency_penalty = row.frequency_penalty,
              .presence_penalty = row.presence_penalty,
-             .mask = row.grammar == 0 ? nullptr : t.masks + at * t.mask_words};
+             .mask = row.grammar == 0 ? nullptr : t.masks + (at * t.max_sample + offset) * t.mask_words};
   if (e.length - e.prompt_len >= row.min_tokens) e.num_masked = 0;
   return e;
 }
@@ -192,9 +193,14 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Slice slice = slice_of<kOnChip>(p.vocab, slice_floats, p.scratch);
   uint64_t mine = load_slice(slice, logits), best = 0;
   if (slot < 0) return;  // all parts
+  if (drafted_away(p, slot)) {
+    if (part_rank() == 0 && threadIdx.x == 0)
+      deliver(p, slot, 0, kNoDraft, __int_as_float(0x7fc00000), 0, false);
+    return;  // all parts
+  }
   parts_have_begun();
   const SamplingRow& row = p.slots.sampling[slot];  // not in registers
-  const Edits edits = edits_of(p, slot, row);
+  const Edits edits = edits_of(p, slot, p.samples[blockIdx.y].offset, row);
   const bool wants = row.top_logprobs >= 0, greedy = !(row.temperature >= kGreedyBelow);
   if (threadIdx.x == 0) {
     s.uniform = uniform_draw(row.seed_lo, row.seed_hi,

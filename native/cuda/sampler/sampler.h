@@ -25,9 +25,10 @@ struct SampleParams {
   int64_t row_stride;
   int32_t vocab, rows;
   const TokenSample* samples;  // [rows]; row i samples for samples[i].slot; negative: padding
-  DeviceSlots slots;           // the token is appended to the slot's history
+  DeviceSlots slots;           // the token is appended to the slot's history, unless `drafted`
   TokenOutputs out;
   float* scratch;  // sampler_scratch_bytes(), 16-byte aligned; null when that is 0
+  bool drafted = false;  // samples at an offset read drafts as history, or give kNoDraft
 };
 
 // What the host knows of the rows. Anything else is read on the device.

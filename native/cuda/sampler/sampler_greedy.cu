@@ -77,12 +77,13 @@ __global__ void __launch_bounds__(kGreedyThreads, kBlocks)
   parts_sync();
   if (slot < 0 || part_rank() != 0 || threadIdx.x != 0) return;
   for (uint32_t r = 0; r < part_count(); ++r) key = larger(key, board[r]);
-  const int32_t token = id_of(key), length = p.slots.lengths[slot];
+  const bool draft = drafted_away(p, slot);
+  const int32_t token = draft ? kNoDraft : id_of(key), length = p.slots.lengths[slot];
   p.out.tokens[blockIdx.y] = token;
   p.out.logprobs[blockIdx.y] = __int_as_float(0x7fc00000);
   p.out.ranks[blockIdx.y] = 0;
   p.out.top_counts[blockIdx.y] = 0;
-  if (length >= p.slots.max_len) return;
+  if (p.drafted || length >= p.slots.max_len) return;
   p.slots.tokens[static_cast<int64_t>(slot) * p.slots.max_len + length] = token;
   p.slots.lengths[slot] = length + 1;
 }

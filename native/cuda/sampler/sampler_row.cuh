@@ -5,6 +5,7 @@
 #pragma once
 #include <cfloat>
 
+#include "cuda/sampler/sampler.h"
 #include "cuda/sampler/sampler_parts.cuh"
 
 namespace inferd::cuda::sampler {
@@ -15,6 +16,12 @@ constexpr int kSliceAlign = 128;
 __host__ __device__ inline int32_t slice_length(int32_t vocab, int32_t parts) {
   const int32_t even = (vocab + parts - 1) / parts;
   return (even + kSliceAlign - 1) / kSliceAlign * kSliceAlign;
+}
+
+// The row samples behind a draft that there is not.
+__device__ inline bool drafted_away(const SampleParams& p, int32_t slot) {
+  const int32_t offset = p.samples[blockIdx.y].offset;
+  return offset > 0 && offset > p.slots.num_drafts[slot];
 }
 
 struct Slice {

@@ -55,6 +55,7 @@ __device__ void apply_new_slot(const DeviceSlots& t, const int32_t* words) {
   if (threadIdx.x == 0) {
     t.lengths[slot] = length;
     t.prompt_lens[slot] = fixed.prompt_len;
+    t.num_drafts[slot] = 0;
 #pragma unroll
     for (int32_t kind = 0; kind < kSlotLists; ++kind)
       t.lists[kind].counts[slot] = fixed.list_counts[kind];
@@ -112,8 +113,10 @@ __global__ void gather_tokens_kernel(const DeviceSlots t, const GatherTokensPara
     const PlanRow from = p.rows[row];
     slot = from.slot;
     const bool from_device = (from.flags & kRowFromDevice) != 0;
-    position = (from_device ? t.lengths[slot] - 1 : from.start) + i - p.row_offsets[row];
-    id = t.tokens[static_cast<int64_t>(slot) * t.max_len + position];
+    const int32_t place = i - p.row_offsets[row];
+    position = (from_device ? t.lengths[slot] - 1 : from.start) + place;
+    if (!from_device || place <= t.num_drafts[slot])
+      id = t.tokens[static_cast<int64_t>(slot) * t.max_len + position];
   }
   p.ids[i] = id;
   p.positions[i] = position;

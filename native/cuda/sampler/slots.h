@@ -17,8 +17,9 @@ struct DeviceSlots {
   int32_t* blocks;        // [max_slots, max_blocks] block table
   SamplingRow* sampling;  // [max_slots]
   SlotList lists[kSlotLists];
-  uint32_t* masks;  // [max_slots, mask_words] tokens that a grammar allows
-  int32_t max_slots, max_len, max_blocks, mask_words;
+  uint32_t* masks;      // [max_slots, max_sample, mask_words] tokens that a grammar allows
+  int32_t* num_drafts;  // [max_slots] tokens behind the history
+  int32_t max_slots, max_len, max_blocks, mask_words, max_sample;
 };
 
 // Where the records of a plan begin, for the device, which cannot walk records of different lengths
@@ -46,7 +47,7 @@ struct GatherTokensParams {
 };
 
 // Fills the arrays of a step's tokens from the histories. Tokens past the last row (padding of a
-// captured launch) get id -1, position -1, row 0 and slot 0.
+// captured launch) get id -1, position -1, row 0 and slot 0; drafts that there are not get id -1.
 cudaError_t gather_tokens(const DeviceSlots& slots, const GatherTokensParams& params,
                           const Launch& launch);
 

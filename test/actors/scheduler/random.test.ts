@@ -6,7 +6,7 @@ import type { RequestId } from '../../../actors/messages/ids.js';
 import { FINISH } from '../../../actors/messages/requests.js';
 import type { SchedulerOptions } from '../../../actors/scheduler/scheduler.js';
 import { referencePooled } from '../../helpers/engine/plan-interpreter.js';
-import { type Ask, expected, Rig } from './rig.js';
+import { type Ask, type Drafting, EOS, expected, Rig } from './rig.js';
 
 /** Prompts share beginnings: a stem, cut, then a few own tokens. */
 const prompts = fc
@@ -140,11 +140,13 @@ interface Tally {
   /** Plans that swap. */
   swapsOut: number;
   swapsIn: number;
+  drafted: number;
+  accepted: number;
 }
 
 /** Plays a history to its end and checks everything about it. */
-function play(options: Partial<SchedulerOptions>, history: readonly Operation[], tally: Tally): void {
-  const rig = new Rig(options);
+function play(options: Partial<SchedulerOptions>, history: readonly Operation[], tally: Tally, drafting: Drafting = {}): void {
+  const rig = new Rig(options, 1, undefined, drafting);
   const stopped = new Set<string>();
   for (const operation of history) {
     rig.now += 1;
@@ -155,11 +157,13 @@ function play(options: Partial<SchedulerOptions>, history: readonly Operation[],
   rig.run();
   checkOutcomes(rig, stopped);
   rig.assertIdle();
-  const { requests, tokens } = rig.scheduler.stats();
+  const { requests, tokens, speculation } = rig.scheduler.stats();
   const outcomes = [...rig.entries.values()].filter((e) => e.refused === null).length;
   assert.equal(requests.finished_total + requests.aborted_total, outcomes);
   tally.preemptions += requests.preempted_total;
   tally.hits += tokens.prefix_hit_total;
+  tally.drafted += speculation?.draft_tokens_total ?? 0;
+  tally.accepted += speculation?.accepted_tokens_total ?? 0;
   for (const plan of rig.plans) {
     tally.copies += plan.copies.length;
     tally.swapsOut += plan.swapOuts.length > 0 ? 1 : 0;
@@ -167,7 +171,7 @@ function play(options: Partial<SchedulerOptions>, history: readonly Operation[],
   }
 }
 
-const noTally = (): Tally => ({ preemptions: 0, hits: 0, copies: 0, swapsOut: 0, swapsIn: 0 });
+const noTally = (): Tally => ({ preemptions: 0, hits: 0, copies: 0, swapsOut: 0, swapsIn: 0, drafted: 0, accepted: 0 });
 
 test('in any history every request gets one outcome a sequence and the tokens it would get alone', () => {
   const tally = noTally();
@@ -194,6 +198,52 @@ test('so in histories in which blocks are short and what gives way is swapped', 
   const { preemptions, swapsOut, swapsIn } = tally;
   assert.ok(swapsOut > 100 && swapsIn > 100 && preemptions > swapsOut, `the histories exercise the rules: ${JSON.stringify(tally)}`);
 });
+
+const wrong = (right: readonly number[], vocabSize: number): number[] => right.map((token) => (token + 1) % vocabSize);
+
+/** By how their drafts fare. */
+const drafters: Readonly<Record<string, NonNullable<Drafting['drafter']>>> = {
+  'always right': (count, right) => right(count),
+  'always wrong': (count, right, vocabSize) => wrong(right(count), vocabSize),
+  'right until the stop, and wrong behind it': (count, right, vocabSize) => {
+    const all = right(count);
+    const end = all.findIndex((token) => [EOS, 11, 12, 13].includes(token)) + 1;
+    return end === 0 ? all : [...all.slice(0, end), ...wrong(all.slice(end), vocabSize)];
+  },
+  'wrong at the second place, and short of drafts': (count, right, vocabSize) => {
+    const [first, ...others] = right(Math.ceil(count / 2));
+    return first === undefined ? [] : [first, ...wrong(others, vocabSize)];
+  },
+  silent: () => [],
+};
+
+for (const [name, drafter] of Object.entries(drafters)) {
+  test(`so with a drafter that is ${name}, and draft lengths at random`, () => {
+    const tally = noTally();
+    const drafting = fc.record({
+      drafts: fc.record({ maxTokens: fc.integer({ min: 1, max: 6 }), maxBatch: fc.constant(64), rowCost: fc.constant(0.1) }),
+    });
+    const drafted = fc.record({ seed: fc.nat(), settings: fc.tuple(settings, drafting).map(([a, b]) => ({ ...a, ...b })) });
+    fc.assert(
+      fc.property(drafted, fc.array(operations, { minLength: 30, maxLength: 150 }), ({ seed, settings: options }, history) => {
+        let turn = seed;
+        const length = (): number => {
+          turn = (Math.imul(turn, 1103515245) + 12345) & 0x7fffffff;
+          return (turn >> 16) % (options.drafts.maxTokens + 1);
+        };
+        play(options, history, tally, { length, drafter });
+      }),
+      { numRuns: 150 },
+    );
+    const { drafted: compared, accepted, preemptions, hits, copies } = tally;
+    const told = JSON.stringify(tally);
+    if (name === 'silent') assert.equal(compared, 0);
+    else assert.ok(compared > 500, told);
+    if (name === 'always right') assert.equal(accepted, compared);
+    if (name === 'always wrong') assert.equal(accepted, 0);
+    assert.ok(preemptions > 20 && hits > 20 && copies > 20, told);
+  });
+}
 
 test('two steps in flight give the tokens of one step in flight', () => {
   fc.assert(

@@ -7,11 +7,18 @@ import { type Admit, FINISH, type Notice, type Refused, type Started } from '../
 import { packSamplingRow } from '../../../actors/messages/sampling.js';
 import { SAMPLING_ROW } from '../../../actors/messages/step.js';
 import type { QueueRoom } from '../../../actors/routing/queue-room.js';
+import type { DraftLength } from '../../../actors/scheduler/drafts.js';
 import { planWordsLimit, Scheduler, type SchedulerOptions } from '../../../actors/scheduler/scheduler.js';
 import type { Pooling } from '../../../config/pooling.js';
 import { generation } from '../../helpers/engine/generation.js';
 import { readRecords, type TokenLogprob } from '../../helpers/engine/logprobs.js';
-import { PlanInterpreter, type PlanSummary, referenceAnswer, referencePooled } from '../../helpers/engine/plan-interpreter.js';
+import {
+  type Drafter,
+  PlanInterpreter,
+  type PlanSummary,
+  referenceAnswer,
+  referencePooled,
+} from '../../helpers/engine/plan-interpreter.js';
 
 const VOCAB = 50;
 export const EOS = 7;
@@ -29,6 +36,7 @@ export const defaultOptions: SchedulerOptions = {
   delayFactor: 0,
   policy: 'fcfs',
   preemptionMode: 'auto',
+  drafts: null,
   maxQueue: 1000,
   queueTimeoutMs: 1e9,
   keptTimelines: 8,
@@ -107,6 +115,12 @@ export function expected(ask: Ask, index: number): { tokens: number[]; finish: n
   return { tokens: all.tokens.slice(0, count), finish, cumulative: all.logprobs.slice(0, count).reduce((a, b) => a + b, 0) };
 }
 
+/** In place of the daemon's rules; only where the options say that there are drafts. */
+export interface Drafting {
+  readonly length?: DraftLength;
+  readonly drafter?: Drafter;
+}
+
 export class Rig {
   readonly options: SchedulerOptions;
   readonly scheduler: Scheduler;
@@ -118,10 +132,15 @@ export class Rig {
   private nextId = 1;
 
   /** `room`: where it is one of several groups. */
-  constructor(options: Partial<SchedulerOptions> = {}, firstStep = 1, room?: QueueRoom) {
+  constructor(options: Partial<SchedulerOptions> = {}, firstStep = 1, room?: QueueRoom, drafting: Drafting = {}) {
     this.options = { ...defaultOptions, ...options };
-    this.scheduler = new Scheduler(this.options, room, firstStep);
-    this.executor = new PlanInterpreter({ ...this.options, vocabSize: VOCAB, firstStep });
+    this.scheduler = new Scheduler(this.options, room, firstStep, drafting.length);
+    this.executor = new PlanInterpreter({
+      ...this.options,
+      vocabSize: VOCAB,
+      firstStep,
+      ...(drafting.drafter && { drafter: drafting.drafter }),
+    });
   }
 
   /** Admits a request; returns its id. */

@@ -58,6 +58,7 @@ const scalars: Readonly<Record<string, readonly [type: string, labels?: readonly
   'vllm:spec_decode_num_drafts_total': ['counter'],
   'vllm:spec_decode_num_draft_tokens_total': ['counter'],
   'vllm:spec_decode_num_accepted_tokens_total': ['counter'],
+  'vllm:spec_decode_num_accepted_tokens_per_pos_total': ['counter', ['position']],
   'vllm:gpu_cache_usage_perc': ['gauge'],
   'vllm:cpu_cache_usage_perc': ['gauge'],
   'vllm:num_requests_swapped': ['gauge'],
@@ -92,6 +93,7 @@ const histograms: Readonly<Record<string, readonly string[]>> = {
 
 const own: Readonly<Record<string, readonly [type: string, labels: readonly string[]]>> = {
   inferd_step_seconds: ['histogram', ['engine', 'model_name']],
+  inferd_spec_decode_accepted_total: ['counter', ['accepted', 'engine', 'model_name']],
   inferd_connections: ['gauge', ['kind']],
   inferd_errors_total: ['counter', ['code']],
 };
@@ -115,7 +117,20 @@ async function shown(engine = new FakeEngineClient()): Promise<Exposition> {
 function steppedEngine(): FakeEngineClient {
   const engine = new FakeEngineClient();
   const counts = { edges: STEP.map(Number), counts: [...STEP.map(() => 0), 1], sum: 20_000 };
-  engine.answers = { ...engine.answers, steps: () => ({ seconds: counts, tokens: counts }) };
+  const speculation = {
+    drafts_total: 2,
+    draft_tokens_total: 4,
+    accepted_tokens_total: 1,
+    accepted_per_position: [1, 0],
+    accepted_histogram: [1, 1, 0],
+  };
+  const { stats } = engine.answers;
+  assert.ok(stats);
+  engine.answers = {
+    ...engine.answers,
+    steps: () => ({ seconds: counts, tokens: counts }),
+    stats: (params) => ({ ...stats(params), speculation }),
+  };
   return engine;
 }
 

@@ -33,7 +33,12 @@ export interface PlanInterpreterOptions {
   readonly epoch: number;
   /** 1 when not said. */
   readonly firstStep?: number;
+  /** What it drafts; nothing when not said. */
+  readonly drafter?: Drafter;
 }
+
+/** Drafts at most `count` tokens behind a history; `right` continues it by so many tokens as the model will. */
+export type Drafter = (count: number, right: (count: number) => number[], vocabSize: number) => number[];
 
 interface SlotState {
   readonly history: number[];
@@ -45,6 +50,9 @@ interface SlotState {
   /** Sum of the states of positions 0 .. summed-1. */
   sum: number;
   summed: number;
+  /** Drafts that the last sample asked for, and those that it got. */
+  asked: number;
+  drafts: readonly number[];
 }
 
 /** What decides the tokens of one sequence besides its prompt. */
@@ -101,7 +109,7 @@ export class PlanInterpreter {
   /** Checks and runs a plan. The bytes are not kept. */
   submit(bytes: Uint8Array): void {
     const plan = readPlan(bytes);
-    const { step, swapOuts, swapIns, rows } = plan;
+    const { step, swapOuts, swapIns } = plan;
     assert.equal(step, this.nextStep, 'steps count up by one');
     this.nextStep = new Int32Array([this.nextStep + 1])[0] ?? 0;
     assert.equal(plan.epoch, this.options.epoch);
@@ -117,6 +125,9 @@ export class PlanInterpreter {
     assert.ok(swapOuts.length === 0 || swapIns.length === 0, 'a plan does not swap both ways');
     for (const [, block] of swapIns) this.kv.fill(-1, block * this.options.blockSize, (block + 1) * this.options.blockSize);
     this.checkRows(plan);
+    const rows = plan.rows.map((row) =>
+      (row.flags & ROW_FLAG.fromDevice) === 0 ? row : { ...row, start: this.slot(row.slot).history.length - 1 },
+    );
     assert.ok(rows.length + plan.newSlots.length + swapOuts.length > 0, 'a plan does something');
     this.checkTables(rows);
     const beside = new Set(swapOuts.filter((pair) => !urgent.includes(pair)).map(([source]) => source));
@@ -141,7 +152,7 @@ export class PlanInterpreter {
       assert.ok(!this.slots.has(slot), `slot ${slot} is taken twice`);
       if (forkOf >= 0) assert.equal(tokens.length, 0, 'a fork brings no tokens');
       const history = forkOf >= 0 ? [...this.slot(forkOf).history] : [...tokens];
-      this.slots.set(slot, { ...lists, history, promptLen, table: [], row, sum: 0, summed: 0 });
+      this.slots.set(slot, { ...lists, history, promptLen, table: [], row, sum: 0, summed: 0, asked: 0, drafts: [] });
     }
   }
 
@@ -173,10 +184,15 @@ export class PlanInterpreter {
 
   private checkRows({ rows, numTokens }: PlanBody): void {
     for (const row of rows) {
-      const { history, table } = this.slot(row.slot);
-      assert.equal(row.flags & ROW_FLAG.fromDevice, 0, 'the host knows where rows start');
+      const { history, table, asked } = this.slot(row.slot);
       assert.ok(row.count > 0 && row.start >= 0, 'a row has tokens');
-      assert.ok(row.start + row.count <= history.length, 'a row reads only tokens that exist by then');
+      if ((row.flags & ROW_FLAG.fromDevice) === 0) {
+        assert.ok(row.start + row.count <= history.length, 'a row reads only tokens that exist by then');
+      } else {
+        assert.equal(row.flags, ROW_FLAG.fromDevice);
+        assert.ok(row.start >= history.length - 1, 'a row has room for the tokens that there are');
+        assert.ok(row.count <= 1 + asked, 'a row computes no more drafts than were asked for');
+      }
       assert.ok(table.length * this.options.blockSize >= row.start + row.count, 'the block table covers the row');
     }
     assert.equal(new Set(rows.map((r) => r.slot)).size, rows.length, 'a slot has one row in a step');
@@ -216,9 +232,9 @@ export class PlanInterpreter {
     const prompts: { slot: number; position: number; token: number }[] = [];
     const pooled: PooledState[] = [];
     for (const row of rows) {
-      const { history, table, promptLen, row: sampling } = this.slot(row.slot);
+      const { history, table, promptLen, row: sampling, drafts } = this.slot(row.slot);
       for (let p = row.start; p < row.start + row.count; p++) {
-        const value = kvValue(at(history, p), p, p === 0 ? 0 : this.attend(table, p));
+        const value = kvValue(history[p] ?? drafts[p - history.length] ?? -1, p, p === 0 ? 0 : this.attend(table, p));
         this.kv[at(table, Math.floor(p / blockSize)) * blockSize + (p % blockSize)] = value;
         if ((row.flags & ROW_FLAG.promptLogprobs) !== 0 && p + 1 < promptLen) {
           assert.ok(at(sampling, SAMPLING_ROW.promptLogprobs) >= 0, 'prompt logprobs were asked for');
@@ -228,23 +244,38 @@ export class PlanInterpreter {
       const state = this.pool(row);
       if (state !== null) pooled.push(state);
     }
-    const tokens: { slot: number; token: number; logprob: number; top: number }[] = [];
+    const tokens: SampledToken[] = [];
     for (const sample of samples) {
       const row = rows[sample.row];
       assert.ok(row, 'a sample names a row');
-      assert.equal(sample.count, 1, 'nobody drafts, so a sample is one token');
       const slot = this.slot(sample.slot);
-      const end = row.start + row.count;
-      assert.equal(slot.history.length, end, 'a sample follows the last token of its slot');
-      // A sibling reads the leader's last row; through its own table that must be the same.
-      const state = this.attend(slot.table, end);
-      const token = sampleToken(state, end, { ...slot, vocabSize });
-      const top = at(slot.row, SAMPLING_ROW.topLogprobs);
-      tokens.push({ slot: sample.slot, token, logprob: top >= 0 ? logprobOf(state, token) : Number.NaN, top: Math.max(0, top) });
-      slot.history.push(token);
+      const fromDevice = (row.flags & ROW_FLAG.fromDevice) !== 0;
+      assert.equal(sample.count, fromDevice ? row.count : 1, 'a sample has a token for each place of its row that may have one');
+      assert.equal(slot.history.length, fromDevice ? row.start + 1 : row.start + row.count, 'a sample follows the last token of its slot');
+      const compared = slot.drafts.slice(0, sample.count - 1);
+      for (let i = 0; i <= compared.length; i++) {
+        const end = slot.history.length;
+        // A sibling reads the leader's last row; through its own table that must be the same.
+        const state = this.attend(slot.table, end);
+        const token = sampleToken(state, end, { ...slot, vocabSize });
+        const top = at(slot.row, SAMPLING_ROW.topLogprobs);
+        const logprob = top >= 0 ? logprobOf(state, token) : Number.NaN;
+        tokens.push({ slot: sample.slot, token, logprob, top: Math.max(0, top), drafted: i === 0 ? compared.length : 0 });
+        slot.history.push(token);
+        if (token !== compared[i]) break;
+      }
+      slot.asked = sample.drafts;
+      slot.drafts = sample.drafts === 0 ? [] : this.draft(slot, sample.drafts);
     }
-    assert.equal(new Set(tokens.map((t) => t.slot)).size, tokens.length, 'a slot samples once in a step');
+    assert.equal(new Set(samples.map((s) => s.slot)).size, samples.length, 'a slot samples once in a step');
     this.results.push(encodeResult(step, this.options.epoch, tokens, prompts, pooled));
+  }
+
+  private draft(slot: SlotState, count: number): readonly number[] {
+    const { drafter, vocabSize } = this.options;
+    const { history, promptLen } = slot;
+    const right = (n: number): number[] => referenceAnswer(history, n, { ...slot, vocabSize, promptLen }).tokens;
+    return drafter?.(count, right, vocabSize).slice(0, count) ?? [];
   }
 
   /** The hidden state of a position is made of the KV of all positions up to it. */
@@ -283,6 +314,15 @@ function checkSwaps(pairs: readonly (readonly [number, number])[], sources: numb
   assert.equal(new Set(pairs.map(([, destination]) => destination)).size, pairs.length, 'no block is swapped to twice');
 }
 
+interface SampledToken {
+  readonly slot: number;
+  readonly token: number;
+  readonly logprob: number;
+  readonly top: number;
+  /** 0 when not said. */
+  readonly drafted?: number;
+}
+
 interface PooledState {
   readonly slot: number;
   /** Its state has one number. */
@@ -293,7 +333,7 @@ interface PooledState {
 export function encodeResult(
   step: number,
   epoch: number,
-  samples: readonly { slot: number; token: number; logprob: number; top: number }[],
+  samples: readonly SampledToken[],
   prompts: readonly { slot: number; position: number; token: number }[] = [],
   pooled: readonly PooledState[] = [],
 ): Uint8Array {
@@ -323,6 +363,7 @@ export function encodeResult(
     words[base + RESULT_SAMPLE.rank] = 1;
     words[base + RESULT_SAMPLE.topOffset] = top;
     words[base + RESULT_SAMPLE.topCount] = s.top;
+    words[base + RESULT_SAMPLE.drafted] = s.drafted ?? 0;
     for (let i = 0; i < s.top; i++) {
       words[topAt + RESULT_TOP.id] = s.token + i;
       floats[topAt + RESULT_TOP.logprob] = s.logprob - i;
@@ -352,7 +393,7 @@ export function encodeResult(
 export function referenceAnswer(
   prompt: readonly number[],
   count: number,
-  params: Omit<SampleParams, 'promptLen'>,
+  params: Omit<SampleParams, 'promptLen'> & { readonly promptLen?: number },
 ): { tokens: number[]; logprobs: number[] } {
   const history = [...prompt];
   const logprobs: number[] = [];
@@ -362,7 +403,7 @@ export function referenceAnswer(
   };
   for (let p = 0; p < prompt.length; p++) advance(p);
   for (let i = 0; i < count; i++) {
-    const token = sampleToken(state, history.length, { ...params, promptLen: prompt.length });
+    const token = sampleToken(state, history.length, { promptLen: prompt.length, ...params });
     logprobs.push(logprobOf(state, token));
     history.push(token);
     advance(history.length - 1);

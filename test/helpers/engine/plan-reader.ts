@@ -27,6 +27,7 @@ export interface PlanSample {
   readonly row: number;
   readonly slot: number;
   readonly count: number;
+  readonly drafts: number;
 }
 
 export interface PlanNewSlot {
@@ -131,6 +132,7 @@ export function readPlan(plan: Uint8Array): PlanBody {
       row: at(base + SAMPLE.row),
       slot: at(base + SAMPLE.slot),
       count: at(base + SAMPLE.count),
+      drafts: at(base + SAMPLE.drafts),
     })),
   };
   assert.equal(position, words.length, 'the sections fill the plan');

@@ -39,7 +39,7 @@ export interface PlanSpec {
   readonly copies?: readonly { src: number; dst: number }[];
   readonly swapIns?: readonly { src: number; dst: number }[];
   readonly rows?: readonly { slot: number; start: number; count: number; flags?: number }[];
-  readonly samples?: readonly { row: number; slot: number; count?: number }[];
+  readonly samples?: readonly { row: number; slot: number; count?: number; drafts?: number }[];
 }
 
 const floatWords = new Set<number>(
@@ -84,7 +84,7 @@ export function buildPlan(spec: PlanSpec, patch?: (words: number[]) => void): Ui
   for (const { src, dst } of spec.copies ?? []) plan.copy(src, dst);
   for (const { src, dst } of spec.swapIns ?? []) plan.swapIn(src, dst);
   for (const { slot, start, count, flags = 0 } of spec.rows ?? []) plan.row(slot, start, count, flags);
-  for (const { row, slot, count = 1 } of spec.samples ?? []) plan.sample(row, slot, count);
+  for (const { row, slot, count = 1, drafts = 0 } of spec.samples ?? []) plan.sample(row, slot, count, drafts);
   const body = plan.finish(spec.step ?? 0);
   const words = [...new Int32Array(body.buffer, 0, body.byteLength >> 2)];
   patch?.(words);
