@@ -76,6 +76,7 @@ struct WeightSpec {
   // How it is used, which a backend tunes for.
   Epilogue epilogue = Epilogue::kStore;
   Gate gate = Gate::kSilu;
+  bool stacked = false;  // of several experts, for mix_experts: no product takes all of it
 };
 
 // A linear weight in the backend's own layout (repacked for the instruction set or tensor cores).

@@ -77,6 +77,7 @@ struct ExpertArgs {
   Tensor products;   // [pairs, 2 inner]
   Tensor activated;  // [pairs, inner]
   Tensor downs;      // [pairs, hidden] float32
+  Tensor sums;       // [tokens, hidden] float32, where activations are not
 };
 
 // Rows from one expert's matrix to the next, so that each begins where repacked layouts begin.

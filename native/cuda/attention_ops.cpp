@@ -206,6 +206,7 @@ void CudaBackend::decode_rows(const AttentionArgs& args, const PagedKv& kv,
              .heads = args.heads,
              .scale = args.scale,
              .softcap = args.softcap,
+             .sinks = args.sinks,
              .tickets = static_cast<int32_t*>(tickets_.get(
                  static_cast<size_t>(rows * kv.kv_heads) * sizeof(int32_t), stream_.get())),
              .partials = partials_.get(
@@ -232,7 +233,8 @@ void CudaBackend::prefill_rows(const AttentionArgs& args, const PagedKv& kv,
       .sm_count = sm_count_,
       .counters = static_cast<int32_t*>(tile_counters_.get(2 * sizeof(int32_t), stream_.get())),
       .scale = args.scale,
-      .softcap = args.softcap};
+      .softcap = args.softcap,
+      .sinks = args.sinks};
   if (!prefill_attention_sm90_takes(major_, minor_, kv)) {
     check(prefill_attention(half_, params, stream_.get()), "prefill attention");
     return;

@@ -76,7 +76,6 @@ std::string CudaBackend::refuses(const LayerShape& layer) const {
     return format("intermediate_size is %lld, not a multiple of 8",
                   static_cast<long long>(layer.intermediate_size));
   }
-  if (layer.experts > 0) return "layers have experts, which it does not compute";
   return "";
 }
 
@@ -128,8 +127,13 @@ std::string CudaBackend::refuses(const WeightFormat& format) const {
 }
 
 PackedWeightPtr CudaBackend::make_weight(const WeightSpec& spec) {
+  if (spec.stacked && spec.format != kFormatF16 && spec.format != kFormatBF16) {
+    throw Error(ErrorCode::kUnsupported,
+                "The CUDA backend multiplies experts as f16 and bf16 only, and they are " +
+                    format_name(spec.format) + ".");
+  }
   std::unique_ptr<CudaWeight> weight = new_weight(spec);
-  weights_.push_back(weight.get());
+  if (!spec.stacked) weights_.push_back(weight.get());  // there is nothing to choose for experts
   weight->at_end = [this](const CudaWeight* ended) { forget(ended); };
   refresh_free_bytes();
   return weight;

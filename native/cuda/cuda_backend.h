@@ -1,8 +1,8 @@
 // The class behind inferd_cuda_make_backend: turns Tensors into pointers and ops into launches on
 // one stream. cuda_backend.cpp: creation, memory; run_step.cpp: steps, graphs, copies; ops.cpp:
-// plans, ops on rows; attention_ops.cpp: cache writes and attention; latent_ops.cpp: the same of
-// latents; sample_ops.cpp: sampling and scoring; tuning.cpp: the choice of products; bench_ops.cpp:
-// what benchmarks ask for.
+// plans, ops on rows; expert_ops.cpp: routing and experts; attention_ops.cpp: cache writes and
+// attention; latent_ops.cpp: the same of latents; sample_ops.cpp: sampling and scoring; tuning.cpp:
+// the choice of products; bench_ops.cpp: what benchmarks ask for.
 //
 // Thread: the one that made it, which is the engine's; ops are called inside run_step, which calls
 // the step at once. Nothing in a step allocates or waits, once reserve_steps has been called; the
@@ -89,6 +89,8 @@ class CudaBackend final : public Backend {
   void cap_logits(Tensor logits, float scale, float cap) override;
   void gather_rows(Tensor out, const Tensor& x, const int32_t* rows, int32_t n) override;
   void sum_rows(Tensor sums, const Tensor& x, const RowSum* entries, int32_t n) override;
+  void route(const RouteArgs& args) override;
+  void mix_experts(const ExpertArgs& args) override;
   void add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const float* weight,
                     float eps) override;
 

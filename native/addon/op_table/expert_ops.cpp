@@ -67,8 +67,8 @@ Napi::Object run_route(OpTestCall& c) {
 PackedWeightPtr fill_experts(OpTestCall& c, const char* name, int64_t held, int64_t rows,
                              int64_t cols) {
   const WeightFormat format = c.weight_format("dtype");
-  PackedWeightPtr weight =
-      c.backend().make_weight({.rows = held * expert_rows(rows), .cols = cols, .format = format});
+  PackedWeightPtr weight = c.backend().make_weight(
+      {.rows = held * expert_rows(rows), .cols = cols, .format = format, .stacked = true});
   const DType stored = format.scaled ? DType::kF32 : c.dtype("dtype");
   const Tensor given = c.matrix(name, stored, held * rows, cols);
   const int64_t bytes = rows * cols * dtype_bytes(stored);
@@ -104,8 +104,10 @@ Napi::Object run_mix_experts(OpTestCall& c) {
       .gathered = c.new_activations(capacity, cols),
       .products = c.new_activations(capacity, 2 * inner),
       .activated = c.new_activations(capacity, inner),
-      .downs = {}};
+      .downs = {},
+      .sums = {}};
   a.downs = Tensor::matrix(c.new_array<float>(capacity * cols), DType::kF32, capacity, cols);
+  a.sums = Tensor::matrix(c.new_array<float>(rows * cols), DType::kF32, rows, cols);
   c.output("out", a.out);
   return c.run([&] {
     c.backend().route(route);

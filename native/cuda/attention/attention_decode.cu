@@ -1,6 +1,7 @@
 // 1. out[row, head] = softmax(cap(scale * q . K^T)) V over the row's paged keys, one query a row;
 //    merges its own partial results, so that a long row is spread over the device in one launch.
-//    cap(s) = s, or softcap tanh(s / softcap).
+//    cap(s) = s, or softcap tanh(s / softcap). A head's sink, where there are any, is one more term
+//    of the denominator, added at the very end.
 // 2. q [tokens, .. heads * head_dim] and out f16/bf16; caches as in paged_kv.h, of the same type,
 //    e4m3, or int8 with a scale a row; everything else as in attention_decode.h, which see.
 // 3. grid kv_heads x as many blocks as run at a time. A block is a team of kWarps on one share of a
@@ -98,7 +99,10 @@ __global__ void __launch_bounds__(DecodeConfig<S, kHeadDim>::kThreads)
         for (int h = 0; h < kRows / 8; ++h) {
           const int head = g + h * 8;
           uint16_t* out = static_cast<uint16_t*>(p.out) + out_of(share) + head * kHeadDim;
-          if (head < group) Tile::store(out, row.o, h, 1.f / row.total[h], t, p.is_bf16);
+          if (head >= group) continue;
+          const float total =
+              sunk_total(row.total[h], row.top[h], p.scale.log2, p.sinks, kv_head * group + head);
+          Tile::store(out, row.o, h, 1.f / total, t, p.is_bf16);
         }
         if (share.next == 0) return;
         share = load_share(p.shares + share.next);
@@ -170,6 +174,7 @@ __global__ void __launch_bounds__(DecodeConfig<S, kHeadDim>::kThreads)
         sum += factor * warp_total[w][head];
       }
       if (share.shares == 1) {
+        sum = sunk_total(sum, best, p.scale.log2, p.sinks, kv_head * group + head);
         store_out<S>(p, out_at + i * 4, scaled_sum({0.f, 0.f, 0.f, 0.f}, 1.f / sum, x));
       } else {
         __stcg(reinterpret_cast<float4*>(p.partial_out) + slot * kQuads + i, x);
@@ -262,6 +267,7 @@ cudaError_t decode_attention(Half type, const DecodeAttentionParams& params, con
       .max_blocks = kv.max_blocks,
       .most_shares = size.blocks - params.rows + 1,  // one more than there are spare blocks
       .scale = ScoreScale::of(params.scale, params.softcap),
+      .sinks = params.sinks,
       .is_bf16 = type == Half::kBF16,
   };
   const dim3 grid(kv.kv_heads, size.ctas);

@@ -53,8 +53,9 @@ struct DecodeAttentionParams {
   DecodeGrid grid;
   int32_t heads;
   float scale;
-  float softcap = 0;  // 0: none, else scores s become softcap tanh(s / softcap)
-  int32_t* tickets;   // [rows, kv_heads], zeroed once; zero again when a launch is done
+  float softcap = 0;             // 0: none, else scores s become softcap tanh(s / softcap)
+  const float* sinks = nullptr;  // [heads], or null: AttentionArgs::sinks
+  int32_t* tickets;              // [rows, kv_heads], zeroed once; zero again when a launch is done
   void* partials;  // decode_attention_partial_bytes(...), 16-byte aligned, contents do not matter
 };
 

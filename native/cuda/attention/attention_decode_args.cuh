@@ -36,6 +36,7 @@ struct DecodeArgs {
   int32_t group, max_blocks;
   int32_t most_shares;  // of a row
   ScoreScale scale;
+  const float* sinks;  // [heads], or null
   bool is_bf16;
 };
 

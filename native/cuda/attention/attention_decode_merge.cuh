@@ -70,7 +70,9 @@ __device__ void merge_shares(const DecodeArgs& p, const DecodeShare& share, int3
         total += factor * mine.y;
       }
       total = warp_sum(total);
-      if (lane == 0) inverse[h] = 1.f / total;
+      if (lane == 0) {
+        inverse[h] = 1.f / sunk_total(total, top, p.scale.log2, p.sinks, kv_head * group + h);
+      }
     }
     __syncthreads();
   };

@@ -54,6 +54,7 @@ struct Args {
   uint32_t block_bytes;
   int32_t group, max_blocks, window;
   ScoreScale scale;
+  const float* sinks;  // [heads], or null
   bool is_bf16;
 };
 
@@ -133,7 +134,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     float s[2 * C::kKeyTiles][4] = {};
 #pragma unroll
     for (int j = 0; j < C::kKeyTiles; ++j) {
-      Tile::template scores<16>(*reinterpret_cast<float(*)[2][4]>(&s[j * 2]), q,
+      Tile::template scores<16>(*reinterpret_cast<float (*)[2][4]>(&s[j * 2]), q,
                                 stage + j * Tile::kBytes, lane);
       if constexpr (Tile::kScaled) {
 #pragma unroll
@@ -222,7 +223,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     total[h] += __shfl_xor_sync(kFullWarp, total[h], 1);
     total[h] += __shfl_xor_sync(kFullWarp, total[h], 2);
     if (token[h] >= tile.count) continue;
-    const float factor = (Tile::kScaled ? unit.value : 1.f) / total[h];
+    const float sunk = sunk_total(total[h], top[h], p.scale.log2, p.sinks, head[h]);
+    const float factor = (Tile::kScaled ? unit.value : 1.f) / sunk;
     uint16_t* out = static_cast<uint16_t*>(p.out) + (tile.first_token + token[h]) * p.out_stride +
                     head[h] * kHeadDim;
     Tile::store(out, o, h, factor, t, p.is_bf16);
@@ -305,6 +307,7 @@ cudaError_t prefill_attention(Half type, const PrefillAttentionParams& params,
       .max_blocks = kv.max_blocks,
       .window = params.window,
       .scale = ScoreScale::of(params.scale, params.softcap),
+      .sinks = params.sinks,
       .is_bf16 = type == Half::kBF16,
   };
   const dim3 grid(kv.kv_heads, params.num_tiles);

@@ -33,7 +33,8 @@ struct PrefillAttentionParams {
   int32_t sm_count;   // for the Hopper kernel
   int32_t* counters;  // [2] device, for the Hopper kernel: zeroed once, zero again after a launch
   float scale;
-  float softcap = 0;  // 0: none, else scores s become softcap tanh(s / softcap)
+  float softcap = 0;             // 0: none, else scores s become softcap tanh(s / softcap)
+  const float* sinks = nullptr;  // [heads], or null: AttentionArgs::sinks
 };
 
 // Keys and values of one layer as the Hopper kernel's copy engine sees them. Host memory, encoded

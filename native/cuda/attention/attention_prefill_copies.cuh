@@ -39,6 +39,7 @@ struct PrefillArgs {
   Divisor block_size;
   int32_t items, kv_heads, group, max_blocks, window, box_tokens;
   ScoreScale scale;
+  const float* sinks;  // [heads], or null
 };
 
 #ifdef INFERD_HOPPER

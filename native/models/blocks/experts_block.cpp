@@ -22,6 +22,8 @@ ExpertsBlock::ExpertsBlock(const ModelConfig& model, const BlockConfig& config)
       shared_gate_up_(Epilogue::kGated, config_.gate),
       shared_down_(Epilogue::kAdd) {
   router_.keep_plain();
+  gate_up_.stack();
+  down_.stack();
 }
 
 void ExpertsBlock::describe(WeightList& list, const std::string& layer) {
@@ -76,6 +78,7 @@ void ExpertsBlock::carve(Arena& arena, DType activation, int64_t max_tokens) {
   products_ = arena.take_matrix(activation, pairs, 2 * inner);
   activated_ = arena.take_matrix(activation, pairs, inner);
   downs_ = arena.take_matrix(DType::kF32, pairs, hidden);
+  if (activation != DType::kF32) sums_ = arena.take_matrix(DType::kF32, max_tokens, hidden);
   if (!has_shared()) return;
   shared_rows_ = arena.take_matrix(activation, max_tokens, 2 * shared_.count);
   shared_activated_ = arena.take_matrix(activation, max_tokens, shared_.count);
@@ -114,7 +117,8 @@ void ExpertsBlock::forward(Backend& backend, const StepContext& step, Stream& s,
                        .gathered = gathered_,
                        .products = products_,
                        .activated = activated_,
-                       .downs = downs_});
+                       .downs = downs_,
+                       .sums = sums_});
   if (has_shared()) add_shared(backend, x, s);
   residual_.write(backend, s);
 }

@@ -41,7 +41,7 @@ class ExpertsBlock final : public Block {
 
   Tensor logits_;  // [max_tokens, experts] float32
   Routing routing_{};
-  Tensor gathered_, products_, activated_, downs_;  // ExpertArgs
+  Tensor gathered_, products_, activated_, downs_, sums_;  // ExpertArgs
   Tensor shared_rows_, shared_activated_;  // [max_tokens, 2 * shared], [max_tokens, shared]
 };
 

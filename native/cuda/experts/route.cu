@@ -1,0 +1,207 @@
+// 1. Which experts each token goes to, with which weights, and the pairs of tokens and experts in
+//    the order of experts: core/experts.h says the rules.
+// 2. logits [tokens, experts] f32; experts up to 1024, 1 to 32 chosen; see experts.h.
+// 3. route_kernel: a warp a token, four a block. sort_kernel: a warp an expert, which goes through
+//    all pairs twice: to count those of the experts before it, then to place its own.
+// 4. Shared memory: 4 KB a warp for what experts are chosen by.
+// 5. f32. Softmax chooses by the logits, whose order is that of the scores; sums of exponentials
+//    and of weights are in an order of their own, so that weights differ from the CPU's by some
+//    1e-7. The sort is stable and the same run to run: no atomics.
+// 6. Any architecture from sm_80; nothing waits for the host, and the grids follow from the largest
+//    counts, so that recorded graphs stay right while tokens change.
+// 7. Bound by launches in decode. The sort reads tokens * chosen * held words from L2: 8192 tokens
+//    of 8 out of 128 experts are 33 MB. Not measured yet.
+// 8. Counting sort by warps: ballots give the rank within a warp.
+// 9. Nothing yet: this version is for being right.
+#include <math_constants.h>
+
+#include "cuda/device/common.cuh"
+#include "cuda/device/launch.cuh"
+#include "cuda/experts/experts.h"
+
+namespace inferd::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * kWarp;
+constexpr float kLeast = -3.402823466e38f;
+
+struct Best {
+  float value;
+  int32_t at;
+};
+
+// The largest of all lanes, ties to the lower place; the same in every lane.
+__device__ Best warp_best(Best mine) {
+#pragma unroll
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+    const float value = __shfl_xor_sync(kFullWarp, mine.value, step);
+    const int32_t at = __shfl_xor_sync(kFullWarp, mine.at, step);
+    if (value > mine.value || (value == mine.value && at < mine.at)) mine = {value, at};
+  }
+  return mine;
+}
+
+// The largest of values[0 .. n), which is then taken away. All lanes call it.
+__device__ int32_t take_best(float* values, int32_t n, int lane) {
+  Best best = {-CUDART_INF_F, n};
+  for (int32_t i = lane; i < n; i += kWarp)
+    if (values[i] > best.value) best = {values[i], i};
+  const int32_t at = warp_best(best).at;
+  if (at % kWarp == lane && at < n) values[at] = -CUDART_INF_F;
+  __syncwarp();
+  return at;
+}
+
+__device__ float group_value(const RouterRule& rule, const float* choice, int32_t size) {
+  float best = -CUDART_INF_F, second = -CUDART_INF_F;
+  for (int32_t e = 0; e < size; ++e) {
+    const float x = choice[e];
+    if (x > best) {
+      second = best;
+      best = x;
+    } else if (x > second) {
+      second = x;
+    }
+  }
+  return rule.group_score == GroupScore::kBestTwo && size > 1 ? best + second : best;
+}
+
+// Experts of groups that are left out are not to be chosen.
+__device__ void leave_out_groups(const RouterRule& rule, float* choice, int lane) {
+  const int32_t size = rule.experts / rule.groups;
+  // Each lane keeps the values of groups lane, lane + 32, ..
+  constexpr int kHeld = kMostExperts / kWarp;
+  float values[kHeld];
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) {
+    const int32_t g = i * kWarp + lane;
+    values[i] = g < rule.groups ? group_value(rule, choice + g * size, size) : -CUDART_INF_F;
+  }
+  uint32_t kept = 0;  // bit i: group i * 32 + lane
+  for (int32_t n = 0; n < rule.chosen_groups; ++n) {
+    Best best = {-CUDART_INF_F, rule.groups};
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i)
+      if (!(kept >> i & 1) && values[i] > best.value) best = {values[i], i * kWarp + lane};
+    const int32_t at = warp_best(best).at;
+    if (at < rule.groups && at % kWarp == lane) kept |= 1u << (at / kWarp);
+  }
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) {
+    const int32_t g = i * kWarp + lane;
+    if (g >= rule.groups || (kept >> i & 1)) continue;
+    for (int32_t e = 0; e < size; ++e) choice[g * size + e] = -CUDART_INF_F;
+  }
+  __syncwarp();
+}
+
+__device__ float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
+
+__global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__ RouteParams p) {
+  __shared__ float choices[kWarps][kMostExperts];
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const int32_t token = blockIdx.x * kWarps + warp;
+  let_next_start();
+  wait_for_previous();
+  if (token >= p.tokens) return;
+  const RouterRule& rule = p.rule;
+  const int64_t at = static_cast<int64_t>(token) * rule.chosen;
+  if (p.positions != nullptr && p.positions[token] < 0) {
+    if (lane < rule.chosen) {
+      p.routing.experts[at + lane] = -1;
+      p.routing.weights[at + lane] = 0.f;
+    }
+    return;
+  }
+  const float* logits = p.logits + static_cast<int64_t>(token) * rule.experts;
+  float* choice = choices[warp];
+  const bool softmax = rule.scores == RouterScores::kSoftmax;
+  float top = -CUDART_INF_F, sum = 0.f;
+  if (softmax) {
+    for (int32_t e = lane; e < rule.experts; e += kWarp) top = fmaxf(top, logits[e]);
+    top = warp_max(top);
+    for (int32_t e = lane; e < rule.experts; e += kWarp) sum += expf(logits[e] - top);
+    sum = warp_sum(sum);
+  }
+  const auto score = [&](int32_t e) {
+    return softmax ? expf(logits[e] - top) : sigmoid(logits[e]);
+  };
+  for (int32_t e = lane; e < rule.experts; e += kWarp) {
+    const float s = softmax && p.correction == nullptr ? logits[e]
+                    : softmax                          ? score(e) / sum
+                                                       : score(e);
+    const float c = p.correction == nullptr ? s : s + p.correction[e];
+    choice[e] = c > kLeast ? c : kLeast;  // NaN too: -inf is for what must not be chosen
+  }
+  __syncwarp();
+  if (rule.chosen_groups < rule.groups) leave_out_groups(rule, choice, lane);
+  int32_t mine = rule.experts;  // of lane i: the i-th best
+  for (int32_t i = 0; i < rule.chosen; ++i) {
+    const int32_t expert = take_best(choice, rule.experts, lane);
+    if (lane == i) mine = expert;
+  }
+  const bool has = lane < rule.chosen && mine < rule.experts;
+  const float weight = has ? score(mine) : 0.f;
+  const float total = warp_sum(weight);
+  if (rule.normalize) sum = softmax ? total : total + 1e-20f;
+  const float factor = rule.scale / (softmax || rule.normalize ? sum : 1.f);
+  int32_t rank = 0;  // by the number of the expert
+  for (int32_t i = 0; i < rule.chosen; ++i) rank += __shfl_sync(kFullWarp, mine, i) < mine;
+  if (!has) return;
+  p.routing.experts[at + rank] = mine;
+  p.routing.weights[at + rank] = weight * factor;
+}
+
+__global__ void __launch_bounds__(kThreads) sort_kernel(const __grid_constant__ RouteParams p) {
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const int32_t mine = blockIdx.x * kWarps + warp;
+  let_next_start();
+  wait_for_previous();
+  if (mine >= p.held) return;
+  const Routing& r = p.routing;
+  const int32_t pairs = p.tokens * p.rule.chosen;
+  int32_t before = 0;  // pairs of the experts held before this one
+  for (int32_t pair = lane; pair < pairs; pair += kWarp) {
+    const int32_t e = r.experts[pair] - p.first_held;
+    before += e >= 0 && e < mine;
+    if (mine == 0 && (e < 0 || e >= p.held)) r.places[pair] = -1;
+  }
+#pragma unroll
+  for (int step = kWarp / 2; step > 0; step /= 2)
+    before += __shfl_xor_sync(kFullWarp, before, step);
+  if (lane == 0) r.offsets[mine] = before;
+  for (int32_t first = 0; first < pairs; first += kWarp) {
+    const int32_t pair = first + lane;
+    const bool own = pair < pairs && r.experts[pair] - p.first_held == mine;
+    const unsigned all = __ballot_sync(kFullWarp, own);
+    if (own) {
+      const int32_t place = before + __popc(all & ((1u << lane) - 1));
+      r.pairs[place] = pair;
+      r.places[pair] = place;
+    }
+    before += __popc(all);
+  }
+  if (lane == 0 && mine == p.held - 1) r.offsets[p.held] = before;
+}
+
+dim3 warps(int32_t n) { return dim3(static_cast<unsigned>((n + kWarps - 1) / kWarps)); }
+
+}  // namespace
+
+cudaError_t route_tokens(const RouteParams& p, const Launch& launch) {
+  const RouterRule& rule = p.rule;
+  if (rule.experts < 1 || rule.experts > kMostExperts || rule.chosen < 1 ||
+      rule.chosen > kMostChosen || p.held < 1 || p.tokens < 0 ||
+      p.tokens > INT32_MAX / rule.chosen) {
+    return cudaErrorInvalidValue;
+  }
+  if (p.tokens == 0) return cudaSuccess;
+  const cudaError_t error =
+      launch_kernel(route_kernel, {.grid = warps(p.tokens), .threads = kThreads}, launch, p);
+  if (error != cudaSuccess) return error;
+  return launch_kernel(sort_kernel, {.grid = warps(p.held), .threads = kThreads}, launch, p);
+}
+
+}  // namespace inferd::cuda

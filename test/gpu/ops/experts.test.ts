@@ -1,0 +1,104 @@
+/** Routing and mixtures of experts on CUDA, in both 16-bit types, against float64 references. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { floats, ints, runOp, type Setup } from '../../helpers/native/op-table.js';
+import { type Choice, type Experts, mixToken, type RouterRule, routeToken } from '../../helpers/native/reference-experts.js';
+import { randomFloats, randomSource, roundAll } from '../../helpers/native/reference-ops.js';
+import { close, STORED, type Type } from './bounds.js';
+
+/** What lies between the two products is rounded too. */
+const MIXED = { f16: 8 * STORED.f16, bf16: 8 * STORED.bf16 } as const;
+
+const ruleAttrs = (rule: RouterRule, rows: number): Record<string, number> => ({
+  ...{ rows, experts: rule.experts, chosen: rule.chosen, scale: rule.scale ?? 1, groups: rule.groups ?? 1 },
+  ...{ sigmoid: Number(rule.sigmoid ?? false), normalize: Number(rule.normalize ?? false) },
+  ...{ chosen_groups: rule.chosenGroups ?? 1, best_two: Number(rule.bestTwo ?? false) },
+});
+
+function choicesOf(result: ReturnType<typeof runOp>, chosen: number): Choice[][] {
+  const experts = ints(result, 'experts');
+  const weights = floats(result, 'weights');
+  return Array.from({ length: experts.length / chosen }, (_, t) =>
+    Array.from({ length: chosen }, (_unused, i) => ({ expert: experts[t * chosen + i]!, weight: weights[t * chosen + i]! })),
+  );
+}
+
+describe('CUDA, route', () => {
+  const setup: Setup = { isa: 'auto', backend: 'cuda' };
+  const rules: RouterRule[] = [
+    { experts: 8, chosen: 2, normalize: true },
+    { experts: 128, chosen: 8, normalize: true },
+    { experts: 6, chosen: 6 },
+    { experts: 64, chosen: 6, scale: 16, groups: 8, chosenGroups: 3 },
+    { experts: 256, chosen: 8, sigmoid: true, normalize: true, scale: 2.5, groups: 8, chosenGroups: 4, bestTwo: true },
+  ];
+
+  it('follows the rules of every family, ties to the lower number, and sorts by expert and token', () => {
+    const random = randomSource(21);
+    for (const rule of rules) {
+      for (const ties of [false, true]) {
+        const rows = 301;
+        const { experts, chosen } = rule;
+        const logits = randomFloats(random, rows * experts, 2).map((x) => (ties ? Math.round(x) : x));
+        const correction = rule.sigmoid ? Float32Array.from({ length: experts }, (_, e) => (e % 5) / 4 - 3) : null;
+        const positions = Int32Array.from({ length: rows }, (_, t) => (t % 50 === 49 ? -1 : t));
+        const result = runOp(setup, 'route', ruleAttrs(rule, rows), { logits, positions, ...(correction && { correction }) });
+        const routed = choicesOf(result, chosen);
+        for (const [t, choices] of routed.entries()) {
+          const want = routeToken(rule, logits.subarray(t * experts, (t + 1) * experts), correction);
+          const numbers = choices.map(({ expert }) => expert);
+          assert.deepEqual(numbers, positions[t]! < 0 ? Array(chosen).fill(-1) : want.map(({ expert }) => expert), `token ${t}`);
+          for (const [i, { weight }] of choices.entries()) {
+            const wanted = positions[t]! < 0 ? 0 : want[i]!.weight;
+            assert.ok(Math.abs(weight - wanted) <= 1e-5 * Math.abs(wanted), `token ${t}: ${weight}, ${wanted}`);
+          }
+        }
+        const flat = routed.flat().map(({ expert }) => expert);
+        const sorted = Array.from({ length: experts }, (_, e) => flat.flatMap((expert, pair) => (expert === e ? [pair] : []))).flat();
+        assert.deepEqual([...ints(result, 'pairs').subarray(0, sorted.length)], sorted);
+        assert.equal(ints(result, 'offsets')[experts], sorted.length);
+        for (const [place, pair] of sorted.entries()) assert.equal(ints(result, 'places')[pair], place);
+      }
+    }
+  });
+});
+
+for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
+  describe(`CUDA, mix_experts, ${type}`, () => {
+    const setup: Setup = { isa: 'auto', backend: 'cuda', activation: type };
+
+    it('is the weighted sum of the experts, for all sizes, gates, biases and pieces', () => {
+      const random = randomSource(22);
+      for (const [rows, experts, chosen, cols, inner, capacity] of [
+        [1, 8, 2, 64, 96, 2],
+        [5, 4, 4, 136, 176, 20],
+        [70, 16, 3, 512, 24, 64],
+        [300, 6, 2, 64, 64, 4096],
+      ] as const) {
+        for (const gate of ['silu', 'clamped_swiglu'] as const) {
+          const weights = (count: number, fan: number) => roundAll(type, randomFloats(random, count, 1 / Math.sqrt(fan)));
+          const biased = gate !== 'silu';
+          const e: Experts = {
+            ...{ held: experts, cols, inner, gate },
+            gateUp: weights(experts * 2 * inner * cols, cols),
+            down: weights(experts * cols * inner, inner),
+            gateUpBias: biased ? randomFloats(random, experts * 2 * inner) : undefined,
+            downBias: biased ? randomFloats(random, experts * cols) : undefined,
+          };
+          const x = roundAll(type, randomFloats(random, rows * cols, 2));
+          const rule = { experts, chosen, normalize: true };
+          const attrs = { ...ruleAttrs(rule, rows), cols, inner, dtype: type, gate, capacity };
+          const result = runOp(setup, 'mix_experts', attrs, {
+            ...{ logits: randomFloats(random, rows * experts), x, gate_up: e.gateUp, down: e.down },
+            ...(e.gateUpBias && { gate_up_bias: e.gateUpBias }),
+            ...(e.downBias && { down_bias: e.downBias }),
+          });
+          const want = new Float64Array(rows * cols);
+          for (const [t, choices] of choicesOf(result, chosen).entries())
+            want.set(mixToken(x.subarray(t * cols, (t + 1) * cols), choices, e), t * cols);
+          close(floats(result, 'out'), want, MIXED[type], `${rows} of ${experts} x ${cols} x ${inner} ${gate}, pieces of ${capacity}`);
+        }
+      }
+    });
+  });
+}
