@@ -11,9 +11,11 @@ namespace inferd::cuda {
 void CudaBackend::head_linear(const HeadLinearArgs& args) {
   const auto& weight = static_cast<const CudaWeight&>(*args.weight);
   const int64_t head_rows = head_matrix_rows(args.outputs);
-  if (weight.rows < (args.heads - 1) * head_rows + args.outputs) {
-    throw Error(ErrorCode::kUsage, format("head_linear of %d heads got a weight of %lld rows",
-                                          args.heads, static_cast<long long>(weight.rows)));
+  if (weight.rows < (args.heads - 1) * head_rows + args.outputs ||
+      weight.dtype() != info_.activation) {
+    throw Error(ErrorCode::kUsage,
+                format("head_linear of %d heads got a weight of %lld rows as %s", args.heads,
+                       static_cast<long long>(weight.rows), format_name(weight.format).c_str()));
   }
   check(cuda::head_linear(half_,
                           {.out = args.out.data,

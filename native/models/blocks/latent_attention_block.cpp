@@ -9,14 +9,16 @@
 
 namespace inferd {
 
-void LatentAttentionBlock::HeadMatrices::add(WeightList& list, const TensorSlice& tensor,
-                                             Share heads, int64_t head_rows, Share rows,
-                                             bool transposed) {
+void LatentAttentionBlock::HeadMatrices::add(WeightList& list, const std::string& name,
+                                             const TensorSlice& tensor, Share heads,
+                                             int64_t head_rows, Share rows, bool transposed) {
   transposed_ = transposed;
   outputs_ = transposed ? tensor.cols : rows.count;
+  // Codes have scales of rows and columns that are taken apart here: such weights are widened.
+  const WeightFormat wanted = list.format_of(name, tensor);
   spec_ = {.rows = heads.count * head_matrix_rows(outputs_),
            .cols = transposed ? rows.count : tensor.cols,
-           .format = plain_format(list.dtype)};
+           .format = wanted.scaled ? plain_format(list.dtype) : wanted};
   for (int64_t h = 0; h < heads.count; ++h) {
     list.parts.push_back(
         {.slice = tensor.some_rows((heads.first + h) * head_rows + rows.first, rows.count),
@@ -82,10 +84,10 @@ void LatentAttentionBlock::describe(WeightList& list, const std::string& layer) 
   }
   norm(latent_norm_, "kv_a_layernorm.weight", c.rank);
   const int64_t head_rows = int64_t{c.nope_dim} + c.value_dim;
-  const TensorSlice kv_b =
-      TensorSlice::whole(at + "kv_b_proj.weight", {c.heads * head_rows, c.rank});
-  keys_.add(list, kv_b, heads_, head_rows, {0, c.nope_dim}, true);
-  values_.add(list, kv_b, heads_, head_rows, {c.nope_dim, c.value_dim}, false);
+  const std::string linear = at + "kv_b_proj";
+  const TensorSlice kv_b = TensorSlice::whole(linear + ".weight", {c.heads * head_rows, c.rank});
+  keys_.add(list, linear, kv_b, heads_, head_rows, {0, c.nope_dim}, true);
+  values_.add(list, linear, kv_b, heads_, head_rows, {c.nope_dim, c.value_dim}, false);
   output_.add(list, at, {{"o_proj", hidden}},
               {int64_t{c.heads} * c.value_dim, heads_.times(c.value_dim)}, false);
 }

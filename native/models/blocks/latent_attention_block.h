@@ -8,6 +8,7 @@
 // kv_b_proj, whose rows are W_k,h and W_v,h of each head in turn, is kept as two weights: the first
 // transposed. Of several ranks each has some heads; all keep the same cache.
 #pragma once
+#include <string>
 #include <vector>
 
 #include "models/blocks/block.h"
@@ -31,9 +32,10 @@ class LatentAttentionBlock final : public Block {
   class HeadMatrices {
    public:
     // Matrices [outputs, inputs], made of rows [first_row, first_row + rows) of each head's share
-    // of `tensor`, which has `head_rows` rows a head: as they are, or transposed. Once.
-    void add(WeightList& list, const TensorSlice& tensor, Share heads, int64_t head_rows,
-             Share rows, bool transposed);
+    // of `tensor`, that of the linear `name`, which has `head_rows` rows a head: as they are, or
+    // transposed. Once.
+    void add(WeightList& list, const std::string& name, const TensorSlice& tensor, Share heads,
+             int64_t head_rows, Share rows, bool transposed);
     void apply(Backend& backend, HeadLinearArgs args) const;
 
    private:
