@@ -326,8 +326,8 @@ class Backend {
   // until the step is done. The bodies here are for host memory.
   virtual void swap_out(const SwapPool& pool, const BlockCopy* pairs, int32_t n, int32_t urgent);
   virtual void swap_in(const SwapPool& pool, const BlockCopy* pairs, int32_t n);
-  // Fills ids, positions, token_rows of the batch from the slot tables. The id of a draft that there
-  // is not is -1; its place in the sequence is computed and means nothing.
+  // Fills ids, positions, token_rows of the batch from the slot tables. The id of a draft that
+  // there is not is -1; its place in the sequence is computed and means nothing.
   virtual void gather_tokens(const SlotTables& t, const StepBatch& batch) = 0;
 
   // --- required ops ---
@@ -372,17 +372,18 @@ class Backend {
                       const SampleOutputs& out) = 0;
   // Behind all samples of a batch that is `drafted`: of each slot the tokens in their order go to
   // its history as long as the one before is the draft that was computed there; `out` says
-  // kDraftRefused in place of the others. So every token is what the sampler draws behind the tokens
-  // before it, as without drafts. Uses up the drafts.
+  // kDraftRefused in place of the others. So every token is what the sampler draws behind the
+  // tokens before it, as without drafts. Uses up the drafts.
   virtual void accept_drafts(const SlotTables& t, const StepBatch& batch,
                              const SampleOutputs& out) {
     (void)t, (void)batch, (void)out;
     throw Error(ErrorCode::kUnsupported,
                 format("The backend %s checks no drafts.", info().name.c_str()));
   }
-  // Drafts rows[i].count tokens at most for each of `n` slots (device memory, at most max_sample - 1
-  // each): what follows the first place in the history where its last m tokens stand before, for the
-  // largest m of `range` that has one. `ids` [n, max_sample - 1] gets the same, and -1 behind them.
+  // Drafts rows[i].count tokens at most for each of `n` slots (device memory, at most max_sample -
+  // 1 each): what follows the first place in the history where its last m tokens stand before, for
+  // the largest m of `range` that has one. `ids` [n, max_sample - 1] gets the same, and -1 behind
+  // them.
   virtual void draft_ngram(const SlotTables& t, const DraftRow* rows, int32_t n, NgramRange range,
                            int32_t* ids) {
     (void)t, (void)rows, (void)n, (void)range, (void)ids;

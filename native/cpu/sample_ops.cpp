@@ -20,8 +20,8 @@ void write_result(const SampleOutputs& out, int64_t i, const SampleResult& r) {
   }
 }
 
-// Writes behind the history what follows the first place where its last tokens stand before, as many
-// of `range` as there are; returns how many, `most` at most.
+// Writes behind the history what follows the first place where its last tokens stand before, as
+// many of `range` as there are; returns how many, `most` at most.
 int32_t copy_continuation(int32_t* history, int32_t length, int32_t most, NgramRange range) {
   for (int32_t n = std::min(range.max, length - 1); n >= range.min && most > 0; --n) {
     const int32_t *begin = history, *end = history + length, *suffix = end - n;
@@ -38,8 +38,8 @@ int32_t copy_continuation(int32_t* history, int32_t length, int32_t most, NgramR
 
 }  // namespace
 
-// Row i of `logits` belongs to sample i. Samples of one step have different slots, or read drafts in
-// place of each other's tokens, so the rows are independent.
+// Row i of `logits` belongs to sample i. Samples of one step have different slots, or read drafts
+// in place of each other's tokens, so the rows are independent.
 void CpuBackend::sample(const Tensor& logits, const SlotTables& t, const StepBatch& batch,
                         const SampleOutputs& out) {
   const TraceScope scope(trace_, "sample");
@@ -57,19 +57,20 @@ void CpuBackend::sample(const Tensor& logits, const SlotTables& t, const StepBat
         write_result(out, i, none);
         continue;
       }
-      const SampleInput in{
-          .logits = logits.as<const float>() + i * logits.stride[0],
-          .vocab = logits.cols(),
-          .row = t.sampling + slot,
-          .history = history,
-          .length = t.lengths[slot] + offset,
-          .prompt_len = t.prompt_lens[slot],
-          .bias_ids = bias.column(slot, 0),
-          .bias_values = reinterpret_cast<const float*>(bias.column(slot, 1)),
-          .num_bias = bias.counts[slot],
-          .masked_ids = masked.column(slot, 0),
-          .num_masked = masked.counts[slot],
-          .mask = t.sampling[slot].grammar == 0 ? nullptr : t.masks + (slot * t.max_sample + offset) * t.mask_words};
+      const SampleInput in{.logits = logits.as<const float>() + i * logits.stride[0],
+                           .vocab = logits.cols(),
+                           .row = t.sampling + slot,
+                           .history = history,
+                           .length = t.lengths[slot] + offset,
+                           .prompt_len = t.prompt_lens[slot],
+                           .bias_ids = bias.column(slot, 0),
+                           .bias_values = reinterpret_cast<const float*>(bias.column(slot, 1)),
+                           .num_bias = bias.counts[slot],
+                           .masked_ids = masked.column(slot, 0),
+                           .num_masked = masked.counts[slot],
+                           .mask = t.sampling[slot].grammar == 0
+                                       ? nullptr
+                                       : t.masks + (slot * t.max_sample + offset) * t.mask_words};
       const SampleResult result =
           sample_row(kernels_, in, sampler_scratch_[static_cast<size_t>(worker)]);
       write_result(out, i, result);

@@ -84,8 +84,9 @@ void CudaBackend::rope_and_cache(const QkvArgs& args, const SlotTables& t, const
 }
 
 // Rows of one token decode, and so does each token of a row that starts from the device, of which
-// the host does not know where it is; the others are cut into tiles, of which those without a picked token
-// are left out. A pure decode batch needs nothing from the host, so it can be recorded.
+// the host does not know where it is; the others are cut into tiles, of which those without a
+// picked token are left out. A pure decode batch needs nothing from the host, so it can be
+// recorded.
 const CudaBackend::RowPlan& CudaBackend::plan_rows(const StepBatch& batch, int32_t tile_tokens,
                                                    const Picks* picks) {
   RowPlan& plan = row_plan_;

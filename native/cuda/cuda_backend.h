@@ -128,8 +128,8 @@ class CudaBackend final : public Backend {
     const void* batch = nullptr;  // StepBatch::rows that this was made for; null: to be made
     int32_t tile_tokens = 0;
     const Picks* picks = nullptr;  // AttentionArgs::picks
-    int32_t decode_rows = 0;  // each token of a row that starts from the device is one
-    bool drafts = false;      // such a row has drafts: keys of this step are read by other rows
+    int32_t decode_rows = 0;       // each token of a row that starts from the device is one
+    bool drafts = false;  // such a row has drafts: keys of this step are read by other rows
     const int32_t* decode_tokens = nullptr;  // null: row i is token i
     const int32_t* decode_slots = nullptr;
     const PrefillTile* tiles = nullptr;

@@ -57,8 +57,8 @@ class Constraints {
   // Throws Error(kOutOfMemory).
   Constraints(Backend& backend, const SlotTables& tables);
 
-  // `tokens`, `drafts`: where the host finds the tokens of the plan's samples and what it drafts once
-  // the step is done.
+  // `tokens`, `drafts`: where the host finds the tokens of the plan's samples and what it drafts
+  // once the step is done.
   void stage(const ParsedPlan& plan, const int32_t* tokens, const int32_t* drafts,
              ConstraintWork& work);
   // Calls come one after the other, in the order of stage. Throws nothing.
@@ -81,8 +81,8 @@ class Constraints {
 
   Backend& backend_;
   const SlotTables& tables_;
-  HostBuffer masks_;                          // as SlotTables::masks
-  std::vector<MaybeMatcher> matchers_;        // [max_slots]; apply alone uses them
+  HostBuffer masks_;                    // as SlotTables::masks
+  std::vector<MaybeMatcher> matchers_;  // [max_slots]; apply alone uses them
   // [max_slots] the first token of the last sample behind which none can come; apply alone uses it.
   std::vector<int32_t> stuck_at_;
   std::vector<ConstraintWork::Taken> taken_;  // of the last plan staged; stage alone uses them

@@ -308,10 +308,9 @@ void Engine::allocate_step_memory() {
                                              .vocab_size = limits_.vocab_size,
                                              .layers = model_->shapes()});
   step_bytes_ += own + slots_->bytes();
-  runner_ = std::make_unique<StepRunner>(backend, *model_, *slots_, *constraints_, *kv_, swap_,
-                                         buffers_, graphs_,
-                                         NgramRange{options_.drafts.ngram_min,
-                                                    options_.drafts.ngram_max});
+  runner_ = std::make_unique<StepRunner>(
+      backend, *model_, *slots_, *constraints_, *kv_, swap_, buffers_, graphs_,
+      NgramRange{options_.drafts.ngram_min, options_.drafts.ngram_max});
   for (StagedStep& s : steps_) runner_->prepare(s, limits_);
 }
 

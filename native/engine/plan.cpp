@@ -292,8 +292,8 @@ void PlanChecker::read_rows(Cursor& at, ParsedPlan& plan) {
           static_cast<long long>(end), s.num_blocks,
           static_cast<long long>(int64_t{s.num_blocks} * limits_.block_size));
     }
-    if ((r.flags & ~(kRowRawLogits | kRowPromptLogprobs | kRowFromDevice | kRowPoolSum |
-                     kRowPool)) != 0)
+    if ((r.flags &
+         ~(kRowRawLogits | kRowPromptLogprobs | kRowFromDevice | kRowPoolSum | kRowPool)) != 0)
       bad("a row of slot %d has the flags %d", r.slot, r.flags);
     if ((r.flags & kRowPromptLogprobs) != 0 && s.prompt_logprobs < 0)
       bad("slot %d did not ask for prompt logprobs", r.slot);

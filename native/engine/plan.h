@@ -81,9 +81,9 @@ struct ParsedPlan {
   std::vector<int32_t> freed_constraints;  // slots whose sequences had a grammar
   std::vector<NewConstraint> new_constraints;
   std::vector<size_t> constrained;  // samples of sequences that have one
-  std::vector<DraftRow> drafts;      // wanted, in the order of the samples
-  std::vector<int32_t> draft_of;     // [samples] index in `drafts`, or -1
-  bool drafted = false;              // a sample may give several tokens
+  std::vector<DraftRow> drafts;     // wanted, in the order of the samples
+  std::vector<int32_t> draft_of;    // [samples] index in `drafts`, or -1
+  bool drafted = false;             // a sample may give several tokens
   int32_t max_row_count = 0;
   int32_t max_context = 0;
   int32_t max_top = -1;  // the largest top_logprobs among the samples

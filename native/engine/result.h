@@ -24,7 +24,7 @@ class ResultWriter {
  private:
   struct Token {
     int32_t slot;
-    size_t at;  // in the step's outputs
+    size_t at;        // in the step's outputs
     int32_t drafted;  // of the first token of a sample: drafts that were computed with it
   };
 

@@ -1,7 +1,8 @@
 // The device tables of all slots, allocated once: token history, block table, sampling row, the
 // lists of core/plan/slot_lists.h, and masks of the vocabulary, one for each token of a sample.
 //
-//   bytes = max_slots * (4 (max_len + 1) + 4 max_blocks + 4 (words of all lists) + max_sample vocab / 8 + 124)
+//   bytes = max_slots * (4 (max_len + 1) + 4 max_blocks + 4 (words of all lists) + max_sample vocab
+//   / 8 + 124)
 #pragma once
 #include "core/backend.h"
 #include "core/device_buffer.h"

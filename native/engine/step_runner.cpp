@@ -256,8 +256,7 @@ void StepRunner::execute(StagedStep& step) {
     pool(step, states);
     constrain(step);
     sample(batch, states);
-    if (batch.drafted)
-      backend_.accept_drafts(slots_.tables(), batch, buffers_.sampled.view);
+    if (batch.drafted) backend_.accept_drafts(slots_.tables(), batch, buffers_.sampled.view);
   }
   if (!plan.drafts.empty()) draft(step);
   const auto bring_home = [&](const SampleOutputs& host, const OutputBuffer& device, bool tops) {

@@ -11,7 +11,7 @@ namespace inferd::cuda {
 
 struct AcceptDraftsParams {
   const TokenSample* samples;  // [count] those of a slot follow each other; negative slot: padding
-  int32_t* tokens;             // [count] in: sampled; out: kDraftRefused behind the first that differs
+  int32_t* tokens;  // [count] in: sampled; out: kDraftRefused behind the first that differs
   int32_t count;
   DeviceSlots slots;
 };

@@ -67,18 +67,19 @@ __device__ Edits edits_of(const SampleParams& p, int32_t slot, int32_t offset,
   const DeviceSlots& t = p.slots;
   const int64_t at = slot;
   const SlotList &bias = t.lists[kBiasList], &masked = t.lists[kMaskedList];
-  Edits e = {.masked_ids = masked.column(at, 0),
-             .bias_ids = bias.column(at, 0),
-             .bias_values = reinterpret_cast<const float*>(bias.column(at, 1)),
-             .history = t.tokens + at * t.max_len,
-             .num_masked = masked.counts[slot],
-             .num_bias = bias.counts[slot],
-             .length = t.lengths[slot] + offset,
-             .prompt_len = t.prompt_lens[slot],
-             .repetition_penalty = row.repetition_penalty,
-             .frequency_penalty = row.frequency_penalty,
-             .presence_penalty = row.presence_penalty,
-             .mask = row.grammar == 0 ? nullptr : t.masks + (at * t.max_sample + offset) * t.mask_words};
+  Edits e = {
+      .masked_ids = masked.column(at, 0),
+      .bias_ids = bias.column(at, 0),
+      .bias_values = reinterpret_cast<const float*>(bias.column(at, 1)),
+      .history = t.tokens + at * t.max_len,
+      .num_masked = masked.counts[slot],
+      .num_bias = bias.counts[slot],
+      .length = t.lengths[slot] + offset,
+      .prompt_len = t.prompt_lens[slot],
+      .repetition_penalty = row.repetition_penalty,
+      .frequency_penalty = row.frequency_penalty,
+      .presence_penalty = row.presence_penalty,
+      .mask = row.grammar == 0 ? nullptr : t.masks + (at * t.max_sample + offset) * t.mask_words};
   if (e.length - e.prompt_len >= row.min_tokens) e.num_masked = 0;
   return e;
 }

@@ -27,7 +27,7 @@ struct SampleParams {
   const TokenSample* samples;  // [rows]; row i samples for samples[i].slot; negative: padding
   DeviceSlots slots;           // the token is appended to the slot's history, unless `drafted`
   TokenOutputs out;
-  float* scratch;  // sampler_scratch_bytes(), 16-byte aligned; null when that is 0
+  float* scratch;        // sampler_scratch_bytes(), 16-byte aligned; null when that is 0
   bool drafted = false;  // samples at an offset read drafts as history, or give kNoDraft
 };
 

@@ -192,10 +192,12 @@ struct Batch {
                       .lists = {{bias.get(), num_bias.get(), 2, kMaxBias},
                                 {masked.get(), num_masked.get(), 1, kMaxMasked}},
                       .masks = masks.get(),
+                      .num_drafts = nullptr,  // samples have no offset
                       .max_slots = count,
                       .max_len = kMaxLen,
                       .max_blocks = 0,
-                      .mask_words = mask_words},
+                      .mask_words = mask_words,
+                      .max_sample = 1},
             .out = outputs(),
             .scratch = scratch == nullptr ? nullptr : scratch->get()};
   }

@@ -27,18 +27,19 @@ constexpr size_t kNumBlockSets = offsetof(PlanHeader, num_block_sets) / 4;
 void check_slots(int rounds, cudaStream_t stream) {
   constexpr int32_t kSlots = 24, kLen = 2048, kBlocks = 700, kEntries = 8;  // of each list
   struct Tables {
-    std::vector<int32_t> tokens, lengths, prompt_lens, blocks, lists[kSlotLists],
+    std::vector<int32_t> tokens, lengths, prompt_lens, num_drafts, blocks, lists[kSlotLists],
         counts[kSlotLists];
     std::vector<SamplingRow> sampling;
   } host;
   host.tokens.resize(kSlots * kLen);
   host.lengths.resize(kSlots);
   host.prompt_lens.resize(kSlots);
+  host.num_drafts.assign(kSlots, 3);
   host.blocks.resize(kSlots * kBlocks);
   host.sampling.resize(kSlots);
   std::memset(host.sampling.data(), 0, sizeof(SamplingRow) * kSlots);
   Device<int32_t> tokens(host.tokens), lengths(host.lengths), prompt_lens(host.prompt_lens),
-      blocks(host.blocks);
+      num_drafts(host.num_drafts), blocks(host.blocks);
   Device<SamplingRow> sampling(host.sampling);
   DeviceSlots slots = {.tokens = tokens.get(),
                        .lengths = lengths.get(),
@@ -47,10 +48,12 @@ void check_slots(int rounds, cudaStream_t stream) {
                        .sampling = sampling.get(),
                        .lists = {},
                        .masks = nullptr,
+                       .num_drafts = num_drafts.get(),
                        .max_slots = kSlots,
                        .max_len = kLen,
                        .max_blocks = kBlocks,
-                       .mask_words = 0};
+                       .mask_words = 0,
+                       .max_sample = 1};
   std::deque<Device<int32_t>> lists, counts;
   for (int32_t kind = 0; kind < kSlotLists; ++kind) {
     const int32_t words = kSlotListKinds[kind].words;
@@ -110,6 +113,7 @@ void check_slots(int rounds, cudaStream_t stream) {
         host.counts[kind][static_cast<size_t>(s)] = fixed.list_counts[kind];
       }
       host.prompt_lens[static_cast<size_t>(s)] = fixed.prompt_len;
+      host.num_drafts[static_cast<size_t>(s)] = 0;
       host.sampling[static_cast<size_t>(s)] = fixed.sampling;
     }
     words[kNumBlockSets] = round % 4 == 3 ? 5000 : pick(40);
@@ -125,7 +129,8 @@ void check_slots(int rounds, cudaStream_t stream) {
     CHECK_CUDA(apply_slots(slots, device_words.get(), device_index.get(), Launch(stream, true)));
     CHECK_CUDA(cudaStreamSynchronize(stream));
     bool same = tokens.download() == host.tokens && lengths.download() == host.lengths &&
-                prompt_lens.download() == host.prompt_lens && blocks.download() == host.blocks &&
+                prompt_lens.download() == host.prompt_lens &&
+                num_drafts.download() == host.num_drafts && blocks.download() == host.blocks &&
                 std::memcmp(sampling.download().data(), host.sampling.data(),
                             sizeof(SamplingRow) * kSlots) == 0;
     for (int32_t kind = 0; kind < kSlotLists; ++kind) {
