@@ -73,8 +73,9 @@ export class QueueRoom {
     for (let room = Atomics.load(memory, ROOM); room > 0; room = Atomics.load(memory, ROOM)) {
       if (Atomics.compareExchange(memory, ROOM, room, room - 1) !== room) continue;
       const own = Atomics.load(memory, balanceAt(this.#group));
-      if (own !== OVER) this.#change(own - 1);
-      Atomics.add(memory, waitingAt(this.#group), 1);
+      // A group that is over has no part to keep the place in; what it admits is admitted again elsewhere.
+      if (this.#change(own - 1) === null) Atomics.add(memory, ROOM, 1);
+      else Atomics.add(memory, waitingAt(this.#group), 1);
       return true;
     }
     return false;
