@@ -176,7 +176,7 @@ class TokenizerActor implements TokenizerHandlers {
     for (const request of [...this.#requests.values()]) {
       if (request.admitted === null || request.group?.alive) continue;
       if (request.group === null) this.#admit(request, request.admitted);
-      else if (request.group.index === group.index) this.#admitAgain(request, request.admitted, { group });
+      else if (request.group.index === group.index || !request.begun) this.#admitAgain(request, request.admitted, { group });
     }
   }
 

@@ -79,3 +79,21 @@ test('while no group is there requests wait, and go to the first that comes', as
     [[1, 'admit']],
   );
 });
+
+test('what has not begun when all groups have ended goes to the first that comes, also when it is another one', async () => {
+  const harness = await Harness.start(demoModel, {}, 2);
+  await harness.admit(1);
+  await harness.admit(2);
+  harness.step([[1, 70]], started);
+  harness.endGroup(1);
+  harness.endGroup(0);
+  const before = harness.sent.length;
+  harness.beginGroup(1);
+  const sent = () => harness.sent.slice(before).map(({ group, message }) => message.k === 'admit' && [group, message.id]);
+  assert.deepEqual(sent(), [[1, 2]]);
+  harness.beginGroup(0);
+  assert.deepEqual(sent(), [
+    [1, 2],
+    [0, 1],
+  ]);
+});
