@@ -70,7 +70,7 @@ async function textWindows(model: ModelFolder, text: string, size: number): Prom
     const each = size - prefix.length;
     if (each < 2) throw new CliError(`Windows of ${size} tokens are too short; give more with --window`, EXIT.usage);
     const windows: Int32Array[] = [];
-    for (let at = 0; at < ids.length; at += each) windows.push(Int32Array.of(...prefix, ...ids.slice(at, at + each)));
+    for (let at = 0; at < ids.length; at += each) windows.push(Int32Array.from([...prefix, ...ids.slice(at, at + each)]));
     if (windows.length === 0) throw new CliError('The text is empty; give one of some thousand words', EXIT.badData);
     return windows;
   } finally {
@@ -81,19 +81,23 @@ async function textWindows(model: ModelFolder, text: string, size: number): Prom
 function divergence(input: VerbInput, sides: readonly [Side, Side], windows: readonly Int32Array[], size: number): DivergenceReport {
   const { io } = input;
   const engines: WindowLogits[] = [];
+  const load = ({ config, model }: Side): WindowLogits => {
+    const engine = new WindowLogits(config, model, size);
+    engines.push(engine);
+    return engine;
+  };
   const sum = new Divergence();
   try {
-    for (const { config, model } of sides) engines.push(new WindowLogits(config, model, size));
-    const [own, other] = engines;
+    const [own, other] = [load(sides[0]), load(sides[1])];
     for (const [i, tokens] of windows.entries()) {
       if (io.stderr.isTTY === true) io.stderr.write(`\r\u001b[Kwindow ${i + 1} of ${windows.length}`);
-      const wanted: Float32Array[] = [];
-      other?.run(tokens, (position, logits) => {
-        wanted[position] = logits.slice();
-      });
-      own?.run(tokens, (position, logits) => {
-        sum.add(logits, wanted[position] ?? new Float32Array(), tokens[position + 1] ?? null);
-      });
+      // Token by token: the logits of a long window are larger than memory.
+      const others = other.run(tokens);
+      let position = 0;
+      for (const logits of own.run(tokens)) {
+        const { value } = others.next();
+        if (value !== undefined) sum.add(logits, value, tokens[++position] ?? null);
+      }
     }
   } finally {
     for (const engine of engines) engine.close();

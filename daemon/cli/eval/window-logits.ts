@@ -5,6 +5,7 @@
 import { PlanBuilder } from '../../../actors/messages/plan-builder.js';
 import { defaultSampling, packSamplingRow } from '../../../actors/messages/sampling.js';
 import { RESULT, RESULT_LOGITS, ROW_FLAG } from '../../../actors/messages/step.js';
+import { invariant } from '../../../actors/runtime/invariant.js';
 import { isGguf } from '../../../config/gguf/files.js';
 import type { ModelFolder } from '../../../config/model-folder.js';
 import type { Config } from '../../../config/schema.js';
@@ -54,8 +55,8 @@ export class WindowLogits {
     this.#engine.allocateKv(Math.ceil(window / blockSize));
   }
 
-  /** Logits behind each of `tokens`, a few rows at a time: `take(position, logits)`, which are valid during the call. @throws CliError */
-  run(tokens: Int32Array, take: (position: number, logits: Float32Array) => void): void {
+  /** Logits behind each of `tokens`, in their order, which are valid until the next are asked for. @throws CliError */
+  *run(tokens: Int32Array): Generator<Float32Array, void> {
     const begin = new PlanBuilder(0);
     if (this.#used) begin.free(0);
     this.#used = true;
@@ -63,15 +64,17 @@ export class WindowLogits {
     begin.newSlot({ slot: 0, forkOf: -1, promptLen: tokens.length, tokens, samplingRow, sequenceIndex: 0, lists });
     for (let i = 0; i < Math.ceil(tokens.length / blockSize); i++) begin.blockSet(0, i, i);
     this.#step(begin);
+    const floats = new Float32Array(this.#result.buffer);
+    const each = RESULT_LOGITS.logits + this.#vocabSize;
     for (let start = 0; start < tokens.length; start += this.#rows) {
       const plan = new PlanBuilder(0);
-      plan.row(0, start, Math.min(this.#rows, tokens.length - start), ROW_FLAG.rawLogits);
+      const rows = Math.min(this.#rows, tokens.length - start);
+      plan.row(0, start, rows, ROW_FLAG.rawLogits);
       const words = this.#step(plan);
-      const floats = new Float32Array(this.#result.buffer);
-      const each = RESULT_LOGITS.logits + this.#vocabSize;
-      for (let row = 0; row < (words[RESULT.numLogitRows] ?? 0); row++) {
+      for (let row = 0; row < rows; row++) {
         const at = RESULT.headerWords + row * each;
-        take(words[at + RESULT_LOGITS.position] ?? 0, floats.subarray(at + RESULT_LOGITS.logits, at + each));
+        invariant(words[at + RESULT_LOGITS.position] === start + row, 'logits are of another position');
+        yield floats.subarray(at + RESULT_LOGITS.logits, at + each);
       }
     }
   }
