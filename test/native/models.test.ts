@@ -48,6 +48,17 @@ describe('config.json', () => {
     assert.equal(parameters({ architectures: ['Phi3ForCausalLM'] }), base);
   });
 
+  test('layers have experts where the config says, by step and but for those that it lists', () => {
+    const moe = { architectures: ['Qwen3MoeForCausalLM'], num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 16 };
+    const dense = base + 2 * 2 * 16; // with norms of q and k
+    const more = 4 * 32 + 4 * 3 * 16 * 32 - 3 * 48 * 32; // experts and their router in place of the MLP of a layer
+    const [listed, sparse] = [{ mlp_only_layers: [1] }, { decoder_sparse_step: 2 }];
+    assert.equal(parameters(moe), dense + 2 * more);
+    assert.equal(parameters({ ...moe, ...listed }), dense + more);
+    assert.equal(parameters({ ...moe, ...sparse }), dense + more);
+    assert.equal(parameters({ ...moe, ...listed, ...sparse }), dense, 'the second layer is the one of the step');
+  });
+
   test('absent keys mean what they mean to the tools that wrote the file', () => {
     assert.equal(parameters({ head_dim: null }), base, '32 / 2 heads = 16');
     assert.equal(parameters({ num_key_value_heads: undefined }), base + 2 * 2 * 16 * 32, 'as many as heads');
@@ -55,6 +66,11 @@ describe('config.json', () => {
   });
 
   const refused: readonly (readonly [change: Config, code: NativeError['code'], message: RegExp])[] = [
+    [
+      { architectures: ['Qwen3MoeForCausalLM'], num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 16, mlp_only_layers: ['1'] },
+      'bad_model',
+      /mlp_only_layers must hold numbers of layers/,
+    ],
     [
       { architectures: ['GPT2LMHeadModel'] },
       'unsupported',

@@ -50,7 +50,7 @@ test('a hundred thousand beginnings of random tokens have hardly two equal keys'
 test('a board shows what was added and not removed', () => {
   const change = fc.record({ key: fc.integer({ min: 1, max: 400 }), adds: fc.boolean() });
   fc.assert(
-    fc.property(fc.array(change, { maxLength: 300 }), (changes) => {
+    fc.property(fc.array(change, { maxLength: 300, size: 'max' }), (changes) => {
       const memory = createBoard(1024);
       const [writer, reader] = [new BoardWriter(memory), new BoardReader(memory)];
       const model = new Set<number>();
