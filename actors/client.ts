@@ -203,8 +203,7 @@ export class ActorClient implements EngineClient {
   }
 
   healthy(): boolean {
-    // While one group restarts, the others serve.
-    const serves = this.#state === 'ready' || this.#state === 'draining' || this.#state === 'restarting';
+    const serves = this.#state === 'ready' || this.#state === 'draining';
     return serves && this.#groups.healthy(this.#options.hangTimeoutMs);
   }
 

@@ -4,7 +4,7 @@
  *
  * It introduces actors to each other whenever one (re)appears: tokenizer <-> scheduler over a fresh link, both <-> client. After a
  * restart of an engine group the tokenizers admit its requests again; after the death of a tokenizer its requests end, retriable, and
- * so do those of a group after a hang of it. With several groups the engine is ready when all are, and serves while one is.
+ * so do those of a group after a hang of it. With several groups the engine is ready once all are, and stays so while one is.
  * Invariants: `ready` settles once; `failed` resolves only when the engine gave up; after `stop` no port or timer is left, and no thread
  * but one that does not return from a native call.
  */
@@ -239,7 +239,7 @@ class Engine implements EngineHandle {
     closeQueueRoom(this.#room, unit.index);
     this.client.detachScheduler(unit.index);
     for (const { port } of this.#tokenizers) port?.child.send({ k: 'disconnect', group: unit.index });
-    this.#setState('restarting');
+    if (this.#groups.every(({ port }) => port === null)) this.#setState('restarting');
   }
 
   #tokenizerUp(unit: TokenizerUnit): void {
@@ -257,7 +257,7 @@ class Engine implements EngineHandle {
     this.client.setModel(servedModel(this.#config, this.#model, capacities));
     this.client.attachScheduler(port.front, port.counters, group.index);
     for (const unit of this.#tokenizers) this.#connect(unit, group);
-    if (this.client.state() === 'restarting' && this.#groups.every((one) => one.port !== null)) this.#setState('ready');
+    if (this.client.state() === 'restarting') this.#setState('ready');
   }
 
   /** Links a tokenizer and the scheduler of a group, when both are there. */
