@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "core/gate.h"
+#include "core/matrix_stack.h"
 #include "core/tensor.h"
 
 namespace inferd {
@@ -60,7 +61,7 @@ struct RouteArgs {
 // Each expert e held here: y = down_e(gate(g) * u) + b', where [g | u] = gate_up_e(x) + b.
 //
 // The experts' matrices lie under each other in one weight each: that of the e-th expert held
-// begins at row e * expert_rows(its rows).
+// begins at row e * stacked_rows(its rows).
 struct ExpertArgs {
   Tensor out;  // [tokens, hidden], overwritten
   Tensor x;    // [tokens, hidden]
@@ -79,8 +80,5 @@ struct ExpertArgs {
   Tensor downs;      // [pairs, hidden] float32
   Tensor sums;       // [tokens, hidden] float32, where activations are not
 };
-
-// Rows from one expert's matrix to the next, so that each begins where repacked layouts begin.
-constexpr int64_t expert_rows(int64_t rows) { return (rows + 63) / 64 * 64; }
 
 }  // namespace inferd

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "core/kv_layer.h"
+#include "core/matrix_stack.h"
 #include "core/rope_table.h"
 #include "core/tensor.h"
 
@@ -20,15 +21,11 @@ namespace inferd {
 
 struct PackedWeight;
 
-// From the matrix of one head to the next in a weight that holds them all, so that each begins
-// where repacked layouts begin.
-constexpr int64_t head_matrix_rows(int64_t rows) { return (rows + 63) / 64 * 64; }
-
 // out_h = x_h W_h^T for each head h.
 struct HeadLinearArgs {
   Tensor out;  // [tokens, >= heads * out_step]: columns h * out_step .. + outputs are written
   Tensor x;    // [tokens, >= heads * x_step]: columns h * x_step .. + weight.cols are read
-  const PackedWeight* weight;  // W_h is rows h * head_matrix_rows(outputs) .. + outputs
+  const PackedWeight* weight;  // W_h is rows h * stacked_rows(outputs) .. + outputs
   int32_t heads = 0;
   int64_t outputs = 0;
   int64_t out_step = 0, x_step = 0;

@@ -152,7 +152,7 @@ void CpuBackend::mix_piece(const ExpertArgs& a, int64_t first, int64_t end) {
       if (from == to) continue;
       expert_groups_.push_back({.first = from - first,
                                 .count = to - from,
-                                .first_weight_row = e * expert_rows(outs),
+                                .first_weight_row = e * stacked_rows(outs),
                                 .bias = bias == nullptr ? nullptr : bias + e * outs});
     }
     return std::span<const RowGroup>(expert_groups_);

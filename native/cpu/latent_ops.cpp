@@ -12,7 +12,7 @@ namespace inferd::cpu {
 void CpuBackend::head_linear(const HeadLinearArgs& args) {
   const TraceScope scope(trace_, "head_linear");
   const auto& w = static_cast<const CpuWeight&>(*args.weight);
-  const int64_t head_rows = head_matrix_rows(args.outputs);
+  const int64_t head_rows = stacked_rows(args.outputs);
   if (w.in_blocks() || w.rows < (args.heads - 1) * head_rows + args.outputs ||
       w.cols > kHeadLinearFloats) {
     throw Error(ErrorCode::kUsage,

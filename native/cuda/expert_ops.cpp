@@ -35,7 +35,7 @@ void CudaBackend::mix_experts(const ExpertArgs& a) {
                           .x = a.x.data,
                           .x_stride = a.x.stride[0],
                           .w = static_cast<const CudaWeight&>(*a.gate_up).view().codes,
-                          .w_rows = expert_rows(2 * a.inner),
+                          .w_rows = stacked_rows(2 * a.inner),
                           .bias = a.gate_up_bias,
                           .y = a.activated.data,
                           .outputs = inner,
@@ -45,7 +45,7 @@ void CudaBackend::mix_experts(const ExpertArgs& a) {
     product.x = a.activated.data;
     product.x_stride = a.activated.stride[0];
     product.w = static_cast<const CudaWeight&>(*a.down).view().codes;
-    product.w_rows = expert_rows(hidden);
+    product.w_rows = stacked_rows(hidden);
     product.bias = a.down_bias;
     product.y = a.downs.data;
     product.outputs = hidden;

@@ -10,7 +10,7 @@ namespace inferd::cuda {
 
 void CudaBackend::head_linear(const HeadLinearArgs& args) {
   const auto& weight = static_cast<const CudaWeight&>(*args.weight);
-  const int64_t head_rows = head_matrix_rows(args.outputs);
+  const int64_t head_rows = stacked_rows(args.outputs);
   if (weight.rows < (args.heads - 1) * head_rows + args.outputs ||
       weight.dtype() != info_.activation) {
     throw Error(ErrorCode::kUsage,

@@ -68,14 +68,14 @@ PackedWeightPtr fill_experts(OpTestCall& c, const char* name, int64_t held, int6
                              int64_t cols) {
   const WeightFormat format = c.weight_format("dtype");
   PackedWeightPtr weight = c.backend().make_weight(
-      {.rows = held * expert_rows(rows), .cols = cols, .format = format, .stacked = true});
+      {.rows = held * stacked_rows(rows), .cols = cols, .format = format, .stacked = true});
   const DType stored = format.scaled ? DType::kF32 : c.dtype("dtype");
   const Tensor given = c.matrix(name, stored, held * rows, cols);
   const int64_t bytes = rows * cols * dtype_bytes(stored);
   std::vector<std::byte> host(static_cast<size_t>(bytes));
   for (int64_t e = 0; e < held; ++e) {
     c.backend().download(host.data(), given.as<std::byte>() + e * bytes, host.size());
-    c.backend().fill_weight(*weight, WeightRole::kCodes, e * expert_rows(rows),
+    c.backend().fill_weight(*weight, WeightRole::kCodes, e * stacked_rows(rows),
                             Tensor::matrix(host.data(), stored, rows, cols));
   }
   return weight;

@@ -185,12 +185,11 @@ PackedWeightPtr head_weight(OpTestCall& c, const char* name, int64_t heads, int6
   const Tensor given = c.matrix(name, dtype, heads * outputs, inputs);
   std::vector<std::byte> host(static_cast<size_t>(given.size() * dtype_bytes(dtype)));
   c.backend().download(host.data(), given.data, host.size());
-  PackedWeightPtr weight = c.backend().make_weight({.rows = heads * head_matrix_rows(outputs),
-                                                    .cols = inputs,
-                                                    .format = c.weight_format("dtype")});
+  PackedWeightPtr weight = c.backend().make_weight(
+      {.rows = heads * stacked_rows(outputs), .cols = inputs, .format = c.weight_format("dtype")});
   for (int64_t h = 0; h < heads; ++h) {
     std::byte* from = host.data() + h * outputs * inputs * dtype_bytes(dtype);
-    c.backend().fill_weight(*weight, WeightRole::kCodes, h * head_matrix_rows(outputs),
+    c.backend().fill_weight(*weight, WeightRole::kCodes, h * stacked_rows(outputs),
                             Tensor::matrix(from, dtype, outputs, inputs));
   }
   return weight;

@@ -39,7 +39,7 @@ void ExpertsBlock::describe(WeightList& list, const std::string& layer) {
         false);
   }
   std::vector<Section> gate_up, down;
-  const auto fill = [](Section& last, int64_t rows) { last.filled = expert_rows(rows) - rows; };
+  const auto fill = [](Section& last, int64_t rows) { last.filled = stacked_rows(rows) - rows; };
   for (int64_t e = held_.first; e < held_.first + held_.count; ++e) {
     const std::string expert = "experts." + std::to_string(e) + ".";
     gate_up.emplace_back(expert + n.gate, inner, inner_);

@@ -16,7 +16,7 @@ void LatentAttentionBlock::HeadMatrices::add(WeightList& list, const std::string
   outputs_ = transposed ? tensor.cols : rows.count;
   // Codes have scales of rows and columns that are taken apart here: such weights are widened.
   const WeightFormat wanted = list.format_of(name, tensor);
-  spec_ = {.rows = heads.count * head_matrix_rows(outputs_),
+  spec_ = {.rows = heads.count * stacked_rows(outputs_),
            .cols = transposed ? rows.count : tensor.cols,
            .format = wanted.scaled ? plain_format(list.dtype) : wanted};
   for (int64_t h = 0; h < heads.count; ++h) {
@@ -32,7 +32,7 @@ void LatentAttentionBlock::HeadMatrices::add(WeightList& list, const std::string
 void LatentAttentionBlock::HeadMatrices::store(Backend& backend, int64_t head, int64_t row,
                                                const Tensor& source) {
   if (weight_ == nullptr) weight_ = backend.make_weight(spec_);
-  const int64_t at = head * head_matrix_rows(outputs_);
+  const int64_t at = head * stacked_rows(outputs_);
   if (!transposed_) return backend.fill_weight(*weight_, WeightRole::kCodes, at + row, source);
   const int64_t inputs = spec_.cols, count = source.rows();
   pending_.resize(static_cast<size_t>(inputs * outputs_));
