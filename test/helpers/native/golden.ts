@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { ROW_FLAG } from '../../../actors/messages/step.js';
 import type { EngineOptions, NativeEngine } from '../../../native/index.js';
 import type { RankEngines } from '../../../native/rank-engines.js';
+import { ggufModelConfig } from './gguf.js';
 import { answer, blockSets, fixture, openEngine, openRanks, runStep } from './native-engine.js';
 import { buildPlan, type StepAnswer } from './plan.js';
 import { readSafetensors } from './safetensors.js';
@@ -197,7 +198,10 @@ export function errors(run: Run, golden: Golden): { max: number; relativeRms: nu
 
 /** Whether routers choose the experts of each token: rounding then turns near ties, and with them all logits of a position. */
 export function hasExperts(pack: string): boolean {
-  return readFileSync(fixture('golden', pack, 'config.json'), 'utf8').includes('"num_experts_per_tok"');
+  const config = ggufPacks.includes(pack)
+    ? ggufModelConfig(fixture('golden', pack, 'model.gguf'))
+    : readFileSync(fixture('golden', pack, 'config.json'), 'utf8');
+  return config.includes('"num_experts_per_tok"');
 }
 
 /**
