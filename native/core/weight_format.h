@@ -28,6 +28,8 @@ enum class CodeType : int32_t {
   kUint4,   // 0..15
   kSint4,   // -8..7
   kFloat8,  // e4m3
+  kUint6,   // 0..63
+  kSint6,   // -32..31
 };
 
 enum class Zeros : int32_t {
@@ -88,6 +90,10 @@ constexpr WeightFormat kCodedInt4Minima = coded_format(CodeType::kUint4, 32, Zer
 // All others fit in it.
 constexpr WeightFormat kCodedInt8Halves = coded_format(CodeType::kInt8, 16, Zeros::kMinima);
 
+// Of 5 and 6 bits, in less room than the one above.
+constexpr WeightFormat kCodedInt6Minima = coded_format(CodeType::kUint6, 32, Zeros::kMinima);
+constexpr WeightFormat kCodedInt6Halves = coded_format(CodeType::kSint6, 16, Zeros::kNone);
+
 constexpr bool is_coded(const WeightFormat& f) {
   return f.scaled && f.packing == Packing::kBlocks && f.scales == DType::kF16;
 }
@@ -112,6 +118,9 @@ constexpr int64_t code_bits(CodeType t) {
     case CodeType::kInt8:
     case CodeType::kFloat8:
       return 8;
+    case CodeType::kUint6:
+    case CodeType::kSint6:
+      return 6;
     case CodeType::kUint4:
     case CodeType::kSint4:
       return 4;
@@ -137,7 +146,8 @@ constexpr int64_t weight_bytes(const WeightFormat& f, int64_t rows, int64_t cols
 // "int4"; of formats without a name of their own what they are: "fp8 with f32 scales of 128 x 128
 // weights".
 inline std::string format_name(const WeightFormat& f) {
-  constexpr const char* kCodes[] = {"f32", "f16", "bf16", "int8", "int4", "int4", "fp8"};
+  constexpr const char* kCodes[] = {"f32",  "f16", "bf16", "int8", "int4",
+                                    "int4", "fp8", "int6", "int6"};
   const std::string codes = kCodes[static_cast<int32_t>(f.codes)];
   if (!f.scaled || f == kFormatInt8 || f == kFormatInt4) return codes;
   const auto count = [](int32_t n) { return n == 0 ? std::string("all") : std::to_string(n); };

@@ -99,18 +99,31 @@ void quantize_lanes(const CpuWeight& w, const Lanes& l, DType from) {
   }
 }
 
+// What codes are above weights.
+int code_offset(CodeType codes) {
+  return codes == CodeType::kInt8    ? 128
+         : codes == CodeType::kSint6 ? 32
+         : codes == CodeType::kSint4 ? 8
+                                     : 0;
+}
+
 // Codes of a block as bytes: as they are, or above their least; layout: GemmTask in kernels.h.
 void write_block(const CpuWeight& w, const CodedBlock& b, char* block, int64_t lane) {
-  const bool four_bits = code_bits(w.format.codes) == 4;
-  const int offset = w.format.codes == CodeType::kInt8    ? 128
-                     : w.format.codes == CodeType::kSint4 ? 8
-                                                          : 0;
-  const int64_t stored = four_bits ? kCodedBlock / 2 : kCodedBlock;
-  for (int64_t k = 0; k < stored; ++k) {
-    const int64_t at = (k / w.group * w.panel_cols + lane) * w.group + k % w.group;
-    const int low = b.codes[k] + offset;
-    block[at] = static_cast<char>(four_bits ? low | (b.codes[k + stored] + offset) << 4 : low);
+  const int64_t bits = code_bits(w.format.codes);
+  const auto code = [&, offset = code_offset(w.format.codes)](int64_t k) {
+    return b.codes[k] + offset;
+  };
+  const auto byte_at = [&](int64_t k) -> char& {
+    return block[(k / w.group * w.panel_cols + lane) * w.group + k % w.group];
+  };
+  const int64_t whole = bits == 8 ? kCodedBlock : kCodedBlock / 2;
+  for (int64_t k = 0; k < whole; ++k)
+    byte_at(k) = static_cast<char>(bits == 8 ? code(k) : (code(k) & 15) | code(k + whole) << 4);
+  for (int64_t k = 0; bits == 6 && k < kCodedBlock / 4; ++k) {
+    byte_at(whole + k) = static_cast<char>(code(k) >> 4 | code(k + 8) >> 4 << 2 |
+                                           code(k + 16) >> 4 << 4 | code(k + 24) >> 4 << 6);
   }
+  const int64_t stored = kCodedBlock * bits / 8;
   const int64_t parts = kCodedBlock / w.format.block_cols;
   char* scales = block + stored * w.panel_cols;
   const auto write = [&](int64_t row, float value) {

@@ -14,8 +14,8 @@ namespace inferd::cpu {
 
 // Indexed by WeightKind.
 constexpr WeightFormat kWeightFormats[kWeightKinds] = {
-    kFormatF32, kFormatF16, kFormatBF16,      kFormatInt8,     kFormatInt4,
-    kCodedInt8, kCodedInt4, kCodedInt4Minima, kCodedInt8Halves};
+    kFormatF32, kFormatF16,       kFormatBF16,      kFormatInt8,      kFormatInt4,     kCodedInt8,
+    kCodedInt4, kCodedInt4Minima, kCodedInt8Halves, kCodedInt6Minima, kCodedInt6Halves};
 
 struct CpuWeight final : PackedWeight {
   using PackedWeight::PackedWeight;

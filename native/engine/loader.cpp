@@ -46,13 +46,15 @@ WeightSourcePtr find_weight(const Checkpoint& checkpoint, const ModelConfig& con
 }
 
 WeightFormat kept_format_of(const Checkpoint& checkpoint, const ModelConfig& config,
-                            const TensorSlice& slice, const WeightFormat& plain) {
+                            const TensorSlice& slice, const KeptFormats& kept) {
   const WeightSourcePtr source = find_weight(checkpoint, config, slice.name, slice.shape);
   const int64_t end = slice.first_col + slice.cols;
   const bool whole_blocks =
       slice.first_col % kCodedBlock == 0 && (end % kCodedBlock == 0 || end == slice.stored_cols());
-  if (source == nullptr || !source->quantized()) return plain;
-  return whole_blocks && is_coded(source->coded()) ? source->coded() : kFormatF16;
+  if (source == nullptr || !source->quantized()) return kept.plain;
+  for (const WeightFormat& coded : {source->compact(), source->coded()})
+    if (whole_blocks && is_coded(coded) && kept.keeps(coded)) return coded;
+  return kept.wide;
 }
 
 const StoredTensor* find_tensor(const Checkpoint& checkpoint, const NameMap& names,

@@ -7,6 +7,7 @@
 // stores what models call otherwise, and that reads slices of its tensors.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,10 +29,16 @@ const StoredTensor* find_tensor(const Checkpoint& checkpoint, const NameMap& nam
 // there is none. `config` tells of the names and ways of the checkpoint.
 WeightSourcePtr find_weight(const Checkpoint& checkpoint, const ModelConfig& config,
                             const std::string& name, const std::vector<int64_t>& shape);
-// In which format a part of a stored weight is best kept: a coded one; f16, which rounds less than
-// bf16, where there is none or the part cuts blocks; `plain` for weights that are stored so.
+// What a backend keeps.
+struct KeptFormats {
+  std::function<bool(const WeightFormat& format)> keeps;
+  WeightFormat plain;  // of weights that are stored without codes
+  WeightFormat wide;   // of those that are widened
+};
+// In which format a part of a stored weight is best kept: in the tightest coded one, or widened, as
+// where there is none or the part cuts blocks.
 WeightFormat kept_format_of(const Checkpoint& checkpoint, const ModelConfig& config,
-                            const TensorSlice& slice, const WeightFormat& plain);
+                            const TensorSlice& slice, const KeptFormats& kept);
 
 class WeightLoader {
  public:

@@ -175,15 +175,15 @@ constexpr BlockType kTypes[] = {
     {"Q4_0", 2, 32, 18, DType::kF32, decode_q4_0, kCodedInt4},
     {"Q4_1", 3, 32, 20, DType::kF32, decode_q4_1, kCodedInt4Minima},
     {"Q5_0", 6, 32, 22, DType::kF32, decode_q5_0, kCodedInt8},
-    {"Q5_1", 7, 32, 24, DType::kF32, decode_q5_1, kCodedInt8Halves},
+    {"Q5_1", 7, 32, 24, DType::kF32, decode_q5_1, kCodedInt8Halves, kCodedInt6Minima},
     {"Q8_0", 8, 32, 34, DType::kF32, decode_q8_0, kCodedInt8},
     {"IQ4_NL", 20, 32, 18, DType::kF32, decode_iq4_nl, kCodedInt8},
     {"MXFP4", 39, 32, 17, DType::kF32, decode_mxfp4, kCodedInt8},
     {"Q2_K", 10, 256, 84, DType::kF32, decode_q2_k, kCodedInt8Halves},
-    {"Q3_K", 11, 256, 110, DType::kF32, decode_q3_k, kCodedInt8Halves},
+    {"Q3_K", 11, 256, 110, DType::kF32, decode_q3_k, kCodedInt8Halves, kCodedInt6Halves},
     {"Q4_K", 12, 256, 144, DType::kF32, decode_q4_k, kCodedInt4Minima},
-    {"Q5_K", 13, 256, 176, DType::kF32, decode_q5_k, kCodedInt8Halves},
-    {"Q6_K", 14, 256, 210, DType::kF32, decode_q6_k, kCodedInt8Halves},
+    {"Q5_K", 13, 256, 176, DType::kF32, decode_q5_k, kCodedInt8Halves, kCodedInt6Minima},
+    {"Q6_K", 14, 256, 210, DType::kF32, decode_q6_k, kCodedInt8Halves, kCodedInt6Halves},
 };
 
 struct UnreadType {

@@ -20,6 +20,8 @@ struct BlockType {
   void (*decode)(const std::byte* block, CodedBlock* out);
   // In which backends keep it where they can; for plain types that type.
   WeightFormat coded;
+  // A tighter one, which not all of those backends have; without scales: there is none.
+  WeightFormat compact{};
 };
 
 // All that are read here.

@@ -56,6 +56,9 @@ class BlockSource final : public WeightSource {
     }
   }
   WeightFormat coded() const override { return type_.coded; }
+  WeightFormat compact() const override {
+    return type_.compact.scaled ? type_.compact : type_.coded;
+  }
   int64_t row_bytes() const override { return cols / type_.values * type_.bytes; }
 
  private:
@@ -85,6 +88,7 @@ class HalvesSource final : public WeightSource {
   }
   WeightFormat coded() const override { return rows > 1 ? of_->coded() : kFormatF32; }
   bool quantized() const override { return of_->quantized(); }
+  WeightFormat compact() const override { return rows > 1 ? of_->compact() : kFormatF32; }
   int64_t row_bytes() const override { return of_->row_bytes(); }
 
  private:

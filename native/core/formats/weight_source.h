@@ -24,6 +24,8 @@ class WeightSource : public CodedRows {
   // The format in which backends may keep it without a rounding that counts; one without scales:
   // it is widened.
   virtual WeightFormat coded() const { return kFormatF32; }
+  // A tighter one of the same weights, for backends that have it.
+  virtual WeightFormat compact() const { return coded(); }
   // Only where coded() has scales.
   void blocks(int64_t row, int64_t first, int64_t count, CodedBlock* out) const override;
   // The file has rows or blocks with scales of their own, which are widened where coded() has none.

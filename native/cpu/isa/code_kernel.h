@@ -15,7 +15,7 @@
 // Dot says:
 //   kGroup, kRows          quant_group and code_rows of the table (kernels.h)
 //   Codes, kCodeBytes      a vector of codes, and how many bytes of a panel it takes; load8,
-//                          load_low4 and load_high4 bring one
+//                          load_low4 and load_high4 bring one, with_high2 adds two upper bits
 //   Sums<R>                the dot products of one block: start() with the sums of the rows' codes,
 //                          add() a group of inputs, at(r, i) gives vector i of row r as floats
 //   quantize()             a block of a row as 8-bit codes
@@ -45,6 +45,14 @@ inline Dot::Codes load_code4(const char* block, int group, int v) {
   const char* bytes = block + group % kHalf * Dot::kGroup * kPanel + v * Dot::kCodeBytes;
   if (kOf8) return group < kHalf ? Dot::load_low4_of8(bytes) : Dot::load_high4_of8(bytes);
   return group < kHalf ? Dot::load_low4(bytes) : Dot::load_high4(bytes);
+}
+
+// Of 6 bits: the upper two come behind the lower four.
+inline Dot::Codes load_code6(const char* block, int group, int v) {
+  constexpr int kBeside = 8 / Dot::kGroup;  // groups whose upper bits lie side by side
+  const char* high = block + kScaleBlock / 2 * kPanel + group % kBeside * Dot::kGroup * kPanel;
+  return Dot::with_high2(load_code4<false>(block, group, v), high + v * Dot::kCodeBytes,
+                         group / kBeside * 2);
 }
 
 // Blocks of a panel; see kernels.h. A block has kParts runs of inputs with scales of their own.
@@ -88,6 +96,27 @@ struct CodedInt8Halves {
   static constexpr int kScalesAt = kScaleBlock * kPanel;
   static constexpr int kBytes = kScalesAt + 8 * kPanel;
   static Dot::Codes load(const char* b, int group, int v) { return load_code8(b, group, v); }
+  static V scales(const char* p) { return f16_scales(p); }
+};
+
+struct CodedInt6Minima {
+  static constexpr bool kHasMin = true;
+  static constexpr int kParts = 1;
+  static constexpr int kOffset = 0;
+  static constexpr int kScalesAt = kScaleBlock / 4 * 3 * kPanel;
+  static constexpr int kBytes = kScalesAt + 4 * kPanel;
+  static Dot::Codes load(const char* b, int group, int v) { return load_code6(b, group, v); }
+  static V scales(const char* p) { return f16_scales(p); }
+};
+struct CodedInt6Halves {
+  static constexpr bool kHasMin = false;
+  static constexpr int kParts = 2;
+  static constexpr int kOffset = 32;
+  static constexpr int kScalesAt = kScaleBlock / 4 * 3 * kPanel;
+  static constexpr int kBytes = kScalesAt + 4 * kPanel;
+  static Dot::Codes load(const char* b, int group, int v) {
+    return Dot::of32(load_code6(b, group, v));
+  }
   static V scales(const char* p) { return f16_scales(p); }
 };
 
@@ -274,6 +303,8 @@ constexpr Kernels with_codes(Kernels t) {
   t.gemm[kCodedInt4Weights] = code_gemm<CodedInt4>;
   t.gemm[kCodedInt4MinimaWeights] = code_gemm<CodedInt4Minima>;
   t.gemm[kCodedInt8HalvesWeights] = code_gemm<CodedInt8Halves>;
+  t.gemm[kCodedInt6MinimaWeights] = code_gemm<CodedInt6Minima>;
+  t.gemm[kCodedInt6HalvesWeights] = code_gemm<CodedInt6Halves>;
   t.quantize_tile = quantize_tile;
   t.dot_chains = dot_chains;
   t.dot_step_ops = kDotStepOps;

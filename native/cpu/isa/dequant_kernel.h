@@ -25,6 +25,13 @@ inline V code4_at(const char* block, int k, int i) {
   return k < kHalf ? Simd::load_low4(codes) : Simd::load_high4(codes);
 }
 
+// Of 6 bits: the upper two come behind the lower four.
+inline V code6_at(const char* block, int k, int i) {
+  constexpr int kLow = kScaleBlock / 2;
+  const auto* high = reinterpret_cast<const uint8_t*>(block) + (kLow + k % 8) * kPanel + i * kWidth;
+  return Simd::fma(Simd::load_bits2(high, k / 8 * 2), Simd::set(16.0f), code4_at(block, k, i));
+}
+
 // Blocks of a panel; see kernels.h. A block has kParts runs of inputs with scales of their own.
 struct Int8Panel {
   static constexpr int kStep = kScaleBlock;
@@ -75,6 +82,29 @@ struct CodedInt8HalvesPanel {
   static V scales(const char* p) { return f16_at(p); }
   static V weight(const char* block, int k, int i, V scale, V min) {
     return Simd::fma(Simd::sub(code8_at(block, k, i), Simd::set(128.0f)), scale, min);
+  }
+};
+
+struct CodedInt6MinimaPanel {
+  static constexpr int kStep = kScaleBlock;
+  static constexpr int kParts = 1;
+  static constexpr bool kHasMin = true;
+  static constexpr int64_t kCodeBytes = kScaleBlock / 4 * 3 * kPanel;
+  static constexpr int64_t kStepBytes = kCodeBytes + 4 * kPanel;
+  static V scales(const char* p) { return f16_at(p); }
+  static V weight(const char* block, int k, int i, V scale, V min) {
+    return Simd::fma(code6_at(block, k, i), scale, min);
+  }
+};
+struct CodedInt6HalvesPanel {
+  static constexpr int kStep = kScaleBlock;
+  static constexpr int kParts = 2;
+  static constexpr bool kHasMin = false;
+  static constexpr int64_t kCodeBytes = kScaleBlock / 4 * 3 * kPanel;
+  static constexpr int64_t kStepBytes = kCodeBytes + 4 * kPanel;
+  static V scales(const char* p) { return f16_at(p); }
+  static V weight(const char* block, int k, int i, V scale, V) {
+    return Simd::mul(Simd::sub(code6_at(block, k, i), Simd::set(32.0f)), scale);
   }
 };
 
@@ -186,6 +216,8 @@ constexpr Kernels with_widening(Kernels t) {
   t.gemm[kCodedInt4Weights] = dequant_gemm<CodedInt4Panel>;
   t.gemm[kCodedInt4MinimaWeights] = dequant_gemm<CodedInt4MinimaPanel>;
   t.gemm[kCodedInt8HalvesWeights] = dequant_gemm<CodedInt8HalvesPanel>;
+  t.gemm[kCodedInt6MinimaWeights] = dequant_gemm<CodedInt6MinimaPanel>;
+  t.gemm[kCodedInt6HalvesWeights] = dequant_gemm<CodedInt6HalvesPanel>;
   return t;
 }
 

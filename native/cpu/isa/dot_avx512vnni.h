@@ -29,6 +29,16 @@ struct Dot {
   static Codes load_low4_of8(const char* p) { return load_low4(p); }
   static Codes load_high4_of8(const char* p) { return load_high4(p); }
 
+  // With two more upper bits, those at `shift` of the bytes at `p`.
+  static Codes with_high2(Codes low, const char* p, int shift) {
+    const __m512i bytes = _mm512_load_si512(p);
+    const __m512i high = shift < 4 ? _mm512_slli_epi16(bytes, static_cast<unsigned int>(4 - shift))
+                                   : _mm512_srli_epi16(bytes, static_cast<unsigned int>(shift - 4));
+    return _mm512_or_si512(low, _mm512_and_si512(high, _mm512_set1_epi8(0x30)));
+  }
+  // Of codes that are 32 too large.
+  static Codes of32(Codes codes) { return codes; }
+
   template <int R>
   struct Sums {
     __m512i sums[R][kVectors];

@@ -29,6 +29,15 @@ struct DotBase {
   static Codes load_low4_of8(const char* p) { return vsubq_s8(load_low4(p), vdupq_n_s8(8)); }
   static Codes load_high4_of8(const char* p) { return vsubq_s8(load_high4(p), vdupq_n_s8(8)); }
 
+  // With two more upper bits, those at `shift` of the bytes at `p`.
+  static Codes with_high2(Codes low, const char* p, int shift) {
+    const int8x16_t by = vdupq_n_s8(static_cast<int8_t>(4 - shift));
+    const uint8x16_t high = vandq_u8(vshlq_u8(bytes(p), by), vdupq_n_u8(0x30));
+    return vorrq_s8(low, vreinterpretq_s8_u8(high));
+  }
+  // Of codes that are 32 too large.
+  static Codes of32(Codes codes) { return vsubq_s8(codes, vdupq_n_s8(32)); }
+
   // Symmetric, best_steps() to the largest magnitude. Magnitudes are compared as bits, so that a
   // NaN or an infinity makes the scale one and with it all products of the block.
   static QuantizedBlock quantize(const float* x, int64_t n) {

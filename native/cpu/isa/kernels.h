@@ -45,7 +45,12 @@ constexpr int kExpBlock = 512;
 //                    upper half of input k + 16; bf16 scales, bf16 minima [panel_cols]
 //              with g = quant_group; formats: core/quant.h
 //   coded      blocks of weights that were quantized in the checkpoint, in the same order, with f16
-//              scales: codes of int8 plus 128, or of int4 plus 8 where there are no minima
+//              scales: codes of int8 plus 128, of int6 plus 32 and of int4 plus 8 where there are
+//              no minima
+//              int6: [kScaleBlock / 2 / g][panel_cols][g] bytes with the lower 4 bits, as int4 has
+//                    them, then [8 / g][panel_cols][g] with the upper 2 of the inputs k, k + 8,
+//                    k + 16 and k + 24, from the lowest bits up
+//              int6 by 16: scales [2][panel_cols] of half a block each
 //              int8 by 16: scales [2][panel_cols] and minima [2][panel_cols] of half a block each
 // rows: tile t holds rows [t * tile_rows, ...) as [cols][rows of the tile]; that leaves a row that
 //   is alone in its tile as it was.
@@ -124,6 +129,8 @@ enum WeightKind : int32_t {
   kCodedInt4Weights,
   kCodedInt4MinimaWeights,
   kCodedInt8HalvesWeights,
+  kCodedInt6MinimaWeights,
+  kCodedInt6HalvesWeights,
   kWeightKinds  // their number
 };
 

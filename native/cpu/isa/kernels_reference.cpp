@@ -53,8 +53,10 @@ double dequantized(const char* block, int64_t k) {
     std::memcpy(&half, block + kForm.code_bytes() + 2 * at, 2);
     return static_cast<double>(kForm.f16 ? f16_to_f32(half) : bf16_to_f32(half));
   };
-  const auto byte = static_cast<uint8_t>(block[k % kForm.code_bytes()]);
-  const int code = kForm.bits == 8 ? byte : k < kForm.code_bytes() ? byte & 15 : byte >> 4;
+  const auto byte = [&](int64_t at) { return static_cast<int>(static_cast<uint8_t>(block[at])); };
+  constexpr int64_t kHalf = kScaleBlock / 2;
+  int code = kForm.bits == 8 ? byte(k) : k < kHalf ? byte(k) & 15 : byte(k - kHalf) >> 4;
+  if (kForm.bits == 6) code |= (byte(kHalf + k % 8) >> (2 * (k / 8)) & 3) << 4;
   const double min = kForm.minima ? number(kForm.parts + part) : 0.0;
   return number(part) * (code - kForm.offset) + min;
 }
@@ -249,7 +251,9 @@ constexpr Kernels kTable = {
              quant_gemm<BlockForm{8, 128, 1, false, true}>,
              quant_gemm<BlockForm{4, 8, 1, false, true}>,
              quant_gemm<BlockForm{4, 0, 1, true, true}>,
-             quant_gemm<BlockForm{8, 128, 2, true, true}>},
+             quant_gemm<BlockForm{8, 128, 2, true, true}>,
+             quant_gemm<BlockForm{6, 0, 1, true, true}>,
+             quant_gemm<BlockForm{6, 32, 2, false, true}>},
     .quantize_tile = nullptr,
     .attention = {attention<DType::kF32, AttentionScratch>,
                   attention<DType::kF16, AttentionScratch>,

@@ -55,6 +55,11 @@ struct Simd {
   static V load_high4(const uint8_t* p) {
     return _mm256_cvtepi32_ps(_mm256_srli_epi32(bytes(p), 4));
   }
+  // Two bits of each byte, those at `shift`.
+  static V load_bits2(const uint8_t* p, int shift) {
+    const __m256i bits = _mm256_srl_epi32(bytes(p), _mm_cvtsi32_si128(shift));
+    return _mm256_cvtepi32_ps(_mm256_and_si256(bits, _mm256_set1_epi32(3)));
+  }
   // Pairs of bf16 in 32-bit words: the first and the second of each pair as floats.
   static Words load_words(const void* p) {
     return _mm256_loadu_si256(static_cast<const __m256i*>(p));

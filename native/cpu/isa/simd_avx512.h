@@ -59,6 +59,11 @@ struct Simd {
   static V load_high4(const uint8_t* p) {
     return _mm512_cvtepi32_ps(_mm512_srli_epi32(bytes(p), 4));
   }
+  // Two bits of each byte, those at `shift`.
+  static V load_bits2(const uint8_t* p, int shift) {
+    const __m512i bits = _mm512_srl_epi32(bytes(p), _mm_cvtsi32_si128(shift));
+    return _mm512_cvtepi32_ps(_mm512_and_si512(bits, _mm512_set1_epi32(3)));
+  }
   // Pairs of bf16 in 32-bit words: the first and the second of each pair as floats.
   static Words load_words(const void* p) { return _mm512_loadu_si512(p); }
   static V first_bf16(Words w) { return _mm512_castsi512_ps(_mm512_slli_epi32(w, 16)); }

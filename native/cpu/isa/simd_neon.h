@@ -52,6 +52,11 @@ struct Simd {
     return vcvtq_f32_u32(vandq_u32(bytes(p), vdupq_n_u32(15)));
   }
   static V load_high4(const uint8_t* p) { return vcvtq_f32_u32(vshrq_n_u32(bytes(p), 4)); }
+  // Two bits of each byte, those at `shift`.
+  static V load_bits2(const uint8_t* p, int shift) {
+    const uint32x4_t bits = vshlq_u32(bytes(p), vdupq_n_s32(-shift));
+    return vcvtq_f32_u32(vandq_u32(bits, vdupq_n_u32(3)));
+  }
   // Pairs of bf16 in 32-bit words: the first and the second of each pair as floats.
   static Words load_words(const void* p) { return vld1q_u32(static_cast<const uint32_t*>(p)); }
   static V first_bf16(Words w) { return vreinterpretq_f32_u32(vshlq_n_u32(w, 16)); }
