@@ -152,8 +152,8 @@ export const schema = {
     tensor_parallel_size: int(
       1,
       [1, 8],
-      'Ranks that compute a model together, each with a share of its weights and KV cache: 1, 2, 4 or 8; on the CPU they share the threads. ' +
-        'More than one GPU is not supported yet.',
+      'Ranks that compute a model together, each with a share of its weights and KV cache: 1, 2, 4 or 8; on the CPU they share the threads, on GPUs each ' +
+        'has one of inference.device_ids, which have to reach the memory of each other.',
     ),
     data_parallel_size: int(
       1,

@@ -16,14 +16,21 @@ export class RankEngines implements NativeEngine {
   readonly #compare: CompareResults | null;
   #buffers: readonly Uint8Array[] = [];
 
-  /** @throws NativeError of the first rank that refuses */
-  constructor(options: EngineOptions, numRanks: number, compare: CompareResults | null = null) {
+  /** @param devices GPUs of the ranks, 0, 1, .. when not given  @throws NativeError of the first rank that refuses */
+  constructor(options: EngineOptions, numRanks: number, compare: CompareResults | null = null, devices: readonly number[] = []) {
+    // A kernel that is loaded at its first use waits for the device, which may wait for a rank that this thread has not come to.
+    if (options.backend === 'cuda') process.env['CUDA_MODULE_LOADING'] ??= 'EAGER';
     const addon = loadAddon();
     const group = addon.newRankGroup();
     const ranks: NativeEngine[] = [];
     try {
       for (let rank = 0; rank < numRanks; rank++)
-        ranks.push(addon.createEngine({ commTimeoutMs: COMM_TIMEOUT_MS, ...options, rank, worldSize: numRanks, group }));
+        ranks.push(
+          addon.createEngine({
+            ...{ commTimeoutMs: COMM_TIMEOUT_MS, ...options },
+            ...{ deviceId: options.backend === 'cuda' ? (devices[rank] ?? rank) : 0, rank, worldSize: numRanks, group },
+          }),
+        );
     } catch (error) {
       for (const rank of ranks) rank.close();
       throw error;

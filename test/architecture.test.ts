@@ -233,7 +233,17 @@ test('declared dependencies are used and used packages are declared', () => {
   );
 });
 
-const cuda = ['cuda/device', 'cuda/runtime', 'cuda/rows', 'cuda/gemm', 'cuda/attention', 'cuda/latent', 'cuda/experts', 'cuda/sampler'];
+const cuda = [
+  'cuda/device',
+  'cuda/runtime',
+  'cuda/rows',
+  'cuda/gemm',
+  'cuda/attention',
+  'cuda/latent',
+  'cuda/experts',
+  'cuda/sampler',
+  'cuda/ranks',
+];
 
 /** The rooms of the C++ code, and those whose headers each may include beside its own: only rooms above it, so that there is no circle. */
 const rooms: readonly (readonly [string, readonly string[]])[] = [
@@ -257,6 +267,7 @@ const rooms: readonly (readonly [string, readonly string[]])[] = [
   ['cuda/latent', ['core', 'cuda/device', 'cuda/attention']],
   ['cuda/experts', ['core', 'cuda/device']],
   ['cuda/sampler', ['core', 'core/plan', 'cuda/device']],
+  ['cuda/ranks', ['core', 'cuda/device', 'cuda/runtime', 'cuda/sampler']],
   ['cuda', ['core', 'core/plan', ...cuda]],
   ['models/config', ['core', 'core/checkpoint', 'core/formats']],
   ['models/blocks', ['core', 'core/checkpoint', 'models/config']],

@@ -133,6 +133,7 @@ struct NgramRange {
 struct StepShape {
   int32_t max_rows, max_tokens, max_context, max_logit_rows, block_size;
   int64_t vocab_size;
+  int64_t head_rows;  // of the vocabulary, that this rank has logits of
   std::span<const LayerShape> layers;
 };
 
@@ -301,6 +302,11 @@ class Backend {
     body();
   }
 
+  // The same at start-up. Of several ranks it only records, so that none waits for another one.
+  virtual void record_graph(uint64_t key, const std::function<void()>& body) {
+    run_graph(key, body);
+  }
+
   // --- recordings ---
   // From here until stop_trace adds what the device does to `trace`. Both wait for running steps.
   virtual void start_trace(Trace& trace) { (void)trace; }
@@ -396,10 +402,11 @@ class Backend {
                      const SampleOutputs& out) = 0;
 
   // --- collectives over ranks ---
-  // Joins the ranks of a group without waiting for them, as the first collective does. Once. Throws
-  // Error(kUnsupported) where a backend computes whole models only.
-  virtual void join_ranks(const RankGroup& group) {
-    (void)group;
+  // Joins the ranks of a group without waiting for them, as the first collective does. Once. `host`
+  // is what this rank does with the others in host memory. Throws Error(kUnsupported) where a
+  // backend computes whole models only.
+  virtual void join_ranks(const RankGroup& group, std::unique_ptr<Comm> host) {
+    (void)group, (void)host;
     throw Error(ErrorCode::kUnsupported, format("The backend %s computes whole models only; set "
                                                 "parallel.tensor_parallel_size = 1.",
                                                 info().name.c_str()));

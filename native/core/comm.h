@@ -47,6 +47,10 @@ class Comm {
   // when the group has ended.
   virtual void minimum(std::span<int32_t> values) = 0;
 
+  virtual bool ended() const = 0;
+  // Throws when the group has ended.
+  virtual void check_end() const = 0;
+
   // How long a rank waits for the others in one collective, from now on.
   virtual void set_limit(std::chrono::milliseconds limit) = 0;
   // Ends the group; the first reason stays, and `code` is that of all ranks' errors. Any thread may

@@ -109,7 +109,7 @@ class CpuBackend final : public Backend {
              const SampleOutputs& out) override;
   bool read_all(const void* p, size_t bytes) override;
 
-  void join_ranks(const RankGroup& group) override;
+  void join_ranks(const RankGroup& group, std::unique_ptr<Comm> host) override;
   Comm* comm() override { return comm_.get(); }
   void all_reduce(Tensor inout) override;
   void all_gather(Tensor out, const Tensor& part) override;

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "cpu/cpu_backend.h"
 #include "cpu/isa/features.h"
+#include "cpu/runtime/comm.h"
 #include "cpu/weights.h"
 
 namespace inferd {
@@ -26,5 +27,7 @@ std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
 }
 
 std::span<const WeightFormat> cpu_weight_formats() { return cpu::kWeightFormats; }
+
+std::unique_ptr<Comm> join_host_group(const RankGroup& group) { return cpu::join_group(group); }
 
 }  // namespace inferd

@@ -22,4 +22,8 @@ std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options);
 // Formats of weights that it multiplies.
 std::span<const WeightFormat> cpu_weight_formats();
 
+// What a rank of whatever backend does with the others in host memory: join_group of
+// cpu/runtime/comm.h.
+std::unique_ptr<Comm> join_host_group(const RankGroup& group);
+
 }  // namespace inferd

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "core/error.h"
 #include "cpu/cpu_backend.h"
-#include "cpu/runtime/comm.h"
 
 namespace inferd::cpu {
 namespace {
@@ -24,7 +24,9 @@ int32_t bits_of(float f) {
 
 }  // namespace
 
-void CpuBackend::join_ranks(const RankGroup& group) { comm_ = join_group(group); }
+void CpuBackend::join_ranks(const RankGroup&, std::unique_ptr<Comm> host) {
+  comm_ = std::move(host);
+}
 
 void CpuBackend::all_reduce(Tensor inout) {
   const TraceScope scope(trace_, "all_reduce");

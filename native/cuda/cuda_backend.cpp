@@ -56,6 +56,9 @@ CudaBackend::CudaBackend(const CudaOptions& options)
 std::string CudaBackend::refuses(const LayerShape& layer) const {
   constexpr int32_t kHeadDims[] = {64, 96, 128, 256};
   constexpr int64_t kWidest = 16384;  // row of a norm
+  // What ranks have whole must be the same bits on all, and each tunes its products by itself.
+  if (member_ != nullptr && (layer.experts > 0 || layer.value_dim > 0))
+    return "layers with experts and latent attention are computed by one GPU only";
   const auto known = std::find(std::begin(kHeadDims), std::end(kHeadDims), layer.head_dim);
   if (layer.value_dim > 0) {
     if (std::string why = latent_attention_refuses(layer.head_dim, layer.value_dim); !why.empty())
@@ -93,6 +96,7 @@ void CudaBackend::refresh_free_bytes() {
 }
 
 void* CudaBackend::allocate(size_t bytes) {
+  use_device();
   DeviceMemory memory = allocate_device(std::max<size_t>(bytes, 1));
   void* p = memory.get();
   check(cudaMemsetAsync(p, 0, bytes, stream_.get()), "clearing memory");
@@ -103,6 +107,7 @@ void* CudaBackend::allocate(size_t bytes) {
 
 // Called by destructors: a lost context has nothing to say here that a step has not said.
 void CudaBackend::release(void* p) {
+  use_device();
   cudaStreamSynchronize(stream_.get());
   graphs_.clear();
   kv_maps_.erase(p);
@@ -114,10 +119,12 @@ void CudaBackend::release(void* p) {
 }
 
 void CudaBackend::upload(void* device, const void* host, size_t bytes) {
+  use_device();
   uploader_.copy(device, host, bytes, stream_.get());
 }
 
 void CudaBackend::download(void* host, const void* device, size_t bytes) {
+  use_device();
   copy_out(host, device, bytes);
   check(cudaStreamSynchronize(stream_.get()), "copying from the GPU");
 }
@@ -132,6 +139,7 @@ PackedWeightPtr CudaBackend::make_weight(const WeightSpec& spec) {
                 "The CUDA backend multiplies experts as f16 and bf16 only, and they are " +
                     format_name(spec.format) + ".");
   }
+  use_device();
   std::unique_ptr<CudaWeight> weight = new_weight(spec);
   if (!spec.stacked) weights_.push_back(weight.get());  // there is nothing to choose for experts
   weight->at_end = [this](const CudaWeight* ended) { forget(ended); };
@@ -141,6 +149,7 @@ PackedWeightPtr CudaBackend::make_weight(const WeightSpec& spec) {
 
 // Its memory goes after this, which steps and what was recorded of them may still use.
 void CudaBackend::forget(const CudaWeight* weight) {
+  use_device();
   cudaStreamSynchronize(stream_.get());
   graphs_.clear();
   std::erase(weights_, weight);
@@ -148,6 +157,7 @@ void CudaBackend::forget(const CudaWeight* weight) {
 
 void CudaBackend::fill_weight(PackedWeight& weight, WeightRole role, int64_t first_row,
                               const Tensor& source) {
+  use_device();
   if (role != WeightRole::kCodes) {
     throw Error(ErrorCode::kUnsupported,
                 "The CUDA backend takes no scales and zeros of weights in the format " +
@@ -157,17 +167,20 @@ void CudaBackend::fill_weight(PackedWeight& weight, WeightRole role, int64_t fir
 }
 
 bool CudaBackend::fill_dummy(const Tensor& rows, const DummyRows& numbers) {
+  use_device();
   check(fill_dummy_rows(rows, numbers, stream_.get()), "making dummy weights");
   return true;
 }
 
 bool CudaBackend::fill_dummy(PackedWeight& weight, int64_t first_row, int64_t rows,
                              const DummyRows& numbers) {
+  use_device();
   return fill_dummy(static_cast<CudaWeight&>(weight).some_rows(first_row, rows), numbers);
 }
 
 // f16 stays as it is: a weight of 2^-14 and less would lose digits.
 bool CudaBackend::scale_columns(PackedWeight& weight, const float* factors) {
+  use_device();
   if (half_ != Half::kBF16 || weight.format != kFormatBF16 || weight.cols % 8 != 0) return false;
   void* rows = static_cast<CudaWeight&>(weight).memory.get();
   check(scale_weight_columns(half_, rows, factors, weight.rows, weight.cols, stream_.get()),
@@ -177,12 +190,14 @@ bool CudaBackend::scale_columns(PackedWeight& weight, const float* factors) {
 
 // Checkpoint biases are 16-bit values held as f32; products take them in the type of their result.
 void CudaBackend::take_bias(const PackedWeight& weight, const float* bias) {
+  use_device();
   DeviceMemory narrow = allocate_device(static_cast<size_t>(weight.rows) * 2);
   check(narrow_floats(half_, narrow.get(), bias, weight.rows, stream_.get()), "bias");
   narrow_biases_[bias] = std::move(narrow);
 }
 
 void* CudaBackend::allocate_host(size_t bytes) {
+  use_device();
   const size_t at_least = std::max<size_t>(bytes, 1);
   PinnedMemory memory = allocate_pinned(at_least);
   void* p = std::memset(memory.get(), 0, at_least);
@@ -193,11 +208,13 @@ void* CudaBackend::allocate_host(size_t bytes) {
 void CudaBackend::release_host(void* p) { host_allocations_.erase(p); }
 
 void CudaBackend::reserve_swap(const SwapPool& pool) {
+  use_device();
   swapper_ = std::make_unique<BlockSwapper>(pool);
   refresh_free_bytes();
 }
 
 int64_t CudaBackend::reserve_steps(const StepShape& s) {
+  use_device();
   const int64_t before = info_.free_bytes;
   // The most of each that any layer needs.
   int64_t lists = 0;
@@ -228,6 +245,7 @@ int64_t CudaBackend::reserve_steps(const StepShape& s) {
   token_slots_.get(static_cast<size_t>(s.max_tokens) * sizeof(int32_t), stream_.get());
   tile_counters_.get(2 * sizeof(int32_t), stream_.get());
   sampler_scratch(s.vocab_size, s.max_logit_rows);
+  if (member_ != nullptr) reserve_bests(s.max_logit_rows);
   // The lists of a step are made for all tokens, and for the picked ones.
   for (StepSlot& slot : slots_) slot.staging.reserve(kPlanBytes + 2 * static_cast<size_t>(lists));
   tune_products(s);

@@ -20,6 +20,8 @@
 #include "cuda/device/launch.h"
 #include "cuda/gemm/gemm.h"
 #include "cuda/library.h"
+#include "cuda/ranks/rank_group.h"
+#include "cuda/ranks/rank_rows.h"
 #include "cuda/rows/weights.h"
 #include "cuda/runtime/block_swapper.h"
 #include "cuda/runtime/event_clock.h"
@@ -34,6 +36,7 @@ namespace inferd::cuda {
 constexpr int32_t kOldestMajor = 8;
 
 DeviceSlots device_slots(const SlotTables& t);
+TokenOutputs token_outputs(const SampleOutputs& o);
 // Whether the kernels of a product compute this epilogue themselves.
 bool fused_epilogue(Epilogue epilogue, Gate gate);
 
@@ -72,6 +75,7 @@ class CudaBackend final : public Backend {
   void stop_trace() override;
   bool step_window(int done_slot, int64_t& start_ns, int64_t& end_ns) override;
   void run_graph(uint64_t key, const std::function<void()>& body) override;
+  void record_graph(uint64_t key, const std::function<void()>& body) override;
   void after_last_step(const std::function<void()>& work) override;
 
   void apply_slots(const SlotTables& t, const int32_t* plan_words) override;
@@ -108,6 +112,17 @@ class CudaBackend final : public Backend {
                    int32_t* ids) override;
   void score(const Tensor& logits, const int32_t* targets, int32_t top,
              const SampleOutputs& out) override;
+
+  void join_ranks(const RankGroup& group, std::unique_ptr<Comm> host) override;
+  Comm* comm() override { return member_ == nullptr ? nullptr : &member_->host(); }
+  void all_reduce(Tensor inout) override;
+  void all_reduce_add(Tensor inout, Tensor x, float scale) override;
+  void all_gather(Tensor out, const Tensor& part) override;
+  void square_sums(Tensor sums, const Tensor& x, float scale) override;
+  void scale_by_sums(Tensor inout, const Tensor& sums, int64_t cols, const float* weight,
+                     float eps) override;
+  void sample_greedy(const Tensor& part, int32_t first_id, const SlotTables& t,
+                     const StepBatch& batch, const SampleOutputs& out) override;
 
   bool read_all(const void* p, size_t bytes) override;
   void tune_linear(const LinearArgs& args) override;
@@ -148,11 +163,17 @@ class CudaBackend final : public Backend {
   static constexpr size_t kPlanBytes = 256 << 10;
 
   StepSlot& slot_of(int done_slot);
-  Launch launch() const { return {stream_.get(), major_ >= 9}; }
+  Launch launch() const { return {stream_.get(), starts_early()}; }
+  // Ranks that share a device must not fill it with kernels that only wait.
+  bool starts_early() const { return major_ >= 9 && (member_ == nullptr || !member_->crowded()); }
+  // One thread may drive several backends.
+  void use_device() const { cudaSetDevice(device_); }
+  void reserve_bests(int64_t rows);
+  void sum_ranks(void* inout, const Tensor& x, float scale, bool residual);
   // What one kernel can do of `args`; x and scratch are theirs, the norm is not.
   GemmArgs product(const LinearArgs& args);
   // Of kernels that read before their wait what this step wrote: early once it is settled.
-  Launch launch_settled(bool settled) const { return {stream_.get(), settled && major_ >= 9}; }
+  Launch launch_settled(bool settled) const { return {stream_.get(), settled && starts_early()}; }
   const void* bias_of(const PackedWeight& weight, const float* bias, DType result);
   const int32_t* token_slots(const StepBatch& batch);
   void forget_batch();
@@ -172,7 +193,9 @@ class CudaBackend final : public Backend {
   Half half_ = Half::kBF16;
   BackendInfo info_;
   Stream stream_;
-  Stream host_stream_;  // of after_last_step
+  std::unique_ptr<RankMember> member_;  // of a rank of several; leaves after the stream is idle
+  Scratch bests_, all_bests_;           // of sample_greedy
+  Stream host_stream_;                  // of after_last_step
   Event host_work_done_;
   cudaEvent_t last_end_ = nullptr;  // StepSlot::end of the step before the one in hand
   std::map<void*, DeviceMemory> allocations_;

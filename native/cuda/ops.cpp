@@ -124,11 +124,11 @@ void CudaBackend::gather_tokens(const SlotTables& t, const StepBatch& batch) {
   token_slots_of_ = batch.rows;
 }
 
-// It joins no ranks: the table holds all ids.
-void CudaBackend::embed(Tensor out, const Tensor& table, int32_t, const int32_t* ids, float scale) {
+void CudaBackend::embed(Tensor out, const Tensor& table, int32_t first_id, const int32_t* ids,
+                        float scale) {
   check(cuda::embed(half_, out.data, table_type(table.dtype), table.data,
                     static_cast<int32_t>(table.rows()), static_cast<int32_t>(table.cols()), ids,
-                    out.rows(), scale, launch()),
+                    out.rows(), scale, launch(), first_id),
         "embed");
 }
 

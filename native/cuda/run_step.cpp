@@ -31,6 +31,7 @@ CudaBackend::StepSlot& CudaBackend::slot_of(int done_slot) {
 }
 
 void CudaBackend::run_step(int done_slot, std::function<void()> step) {
+  use_device();
   StepSlot& slot = slot_of(done_slot);
   if (slot.pending) {
     throw Error(ErrorCode::kUsage,
@@ -63,9 +64,11 @@ void CudaBackend::run_step(int done_slot, std::function<void()> step) {
 bool CudaBackend::wait_step(int done_slot, int64_t timeout_us) {
   StepSlot& slot = slot_of(done_slot);
   if (!slot.pending) return true;
+  use_device();
   const auto start = std::chrono::steady_clock::now();
   cudaError_t status = cudaEventQuery(slot.end.get());
   while (status == cudaErrorNotReady) {
+    if (member_ != nullptr) member_->check_end(false);
     const auto waited = std::chrono::steady_clock::now() - start;
     if (waited >= std::chrono::microseconds(timeout_us)) return false;
     if (waited < kSpin) {
@@ -81,6 +84,7 @@ bool CudaBackend::wait_step(int done_slot, int64_t timeout_us) {
   // A lost context comes first: the step function may have met it in a call that cannot tell it
   // from an error of its own, and the process cannot go on.
   check(status, "a step");
+  if (member_ != nullptr && !error) member_->check_end(true);
   if (error) std::rethrow_exception(error);
   check(cudaEventElapsedTime(&slot.device_ms, slot.begin.get(), slot.end.get()), "timing a step");
   if (event_clock_ != nullptr && slot.submitted_ns > 0)
@@ -93,6 +97,7 @@ double CudaBackend::step_device_us(int done_slot) {
 }
 
 void CudaBackend::start_trace(Trace& trace) {
+  use_device();
   event_clock_ = std::make_unique<EventClock>(stream_.get());
 #if INFERD_CUPTI
   trace.note = start_cupti(device_, trace);
@@ -105,6 +110,7 @@ void CudaBackend::start_trace(Trace& trace) {
 }
 
 void CudaBackend::stop_trace() {
+  use_device();
   cudaDeviceSynchronize();  // all streams; a failed step is told by wait_step
   event_clock_.reset();
 #if INFERD_CUPTI
@@ -122,7 +128,18 @@ bool CudaBackend::step_window(int done_slot, int64_t& start_ns, int64_t& end_ns)
 }
 
 void CudaBackend::run_graph(uint64_t key, const std::function<void()>& body) {
-  graphs_.run(key, stream_.get(), [&] {
+  const auto fresh = [&] {
+    forget_batch();
+    body();
+  };
+  // Ranks record what they have not at once, as a run beside it may wait for one that records.
+  if (member_ != nullptr && !graphs_.record(key, stream_.get(), fresh)) return fresh();
+  graphs_.run(key, stream_.get(), fresh);
+}
+
+void CudaBackend::record_graph(uint64_t key, const std::function<void()>& body) {
+  if (member_ == nullptr) return run_graph(key, body);
+  graphs_.record(key, stream_.get(), [&] {
     forget_batch();
     body();
   });

@@ -4,8 +4,6 @@
 #include "cuda/sampler/sampler.h"
 
 namespace inferd::cuda {
-namespace {
-
 TokenOutputs token_outputs(const SampleOutputs& o) {
   return {.tokens = o.tokens,
           .logprobs = o.logprobs,
@@ -14,8 +12,6 @@ TokenOutputs token_outputs(const SampleOutputs& o) {
           .top_logprobs = o.top_logprobs,
           .top_counts = o.top_counts};
 }
-
-}  // namespace
 
 float* CudaBackend::sampler_scratch(int64_t vocab, int64_t rows) {
   size_t bytes = 0;

@@ -45,7 +45,7 @@ void CudaBackend::tune_products(const StepShape& shape) {
     const Epilogue epilogue = fused ? w->epilogue : Epilogue::kStore;
     problems[{w->rows, w->cols, epilogue, w->format}].push_back(w->view());
     widest_in = std::max(widest_in, w->cols);
-    if (w->rows != shape.vocab_size) widest_out = std::max(widest_out, w->rows);
+    if (w->rows != shape.head_rows) widest_out = std::max(widest_out, w->rows);
     if (epilogue == Epilogue::kGated) gated_rows = std::max(gated_rows, w->rows);
   }
   const int64_t rows = gemm_row_step(std::max(shape.max_tokens, 1));
@@ -64,7 +64,7 @@ void CudaBackend::tune_products(const StepShape& shape) {
   const auto until = std::chrono::steady_clock::now() + kMostTime;
   for (const auto& [problem, weights] : problems) {
     const auto& [weight_rows, cols, epilogue, format] = problem;
-    const bool head = weight_rows == shape.vocab_size, gated = epilogue == Epilogue::kGated;
+    const bool head = weight_rows == shape.head_rows, gated = epilogue == Epilogue::kGated;
     const int32_t most = head ? shape.max_logit_rows : shape.max_tokens;
     const int64_t outputs = gated ? weight_rows / 2 : weight_rows;
     for (const int32_t m : row_steps(most)) {

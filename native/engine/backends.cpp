@@ -45,4 +45,6 @@ std::vector<CpuFormat> cpu_formats() {
   return all;
 }
 
+std::unique_ptr<Comm> join_on_host(const RankGroup& group) { return join_host_group(group); }
+
 }  // namespace inferd

@@ -20,4 +20,8 @@ struct CpuFormat {
 };
 std::vector<CpuFormat> cpu_formats();
 
+// What a rank of whatever backend does with the others in host memory. Throws when the group has
+// ended.
+std::unique_ptr<Comm> join_on_host(const RankGroup& group);
+
 }  // namespace inferd

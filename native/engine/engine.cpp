@@ -38,6 +38,14 @@ DType parse_kv_dtype(const std::string& name) {
                                         in_quotes(name).c_str()));
 }
 
+// As much as any plan that a scheduler writes: what it admits at once, a history, and for each slot
+// its block table twice and its sampling, rows and lists.
+int64_t largest_plan_bytes(const PlanLimits& limits) {
+  constexpr int64_t kAdmittedBytes = 4 << 20, kSlotBytes = 16 << 10, kTableBytes = 32;
+  return kAdmittedBytes + 4 * int64_t{limits.max_len} +
+         (limits.max_slots + 1) * (kSlotBytes + kTableBytes * limits.max_blocks);
+}
+
 bool is_narrow(DType t) { return t == DType::kF8 || t == DType::kI8; }
 
 const char* dtype_name(DType t) {
@@ -158,6 +166,7 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
     return keeps_codes ? kept_format_of(*checkpoint, model_->config(), slice, kept) : plain;
   };
   model_->describe(weight_dtype_, choose_formats(options.quantization, weight_dtype_, coded));
+  if (options.world_size > 1) join_ranks();
   check_backend_runs();
   loader_ = checkpoint != nullptr ? std::make_unique<WeightLoader>(
                                         model_->parts(), std::move(checkpoint), model_->config())
@@ -177,17 +186,17 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
   step_bytes_ = measure.peak();
   check_fits();
   if (backend_->info().graphs) graphs_ = plan_graphs(options, limits_);
-  if (options.world_size > 1) join_ranks();
 }
 
 void Engine::join_ranks() {
   using std::chrono::milliseconds;
-  backend_->join_ranks({.id = options_.group,
-                        .rank = options_.rank,
-                        .size = options_.world_size,
-                        .limit = milliseconds(options_.comm_timeout_ms),
-                        .fault_at = options_.comm_fault_at,
-                        .fault_sleep = milliseconds(options_.comm_fault_sleep_ms)});
+  const RankGroup group = {.id = options_.group,
+                           .rank = options_.rank,
+                           .size = options_.world_size,
+                           .limit = milliseconds(options_.comm_timeout_ms),
+                           .fault_at = options_.comm_fault_at,
+                           .fault_sleep = milliseconds(options_.comm_fault_sleep_ms)};
+  backend_->join_ranks(group, join_on_host(group));
 }
 
 void Engine::agree(std::span<int32_t> values) {
@@ -310,6 +319,7 @@ void Engine::allocate_step_memory() {
                                              .max_logit_rows = buffers_.max_logit_rows,
                                              .block_size = options_.block_size,
                                              .vocab_size = limits_.vocab_size,
+                                             .head_rows = model_->ids().count,
                                              .layers = model_->shapes()});
   step_bytes_ += own + slots_->bytes();
   runner_ = std::make_unique<StepRunner>(
@@ -383,6 +393,10 @@ void Engine::allocate_kv(int64_t num_blocks, int64_t num_swap_blocks) {
   limits_.num_blocks = static_cast<int32_t>(num_blocks);
   limits_.num_swap_blocks = static_cast<int32_t>(num_swap_blocks);
   checker_ = std::make_unique<PlanChecker>(limits_);
+  // Taking host memory can wait for all devices, and so for ranks that wait for this one.
+  if (backend_->comm() != nullptr) {
+    for (StagedStep& s : steps_) s.words = HostBuffer(*backend_, largest_plan_bytes(limits_));
+  }
   runner_->record_graphs(steps_[0]);
 }
 

@@ -133,7 +133,7 @@ void ResultWriter::write(std::span<std::byte> out) const {
   for (size_t i = 0; i < plan.logit_rows.size(); ++i) {
     w.put(plan.logit_rows[i].slot);
     w.put(plan.logit_rows[i].position);
-    w.copy(step_->logits.data() + i * static_cast<size_t>(vocab_size_),
+    w.copy(step_->logits.as<float>() + i * static_cast<size_t>(vocab_size_),
            static_cast<size_t>(vocab_size_) * sizeof(float));
   }
 }

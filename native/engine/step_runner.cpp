@@ -193,7 +193,9 @@ void StepRunner::stage(StagedStep& step, int32_t graph_rows) {
   const void* end = plan.prompts.empty() ? pick : target;
   if (!plan.pools.empty()) end = sum;
   step.input_bytes = static_cast<const std::byte*>(end) - step.input_memory.as<std::byte>();
-  step.logits.resize(plan.logit_rows.size() * static_cast<size_t>(model_.config().vocab_size));
+  const auto logit_bytes =
+      static_cast<int64_t>(plan.logit_rows.size() * sizeof(float)) * model_.config().vocab_size;
+  if (logit_bytes > step.logits.bytes()) step.logits = HostBuffer(backend_, logit_bytes);
 }
 
 void StepRunner::run(StagedStep& step) {
@@ -267,14 +269,16 @@ void StepRunner::execute(StagedStep& step) {
   if (!plan.prompts.empty()) bring_home(step.scored, buffers_.scored, true);
 }
 
-void StepRunner::run_decode_graph(StagedStep& step, const StepBatch& batch) {
+void StepRunner::run_decode_graph(StagedStep& step, const StepBatch& batch, bool record) {
   const bool masked = !step.constraint.sampled.empty();
   // The key says all that the body depends on besides the contents of device memory.
   const uint64_t key = static_cast<uint64_t>(step.padded_rows) << 3 | (masked ? 4u : 0u) |
                        (batch.max_context == kShortContext ? 2u : 0u) |
                        (batch.plain_greedy ? 1u : 0u);
   if (!masked) {
-    backend_.run_graph(key, [&] { sample(batch, forward(batch, step)); });
+    const auto body = [&] { sample(batch, forward(batch, step)); };
+    if (record) return backend_.record_graph(key, body);
+    backend_.run_graph(key, body);
     return constrain(step);
   }
   // The masks come between the graph and the sample. Such steps are recorded when one first comes.
@@ -308,7 +312,7 @@ void StepRunner::record_graphs(StagedStep& step) {
         backend_.run_step(0, [&] {
           backend_.copy_in(buffers_.inputs.rows, step.inputs.rows,
                            static_cast<size_t>(step.input_bytes));
-          run_decode_graph(step, make_batch(step));
+          run_decode_graph(step, make_batch(step), true);
         });
         while (!backend_.wait_step(0, 1'000'000)) {
         }
@@ -391,7 +395,7 @@ void StepRunner::copy_logits(StagedStep& step, const States& states) const {
     const Tensor rows = logits(states, first_pick + at, count);
     const bool packed = rows.stride[0] == vocab;
     for (int32_t i = 0; i < (packed ? 1 : count); ++i) {
-      backend_.copy_out(step.logits.data() + (at + i) * vocab,
+      backend_.copy_out(step.logits.as<float>() + (at + i) * vocab,
                         rows.as<float>() + i * rows.stride[0],
                         static_cast<size_t>((packed ? count : 1) * vocab) * sizeof(float));
     }

@@ -78,8 +78,10 @@ struct StagedStep {
   StepInputs inputs{};               // host
   int64_t input_bytes = 0;           // used
   int32_t num_picks = 0;
-  int32_t padded_rows = 0;    // > 0: a graph of this many rows runs the step
-  std::vector<float> logits;  // [logit_rows, vocab] raw logits; empty outside tests
+  int32_t padded_rows = 0;  // > 0: a graph of this many rows runs the step
+  // [logit_rows, vocab] raw logits, float; grows with what steps ask for. A copy to memory of
+  // another kind would hold up the thread that submits.
+  HostBuffer logits;
   SampleOutputs sampled{};    // host, [max_sampled]
   SampleOutputs scored{};     // host, [max_batch_tokens]
   int32_t* drafts = nullptr;  // host, [max_slots, max_sample - 1] what was drafted
@@ -148,7 +150,8 @@ class StepRunner {
   void stage(StagedStep& step, int32_t graph_rows);  // 0: not a graph's
   void stage_swaps(StagedStep& step);
   void move_blocks(const StagedStep& step) const;
-  void run_decode_graph(StagedStep& step, const StepBatch& batch);
+  // `record`: at start-up, see Backend::record_graph.
+  void run_decode_graph(StagedStep& step, const StepBatch& batch, bool record = false);
   void execute(StagedStep& step);
   StepBatch make_batch(const StagedStep& step) const;
   // Hidden states of a step.

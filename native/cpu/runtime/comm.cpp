@@ -118,6 +118,15 @@ class ThreadComm final : public Comm {
     abort_group(own_.id, reason, code);
   }
 
+  bool ended() const override {
+    const std::lock_guard lock(group_->mutex);
+    return group_->ended;
+  }
+  void check_end() const override {
+    const std::lock_guard lock(group_->mutex);
+    if (group_->ended) fail(group_->how);
+  }
+
   void barrier() override { meet(false); }
 
   // `to_read`: behind it all ranks look at what the others published (Reading).

@@ -1,4 +1,4 @@
-// 1. out[i] = scale * table[ids[i]]; and whole rows of bytes, unscaled.
+// 1. out[i] = scale * table[ids[i] - first_id]; and whole rows of bytes, unscaled.
 // 2. table [vocab, hidden] f32, f16 or bf16, out [count, hidden] f16 or bf16; ids [count] int32 on
 //    the device. Packed rows, 16-byte aligned.
 // 3. One block a row; a thread copies every blockDim-th group of 8 values (16 bytes).
@@ -19,10 +19,10 @@ constexpr int kThreads = 128;
 
 template <typename T, typename S>
 __global__ void embed_kernel(T* out, const S* __restrict__ table, int32_t vocab, int32_t hidden,
-                             const int32_t* ids, float scale) {
+                             const int32_t* ids, float scale, int32_t first_id) {
   let_next_start();
   wait_for_previous();
-  const int32_t id = ids[blockIdx.x];
+  const int32_t id = ids[blockIdx.x] - first_id;
   const bool known = id >= 0 && id < vocab;
   const S* from = table + static_cast<int64_t>(known ? id : 0) * hidden;
   T* to = out + static_cast<int64_t>(blockIdx.x) * hidden;
@@ -55,22 +55,25 @@ __global__ void gather_rows_kernel(uint4* out, const uint4* x, int64_t row_words
 
 template <typename T, typename S>
 cudaError_t dispatch(void* out, const void* table, int32_t vocab, int32_t hidden,
-                     const int32_t* ids, int64_t count, float scale, const Launch& launch) {
+                     const int32_t* ids, int64_t count, float scale, const Launch& launch,
+                     int32_t first_id) {
   return launch_kernel(
       embed_kernel<T, S>, {.grid = dim3(static_cast<unsigned>(count)), .threads = kThreads}, launch,
-      static_cast<T*>(out), static_cast<const S*>(table), vocab, hidden, ids, scale);
+      static_cast<T*>(out), static_cast<const S*>(table), vocab, hidden, ids, scale, first_id);
 }
 
 template <typename T>
 cudaError_t dispatch(TableType type, void* out, const void* table, int32_t vocab, int32_t hidden,
-                     const int32_t* ids, int64_t count, float scale, const Launch& launch) {
+                     const int32_t* ids, int64_t count, float scale, const Launch& launch,
+                     int32_t first_id) {
   switch (type) {
     case TableType::kF32:
-      return dispatch<T, float>(out, table, vocab, hidden, ids, count, scale, launch);
+      return dispatch<T, float>(out, table, vocab, hidden, ids, count, scale, launch, first_id);
     case TableType::kF16:
-      return dispatch<T, __half>(out, table, vocab, hidden, ids, count, scale, launch);
+      return dispatch<T, __half>(out, table, vocab, hidden, ids, count, scale, launch, first_id);
     case TableType::kBF16:
-      return dispatch<T, __nv_bfloat16>(out, table, vocab, hidden, ids, count, scale, launch);
+      return dispatch<T, __nv_bfloat16>(out, table, vocab, hidden, ids, count, scale, launch,
+                                        first_id);
   }
   return cudaErrorInvalidValue;
 }
@@ -79,13 +82,13 @@ cudaError_t dispatch(TableType type, void* out, const void* table, int32_t vocab
 
 cudaError_t embed(Half type, void* out, TableType table_type, const void* table, int32_t vocab,
                   int32_t hidden, const int32_t* ids, int64_t count, float scale,
-                  const Launch& launch) {
+                  const Launch& launch, int32_t first_id) {
   if (hidden <= 0 || hidden % 8 != 0 || vocab <= 0 || count < 0) return cudaErrorInvalidValue;
   if (count == 0) return cudaSuccess;
-  return type == Half::kBF16
-             ? dispatch<__nv_bfloat16>(table_type, out, table, vocab, hidden, ids, count, scale,
-                                       launch)
-             : dispatch<__half>(table_type, out, table, vocab, hidden, ids, count, scale, launch);
+  return type == Half::kBF16 ? dispatch<__nv_bfloat16>(table_type, out, table, vocab, hidden, ids,
+                                                       count, scale, launch, first_id)
+                             : dispatch<__half>(table_type, out, table, vocab, hidden, ids, count,
+                                                scale, launch, first_id);
 }
 
 cudaError_t gather_rows(void* out, const void* x, int64_t row_bytes, const int32_t* rows,

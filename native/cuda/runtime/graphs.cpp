@@ -9,7 +9,7 @@ namespace {
 using Graph = Owned<cudaGraph_t, cudaGraphDestroy>;
 
 // What `body` enqueues, not run. The stream is out of capture again whatever happens.
-Graph record(cudaStream_t stream, const std::function<void()>& body) {
+Graph capture(cudaStream_t stream, const std::function<void()>& body) {
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
   cudaGraph_t graph = nullptr;
   try {
@@ -33,13 +33,19 @@ void GraphCache::run(uint64_t key, cudaStream_t stream, const std::function<void
     return;
   }
   body();
-  if (graphs_.size() == kMaxGraphs) return;
-  const Graph graph = record(stream, body);
+  record(key, stream, body);
+}
+
+bool GraphCache::record(uint64_t key, cudaStream_t stream, const std::function<void()>& body) {
+  if (graphs_.contains(key)) return true;
+  if (graphs_.size() == kMaxGraphs) return false;
+  const Graph graph = capture(stream, body);
   cudaGraphExec_t exec = nullptr;
   check(cudaGraphInstantiate(&exec, graph.get(), 0), "cudaGraphInstantiate");
   GraphExec owned(exec);
   check(cudaGraphUpload(exec, stream), "cudaGraphUpload");
   graphs_.emplace(key, std::move(owned));
+  return true;
 }
 
 }  // namespace inferd::cuda

@@ -16,6 +16,8 @@ namespace inferd::cuda {
 class GraphCache {
  public:
   void run(uint64_t key, cudaStream_t stream, const std::function<void()>& body);
+  // Records without a run; nothing for a key that is known. False: there is no room for more.
+  bool record(uint64_t key, cudaStream_t stream, const std::function<void()>& body);
   // Before memory goes that a recorded piece may use; none of them may be running.
   void clear() { graphs_.clear(); }
 

@@ -105,6 +105,8 @@ export interface Way {
   readonly runAhead?: boolean;
   /** After so many tokens the sequence is swapped to the host, another one takes half of its blocks, and it comes back. */
   readonly swapAt?: number;
+  /** false: no logits are read back. */
+  readonly rawLogits?: boolean;
 }
 
 interface Swapped {
@@ -153,7 +155,8 @@ function collect(run: Run, a: StepAnswer): void {
 
 /** Prefills the prompt in one of the ways, then decodes greedily. */
 export function generate(engine: NativeEngine, ids: readonly number[], count: number, blockSize: number, way: Way = {}): Run {
-  const { slot = 0, firstBlock = 0, chunk = ids.length, cachedBlocks = 0, runAhead = false, swapAt = -1 } = way;
+  const { slot = 0, firstBlock = 0, chunk = ids.length, cachedBlocks = 0, runAhead = false, swapAt = -1, rawLogits = true } = way;
+  const flags = rawLogits ? ROW_FLAG.rawLogits : 0;
   const run: Run = { logits: new Map(), tokens: [], logprobs: [] };
   const sets = [
     ...blockSets(slot, 0, cachedBlocks),
@@ -162,10 +165,10 @@ export function generate(engine: NativeEngine, ids: readonly number[], count: nu
   runStep(engine, { newSlots: [{ slot, tokens: ids, sampling: { topLogprobs: 0 } }], blockSets: sets });
   let at = cachedBlocks * blockSize;
   for (; ids.length - at > chunk; at += chunk) {
-    collect(run, runStep(engine, { rows: [{ slot, start: at, count: chunk, flags: ROW_FLAG.rawLogits }] }));
+    collect(run, runStep(engine, { rows: [{ slot, start: at, count: chunk, flags }] }));
   }
   const samples = [{ row: 0, slot }];
-  engine.submit(buildPlan({ rows: [{ slot, start: at, count: ids.length - at, flags: ROW_FLAG.rawLogits }], samples }));
+  engine.submit(buildPlan({ rows: [{ slot, start: at, count: ids.length - at, flags }], samples }));
   for (let i = 1; i < count; i++) {
     if (!runAhead) collect(run, answer(engine));
     if (i === swapAt) {

@@ -1,0 +1,111 @@
+// Collectives, and what a rank does by halves. Inside run_step, on its thread.
+#include "core/error.h"
+#include "cuda/cuda_backend.h"
+#include "cuda/ranks/collectives.h"
+#include "cuda/sampler/sampler.h"
+
+namespace inferd::cuda {
+namespace {
+
+SumType sum_type(DType dtype) {
+  switch (dtype) {
+    case DType::kF16:
+      return SumType::kF16;
+    case DType::kBF16:
+      return SumType::kBF16;
+    default:
+      return SumType::kF32;
+  }
+}
+
+void check_packed(const Tensor& t) {
+  if (t.rows() > 1 && t.stride[0] != t.cols())
+    throw Error(ErrorCode::kUsage, "ranks on GPUs share packed rows");
+}
+
+}  // namespace
+
+void CudaBackend::join_ranks(const RankGroup& group, std::unique_ptr<Comm> host) {
+  use_device();
+  member_ = std::make_unique<RankMember>(group, device_, std::move(host));
+  refresh_free_bytes();
+}
+
+void CudaBackend::reserve_bests(int64_t rows) {
+  const size_t bytes = static_cast<size_t>(rows) * sizeof(BestToken);
+  bests_.get(bytes, stream_.get());
+  all_bests_.get(bytes * kMostRanks, stream_.get());
+}
+
+void CudaBackend::sum_ranks(void* inout, const Tensor& x, float scale, bool residual) {
+  check_packed(x);
+  member_->count_op();
+  const RankLinks& links = member_->links();
+  check(cuda::all_reduce(links,
+                         {.type = sum_type(x.dtype),
+                          .inout = inout,
+                          .x = x.data,
+                          .count = x.size(),
+                          .scale = scale,
+                          .residual = residual},
+                         sm_count_, launch()),
+        "all_reduce");
+}
+
+void CudaBackend::all_reduce(Tensor inout) { sum_ranks(inout.data, inout, 1, false); }
+
+void CudaBackend::all_reduce_add(Tensor inout, Tensor x, float scale) {
+  check_packed(inout);
+  sum_ranks(inout.data, x, scale, true);
+}
+
+void CudaBackend::all_gather(Tensor out, const Tensor& part) {
+  check_packed(out);
+  check_packed(part);
+  member_->count_op();
+  const RankLinks& links = member_->links();
+  check(cuda::all_gather(links, out.data, part.data, part.rows(),
+                         part.cols() * dtype_bytes(part.dtype), sm_count_, launch()),
+        "all_gather");
+}
+
+void CudaBackend::square_sums(Tensor sums, const Tensor& x, float scale) {
+  check(cuda::square_sums(half_, sums.as<float>(), sums.stride[0], x.data, x.stride[0], x.rows(),
+                          static_cast<int32_t>(x.cols()), scale, launch()),
+        "square_sums");
+}
+
+void CudaBackend::scale_by_sums(Tensor inout, const Tensor& sums, int64_t cols, const float* weight,
+                                float eps) {
+  check(cuda::scale_by_sums(half_, inout.data, inout.stride[0], sums.as<const float>(),
+                            sums.stride[0], inout.rows(), static_cast<int32_t>(inout.cols()), cols,
+                            weight, eps, launch()),
+        "scale_by_sums");
+}
+
+void CudaBackend::sample_greedy(const Tensor& part, int32_t first_id, const SlotTables& t,
+                                const StepBatch& batch, const SampleOutputs& out) {
+  auto* own = static_cast<BestToken*>(bests_.data());
+  auto* all = static_cast<BestToken*>(all_bests_.data());
+  const int32_t rows = batch.num_samples;
+  check(best_tokens(own, part.as<const float>(), part.stride[0], static_cast<int32_t>(part.cols()),
+                    first_id, rows, launch()),
+        "best_tokens");
+  member_->count_op();
+  const RankLinks& links = member_->links();
+  check(cuda::all_gather(links, all, own, rows, sizeof(BestToken), sm_count_, launch()),
+        "all_gather");
+  check(take_best(all, links.size,
+                  {.logits = nullptr,
+                   .row_stride = 0,
+                   .vocab = 0,
+                   .rows = rows,
+                   .samples = batch.samples,
+                   .slots = device_slots(t),
+                   .out = token_outputs(out),
+                   .scratch = nullptr},
+                  launch()),
+        "take_best");
+}
+
+}  // namespace inferd::cuda

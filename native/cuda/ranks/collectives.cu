@@ -1,0 +1,312 @@
+// 1. One-shot collectives: every rank pushes its vector to all others, then puts together what
+// came:
+//    a sum in the order of ranks (the same bits on all), with or without a residual, or a gather.
+// 2. x, inout, part, out: packed, 16-byte aligned; f16, bf16 or f32.
+// 3. Up to kPacketData bytes: a thread a group of 8 bytes, all sent before any is awaited. More: in
+//    pieces of kBulkBytes, blocks take tiles of kTileBytes by turns and send one ahead of the one
+//    that they await. All blocks fit on the device at once.
+// 4. No shared memory but a flag, about 40 registers.
+// 5. f32 sums, rounded once.
+// 6. kMostRanks ranks whose devices reach each other's memory. Flags count ops in 32 bits, without
+//    0: an op would have to find packets of the one exactly 2^32 ops before it to be misled.
+// 7. Packets: 2 (ranks - 1) bytes a byte over the link, bound by its latency; bulk: ranks - 1.
+// 8. Flags in the packets: NCCL's LL protocol (Hu et al. 2025, "Demystifying NCCL"). A store of 16
+//    bytes need not arrive whole, so each half of 8 bytes has a flag of its own.
+// 9. Multicast is not used.
+#include "cuda/device/common.cuh"
+#include "cuda/device/launch.cuh"
+#include "cuda/ranks/collectives.h"
+
+namespace inferd::cuda {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr int kPollsBetweenLooks = 1024;
+
+__device__ uint64_t now_ns() {
+  uint64_t t;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+  return t;
+}
+
+// Counts polls of one thread; true when it is time to leave.
+class Patience {
+ public:
+  __device__ explicit Patience(const RankLinks& links) : links_(links) {}
+  __device__ bool over() {
+    if (++polls_ % kPollsBetweenLooks != 0) return false;
+    if (*reinterpret_cast<volatile uint32_t*>(links_.end) != 0) return true;
+    const uint64_t now = now_ns();
+    if (since_ == 0) since_ = now;
+    if (now - since_ < links_.limit_ns) return false;
+    *reinterpret_cast<volatile uint32_t*>(links_.end) = kTooLong;
+    return true;
+  }
+
+ private:
+  const RankLinks& links_;
+  uint32_t polls_ = 0;
+  uint64_t since_ = 0;
+};
+
+__device__ void send_packet(std::byte* to, uint2 data, uint32_t flag) {
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(data.x),
+               "r"(flag), "r"(data.y), "r"(flag)
+               : "memory");
+}
+
+__device__ uint2 await_packet(const std::byte* from, uint32_t flag, Patience& patience) {
+  uint4 p;
+  do {
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(p.x), "=r"(p.y), "=r"(p.z), "=r"(p.w)
+                 : "l"(from)
+                 : "memory");
+  } while ((p.y != flag || p.w != flag) && !patience.over());
+  return {p.x, p.z};
+}
+
+__device__ void send_flag(uint32_t* to, uint32_t flag) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(flag) : "memory");
+}
+
+__device__ void await_flag(const uint32_t* from, uint32_t flag, Patience& patience) {
+  uint32_t got;
+  do {
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(got) : "l"(from) : "memory");
+  } while (got != flag && !patience.over());
+}
+
+// Where rank `sender` writes in the mailbox of rank `of`.
+__device__ std::byte* packets(const RankLinks& l, int of, int sender, uint32_t parity) {
+  return l.boxes[of] + (parity * l.size + sender) * kPacketBytes;
+}
+__device__ std::byte* bulk(const RankLinks& l, int of, int sender, uint32_t parity) {
+  return l.boxes[of] + 2 * l.size * kPacketBytes + (parity * l.size + sender) * kBulkBytes;
+}
+__device__ uint32_t* tiles(const RankLinks& l, int of, int sender, uint32_t parity) {
+  return reinterpret_cast<uint32_t*>(l.boxes[of] + 2 * l.size * (kPacketBytes + kBulkBytes)) +
+         (parity * l.size + sender) * kBulkTiles;
+}
+
+__device__ uint32_t begin_op(const RankLinks& l) {
+  const uint32_t op = *reinterpret_cast<volatile uint32_t*>(&l.count->op) + 1;
+  return op == 0 ? 2 : op;  // the parity goes on
+}
+
+// The last block counts the op. Every block has read the count before.
+__device__ void end_op(const RankLinks& l, uint32_t flag) {
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  __threadfence();
+  if (atomicAdd(&l.count->ended, 1) != gridDim.x - 1) return;
+  l.count->ended = 0;
+  l.count->op = flag;
+}
+
+// What becomes of a group of 8 or 16 bytes: `take` is called for rank 0, 1, .. and then `store`.
+// Groups are counted from the begin of `x`.
+template <typename T, typename Group, bool kResidual>
+struct Sum {
+  static constexpr int kValues = sizeof(Group) / sizeof(T);
+  const T* x;
+  T* inout;
+  float scale;
+
+  struct Part {
+    float sum[kValues] = {};
+  };
+  __device__ Group own(int64_t at) const { return reinterpret_cast<const Group*>(x)[at]; }
+  __device__ void take(Part& part, int64_t, int, const Group& group) const {
+    const T* v = reinterpret_cast<const T*>(&group);
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) part.sum[i] += to_float(v[i]);
+  }
+  __device__ void store(const Part& part, int64_t at) const {
+    Group group;
+    T* y = reinterpret_cast<T*>(&group);
+    if constexpr (kResidual) group = reinterpret_cast<const Group*>(inout)[at];
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      const float value = kResidual ? fmaf(scale, part.sum[i], to_float(y[i])) : part.sum[i];
+      y[i] = from_float<T>(value);
+    }
+    reinterpret_cast<Group*>(inout)[at] = group;
+  }
+};
+
+template <typename Group>
+struct Gather {
+  const Group* part_rows;
+  Group* out;
+  int64_t width;  // groups of a row of one rank
+  int32_t ranks;
+
+  struct Part {};
+  __device__ Group own(int64_t at) const { return part_rows[at]; }
+  __device__ void take(Part&, int64_t at, int rank, const Group& group) const {
+    out[(at / width * ranks + rank) * width + at % width] = group;
+  }
+  __device__ void store(const Part&, int64_t) const {}
+};
+
+template <typename Work>
+__global__ void __launch_bounds__(kThreads)
+    packet_kernel(const __grid_constant__ RankLinks l, const Work work, int32_t groups) {
+  let_next_start();
+  wait_for_previous();
+  const uint32_t flag = begin_op(l), parity = flag % 2;
+  const int first = blockIdx.x * kThreads + threadIdx.x, step = gridDim.x * kThreads;
+  for (int i = first; i < groups; i += step) {
+    const uint2 mine = work.own(i);
+    for (int r = 0; r < l.size; ++r) {
+      if (r != l.rank) send_packet(packets(l, r, l.rank, parity) + int64_t{i} * 16, mine, flag);
+    }
+  }
+  Patience patience(l);
+  for (int i = first; i < groups; i += step) {
+    const uint2 mine = work.own(i);
+    typename Work::Part part;
+    for (int r = 0; r < l.size; ++r) {
+      const uint2 group =
+          r == l.rank
+              ? mine
+              : await_packet(packets(l, l.rank, r, parity) + int64_t{i} * 16, flag, patience);
+      work.take(part, i, r, group);
+    }
+    work.store(part, i);
+  }
+  end_op(l, flag);
+}
+
+template <typename Work>
+__global__ void __launch_bounds__(kThreads)
+    bulk_kernel(const __grid_constant__ RankLinks l, const Work work, int64_t start,
+                int32_t groups) {
+  constexpr int kTile = kTileBytes / sizeof(uint4);
+  let_next_start();
+  wait_for_previous();
+  const uint32_t flag = begin_op(l), parity = flag % 2;
+  const int count = (groups + kTile - 1) / kTile;
+  Patience patience(l);
+  const auto send = [&](int tile) {
+    const int end = min(groups, (tile + 1) * kTile);
+    for (int i = tile * kTile + threadIdx.x; i < end; i += kThreads) {
+      const uint4 mine = work.own(start + i);
+      for (int r = 0; r < l.size; ++r) {
+        if (r != l.rank) reinterpret_cast<uint4*>(bulk(l, r, l.rank, parity))[i] = mine;
+      }
+    }
+    __threadfence_system();
+    __syncthreads();
+    const int r = threadIdx.x;
+    if (r < l.size && r != l.rank) send_flag(tiles(l, r, l.rank, parity) + tile, flag);
+  };
+  const auto receive = [&](int tile) {
+    const int from = threadIdx.x;
+    if (from < l.size && from != l.rank)
+      await_flag(tiles(l, l.rank, from, parity) + tile, flag, patience);
+    __syncthreads();
+    const int end = min(groups, (tile + 1) * kTile);
+    for (int i = tile * kTile + threadIdx.x; i < end; i += kThreads) {
+      typename Work::Part part;
+      for (int r = 0; r < l.size; ++r) {
+        const uint4 group =
+            r == l.rank ? work.own(start + i)
+                        : __ldcg(reinterpret_cast<const uint4*>(bulk(l, l.rank, r, parity)) + i);
+        work.take(part, start + i, r, group);
+      }
+      work.store(part, start + i);
+    }
+  };
+  int last = -1;
+  for (int tile = blockIdx.x; tile < count; tile += gridDim.x) {
+    send(tile);
+    if (last >= 0) receive(last);
+    last = tile;
+  }
+  if (last >= 0) receive(last);
+  end_op(l, flag);
+}
+
+template <typename Work>
+cudaError_t run_packets(const RankLinks& l, const Work& work, int64_t bytes, int32_t sm_count,
+                        const Launch& launch) {
+  const auto groups = static_cast<int32_t>(bytes / 8);
+  const int blocks = max(1, min(sm_count, (groups + kThreads - 1) / kThreads));
+  return launch_kernel(packet_kernel<Work>,
+                       {.grid = dim3(static_cast<unsigned>(blocks)), .threads = kThreads}, launch,
+                       l, work, groups);
+}
+
+template <typename Work>
+cudaError_t run_bulk(const RankLinks& l, const Work& work, int64_t bytes, int32_t sm_count,
+                     const Launch& launch) {
+  for (int64_t at = 0; at < bytes; at += kBulkBytes) {
+    const int64_t piece = min(kBulkBytes, bytes - at);
+    const auto count = static_cast<int>((piece + kTileBytes - 1) / kTileBytes);
+    const cudaError_t error = launch_kernel(
+        bulk_kernel<Work>,
+        {.grid = dim3(static_cast<unsigned>(min(sm_count, count))), .threads = kThreads}, launch, l,
+        work, at / 16, static_cast<int32_t>(piece / 16));
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+template <typename T, bool kResidual>
+cudaError_t reduce(const RankLinks& l, const SumArgs& a, int32_t sm_count, const Launch& launch) {
+  const int64_t bytes = a.count * static_cast<int64_t>(sizeof(T));
+  const auto* x = static_cast<const T*>(a.x);
+  auto* inout = static_cast<T*>(a.inout);
+  if (bytes % 8 != 0) return cudaErrorInvalidValue;
+  if (bytes > kPacketData && bytes % 16 == 0)
+    return run_bulk(l, Sum<T, uint4, kResidual>{x, inout, a.scale}, bytes, sm_count, launch);
+  for (int64_t at = 0; at < bytes; at += kPacketData) {
+    const int64_t skipped = at / static_cast<int64_t>(sizeof(T));
+    const cudaError_t error =
+        run_packets(l, Sum<T, uint2, kResidual>{x + skipped, inout + skipped, a.scale},
+                    min(kPacketData, bytes - at), sm_count, launch);
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+template <typename T>
+cudaError_t reduce(const RankLinks& l, const SumArgs& a, int32_t sm_count, const Launch& launch) {
+  return a.residual ? reduce<T, true>(l, a, sm_count, launch)
+                    : reduce<T, false>(l, a, sm_count, launch);
+}
+
+}  // namespace
+
+cudaError_t all_reduce(const RankLinks& links, const SumArgs& args, int32_t sm_count,
+                       const Launch& launch) {
+  switch (args.type) {
+    case SumType::kF16:
+      return reduce<__half>(links, args, sm_count, launch);
+    case SumType::kBF16:
+      return reduce<__nv_bfloat16>(links, args, sm_count, launch);
+    case SumType::kF32:
+      return reduce<float>(links, args, sm_count, launch);
+  }
+  return cudaErrorInvalidValue;
+}
+
+cudaError_t all_gather(const RankLinks& links, void* out, const void* part, int64_t rows,
+                       int64_t row_bytes, int32_t sm_count, const Launch& launch) {
+  const int64_t bytes = rows * row_bytes;
+  if (row_bytes % 8 != 0 || (bytes > kPacketData && row_bytes % 16 != 0))
+    return cudaErrorInvalidValue;
+  if (bytes == 0) return cudaSuccess;
+  if (bytes <= kPacketData) {
+    const Gather<uint2> work{static_cast<const uint2*>(part), static_cast<uint2*>(out),
+                             row_bytes / 8, links.size};
+    return run_packets(links, work, bytes, sm_count, launch);
+  }
+  const Gather<uint4> work{static_cast<const uint4*>(part), static_cast<uint4*>(out),
+                           row_bytes / 16, links.size};
+  return run_bulk(links, work, bytes, sm_count, launch);
+}
+
+}  // namespace inferd::cuda

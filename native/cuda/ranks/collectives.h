@@ -1,0 +1,33 @@
+// Sums and gathers over the GPUs of a group. Raw device pointers; see collectives.cu.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "cuda/device/launch.h"
+#include "cuda/ranks/links.h"
+
+namespace inferd::cuda {
+
+enum class SumType { kF16, kBF16, kF32 };
+
+// inout[i] = the sum of x[i] over the ranks, in their order, in f32, rounded once; with `residual`:
+// inout[i] += scale * that sum, and x stays as it is. Packed, 16-byte aligned, `count` * size of a
+// value a multiple of 8.
+struct SumArgs {
+  SumType type;
+  void* inout;
+  const void* x;  // may be inout without a residual
+  int64_t count;
+  float scale;
+  bool residual;
+};
+cudaError_t all_reduce(const RankLinks& links, const SumArgs& args, int32_t sm_count,
+                       const Launch& launch);
+
+// out [rows, ranks * row_bytes]: the `part` [rows, row_bytes] of each rank side by side, packed,
+// 16-byte aligned. row_bytes a multiple of 8, of 16 above kPacketData.
+cudaError_t all_gather(const RankLinks& links, void* out, const void* part, int64_t rows,
+                       int64_t row_bytes, int32_t sm_count, const Launch& launch);
+
+}  // namespace inferd::cuda

@@ -1,0 +1,49 @@
+// What a kernel needs to talk to the other ranks: where their mailboxes are, and when to give up.
+// By value to kernels.
+//
+// A mailbox lies in the memory of the rank that reads it. Each sender has a place of its own in it,
+// twice, by the parity of the op, for either way of sending:
+//
+//   packets [2][senders][kPacketBytes]     data with flags beside it
+//   bulk    [2][senders][kBulkBytes]       data alone
+//   tiles   [2][senders][kBulkTiles]       a flag for each tile of bulk
+//
+// Two of each suffice. A rank writes what op n + 2 sends only when its kernel of op n + 1 has
+// ended, so after every rank began to send n + 1, so after it had read all of n: kernels of
+// collectives send behind their wait for the kernel before.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace inferd::cuda {
+
+constexpr int kMostRanks = 8;
+constexpr int64_t kPacketData = 256 << 10;  // of one op: half of its packets are flags
+constexpr int64_t kPacketBytes = 2 * kPacketData;
+constexpr int64_t kBulkBytes = 32 << 20;
+constexpr int64_t kTileBytes = 32 << 10;
+constexpr int64_t kBulkTiles = kBulkBytes / kTileBytes;
+
+constexpr int64_t mailbox_bytes(int ranks) {
+  return 2 * ranks * (kPacketBytes + kBulkBytes + kBulkTiles * int64_t{sizeof(uint32_t)});
+}
+
+// In memory of this rank's device, zeroed at start.
+struct OpCount {
+  uint32_t op;     // ops of this rank that are over; the flag of the next is one more, never 0
+  uint32_t ended;  // blocks of the op in hand
+};
+
+struct RankLinks {
+  int32_t rank, size;
+  std::byte* boxes[kMostRanks];
+  OpCount* count;
+  // Host memory: not 0 once the ranks have parted. A kernel that waits for too long says so here.
+  uint32_t* end;
+  uint64_t limit_ns;  // for one op
+};
+
+// Values of RankLinks::end.
+constexpr uint32_t kTold = 1, kTooLong = 2;
+
+}  // namespace inferd::cuda

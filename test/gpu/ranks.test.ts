@@ -1,0 +1,69 @@
+/**
+ * Models split over two GPUs of this machine, in bf16, recorded as graphs and not: the greedy answers of the golden packs with their
+ * log-probabilities, and that both ranks give the same, which openRanks checks in every step. Raw logits are not asked for: memory for
+ * them is taken in the step, which can wait for the other device, and one thread drives both ranks here. Needs two GPUs.
+ */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { describe, test } from 'node:test';
+import { generate, openPackRanks, packs, readGolden } from '../helpers/native/golden.js';
+import { answer, fixture } from '../helpers/native/native-engine.js';
+import { buildPlan } from '../helpers/native/plan.js';
+
+/** As test/gpu/golden.test.ts: of one GPU. */
+const closeLogprob = 0.3;
+const NARROWEST = 64;
+
+interface Shape {
+  readonly hidden_size: number;
+  readonly num_attention_heads: number;
+  readonly head_dim?: number;
+}
+
+/** Of the heads that the kernels take. */
+const wide = packs.filter((pack) => {
+  const { hidden_size, num_attention_heads, head_dim } = JSON.parse(readFileSync(fixture('golden', pack, 'config.json'), 'utf8')) as Shape;
+  return (head_dim ?? hidden_size / num_attention_heads) >= NARROWEST && !/moe|deepseek|gpt-oss/.test(pack);
+});
+
+for (const pack of wide) {
+  describe(`${pack} over two GPUs`, () => {
+    const golden = readGolden(pack);
+    for (const graphSizes of [[], [1, 4]]) {
+      test(`${graphSizes.length > 0 ? 'with graphs' : 'eager'} it stays within the bound of one GPU`, (t) => {
+        const engine = openPackRanks(pack, 2, { backend: 'cuda', weightDtype: 'bf16', kvDtype: 'auto', graphSizes });
+        const ways = {
+          whole: {},
+          'chunks of 7': { slot: 1, firstBlock: 16, chunk: 7 },
+          'run ahead': { slot: 3, firstBlock: 16, runAhead: true },
+        };
+        for (const [name, way] of Object.entries(ways)) {
+          const run = generate(engine, golden.ids, 32, 16, { ...way, rawLogits: false });
+          const same = run.tokens.findIndex((token, i) => token !== golden.greedyIds[i]);
+          const until = same < 0 ? run.tokens.length : same;
+          const off = Math.max(
+            0,
+            ...run.logprobs.slice(0, until).map((value, i) => Math.abs(value - (golden.greedyLogprobs[i] ?? Number.NaN))),
+          );
+          t.diagnostic(`${name}: log-probabilities off by ${off.toFixed(3)}, first other token ${same}`);
+          assert.ok(off <= closeLogprob, `${name}: off by ${off}`);
+          if (same < 0) continue;
+          const gap = Math.abs((run.logprobs[same] ?? Number.NaN) - (golden.greedyLogprobs[same] ?? Number.NaN));
+          assert.ok(gap <= closeLogprob, `${name}: token ${same} differs by ${gap}`);
+        }
+        engine.close();
+      });
+    }
+  });
+}
+
+test('a rank whose peer does not come ends its step with an error within the limit', () => {
+  const engine = openPackRanks(wide[0] ?? '', 2, { backend: 'cuda', weightDtype: 'bf16', kvDtype: 'auto', commTimeoutMs: 500 });
+  const [first, second] = engine.ranks;
+  assert.ok(first !== undefined && second !== undefined);
+  const row = { slot: 0, start: 0, count: 3 };
+  first.submit(buildPlan({ newSlots: [{ slot: 0, tokens: [1, 2, 3] }], blockSets: [{ slot: 0, index: 0, block: 0 }], rows: [row] }));
+  assert.notEqual(answer(first).errorCode, 0);
+  assert.match(first.lastError?.() ?? '', /waited 500 ms/);
+  engine.close();
+});
