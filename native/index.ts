@@ -23,7 +23,7 @@ export interface EngineOptions {
   /** CPU compute threads of all ranks together, of which each has one at least; 0 = physical cores. */
   readonly threads: number;
   readonly weightDtype: 'auto' | 'f32' | 'f16' | 'bf16';
-  readonly quantization: 'none' | 'int8' | 'int4';
+  readonly quantization: 'none' | 'int8' | 'int4' | 'fp8';
   /** auto = the type of the activations: f32 on the CPU, the model's 16-bit type on a GPU, which takes only fp8 and int8 besides. */
   readonly kvDtype: 'auto' | 'f32' | 'f16' | 'bf16' | 'fp8' | 'int8';
   readonly blockSize: number;

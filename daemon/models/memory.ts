@@ -128,7 +128,7 @@ export class Memory implements Room {
 }
 
 /** Of a weight in the files, by what it becomes while it is loaded: blocks of 32 with their scales. */
-const quantizedShare = { none: 1, int8: 0.54, int4: 0.29 } as const;
+const quantizedShare = { none: 1, int8: 0.54, int4: 0.29, fp8: 0.51 } as const;
 /** Bytes of a key or value. */
 const kvBytes = { auto: 4, f32: 4, f16: 2, bf16: 2, fp8: 1, int8: 1 } as const;
 /** Above this, the cache of keys and values is half as wide where nothing is said. */

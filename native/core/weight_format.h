@@ -97,10 +97,35 @@ constexpr WeightFormat kCodedInt6Halves = coded_format(CodeType::kSint6, 16, Zer
 constexpr bool is_coded(const WeightFormat& f) {
   return f.scaled && f.packing == Packing::kBlocks && f.scales == DType::kF16;
 }
+
+// Rows of 8-bit codes with a table of scales, as checkpoints store them and tensor cores multiply
+// them.
+constexpr WeightFormat scaled_rows(CodeType codes, int32_t block_rows, int32_t block_cols) {
+  return {.codes = codes,
+          .scaled = true,
+          .scales = DType::kF32,
+          .block_rows = block_rows,
+          .block_cols = block_cols,
+          .packing = Packing::kRows};
+}
+constexpr WeightFormat kFloat8Rows = scaled_rows(CodeType::kFloat8, 1, 0);
+constexpr WeightFormat kFloat8Blocks = scaled_rows(CodeType::kFloat8, 128, 128);
+// Of blocks that rows of several matrices, one below the other, would cut: a scale for each row.
+constexpr WeightFormat kFloat8Groups = scaled_rows(CodeType::kFloat8, 1, 128);
+constexpr WeightFormat kInt8Rows = scaled_rows(CodeType::kInt8, 1, 0);
+
+constexpr bool is_scaled_rows(const WeightFormat& f) {
+  return f.scaled && f.packing == Packing::kRows && f.scales == DType::kF32 &&
+         (f.codes == CodeType::kFloat8 || f.codes == CodeType::kInt8);
+}
+
 // One in which weights of both formats can be kept without another rounding that counts.
 constexpr WeightFormat common_format(const WeightFormat& a, const WeightFormat& b,
                                      const WeightFormat& plain) {
-  return a == b ? a : is_coded(a) && is_coded(b) ? kCodedInt8Halves : plain;
+  if (a == b) return a;
+  if (is_coded(a) && is_coded(b)) return kCodedInt8Halves;
+  const bool floats = a.codes == CodeType::kFloat8 && b.codes == CodeType::kFloat8;
+  return floats && is_scaled_rows(a) && is_scaled_rows(b) ? kFloat8Groups : plain;
 }
 
 // Of f32, f16 or bf16 weights as they are.

@@ -154,18 +154,17 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
   if (!backend_->info().host_memory) fit_dtypes();
   model_ = std::make_unique<Model>(std::move(config), *backend_, options.max_model_len);
   kv_ = std::make_unique<KvCache>(model_->kv_specs(), kv_dtype_, options.block_size);
-  // Codes are kept where nobody asks for another type, and where the backend multiplies them. Host
-  // kernels widen to f16, which rounds less than bf16; others take one type.
-  const bool keeps_codes = options.weight_dtype == "auto" && checkpoint != nullptr;
+  const auto keeps = [&](const WeightFormat& format) { return backend_->refuses(format).empty(); };
+  // Codes are kept where nobody asks for another type. What is widened rounds less in f16 than in
+  // bf16, where the backend has a choice.
   const WeightFormat plain = plain_format(weight_dtype_);
-  const KeptFormats kept = {
-      .keeps = [&](const WeightFormat& format) { return backend_->refuses(format).empty(); },
-      .plain = plain,
-      .wide = backend_->info().host_memory ? kFormatF16 : plain};
-  const auto coded = [&](const TensorSlice& slice) {
-    return keeps_codes ? kept_format_of(*checkpoint, model_->config(), slice, kept) : plain;
+  const KeptFormats kept{keeps, plain, backend_->info().host_memory ? kFormatF16 : plain};
+  const auto as_stored = [&](const TensorSlice& slice) {
+    return options.weight_dtype == "auto" && checkpoint != nullptr
+               ? kept_format_of(*checkpoint, model_->config(), slice, kept)
+               : plain;
   };
-  model_->describe(weight_dtype_, choose_formats(options.quantization, weight_dtype_, coded));
+  model_->describe(weight_dtype_, choose_formats(options.quantization, keeps, as_stored));
   if (options.world_size > 1) join_ranks();
   check_backend_runs();
   loader_ = checkpoint != nullptr ? std::make_unique<WeightLoader>(

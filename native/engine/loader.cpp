@@ -28,6 +28,13 @@ class PartCodes final : public CodedRows {
   const TensorSlice& slice_;
 };
 
+// Whether a weight that is kept in scaled rows is stored so, and not quantized by the backend.
+bool keeps_codes(const WeightSource& source, const WeightFormat& kept) {
+  return is_scaled_rows(kept) && is_scaled_rows(source.as_stored()) &&
+         source.as_stored().codes == kept.codes &&
+         (kept.block_cols > 0 || source.as_stored().block_cols == 0);
+}
+
 }  // namespace
 
 WeightSourcePtr find_weight(const Checkpoint& checkpoint, const ModelConfig& config,
@@ -48,12 +55,22 @@ WeightSourcePtr find_weight(const Checkpoint& checkpoint, const ModelConfig& con
 WeightFormat kept_format_of(const Checkpoint& checkpoint, const ModelConfig& config,
                             const TensorSlice& slice, const KeptFormats& kept) {
   const WeightSourcePtr source = find_weight(checkpoint, config, slice.name, slice.shape);
-  const int64_t end = slice.first_col + slice.cols;
-  const bool whole_blocks =
-      slice.first_col % kCodedBlock == 0 && (end % kCodedBlock == 0 || end == slice.stored_cols());
   if (source == nullptr || !source->quantized()) return kept.plain;
+  const auto whole = [](int64_t first, int64_t end, int64_t of, int64_t block) {
+    return first % block == 0 && (end % block == 0 || end == of);
+  };
+  const int64_t end = slice.first_col + slice.cols;
+  const auto whole_cols = [&](int64_t block) {
+    return whole(slice.first_col, end, slice.stored_cols(), block);
+  };
+  WeightFormat stored = source->as_stored();
+  if (stored == kFloat8Blocks &&
+      (slice.first_row % stored.block_rows != 0 || slice.rows % stored.block_rows != 0))
+    stored = kFloat8Groups;
+  const bool cut = stored.block_cols > 0 && !whole_cols(stored.block_cols);
+  if (stored.scaled && !cut && kept.keeps(stored)) return stored;
   for (const WeightFormat& coded : {source->compact(), source->coded()})
-    if (whole_blocks && is_coded(coded) && kept.keeps(coded)) return coded;
+    if (is_coded(coded) && whole_cols(kCodedBlock) && kept.keeps(coded)) return coded;
   return kept.wide;
 }
 
@@ -115,6 +132,8 @@ void WeightLoader::load(int64_t max_bytes) {
     const int64_t wanted =
         (until - done_bytes_) / std::max<int64_t>(bytes, 1) / kRowStep * kRowStep;
     const int64_t count = std::min(part.slice.rows - next_row_, std::max(wanted, kRowStep));
+    if (checkpoint_ != nullptr && next_row_ == 0 && is_scaled_rows(part.kept))
+      store_scales(next_part_);
     if (checkpoint_ != nullptr && is_coded(part.kept)) {
       part.store_codes(next_row_, count, PartCodes(*sources_[next_part_], part.slice, next_row_));
     } else if (checkpoint_ != nullptr) {
@@ -138,13 +157,20 @@ void WeightLoader::load(int64_t max_bytes) {
 }
 
 Tensor WeightLoader::stored_rows(size_t part, int64_t first, int64_t count) {
-  const StoredTensor* plain = sources_[part]->plain();
-  if (plain == nullptr) return widened_rows(part, first, count);
+  const WeightSource& source = *sources_[part];
+  const StoredTensor* stored =
+      keeps_codes(source, parts_[part].kept) ? source.codes() : source.plain();
+  return stored == nullptr ? widened_rows(part, first, count)
+                           : rows_of(*stored, part, first, count);
+}
+
+Tensor WeightLoader::rows_of(const StoredTensor& stored, size_t part, int64_t first,
+                             int64_t count) {
   const TensorSlice& slice = parts_[part].slice;
-  const int64_t element = dtype_bytes(plain->dtype), bytes = slice.cols * element;
+  const int64_t element = dtype_bytes(stored.dtype), bytes = slice.cols * element;
   const int64_t stored_bytes = slice.stored_cols() * element;
   const std::byte* from =
-      plain->data + (slice.first_row + first) * stored_bytes + slice.first_col * element;
+      stored.data + (slice.first_row + first) * stored_bytes + slice.first_col * element;
   // The format does not promise alignment; kernels read whole elements.
   const bool aligned = reinterpret_cast<uintptr_t>(from) % static_cast<uintptr_t>(element) == 0;
   if (bytes != stored_bytes || !aligned) {
@@ -154,7 +180,27 @@ Tensor WeightLoader::stored_rows(size_t part, int64_t first, int64_t count) {
     from = scratch_.data();
   }
   // Only read by the stores, for all that a Tensor is not const.
-  return Tensor::matrix(const_cast<std::byte*>(from), plain->dtype, count, slice.cols);
+  return Tensor::matrix(const_cast<std::byte*>(from), stored.dtype, count, slice.cols);
+}
+
+void WeightLoader::store_scales(size_t part) {
+  const WeightPart& p = parts_[part];
+  const WeightSource& source = *sources_[part];
+  if (!keeps_codes(source, p.kept)) return;  // the backend quantizes, and makes scales of its own
+  const WeightFormat& f = p.kept;
+  const TensorSlice& slice = p.slice;
+  const int64_t block = f.block_cols == 0 ? slice.cols : f.block_cols;
+  const int64_t across = (slice.cols + block - 1) / block;
+  const int64_t down = (slice.rows + f.block_rows - 1) / f.block_rows;
+  scratch_.resize(static_cast<size_t>(down * across) * sizeof(float));
+  auto* to = reinterpret_cast<float*>(scratch_.data());
+  for (int64_t r = 0; r < down; ++r) {
+    for (int64_t c = 0; c < across; ++c) {
+      to[r * across + c] =
+          source.scale(slice.first_row + r * f.block_rows, slice.first_col + c * block);
+    }
+  }
+  p.store_scales(Tensor::matrix(to, DType::kF32, down, across));
 }
 
 Tensor WeightLoader::widened_rows(size_t part, int64_t first, int64_t count) {

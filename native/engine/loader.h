@@ -35,8 +35,8 @@ struct KeptFormats {
   WeightFormat plain;  // of weights that are stored without codes
   WeightFormat wide;   // of those that are widened
 };
-// In which format a part of a stored weight is best kept: in the tightest coded one, or widened, as
-// where there is none or the part cuts blocks.
+// In which format a part of a stored weight is best kept: as it is stored, in the tightest coded
+// one, or widened, as where there is none or the part cuts blocks.
 WeightFormat kept_format_of(const Checkpoint& checkpoint, const ModelConfig& config,
                             const TensorSlice& slice, const KeptFormats& kept);
 
@@ -61,6 +61,10 @@ class WeightLoader {
   // Rows [first, first + count) of a part.
   Tensor stored_rows(size_t part, int64_t first, int64_t count);
   Tensor widened_rows(size_t part, int64_t first, int64_t count);
+  // `stored`: rows of the part's weight, one after the other.
+  Tensor rows_of(const StoredTensor& stored, size_t part, int64_t first, int64_t count);
+  // The table of a part that is kept as it is stored.
+  void store_scales(size_t part);
   DummyRows dummy_numbers(size_t part, int64_t first) const;
   Tensor dummy_rows(size_t part, int64_t first, int64_t count);
 

@@ -20,7 +20,7 @@ struct EngineOptions {
   int32_t device_id = 0;
   int32_t threads = 0;       // 0 = physical cores
   std::string weight_dtype;  // "auto", "f32", "f16", "bf16"
-  std::string quantization;  // "none", "int8", "int4"
+  std::string quantization;  // "none", "int8", "int4", "fp8"
   std::string kv_dtype;      // "f32", "f16", "bf16", "fp8", "int8"; "auto" = as the activations
   int32_t block_size = 0;
   int32_t max_slots = 0;

@@ -49,7 +49,7 @@ export const benchForward: Verb = {
     { flags: '--eager', doc: 'no CUDA graphs' },
     { flags: '--threads <n>', doc: 'compute threads; inference.threads when not given', kind: 'int', range: [1, 1024] },
     { flags: '--tp <n>', doc: 'ranks that compute the model together; 1 when not given', kind: 'int', range: [1, 8] },
-    { flags: '--quantization <q>', doc: 'none, int8 or int4; inference.quantization when not given', kind: 'text' },
+    { flags: '--quantization <q>', doc: 'none, int8, int4 or fp8; inference.quantization when not given', kind: 'text' },
     { flags: '--isa <name>', doc: 'kernel set of the CPU backend; the best one when not given', kind: 'text' },
     { flags: '--load-dummy', doc: 'random weights in the shape of config.json' },
     ...configOptions,
@@ -171,9 +171,9 @@ function engineSetup(input: VerbInput, backend: BackendName, shapes: readonly Ba
     ? { path: folder, config: JSON.parse(readFileSync(join(folder, 'config.json'), 'utf8')) as Record<string, unknown> }
     : resolveModelFolder(config, input.io.env);
   const quantization = input.text('quantization') ?? inference.quantization;
-  if (quantization !== 'none' && quantization !== 'int8' && quantization !== 'int4')
+  if (quantization !== 'none' && quantization !== 'int8' && quantization !== 'int4' && quantization !== 'fp8')
     throw new CliError(
-      `--quantization ${JSON.stringify(quantization.slice(0, 40))} is not allowed; expected none, int8 or int4`,
+      `--quantization ${JSON.stringify(quantization.slice(0, 40))} is not allowed; expected none, int8, int4 or fp8`,
       EXIT.usage,
     );
   const most = Math.max(...shapes.map((s) => s.batch * s.length));

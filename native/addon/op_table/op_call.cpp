@@ -124,8 +124,11 @@ WeightFormat OpTestCall::weight_format(const char* name) const {
   const std::string text = string_field(attrs_, name);
   if (text == "int8") return kFormatInt8;
   if (text == "int4") return kFormatInt4;
-  if (text != "fp8") return plain_format(dtype(name));
-  return {.codes = CodeType::kFloat8, .scaled = true, .block_rows = 128, .block_cols = 128};
+  if (text == "fp8") return kFloat8Blocks;
+  if (text == "fp8_rows") return kFloat8Rows;
+  if (text == "fp8_groups") return kFloat8Groups;
+  if (text == "int8_rows") return kInt8Rows;
+  return plain_format(dtype(name));
 }
 
 bool OpTestCall::has(const char* name) const { return inputs_.Has(name); }

@@ -75,6 +75,15 @@ class ScaledSource final : public WeightSource {
         out->codes[k] = static_cast<int8_t>(byte_at(codes_, row * cols + col + k));
     }
   }
+  WeightFormat as_stored() const override {
+    const CodeType type = codes_.dtype == DType::kF8 ? CodeType::kFloat8 : CodeType::kInt8;
+    if (scales_.block_cols == 0) return scaled_rows(type, 1, 0);
+    const bool known = type == CodeType::kFloat8 && scales_.block_cols == kFloat8Blocks.block_cols;
+    if (!known) return kFormatF32;
+    return scales_.block_rows == kFloat8Blocks.block_rows ? kFloat8Blocks : kFloat8Groups;
+  }
+  const StoredTensor* codes() const override { return &codes_; }
+  float scale(int64_t row, int64_t col) const override { return scales_.at(row, col); }
   int64_t row_bytes() const override { return cols; }
 
  private:

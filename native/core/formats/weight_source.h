@@ -26,6 +26,16 @@ class WeightSource : public CodedRows {
   virtual WeightFormat coded() const { return kFormatF32; }
   // A tighter one of the same weights, for backends that have it.
   virtual WeightFormat compact() const { return coded(); }
+  // The format in which the file holds it, for devices that multiply by its very bytes: one of
+  // is_scaled_rows(), which codes() and scale() then tell of. Without scales: there is none.
+  virtual WeightFormat as_stored() const { return kFormatF32; }
+  // [rows, cols] codes of as_stored().
+  virtual const StoredTensor* codes() const { return nullptr; }
+  // Of the block that a weight belongs to.
+  virtual float scale(int64_t row, int64_t col) const {
+    (void)row, (void)col;
+    return 1;
+  }
   // Only where coded() has scales.
   void blocks(int64_t row, int64_t first, int64_t count, CodedBlock* out) const override;
   // The file has rows or blocks with scales of their own, which are widened where coded() has none.

@@ -34,7 +34,9 @@ PackedWeight& Linear::weight(Backend& backend) {
 }
 
 void Linear::choose_format(WeightList& list, const std::string& name, const TensorSlice& stored) {
-  const WeightFormat wanted = plain_ ? plain_format(list.dtype) : list.format_of(name, stored);
+  WeightFormat wanted = plain_ ? plain_format(list.dtype) : list.format_of(name, stored);
+  // Products of experts take no tables of scales: theirs are widened.
+  if (spec_.stacked && is_scaled_rows(wanted)) wanted = plain_format(list.dtype);
   spec_.format =
       spec_.rows == 0 ? wanted : common_format(spec_.format, wanted, plain_format(list.dtype));
 }
@@ -51,6 +53,11 @@ void Linear::add_part(WeightList& list, const TensorSlice& tensor, int64_t first
            [this, first, &backend = list.backend](int64_t row, int64_t rows,
                                                   const CodedRows& source) {
              backend.fill_coded(weight(backend), first + row, rows, source);
+           },
+       .store_scales =
+           [this, first, &backend = list.backend](const Tensor& scales) {
+             backend.fill_weight(weight(backend), WeightRole::kScales,
+                                 first / spec_.format.block_rows, scales);
            },
        .fill_dummy =
            [this, first, &backend = list.backend](int64_t row, int64_t count,

@@ -30,6 +30,9 @@ struct WeightPart {
   std::function<void(int64_t first_row, const Tensor& rows)> store;
   // Takes rows as codes in place of `store`, where `kept` is a coded format.
   std::function<void(int64_t first_row, int64_t rows, const CodedRows& source)> store_codes{};
+  // Takes the whole table of scales of the slice, f32 [blocks down, blocks across], ahead of codes
+  // that are kept as they are stored; `store` then takes rows of codes.
+  std::function<void(const Tensor& scales)> store_scales{};
   // Makes the rows on the device. Empty, or false: the caller makes them and stores them.
   std::function<bool(int64_t first_row, int64_t rows, const DummyRows& numbers)> fill_dummy{};
 };

@@ -15,9 +15,10 @@ using FormatChoice =
 
 // Throws Error(kUsage) when `option` is no value of inference.quantization.
 void check_quantization(const std::string& option);
-// What inference.quantization asks for: weights as they are, in the format that `coded` gives, or
-// in `dtype` without it, or quantized while they are loaded.
-FormatChoice choose_formats(const std::string& option, DType dtype,
-                            std::function<WeightFormat(const TensorSlice& stored)> coded);
+// What inference.quantization asks for: weights as they are, in the format that `stored` gives, or
+// quantized while they are loaded, in a format that the backend keeps.
+FormatChoice choose_formats(const std::string& option,
+                            const std::function<bool(const WeightFormat& format)>& keeps,
+                            std::function<WeightFormat(const TensorSlice& stored)> stored);
 
 }  // namespace inferd
