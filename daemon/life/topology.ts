@@ -138,7 +138,7 @@ function threadsOfGroup(threads: number, groups: number): number {
 
 /** CUDA when its backend was built, loads and finds a GPU, and nothing is asked for that only the CPU backend has. */
 export function bestBackend({ inference, cache }: Config): BackendName {
-  const cpuOnly = inference.quantization === 'int4' || inference.dtype === 'f32' || cache.cache_dtype === 'f32';
+  const cpuOnly = ['int8', 'int4'].includes(inference.quantization) || inference.dtype === 'f32' || cache.cache_dtype === 'f32';
   return !cpuOnly && loadAddon().systemInfo().cuda.problem === '' ? 'cuda' : 'cpu';
 }
 

@@ -158,12 +158,12 @@ void CudaBackend::forget(const CudaWeight* weight) {
 void CudaBackend::fill_weight(PackedWeight& weight, WeightRole role, int64_t first_row,
                               const Tensor& source) {
   use_device();
-  if (role != WeightRole::kCodes) {
-    throw Error(ErrorCode::kUnsupported,
-                "The CUDA backend takes no scales and zeros of weights in the format " +
-                    format_name(weight.format) + ".");
-  }
-  upload_rows(static_cast<CudaWeight&>(weight), first_row, source, uploader_, stream_.get());
+  auto& to = static_cast<CudaWeight&>(weight);
+  const WeightUpload upload{uploader_, loaded_rows_, stream_.get()};
+  if (role == WeightRole::kCodes) return upload_rows(to, first_row, source, upload);
+  if (role == WeightRole::kScales) return upload_scales(to, first_row, source, upload);
+  throw Error(ErrorCode::kUnsupported, "The CUDA backend takes no zeros of weights in the format " +
+                                           format_name(weight.format) + ".");
 }
 
 bool CudaBackend::fill_dummy(const Tensor& rows, const DummyRows& numbers) {
@@ -175,7 +175,14 @@ bool CudaBackend::fill_dummy(const Tensor& rows, const DummyRows& numbers) {
 bool CudaBackend::fill_dummy(PackedWeight& weight, int64_t first_row, int64_t rows,
                              const DummyRows& numbers) {
   use_device();
-  return fill_dummy(static_cast<CudaWeight&>(weight).some_rows(first_row, rows), numbers);
+  auto& to = static_cast<CudaWeight&>(weight);
+  if (!to.format.scaled) return fill_dummy(to.some_rows(first_row, rows), numbers);
+  const auto bytes = static_cast<size_t>(rows * to.cols * dtype_bytes(info_.activation));
+  const Tensor made =
+      Tensor::matrix(loaded_rows_.get(bytes, stream_.get()), info_.activation, rows, to.cols);
+  fill_dummy(made, numbers);
+  quantize_into(to, first_row, made, stream_.get());
+  return true;
 }
 
 // f16 stays as it is: a weight of 2^-14 and less would lose digits.
@@ -237,6 +244,11 @@ int64_t CudaBackend::reserve_steps(const StepShape& s) {
                   stream_.get());
     for (DecodePlan& plan : decode_plans_)
       plan.shares.get(static_cast<size_t>(blocks) * 4 * sizeof(DecodeShare), stream_.get());
+  }
+  loaded_rows_ = {};  // everything is loaded
+  for (const CudaWeight* w : weights_) {
+    const bool head = w->rows == s.head_rows;
+    spare_of(*w, head ? s.max_logit_rows : s.max_tokens);
   }
   prefill_rows_.reserve(static_cast<size_t>(s.max_rows));
   plan_index_.reserve(static_cast<size_t>(s.max_rows) + 16);

@@ -172,6 +172,8 @@ class CudaBackend final : public Backend {
   void sum_ranks(void* inout, const Tensor& x, float scale, bool residual);
   // What one kernel can do of `args`; x and scratch are theirs, the norm is not.
   GemmArgs product(const LinearArgs& args);
+  // Room for products of this weight with so many rows; null where they need none.
+  GemmSpare spare_of(const CudaWeight& weight, int64_t rows);
   // Of kernels that read before their wait what this step wrote: early once it is settled.
   Launch launch_settled(bool settled) const { return {stream_.get(), settled && starts_early()}; }
   const void* bias_of(const PackedWeight& weight, const float* bias, DType result);
@@ -216,7 +218,8 @@ class CudaBackend final : public Backend {
   std::array<DecodePlan, kDecodePlans> decode_plans_;
   std::vector<int32_t> plan_index_;
   Scratch plan_words_, block_copies_, row_lists_, token_slots_, tickets_, partials_, sampler_,
-      tile_counters_, read_result_;
+      tile_counters_, read_result_, spare_;
+  Scratch loaded_rows_;   // that are quantized while weights are loaded
   bool settled_ = false;  // attention has run since the batch was gathered: see launch.cuh
   const void* token_slots_of_ = nullptr;                // StepBatch::rows they were made for
   std::map<const void*, KvTensorMaps> kv_maps_;         // by KvLayer::k

@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "cuda/cuda_backend.h"
 #include "cuda/gemm/gemm.h"
+#include "cuda/gemm/gemm_codes.h"
 #include "cuda/rows/activation.h"
 #include "cuda/rows/embedding.h"
 #include "cuda/rows/norm.h"
@@ -188,7 +189,7 @@ void CudaBackend::linear(const LinearArgs& given) {
     args.epilogue = Epilogue::kStore;
   }
   const NormArgs* norm = args.norm;
-  if (norm != nullptr && norm->weight != nullptr) {
+  if (norm != nullptr && norm->weight != nullptr && !args.weight->format.scaled) {
     rms_norm(norm->scratch, args.x, norm->weight, norm->eps);
     args.x = norm->scratch;
     norm = nullptr;
@@ -197,6 +198,7 @@ void CudaBackend::linear(const LinearArgs& given) {
   if (norm != nullptr) {
     gemm.norm_x = true;
     gemm.norm_eps = norm->eps;
+    gemm.norm_weight = norm->weight;
     gemm.norm_scratch = norm->scratch.data;
   }
   gemm_->run(gemm, launch());
@@ -226,7 +228,13 @@ GemmArgs CudaBackend::product(const LinearArgs& a) {
           .n = static_cast<int32_t>(outputs),
           .k = static_cast<int32_t>(weight.cols),
           .gated = gated,
-          .scratch = gated ? a.scratch.data : nullptr};
+          .scratch = gated ? a.scratch.data : nullptr,
+          .spare = spare_of(weight, a.x.rows())};
+}
+
+GemmSpare CudaBackend::spare_of(const CudaWeight& weight, int64_t rows) {
+  const size_t bytes = spare_bytes(weight.format, rows, weight.rows, weight.cols);
+  return {bytes == 0 ? nullptr : spare_.get(bytes, stream_.get()), bytes};
 }
 
 // Op tests hand over no biases: theirs are made here.

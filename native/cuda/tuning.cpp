@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "cuda/cuda_backend.h"
+#include "cuda/gemm/gemm_codes.h"
 #include "cuda/gemm/gemm_lt.h"
 #include "cuda/rows/weights.h"
 
@@ -56,6 +57,8 @@ void CudaBackend::tune_products(const StepShape& shape) {
     x = allocate_device(static_cast<size_t>(rows * widest_in * 2));
     y = allocate_device(static_cast<size_t>(y_bytes));
     scratch = allocate_device(static_cast<size_t>(std::max<int64_t>(rows * gated_rows * 2, 1)));
+    for (const CudaWeight* w : weights_)
+      spare_of(*w, w->rows == shape.vocab_size ? logit_rows : rows);
   } catch (const Error&) {
     return;  // a full GPU does without
   }
@@ -82,7 +85,8 @@ void CudaBackend::tune_products(const StepShape& shape) {
                           .n = static_cast<int32_t>(outputs),
                           .k = static_cast<int32_t>(cols),
                           .gated = gated,
-                          .scratch = gated ? scratch.get() : nullptr};
+                          .scratch = gated ? scratch.get() : nullptr,
+                          .spare = {spare_.data(), spare_bytes(format, m, weight_rows, cols)}};
       gemm_->tune(args, weights, m > kManyRows ? kCandidatesOfMany : kCandidates, kBudgetUs,
                   launch());
     }

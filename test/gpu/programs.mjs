@@ -16,11 +16,14 @@ function program(name, sources, settings = {}) {
   return { name, sources: files, cublas: false, check: 'check', quick: 'quick', generic: 'check', ...settings };
 }
 
+/** The kernels of 8-bit codes, parts of ours. */
+const codesKernels = 'small_gemm_codes.cu stream_gemm_codes_sm90.cu large_gemm_codes_sm90.cu';
 /** What products are made of: cuBLASLt, and `kernels` of ours beside it. */
 const products = (kernels) => ({
-  'cuda/gemm': `gemm_lt.cpp ${kernels}`,
+  'cuda/gemm': `gemm_lt.cpp gemm_codes.cpp ${kernels}`,
+  'cuda/gemm/codes': codesKernels,
   'cuda/device': 'tensor_map.cu',
-  'cuda/rows': 'activation.cu norm.cu',
+  'cuda/rows': 'activation.cu norm.cu scaled_rows.cu',
 });
 /** All of gemm_kernels.cpp. */
 const allKernels = 'gemm_kernels.cpp small_gemm.cu stream_gemm.cpp stream_gemm_sm90.cu large_gemm_sm90.cu';
@@ -35,9 +38,21 @@ export const programs = [
   ),
   program('elementwise_test', { 'cuda/rows': 'norm.cu activation.cu embedding.cu', 'cuda/attention': 'rope_kv.cu' }),
   program('gemm_test', { ...products(allKernels), 'cuda/attention': 'rope_kv.cu' }, { cublas: true }),
+  program('codes_gemm_test', {
+    'cuda/gemm': `gemm_codes.cpp ${allKernels}`,
+    'cuda/gemm/codes': codesKernels,
+    'cuda/device': 'tensor_map.cu',
+    'cuda/rows': 'scaled_rows.cu',
+  }),
   // These two have an empty gemm_kernels() of their own, so that cuBLASLt is alone beside their kernel.
-  program('large_gemm_test', products('large_gemm_sm90.cu'), { cublas: true, generic: null }),
-  program('stream_gemm_test', products('stream_gemm.cpp stream_gemm_sm90.cu'), { cublas: true, generic: null }),
+  program('large_gemm_test', products('large_gemm_sm90.cu small_gemm.cu stream_gemm.cpp stream_gemm_sm90.cu'), {
+    cublas: true,
+    generic: null,
+  }),
+  program('stream_gemm_test', products('stream_gemm.cpp stream_gemm_sm90.cu large_gemm_sm90.cu small_gemm.cu'), {
+    cublas: true,
+    generic: null,
+  }),
   program('sampler_test', {
     'cuda/sampler': 'sampler.cu sampler_greedy.cu',
     'cpu/sampler': 'sampler.cpp sampling_math.cpp',

@@ -37,7 +37,7 @@ class OpTestCall {
   std::string text(const char* name) const;
   DType dtype(const char* name) const;  // "f32", "f16" or "bf16"
   // One of these, "int8", "int4", or one of rows of codes with f32 scales: "fp8", in blocks of 128
-  // x 128, "fp8_rows", "fp8_groups", "int8_rows".
+  // x 128, "fp8_rows", "fp8_groups".
   WeightFormat weight_format(const char* name) const;
   // "gate": "silu", as when absent, "gelu_tanh" or "clamped_swiglu".
   Gate gate() const;

@@ -227,6 +227,33 @@ __device__ inline void hold(float (&d)[128]) { asm volatile("" : INFERD_IN_OUT12
     INFERD_WGMMA_WIDE(256, TYPES, 128, 128, 129, 130);        \
   }
 
+// The same of e4m3 numbers: d[64 x 2 kCount] = a[64 x 32] b[32 x 2 kCount] (+ d when `add`). Sums
+// keep fewer bits than f32 has: those of long rows are added up outside.
+#define INFERD_WGMMA_FLOAT8(N, COUNT, A, B, ADD)                                               \
+  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #ADD                                   \
+               ", 0;\n"                                                                        \
+               "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3 {" INFERD_SUMS##COUNT \
+               "}, %" #A ", %" #B ", add, 1, 1;\n}"                                            \
+               : INFERD_IN_OUT##COUNT(d)                                                       \
+               : "l"(a), "l"(b), "r"(add))
+template <int kCount>
+__device__ inline void wgmma_float8(float (&d)[kCount], uint64_t a, uint64_t b, int add) {
+  if constexpr (kCount == 24) {
+    INFERD_WGMMA_FLOAT8(48, 24, 24, 25, 26);
+  } else if constexpr (kCount == 32) {
+    INFERD_WGMMA_FLOAT8(64, 32, 32, 33, 34);
+  } else if constexpr (kCount == 40) {
+    INFERD_WGMMA_FLOAT8(80, 40, 40, 41, 42);
+  } else if constexpr (kCount == 48) {
+    INFERD_WGMMA_FLOAT8(96, 48, 48, 49, 50);
+  } else if constexpr (kCount == 56) {
+    INFERD_WGMMA_FLOAT8(112, 56, 56, 57, 58);
+  } else {
+    static_assert(kCount == 64, "no other width is in use");
+    INFERD_WGMMA_FLOAT8(128, 64, 64, 65, 66);
+  }
+}
+
 // d[64 x 2 kCount] = a[64 x 16] b[16 x 2 kCount] (+ d when `add`), both from shared memory, k
 // contiguous.
 template <typename T, int kCount>

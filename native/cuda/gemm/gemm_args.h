@@ -1,5 +1,6 @@
 // A linear layer as the GEMM launchers take it. Raw device pointers.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 
 #include "core/weight_format.h"
@@ -13,6 +14,12 @@ enum class GemmOut { kHalf, kF32 };
 inline WeightView plain_weight(Half type, const void* data) {
   return {.format = type == Half::kF16 ? kFormatF16 : kFormatBF16, .codes = data};
 }
+
+// Device memory for a product to use while it runs, 256-byte aligned: see spare_bytes().
+struct GemmSpare {
+  void* data = nullptr;
+  size_t bytes = 0;
+};
 
 // y[m, n] = x[m, k] w[n, k]^T (+ bias) (+ y when `add_to_y`), accumulated in f32. When `gated`, w
 // is [2 n, k] and y = silu(x w[0 .. n)^T) * (x w[n .. 2 n)^T), both factors plus their half of
@@ -36,8 +43,13 @@ struct GemmArgs {
   // y is of `type`, `add_to_y` is false and x is packed.
   bool norm_x = false;
   float norm_eps = 0;
+  const float* norm_weight = nullptr;  // [k], multiplies the columns then; null: all ones
   // norm_x only: [m, k] of `type`, packed, for ways that do so first; then out of use.
   void* norm_scratch = nullptr;
+  GemmSpare spare{};  // of weights other than plain ones
+  // Not null: x is [m, k] codes of the kind of the weight's, packed, with scales as quantize_rows()
+  // makes them.
+  const float* x_scales = nullptr;
 };
 
 // What cuBLASLt and the kernels of plain weights can multiply.

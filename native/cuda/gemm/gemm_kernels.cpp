@@ -18,6 +18,7 @@ size_t one_variant(const GemmArgs&, std::span<GemmVariant, kGemmVariants>) { ret
 constexpr int32_t kStreamFrom = 9, kStreamRows = 64, kStreamGatedRows = 128;
 
 bool stream_takes(const GemmArgs& p) {
+  if (p.x_scales != nullptr) return stream_gemm_takes(p);
   return plain_weights(p) && p.out == GemmOut::kHalf && p.m >= kStreamFrom &&
          p.m <= (p.gated ? kStreamGatedRows : kStreamRows) && stream_gemm_takes(p);
 }
@@ -33,6 +34,10 @@ bool small_takes(const GemmArgs& p) {
 }
 cudaError_t run_small(const GemmArgs& p, const GemmVariant&, const Launch& launch) {
   return small_gemm(p, launch);
+}
+
+cudaError_t run_small_codes(const GemmArgs& p, const GemmVariant&, const Launch& launch) {
+  return small_gemm_codes(p, launch);
 }
 
 size_t stream_variants(const GemmArgs& p, std::span<GemmVariant, kGemmVariants> out) {
@@ -53,7 +58,9 @@ cudaError_t run_stream(const GemmArgs& p, const GemmVariant& variant, const Laun
 constexpr int32_t kLargeRows = 769;
 
 bool large_takes(const GemmArgs& p) {
-  return plain_weights(p) && p.m >= kLargeRows && large_gemm_takes(p);
+  // Of codes there is nothing else behind the streaming GEMM.
+  const int32_t from = p.x_scales != nullptr ? kStreamGemmRows + 1 : kLargeRows;
+  return p.m >= from && large_gemm_takes(p);
 }
 cudaError_t run_large(const GemmArgs& p, const GemmVariant&, const Launch& launch) {
   return large_gemm(p, launch);
@@ -61,6 +68,7 @@ cudaError_t run_large(const GemmArgs& p, const GemmVariant&, const Launch& launc
 
 constexpr GemmKernel kKernels[] = {
     {"small", small_takes, one_variant, run_small, kSmallGemmRows},
+    {"codes", small_gemm_codes_takes, one_variant, run_small_codes, kSmallGemmRows},
     {"stream", stream_takes, stream_variants, run_stream, 0},
     {"large", large_takes, one_variant, run_large, 0},
 };

@@ -28,4 +28,11 @@ struct GemmKernel {
 
 std::span<const GemmKernel> gemm_kernels();
 
+// Null when none takes `args`.
+inline const GemmKernel* first_kernel(const GemmArgs& args) {
+  for (const GemmKernel& kernel : gemm_kernels())
+    if (kernel.takes(args)) return &kernel;
+  return nullptr;
+}
+
 }  // namespace inferd::cuda

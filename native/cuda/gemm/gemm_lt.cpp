@@ -11,8 +11,11 @@
 #include <tuple>
 #include <vector>
 
+#include "cuda/gemm/gemm_codes.h"
+#include "cuda/gemm/small_gemm.h"
 #include "cuda/rows/activation.h"
 #include "cuda/rows/norm.h"
+#include "cuda/rows/scaled_rows.h"
 
 namespace inferd::cuda {
 namespace {
@@ -242,10 +245,11 @@ static const char* finish(const GemmArgs& args, const Launch& launch) {
 // The norm, by itself, of a product that no kernel of ours takes with it; leaves `p` the product.
 static const char* norm_ahead(GemmArgs& p, const Launch& launch) {
   if (p.x_stride != p.k) return "a norm needs packed rows";
-  const char* error =
-      text(rms_norm(p.type, p.norm_scratch, p.x, nullptr, nullptr, p.m, p.k, p.norm_eps, launch));
+  const char* error = text(
+      rms_norm(p.type, p.norm_scratch, p.x, nullptr, p.norm_weight, p.m, p.k, p.norm_eps, launch));
   p.x = p.norm_scratch;
   p.norm_x = false;
+  p.norm_weight = nullptr;
   return error;
 }
 
@@ -265,6 +269,13 @@ const char* GemmLt::tune(const GemmArgs& args, std::span<const WeightView> weigh
                          float budget_us, const Launch& launch) {
   if (weights.empty() || most < 1) return "tuning needs a weight and a candidate";
   GemmArgs plain = plain_part(args), turn = args;
+  if (!plain_weights(args)) {
+    turn = with_codes(args);
+    if (turn.x_scales != nullptr) {
+      if (const char* error = text(quantize_x(args, turn, launch))) return error;
+    }
+    if (first_kernel(turn) == nullptr) return nullptr;  // widened
+  }
   Problem problem;
   std::vector<cublasLtMatmulHeuristicResult_t> found;
   const char* const refused = impl_->candidates(plain, problem, most, found);
@@ -273,9 +284,9 @@ const char* GemmLt::tune(const GemmArgs& args, std::span<const WeightView> weigh
     if (f.state == CUBLAS_STATUS_SUCCESS) ways.push_back({.algorithm = f.algo});
   }
   for (const GemmKernel& kernel : gemm_kernels()) {
-    if (!kernel.takes(args)) continue;
+    if (!kernel.takes(turn)) continue;
     std::array<GemmVariant, kGemmVariants> variants{};
-    const size_t count = kernel.variants(args, variants);
+    const size_t count = kernel.variants(turn, variants);
     for (size_t i = 0; i < count; ++i) ways.push_back({.kernel = &kernel, .variant = variants[i]});
   }
   if (ways.empty()) return refused != nullptr ? refused : "no algorithm computes this shape";
@@ -348,7 +359,58 @@ const char* GemmLt::tune(const GemmArgs& args, std::span<const WeightView> weigh
   return text(cudaGetLastError());
 }
 
+// Of weights in other formats than plain: kernels that take them, of x as it is or quantized, else
+// the weights widened, some rows at a time.
+const char* GemmLt::run_codes(const GemmArgs& args, const Launch& launch) {
+  const GemmArgs quantized = with_codes(args);
+  if (quantized.x_scales != nullptr) {
+    const char* error = text(quantize_x(args, quantized, launch));
+    return error == nullptr ? run_kernel(quantized, launch) : error;
+  }
+  if (args.norm_x) {
+    if (const GemmKernel* kernel = first_kernel(args)) return text(kernel->run(args, {}, launch));
+    GemmArgs rest = args;
+    const char* error = norm_ahead(rest, launch);
+    return error == nullptr ? run_codes(rest, launch) : error;
+  }
+  if (first_kernel(args) != nullptr) return run_kernel(args, launch);
+  if (args.m <= kMostSliced && first_kernel(rows_of(args, 0)) != nullptr) {
+    for (int32_t row = 0; row < args.m; row += kSmallGemmRows) {
+      if (const char* error = run_kernel(rows_of(args, row), launch)) return error;
+    }
+    return nullptr;
+  }
+  const GemmArgs plain = plain_part(args);
+  const int64_t most = static_cast<int64_t>(args.spare.bytes) / (int64_t{2} * args.k) / 8 * 8;
+  if (most == 0 || args.k % 8 != 0) return "no kernel multiplies weights of this format";
+  for (int32_t first = 0; first < plain.n; first += static_cast<int32_t>(most)) {
+    const auto count = static_cast<int32_t>(std::min<int64_t>(most, plain.n - first));
+    const char* error =
+        text(widen_weight_rows(args.type, args.spare.data, args.w, first, count, args.k, launch));
+    // Not early: products fetch weights, which here a kernel has just written, before they wait.
+    if (error == nullptr) error = run(widened_rows(plain, first, count), Launch(launch.stream));
+    if (error != nullptr) return error;
+  }
+  return finish(args, launch);
+}
+
+// By the way that was measured, else by the first kernel's first.
+const char* GemmLt::run_kernel(const GemmArgs& args, const Launch& launch) {
+  Impl::Entry& entry = impl_->entries[key_of(args)];
+  if (entry.kernel == nullptr || !entry.kernel->takes(args)) {
+    const GemmKernel* kernel = first_kernel(args);
+    std::array<GemmVariant, kGemmVariants> variants{};
+    if (kernel == nullptr || kernel->variants(args, variants) == 0)
+      return "no kernel multiplies weights of this format";
+    entry.kernel = kernel;
+    entry.choice.kernel = kernel->name;
+    entry.choice.variant = variants[0];
+  }
+  return text(entry.kernel->run(args, entry.choice.variant, launch));
+}
+
 const char* GemmLt::run(const GemmArgs& args, const Launch& launch) {
+  if (!plain_weights(args)) return run_codes(args, launch);
   if (args.norm_x) {
     for (const GemmKernel& kernel : gemm_kernels()) {
       if (kernel.takes(args)) return text(kernel.run(args, {}, launch));

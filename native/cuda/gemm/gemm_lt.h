@@ -53,6 +53,9 @@ class GemmLt {
   const GemmChoice* choice(const GemmArgs& args) const;
 
  private:
+  const char* run_codes(const GemmArgs& args, const Launch& launch);
+  const char* run_kernel(const GemmArgs& args, const Launch& launch);
+
   struct Impl;
   explicit GemmLt(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

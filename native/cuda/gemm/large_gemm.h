@@ -5,13 +5,16 @@
 
 namespace inferd::cuda {
 
-// Whether large_gemm() computes `args` on the current device: compute capability 9.0; 16-bit y; n,
-// k and the strides multiples of 8; x, w and y 16-byte aligned; m, n and k positive; no norm_x.
+// Whether large_gemm() computes `args` on the current device: compute capability 9.0; 16-bit y;
+// plain weights, or e4m3 codes on both sides, k then a multiple of 16; n, k and the strides
+// multiples of 8; x, w and y 16-byte aligned; m, n and k positive; no norm_x.
 bool large_gemm_takes(const GemmArgs& args);
 
 // Enqueues on the current device. cudaErrorInvalidValue unless args are as above. Neither allocates
 // nor waits; needs no scratch (args.scratch is not used). With launch.early the first weights are
 // fetched while the kernel ahead still runs.
 cudaError_t large_gemm(const GemmArgs& args, const Launch& launch);
+// Its part for e4m3 codes.
+cudaError_t large_gemm_codes(const GemmArgs& args, const Launch& launch);
 
 }  // namespace inferd::cuda

@@ -3,6 +3,7 @@
 #pragma once
 #include "cuda/device/hopper_cluster.cuh"
 #include "cuda/device/launch.cuh"
+#include "cuda/gemm/gemm_codes_view.h"
 
 namespace inferd::cuda {
 
@@ -35,6 +36,7 @@ struct LargeGemmArgs {
   int32_t clusters;       // of the grid; kept from gridDim it took a register too many
   bool add_to_y;
   bool keep_x, pass_y;  // hints to L2: x of a band is read again, y is not
+  CodesView codes;
 };
 
 #ifdef INFERD_HOPPER

@@ -13,4 +13,8 @@ constexpr int32_t kSmallGemmHeldColumns = 4096;
 // positive. With launch.early the first weights are fetched while the kernel ahead still runs.
 cudaError_t small_gemm(const GemmArgs& args, const Launch& launch);
 
+// The same of 8-bit weights with scales: see small_gemm_codes.cu.
+bool small_gemm_codes_takes(const GemmArgs& args);
+cudaError_t small_gemm_codes(const GemmArgs& args, const Launch& launch);
+
 }  // namespace inferd::cuda

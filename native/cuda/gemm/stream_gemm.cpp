@@ -38,11 +38,12 @@ bool exchange_fits(const StreamGemmCut& cut) {
   return cut.splits * turns * cut.groups * 8 <= (cut.halved ? 80 : 192);
 }
 
+// `p` in words: see as_words().
 bool holds(const GemmArgs& p, const StreamGemmCut& cut) {
-  return stream_gemm_has_tile(cut.groups, cut.columns, cut.halved) && power_of_two(cut.across) &&
-         power_of_two(cut.down) && cut.splits >= 1 && cluster_size(cut) <= kMostCluster &&
-         cut.resident > 0 && cut.groups * 64 * cut.down >= p.m &&
-         cut.columns % (8 * w_pieces(p, cut)) == 0 &&
+  return stream_gemm_has_tile(p.x_scales != nullptr, cut.groups, cut.columns, cut.halved) &&
+         power_of_two(cut.across) && power_of_two(cut.down) && cut.splits >= 1 &&
+         cluster_size(cut) <= kMostCluster && cut.resident > 0 &&
+         cut.groups * 64 * cut.down >= p.m && cut.columns % (8 * w_pieces(p, cut)) == 0 &&
          (cut.splits == 1 || (!p.gated && p.k >= cut.splits * 2 * kChunk && exchange_fits(cut)));
 }
 
@@ -80,14 +81,25 @@ float estimate(const GemmArgs& p, const StreamGemmCut& cut, int32_t multiprocess
 
 bool stream_gemm_takes(const GemmArgs& p) {
   int major = 0, minor = 0;
-  return p.m >= 1 && p.m <= kStreamGemmRows && p.n >= 1 && p.k >= 8 && p.k % 8 == 0 &&
-         p.x_stride % 8 == 0 && !p.norm_x && !(p.gated && (p.add_to_y || p.out == GemmOut::kF32)) &&
+  const bool codes = float8_operands(p);
+  const int32_t unit = codes ? 16 : 8;  // 16 bytes
+  return (codes || plain_weights(p)) && p.m >= 1 && p.m <= kStreamGemmRows && p.n >= 1 &&
+         p.k >= unit && p.k % unit == 0 && p.x_stride % unit == 0 && !p.norm_x &&
+         !(p.gated && (p.add_to_y || p.out == GemmOut::kF32)) &&
          attribute(&major, cudaDevAttrComputeCapabilityMajor) == cudaSuccess && major == 9 &&
          attribute(&minor, cudaDevAttrComputeCapabilityMinor) == cudaSuccess && minor == 0 &&
          INFERD_MOST_MAJOR >= 9;
 }
 
-int32_t stream_gemm_cuts(const GemmArgs& p, std::span<StreamGemmCut> best) {
+bool stream_gemm_has_tile(bool codes, int32_t groups, int32_t columns, bool halved) {
+  const StreamLauncher launcher = codes ? stream_codes_launcher(Half::kF16, false, groups, columns)
+                                        : stream_launcher(Half::kF16, groups, columns);
+  return launcher != nullptr &&
+         (!halved || columns <= (codes ? widest_codes_of_two(groups) : widest_of_two(groups)));
+}
+
+int32_t stream_gemm_cuts(const GemmArgs& args, std::span<StreamGemmCut> best) {
+  const GemmArgs p = as_words(args);
   int multiprocessors = 0;
   if (attribute(&multiprocessors, cudaDevAttrMultiProcessorCount) != cudaSuccess) return 0;
   int32_t resident[2][kMostCluster + 1] = {};  // [halved][size]
@@ -128,8 +140,14 @@ int32_t stream_gemm_cuts(const GemmArgs& p, std::span<StreamGemmCut> best) {
   return static_cast<int32_t>(count);
 }
 
-cudaError_t stream_gemm(const GemmArgs& p, const StreamGemmCut& cut, const Launch& launch) {
-  if (!stream_gemm_takes(p) || !holds(p, cut)) return cudaErrorInvalidValue;
+cudaError_t stream_gemm(const GemmArgs& args, const StreamGemmCut& cut, const Launch& launch) {
+  const GemmArgs p = as_words(args);
+  if (!stream_gemm_takes(args) || !holds(p, cut)) return cudaErrorInvalidValue;
+  const StreamLauncher launcher =
+      args.x_scales == nullptr
+          ? stream_launcher(p.type, cut.groups, cut.columns)
+          : stream_codes_launcher(p.type, p.w.format == kFloat8Blocks, cut.groups, cut.columns);
+  if (launcher == nullptr) return cudaErrorInvalidValue;
   const auto map = [&](const void* base, int64_t rows, int64_t stride, int32_t box_rows,
                        CUtensorMap& to) {
     const TensorView view = {.base = base,
@@ -167,11 +185,12 @@ cudaError_t stream_gemm(const GemmArgs& p, const StreamGemmCut& cut, const Launc
                                    .gated = p.gated,
                                    .add_to_y = p.add_to_y,
                                    .wide_access = p.n % 8 == 0 && p.y_stride * y_bytes % 16 == 0 &&
-                                                  reinterpret_cast<uintptr_t>(p.y) % 16 == 0};
+                                                  reinterpret_cast<uintptr_t>(p.y) % 16 == 0,
+                                   .codes = codes_view(args)};
   // Blocks that split k exchange their sums through the memory of their queues: one tile each.
   const int32_t clusters =
       cut.splits > 1 ? params.tile_sets : std::min(params.tile_sets, cut.resident);
-  return launch_stream_gemm(p.type, cut, clusters, params, x_map, w_map, launch);
+  return launcher(cluster_size(cut), clusters, cut.halved, params, x_map, w_map, launch);
 }
 
 }  // namespace inferd::cuda

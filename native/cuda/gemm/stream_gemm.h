@@ -23,7 +23,8 @@ struct StreamGemmCut {
 };
 
 // The current device is of compute capability 9.0 and has a kernel for the shape: 1 <= m <=
-// kStreamGemmRows; k and x_stride multiples of 8; a gated product of 16-bit y without `add_to_y`;
+// kStreamGemmRows; plain weights, k and x_stride multiples of 8, or e4m3 codes on both sides, k a
+// multiple of 16; a gated product of 16-bit y without `add_to_y`;
 // no norm_x.
 bool stream_gemm_takes(const GemmArgs& args);
 

@@ -12,9 +12,6 @@ constexpr int kMostStages = 24;
 // Shared memory of a block that has a multiprocessor for itself, and of one of two.
 constexpr int kWholeBytes = 227 * 1024, kHalfBytes = 113 * 1024;
 
-// The widest tile of which two blocks have registers on one multiprocessor.
-constexpr int widest_of_two(int groups) { return groups == 1 ? 192 : 96; }
-
 template <int kGroups, int kColumns>
 struct StreamTile {
   static constexpr int kTokens = 64 * kGroups;

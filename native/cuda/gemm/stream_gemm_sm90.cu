@@ -60,146 +60,14 @@
 //      m = 128 70.4, 70.5, 67.7; beside the products instead of ahead of them 18.1 and 71.2. Early
 //      starts hide most of a norm: steps 64x128 5222 to 5278 instead of 5152 to 5196, 128x128 6074
 //      to 6263 instead of 6001 to 6154
-#include <utility>
-
-#include "cuda/gemm/stream_gemm_sums.cuh"
+#include "cuda/gemm/stream_gemm_launch.cuh"
 
 namespace inferd::cuda {
-namespace {
-
-template <typename T, int kGroups, int kColumns>
-__global__ void __launch_bounds__(StreamTile<kGroups, kColumns>::kThreads,
-                                  StreamTile<kGroups, kColumns>::kBlocks)
-    stream_gemm_kernel(const __grid_constant__ StreamGemmParams p,
-                       const __grid_constant__ CUtensorMap x_map,
-                       const __grid_constant__ CUtensorMap w_map) {
-#ifdef INFERD_HOPPER
-  using S = StreamTile<kGroups, kColumns>;
-  extern __shared__ uint8_t raw[];
-  // The launcher adds 1 KB for the alignment; every block of a cluster has the same offset.
-  StreamBarriers& s =
-      *reinterpret_cast<StreamBarriers*>(raw + (0u - shared_address(raw)) % kAtomBytes);
-  const bool leader = threadIdx.x == kGroups * 128;
-  if (leader) {
-    prefetch_tensor_map(&w_map);
-    prefetch_tensor_map(&x_map);
-  }
-  let_next_start();
-  const StreamPlace at(p, 64 * S::kPanels);
-  const bool alone = p.across * p.down * p.splits == 1;
-  if (leader) {
-    for (int i = 0; i < p.w_stages; ++i) {
-      barrier_init(&s.full[i], 1);
-      barrier_init(&s.empty[i], kGroups * (p.across + p.down - 1));
-    }
-    barrier_init(&s.mail, 1);
-    if (p.splits > 1) {
-      const int32_t quads = ((kColumns + 31) / 32 - at.kr + p.splits - 1) / p.splits;  // its own
-      barrier_expect(&s.mail, quads * (p.splits - 1) * 4 * kGroups * 128 * 16);
-    }
-    barrier_init_fence();
-    async_proxy_fence();
-  }
-  __syncthreads();
-  if (p.down > 1) {  // weights go to other blocks too, whose barriers must be ready
-    cluster_arrive();
-    cluster_wait();
-  }
-  StreamProducer<kGroups, kColumns> producer(p, at, s, &x_map, &w_map);
-  if (leader) producer.start();
-  if (!alone && p.down == 1) {
-    cluster_arrive();
-    cluster_wait();
-  }
-  const int warp = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarp, 0);
-  if (warp >= kGroups * 4) {
-    if (leader) producer.run();
-    __syncwarp();
-    if (!alone) {
-      cluster_arrive();
-      cluster_wait();
-    }
-  } else {
-    StreamConsumer<T, kGroups, kColumns>(p, at, s).run();
-    // No block leaves while another may still write to it or report to its barriers.
-    if (!alone && p.splits == 1) {
-      cluster_arrive();
-      cluster_wait();
-    }
-  }
-#endif
-}
-
-// Stages of the queues within `bytes` of shared memory; false when too few fit to be useful.
-template <int kGroups, int kColumns>
-bool fill_stages(int bytes, int32_t& x_stages, int32_t& w_stages) {
-  using S = StreamTile<kGroups, kColumns>;
-  const int room = bytes - kAtomBytes - static_cast<int>(sizeof(StreamBarriers));
-  for (x_stages = S::kPanels == 2 ? 3 : 4; x_stages >= 2; --x_stages) {
-    w_stages = (room - x_stages * static_cast<int>(S::kStageX)) / static_cast<int>(S::kStageW);
-    if (w_stages > kMostStages) w_stages = kMostStages;
-    if (w_stages >= x_stages) return true;
-  }
-  return false;
-}
-
-template <typename T, int kGroups, int kColumns>
-cudaError_t launch_tile(int32_t cluster, int32_t clusters, bool halved, StreamGemmParams p,
-                        const CUtensorMap& x_map, const CUtensorMap& w_map, const Launch& launch) {
-  using S = StreamTile<kGroups, kColumns>;
-  const int bytes = halved ? kHalfBytes : kWholeBytes;
-  if (halved && S::kBlocks == 1) return cudaErrorInvalidValue;
-  if (!fill_stages<kGroups, kColumns>(bytes, p.x_stages, p.w_stages)) return cudaErrorInvalidValue;
-  return launch_kernel(stream_gemm_kernel<T, kGroups, kColumns>,
-                       {.grid = dim3(static_cast<unsigned>(cluster * clusters)),
-                        .threads = S::kThreads,
-                        .shared_bytes = static_cast<size_t>(bytes),
-                        .cluster = cluster},
-                       launch, p, x_map, w_map);
-}
-
-using Launcher = cudaError_t (*)(int32_t, int32_t, bool, StreamGemmParams, const CUtensorMap&,
-                                 const CUtensorMap&, const Launch&);
-
-constexpr int kWidths = (kWidestTile - kNarrowestTile) / kTileStep + 1;
-// Those left out were never the fastest.
-constexpr bool has_width(int columns) { return columns != 176 && columns != 192 && columns != 240; }
-
-template <typename T, int kGroups, int kWidth>
-constexpr Launcher launcher_of() {
-  constexpr int kColumns = kNarrowestTile + kWidth * kTileStep;
-  if constexpr (has_width(kColumns)) {
-    return launch_tile<T, kGroups, kColumns>;
-  } else {
-    return nullptr;
-  }
-}
-template <typename T, int kGroups, int... kWidth>
-Launcher launcher_of(int width, std::integer_sequence<int, kWidth...>) {
-  constexpr Launcher kTable[] = {launcher_of<T, kGroups, kWidth>()...};
-  return kTable[width];
-}
-template <typename T>
-Launcher find_launcher(int32_t groups, int32_t columns) {
-  const int32_t width = (columns - kNarrowestTile) / kTileStep;
-  if (columns < kNarrowestTile || columns % kTileStep != 0 || width >= kWidths) return nullptr;
-  const std::make_integer_sequence<int, kWidths> all;
-  switch (groups) {
-    case 1:
-      return launcher_of<T, 1>(width, all);
-    case 2:
-      return launcher_of<T, 2>(width, all);
-    default:
-      return nullptr;
-  }
-}
-
-}  // namespace
 
 int32_t stream_gemm_resident(int32_t size, bool halved) {
   constexpr int kGroups = 1, kColumns = kNarrowestTile;  // any: shared memory is what bounds all
   using S = StreamTile<kGroups, kColumns>;
-  const auto kernel = stream_gemm_kernel<__nv_bfloat16, kGroups, kColumns>;
+  const auto kernel = stream_gemm_kernel<__nv_bfloat16, kGroups, kColumns, StreamOperands::kHalves>;
   const int bytes = halved ? kHalfBytes : kWholeBytes;
   cudaLaunchAttribute shape = {};
   shape.id = cudaLaunchAttributeClusterDimension;
@@ -218,20 +86,10 @@ int32_t stream_gemm_resident(int32_t size, bool halved) {
   return known ? clusters : 0;
 }
 
-bool stream_gemm_has_tile(int32_t groups, int32_t columns, bool halved) {
-  return find_launcher<__half>(groups, columns) != nullptr &&
-         (!halved || columns <= widest_of_two(groups));
-}
-
-cudaError_t launch_stream_gemm(Half type, const StreamGemmCut& cut, int32_t clusters,
-                               const StreamGemmParams& params, const CUtensorMap& x_map,
-                               const CUtensorMap& w_map, const Launch& launch) {
-  const Launcher launcher = type == Half::kBF16
-                                ? find_launcher<__nv_bfloat16>(cut.groups, cut.columns)
-                                : find_launcher<__half>(cut.groups, cut.columns);
-  if (launcher == nullptr) return cudaErrorInvalidValue;
-  return launcher(cut.across * cut.down * cut.splits, clusters, cut.halved, params, x_map, w_map,
-                  launch);
+StreamLauncher stream_launcher(Half type, int32_t groups, int32_t columns) {
+  constexpr StreamOperands kOperands = StreamOperands::kHalves;
+  return type == Half::kBF16 ? find_launcher<__nv_bfloat16, kOperands>(groups, columns)
+                             : find_launcher<__half, kOperands>(groups, columns);
 }
 
 }  // namespace inferd::cuda

@@ -1,15 +1,20 @@
 // The streaming GEMM's consumers: the products, the exchange of sums within a cluster, and what is
 // done to them on their way to y. See stream_gemm_sm90.cu; device code of that file alone.
 #pragma once
+#include "cuda/gemm/float8_sums.cuh"
 #include "cuda/gemm/stream_gemm_feed.cuh"
 
 namespace inferd::cuda {
 
+// Of x and w: 16-bit numbers, or e4m3 codes, whose 128 bytes of k are twice as many.
+enum class StreamOperands { kHalves, kFloat8Rows, kFloat8Blocks };
+
 #ifdef INFERD_HOPPER
 
-template <typename T, int kGroups, int kColumns>
+template <typename T, int kGroups, int kColumns, StreamOperands kOperands>
 struct StreamConsumer {
   using S = StreamTile<kGroups, kColumns>;
+  static constexpr bool kBlocks = kOperands == StreamOperands::kFloat8Blocks;
   static constexpr int kQuads = (kColumns + 31) / 32;
   const StreamGemmParams& p;
   const StreamPlace& at;
@@ -72,6 +77,53 @@ struct StreamConsumer {
     wgmma_wait<0>();
     hold_all(acc);
     release(before);
+  }
+
+  // The same of codes, 128 of k at a time, which the tensor cores add up in fewer bits; with
+  // scales.
+  __device__ void multiply_codes(Products& acc, int32_t first_column, int& stage, uint32_t& parity,
+                                 int& slot) {
+    const Float8Tile<kColumns> tile(p.codes, {.m = p.m, .n = p.n, .gated = p.gated}, token,
+                                    first_column);
+#pragma unroll
+    for (int i = 0; i < kColumns / 2; ++i) acc[i] = 0.f;
+    for (int32_t chunk = at.chunk_begin; chunk < at.chunk_end; ++chunk) {
+      const MatrixDescriptor<kAtomBytes> a(x_queue + slot * S::kStageX + group * 64 * 128);
+      const MatrixDescriptor<kAtomBytes> b(w_queue + stage * S::kStageW);
+      Float8Factors factors[S::kPanels];
+      if constexpr (kBlocks) {
+#pragma unroll
+        for (int panel = 0; panel < S::kPanels; ++panel)
+          factors[panel] = tile.factors(chunk * S::kPanels + panel);
+      }
+      barrier_wait(&s.full[stage], parity);
+#pragma unroll
+      for (int panel = 0; panel < S::kPanels; ++panel) {
+        Products part;
+        wgmma_fence();
+#pragma unroll
+        for (int step = 0; step < 4; ++step) {
+          wgmma_float8(part, a.at(panel * S::kPanelX + step * 32),
+                       b.at(panel * S::kPanelW + step * 32), step != 0);
+        }
+        wgmma_commit();
+        wgmma_wait<0>();
+        hold_all(part);
+        if constexpr (kBlocks) {
+          tile.add_scaled(acc, part, factors[panel]);
+        } else {
+#pragma unroll
+          for (int i = 0; i < kColumns / 2; ++i) acc[i] += part[i];
+        }
+      }
+      release(stage);
+      if (++slot == p.x_stages) slot = 0;
+      if (++stage == p.w_stages) {
+        stage = 0;
+        parity ^= 1;
+      }
+    }
+    if constexpr (!kBlocks) tile.scale_rows(acc, t);
   }
 
   // --- after the products ---
@@ -273,8 +325,13 @@ struct StreamConsumer {
     uint32_t parity = 0;
     for (int32_t set = at.cluster; set < p.tile_sets; set += at.clusters) {
       Products acc;  // the first product of a tile sets it
-      multiply(acc, stage, parity, slot);
-      finish(acc, (set * p.across + at.nr) * (p.gated ? kColumns / 2 : kColumns));
+      const int32_t first_column = (set * p.across + at.nr) * (p.gated ? kColumns / 2 : kColumns);
+      if constexpr (kOperands == StreamOperands::kHalves) {
+        multiply(acc, stage, parity, slot);
+      } else {
+        multiply_codes(acc, first_column, stage, parity, slot);
+      }
+      finish(acc, first_column);
     }
   }
 };

@@ -1,0 +1,69 @@
+/**
+ * Linear layers on CUDA whose weights are 8-bit codes with scales, quantized on the device, against float64 references of the weights as
+ * they were. What the formats round is most of the difference: an error of another kind is far above.
+ */
+import { describe, it } from 'node:test';
+import { floats, runOp, type Setup } from '../../helpers/native/op-table.js';
+import { gatedMul, linear, randomFloats, randomSource, rmsNorm, roundAll } from '../../helpers/native/reference-ops.js';
+import { close, quick, type Type } from './bounds.js';
+
+/** Squared relative error of a sum of products: 0.03 of a weight and as much of an input in e4m3. */
+const ROUNDED = 2 * 0.03 ** 2;
+/**
+ * Of silu(g) u, where g and u each have that error: as much by u, and by g as often as E[g^2] E[gate'(g)^2] / E[gate(g)^2], which is 1 for
+ * small and for large g, and below 1.1 between. The rest of the 4 is for samples, of which the largest few are most of the sum: all
+ * shapes have 256 results or more.
+ */
+const GATED = 4 * ROUNDED;
+/** Rows, outputs, columns: of the kernels for up to 16, 128 and more rows, and widths that no kernel of codes takes. */
+const sizes = [
+  [1, 320, 176],
+  [1, 256, 1024],
+  [8, 64, 64],
+  [9, 256, 1024],
+  [16, 40, 200],
+  [17, 256, 1024],
+  [33, 320, 176],
+  [64, 40, 200],
+  [65, 64, 64],
+  [128, 256, 512],
+  [130, 320, 176],
+  [300, 128, 512],
+  [300, 40, 200],
+] as const;
+
+for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
+  for (const dtype of ['fp8', 'fp8_rows', 'fp8_groups'] as const) {
+    describe(`CUDA, ${type}, weights as ${dtype}`, () => {
+      const setup: Setup = { isa: 'auto', backend: 'cuda', activation: type };
+      const rounded = (random: () => number, count: number, spread = 1): Float32Array =>
+        roundAll(type, randomFloats(random, count, spread));
+
+      it('every epilogue matches, for few and many rows, widths that no kernel of codes takes among them', () => {
+        const random = randomSource(7);
+        for (const [rows, outs, cols] of sizes.filter(([rows]) => !quick || rows < 40)) {
+          const x = rounded(random, rows * cols);
+          const [weight, wide] = [rounded(random, outs * cols, 0.2), rounded(random, 2 * outs * cols, 0.2)];
+          const bias = rows % 2 === 0 ? rounded(random, outs) : null;
+          const attrs = { rows, cols, outs, dtype };
+          const given = bias === null ? { x, weight } : { x, weight, bias };
+          const want = linear(x, weight, bias, cols);
+          const what = `${rows}x${outs}x${cols}`;
+          close(floats(runOp(setup, 'linear', attrs, given), 'out'), want, ROUNDED, `linear ${what}`);
+          close(floats(runOp(setup, 'linear', { ...attrs, out_f32: 1 }, given), 'out'), want, ROUNDED, `linear to float32 ${what}`);
+          const inout = rounded(random, rows * outs, 4);
+          const sum = want.map((value, i) => value + (inout[i] ?? 0));
+          close(floats(runOp(setup, 'linear_add', attrs, { ...given, inout }), 'inout'), sum, ROUNDED, `linear_add ${what}`);
+          for (const gate of ['silu', 'gelu_tanh'] as const) {
+            const gated = runOp(setup, 'linear_gated', { ...attrs, gate }, { x, weight: wide });
+            close(floats(gated, 'out'), gatedMul(linear(x, wide, null, cols), outs, gate), GATED, `linear_gated ${gate} ${what}`);
+          }
+          const norm = randomFloats(random, cols, 2);
+          const normed = linear(rmsNorm(x, norm, cols, 0.01), weight, bias, cols);
+          const behind = runOp(setup, 'norm_linear', { ...attrs, eps: 0.01 }, { ...given, norm });
+          close(floats(behind, 'out'), normed, 2 * ROUNDED, `norm_linear ${what}`);
+        }
+      });
+    });
+  }
+}
