@@ -152,8 +152,11 @@ test('long texts of clients that stay hold up no ordinary prompt, and more of th
     const sockets = await Promise.all([open(), open(), open()]);
     const ids = sockets.map((socket) => Array.from({ length: 8 }, () => socket.send('tokenize', { text })));
     await servedOrdinary();
-    const refused = await sockets[2]?.reply(ids[2]?.[7] ?? 0);
-    assert.equal(refused?.error?.code, -32005);
+    // Which of them depends on how soon others are encoded.
+    const refused = sockets.flatMap((socket, i) =>
+      (ids[i] ?? []).map(async (id) => assert.equal((await socket.reply(id)).error?.code, -32005)),
+    );
+    await Promise.any(refused);
   }));
 
 test('pipelined posts, more than a connection may have, hold up no ordinary prompt', (t) =>
