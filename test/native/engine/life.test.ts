@@ -75,7 +75,7 @@ describe('the life of an engine', () => {
     [{ backend: 'cuda', deviceId: 63 }, 'unsupported', /no CUDA backend|No NVIDIA driver|GPU/],
     [{ backend: 'metal' }, 'unsupported', /no backend "metal"/],
     [{ isa: 'sse9' }, 'unsupported', /sse9/],
-    [{ quantization: 'int2' }, 'usage', /quantization is "int2"; none, int8 and int4 are known/],
+    [{ quantization: 'int2' }, 'usage', /quantization is "int2"; none, int8, int4 and fp8 are known/],
     [{ worldSize: 2, group: 1, commTimeoutMs: 0 }, 'usage', /commTimeoutMs is 0/],
     [{ worldSize: 2, group: 1, commTimeoutMs: 1, rank: 2 }, 'usage', /rank is 2, outside 0\.\.1/],
     [{ worldSize: 2 }, 'usage', /group must be a whole number/],
