@@ -1,9 +1,14 @@
 // Multi-head latent attention (DeepSeek-V2, 2024; core/latent.h) over a cache of one vector a
 // token and layer, whatever the number of heads:
 //
-//   q = q_proj(x), or q_b_proj(norm(q_a_proj(x)));  [c | k_rope] = kv_a_proj(x),  x =
-//   before(hidden) cache <- [norm(c) | rope(k_rope)];  hidden += after(output(attention)) of each
-//   head h with queries [W_k,h^T q_nope | rope(q_rope)] and W_v,h over what comes out
+//   x = before(hidden)
+//   q = q_proj(x), or q_b_proj(norm(q_a_proj(x)))
+//   [c | k_rope] = kv_a_proj(x)
+//   cache <- [norm(c) | rope(k_rope)]
+//   hidden += after(output(attention))
+//
+// A head h attends with the query [W_k,h^T q_nope | rope(q_rope)]; W_v,h is applied to what comes
+// out.
 //
 // kv_b_proj, whose rows are W_k,h and W_v,h of each head in turn, is kept as two weights: the first
 // transposed. Of several ranks each has some heads; all keep the same cache.
