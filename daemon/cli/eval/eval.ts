@@ -27,10 +27,20 @@ export const evaluate: Verb = {
   args: [{ name: '<file>', doc: 'JSONL file; with --compare a text' }],
   options: [
     { flags: '--n <n>', doc: 'only the first n cases, or windows of a text', kind: 'int', range: [1, 2 ** 31] },
-    { flags: '--concurrency <c>', doc: `requests in flight; ${defaultConcurrency} when not given`, kind: 'int', range: [1, 1024] },
+    {
+      flags: '--concurrency <c>',
+      doc: `requests in flight; ${defaultConcurrency} when not given`,
+      kind: 'int',
+      range: [1, 1024],
+    },
     { flags: '--model <name>', doc: 'model to ask; the served one when not given', kind: 'text' },
     { flags: '--compare <name>', doc: 'a model of the same vocabulary, such as the one that was quantized', kind: 'text' },
-    { flags: '--window <tokens>', doc: 'tokens of a text that are read together; 512 when not given', kind: 'int', range: [8, 2 ** 20] },
+    {
+      flags: '--window <tokens>',
+      doc: 'with --compare, tokens that are read together; 512 when not given',
+      kind: 'int',
+      range: [8, 2 ** 20],
+    },
     ...configOptions,
     jsonOption,
   ],
@@ -52,6 +62,9 @@ interface Outcome {
 async function run(input: VerbInput): Promise<ExitCode> {
   const { io } = input;
   const other = input.text('compare');
+  const unused = other === undefined ? 'window' : 'concurrency';
+  if (input.number(unused) !== undefined)
+    throw new CliError(`--${unused} is of no use ${other === undefined ? 'without' : 'with'} --compare; leave it out`, EXIT.usage);
   if (other !== undefined) return compare(input, other);
   const file = input.args[0] ?? '';
   const cases = readEvalSet(file).slice(0, input.number('n'));

@@ -62,3 +62,13 @@ test('models of two vocabularies, texts that are not there and empty ones are re
   assert.match(none.stderr, /none\.txt cannot be read \(ENOENT\)/);
   assert.match(empty.stderr, /The text is empty/);
 });
+
+test('options that would change nothing are refused', async () => {
+  const [concurrency, window] = [
+    await run('eval', text, '--compare', 'demo', '--concurrency', '2'),
+    await run('eval', text, '--window', '64'),
+  ];
+  assert.deepEqual([concurrency.code, window.code], [64, 64]);
+  assert.match(concurrency.stderr, /--concurrency is of no use with --compare; leave it out/);
+  assert.match(window.stderr, /--window is of no use without --compare; leave it out/);
+});
