@@ -67,6 +67,11 @@ const rules: readonly Rule[] = [
     const { tensor_parallel_size: ranks, data_parallel_size: groups } = parallel;
     if (!Number.isInteger(Math.log2(ranks)))
       return error(['parallel.tensor_parallel_size'], `parallel.tensor_parallel_size = ${ranks} is not allowed; expected 1, 2, 4 or 8`);
+    if (parallel.expert_parallel && ranks === 1)
+      return error(
+        ['parallel.expert_parallel', 'parallel.tensor_parallel_size'],
+        'parallel.expert_parallel = true shares experts out over ranks, and parallel.tensor_parallel_size = 1 is one rank; set it to 2, 4 or 8',
+      );
     if (ids.length === 0)
       return error(['inference.device_ids'], 'inference.device_ids = [] is not allowed; name at least one device, for example [0]');
     const twice = ids.find((id, i) => ids.indexOf(id) !== i);

@@ -165,6 +165,10 @@ export const schema = {
       'Groups that each hold the whole model, on ranks of their own, behind one queue: a request goes to the one whose prefix cache ' +
         'knows most of it, unless that has much more to do. On the CPU they share the threads and the memory.',
     ),
+    expert_parallel: bool(
+      false,
+      'The ranks of a model with experts share them out: each computes some of them whole, in place of a part of every one. Attention is split as before.',
+    ),
     comm_timeout_ms: int(10_000, [100, 600_000], 'A rank that waits longer for the others in a step ends the engine, which starts again.', {
       unit: 'ms',
     }),

@@ -40,6 +40,8 @@ export interface EngineOptions {
   readonly worldSize: number;
   /** Of several ranks: what newRankGroup gave, the same for all of them. */
   readonly group?: number;
+  /** Of several ranks: each computes some of the experts of a layer whole, in place of a part of every one; not when absent. */
+  readonly expertParallel?: boolean;
   /** Of several ranks: how long one waits for the others before all of them fail. */
   readonly commTimeoutMs?: number;
   /** For tests: the collective, counted from 0, in which this rank fails, or sleeps when sleepMs > 0. */

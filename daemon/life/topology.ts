@@ -122,6 +122,7 @@ function engineOptions(config: Config, model: ModelFolder, probe: boolean): Engi
     loadDummy: inference.load_dummy,
     rank,
     worldSize: ranks,
+    expertParallel: config.parallel.expert_parallel,
     commTimeoutMs: config.parallel.comm_timeout_ms,
     isa: 'auto',
     graphSizes: inference.enforce_eager ? [] : inference.cuda_graph_sizes,

@@ -33,6 +33,7 @@ EngineOptions read_options(const Napi::Value& value) {
   if (o.world_size > 1) {
     o.group = static_cast<uint64_t>(r.large_integer("group"));
     o.comm_timeout_ms = r.integer("commTimeoutMs");
+    o.expert_parallel = r.has("expertParallel") && r.boolean("expertParallel");
     if (r.has("commFault")) {
       const OptionReader fault = r.nested("commFault");
       o.comm_fault_at = fault.integer("at");

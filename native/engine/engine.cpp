@@ -129,8 +129,10 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
   if (options.kv_dtype != "auto") kv_dtype_ = parse_kv_dtype(options.kv_dtype);
   ModelConfig config = read_model_config(options.model_path, options.model_config);
   if (options.sliding_window > 0) replace_windows(config, options.sliding_window);
-  check_divides(config, options.world_size);
-  config.shard = {.rank = options.rank, .size = options.world_size};
+  config.shard = {.rank = options.rank,
+                  .size = options.world_size,
+                  .whole_experts = options.expert_parallel && options.world_size > 1};
+  check_divides(config, config.shard);
 
   std::unique_ptr<Checkpoint> checkpoint;
   if (!options.load_dummy) checkpoint = open_checkpoint(options.model_path);

@@ -33,6 +33,8 @@ struct EngineOptions {
   // This engine is one of the ranks that compute the model together, each an engine of its own.
   int32_t rank = 0;
   int32_t world_size = 1;
+  // Ranks share experts whole, not a part of each.
+  bool expert_parallel = false;
   // Of several ranks: RankGroup of core/comm.h.
   uint64_t group = 0;
   int32_t comm_timeout_ms = 10'000;

@@ -64,6 +64,11 @@ test('a model is split over 1, 2, 4 or 8 ranks, each with a device of its own bu
     '--set parallel.tensor_parallel_size: parallel.tensor_parallel_size = 3 is not allowed; expected 1, 2, 4 or 8',
   );
   allowed('inference.device_ids=[3, 1]', 'parallel.tensor_parallel_size=2');
+  allowed('parallel.expert_parallel=true', 'parallel.tensor_parallel_size=4');
+  refused(
+    ['parallel.expert_parallel=true'],
+    '--set parallel.expert_parallel: parallel.expert_parallel = true shares experts out over ranks, and parallel.tensor_parallel_size = 1 is one rank; set it to 2, 4 or 8',
+  );
   allowed('inference.device=cpu', 'parallel.tensor_parallel_size=4');
   const at = '--set inference.device_ids:';
   refused(

@@ -1,5 +1,5 @@
 /**
- * A model split over ranks (tensor parallelism) on the CPU: golden packs, what each rank holds, and what does not divide. Every step of
+ * A model split over ranks (tensor and expert parallelism) on the CPU: golden packs, what each rank holds, and what does not divide. Every step of
  * every test also compares the answers of all ranks, which must have the same bits.
  */
 import assert from 'node:assert/strict';
@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { RESULT, ROW_FLAG } from '../../actors/messages/step.js';
 import { type EngineOptions, loadAddon, type NativeEngine } from '../../native/index.js';
-import { errors, generate, openPack, openPackRanks, packs, readGolden } from '../helpers/native/golden.js';
+import { errors, generate, hasExperts, openPack, openPackRanks, packs, readGolden } from '../helpers/native/golden.js';
 import { blockSets, engineOptions, fixture, nativeError, openEngine, openRanks, runStep } from '../helpers/native/native-engine.js';
 import { buildPlan, type PlanSpec, type SamplingWords } from '../helpers/native/plan.js';
 import { tinyConfig, tinyTensors, withModel, withModelFolder } from '../helpers/native/tiny-model.js';
@@ -39,19 +39,22 @@ for (const pack of packs) {
         continue;
       }
 
-      it(`gives the golden logits and greedy tokens on ${ranks} ranks, in chunks and swapped too`, (t) => {
-        const engine = openPackRanks(pack, ranks, { threads: 2 });
-        const run = generate(engine, golden.ids, 32, 16);
-        assert.equal(run.logits.size, golden.ids.length);
-        const { max } = errors(run, golden);
-        t.diagnostic(`max |logit - golden| = ${max.toExponential(2)}`);
-        assert.ok(max <= maxLogitError, `max |logit - golden| = ${max}`);
-        assert.deepEqual(run.tokens, golden.greedyIds);
-        const other = generate(engine, golden.ids, 32, 16, { slot: 1, firstBlock: 16, chunk: 7, swapAt: 9 });
-        assert.deepEqual(other.tokens, run.tokens);
-        assert.deepEqual(other.logprobs, run.logprobs);
-        engine.close();
-      });
+      for (const expertParallel of hasExperts(pack) ? [false, true] : [false]) {
+        const how = expertParallel ? ', which share its experts whole' : '';
+        it(`gives the golden logits and greedy tokens on ${ranks} ranks${how}, in chunks and swapped too`, (t) => {
+          const engine = openPackRanks(pack, ranks, { threads: 2, expertParallel });
+          const run = generate(engine, golden.ids, 32, 16);
+          assert.equal(run.logits.size, golden.ids.length);
+          const { max } = errors(run, golden);
+          t.diagnostic(`max |logit - golden| = ${max.toExponential(2)}`);
+          assert.ok(max <= maxLogitError, `max |logit - golden| = ${max}`);
+          assert.deepEqual(run.tokens, golden.greedyIds);
+          const other = generate(engine, golden.ids, 32, 16, { slot: 1, firstBlock: 16, chunk: 7, swapAt: 9 });
+          assert.deepEqual(other.tokens, run.tokens);
+          assert.deepEqual(other.logprobs, run.logprobs);
+          engine.close();
+        });
+      }
     }
   });
 }
@@ -183,6 +186,65 @@ describe('a split model answers as the whole one', () => {
         nativeError('unsupported', /down_proj cannot be int8 and split over ranks: each would have 48 of its 96 columns/),
       );
     });
+  });
+});
+
+describe('ranks that share experts whole', () => {
+  const moe = {
+    ...tinyConfig,
+    architectures: ['Qwen3MoeForCausalLM'],
+    num_attention_heads: 4,
+    num_key_value_heads: 2,
+    num_experts: 7,
+    num_experts_per_tok: 3,
+    norm_topk_prob: true,
+    moe_intermediate_size: 20,
+  };
+  const dummy = { loadDummy: true, weightDtype: 'f32', expertParallel: true } as const;
+
+  it('answer as the whole model, also where they do not divide the experts', () => {
+    withModelFolder(moe, (folder) => {
+      for (const ranks of [2, 4]) sameAnswers(folder, 32, ranks, dummy, 1e-5);
+    });
+  });
+
+  it('stay in step when most of them have nothing to compute', () => {
+    withModelFolder({ ...moe, num_experts: 4, num_experts_per_tok: 1 }, (folder) => sameAnswers(folder, 32, 4, dummy, 1e-5));
+  });
+
+  it('hold all of their own experts and nothing of the others', () => {
+    const expertBytes = 2 * 3 * 20 * 32 * 4; // in two layers
+    withModelFolder({ ...moe, vocab_size: 128 }, (folder) => {
+      const bytesOf = (ranks: number): number[] => {
+        const split = openRanks(folder, ranks, dummy);
+        const bytes = split.ranks.map((rank) => rank.info().weightBytes);
+        split.close();
+        return bytes;
+      };
+      const [first = 0, second = 0] = bytesOf(2);
+      assert.ok(second - first >= expertBytes && second - first < 1.6 * expertBytes, `4 of 7 against 3: ${[first, second]}`);
+    });
+  });
+
+  it('need no blocks of quantized weights to lie within a share of an expert', () => {
+    withModelFolder({ ...moe, hidden_size: 128, head_dim: 32, moe_intermediate_size: 32 }, (folder) => {
+      const options = { loadDummy: true, quantization: 'int8' } as const;
+      assert.throws(() => openRanks(folder, 2, options), nativeError('unsupported', /down_proj cannot be int8 and split over ranks/));
+      sameAnswers(folder, 32, 2, { ...options, expertParallel: true }, 1e-2);
+    });
+  });
+
+  it('refuse a model with fewer experts than ranks', () => {
+    withModelFolder({ ...moe, num_experts: 3 }, (folder) => {
+      assert.throws(
+        () => openRanks(folder, 4, dummy),
+        nativeError('unsupported', /cannot be shared by 4 ranks: it has 3; set parallel\.expert_parallel to false/),
+      );
+    });
+  });
+
+  it('change nothing of a model without experts', () => {
+    withModelFolder(tinyConfig, (folder) => sameAnswers(folder, 32, 2, dummy, 1e-5));
   });
 });
 

@@ -15,8 +15,8 @@ const { usableIsas } = loadAddon().systemInfo();
 const plainIsa = usableIsas.find((isa) => !roundsActivations(isa)) ?? 'reference';
 const isas = new Set([usableIsas[0] ?? 'reference', plainIsa]);
 
-function openSplit(pack: string, ranks: number, isa: string) {
-  if (!ggufPacks.includes(pack)) return openPackRanks(pack, ranks, { isa });
+function openSplit(pack: string, ranks: number, isa: string, expertParallel: boolean) {
+  if (!ggufPacks.includes(pack)) return openPackRanks(pack, ranks, { isa, expertParallel });
   const path = fixture('golden', pack, 'model.gguf');
   return openRanks(path, ranks, { isa, modelConfig: ggufModelConfig(path) }, 32, 32);
 }
@@ -26,12 +26,13 @@ describe('a quantized model split over ranks', () => {
     const golden = readGolden(pack);
     for (const isa of isas) {
       test(`${pack} on ${isa} is the model that was quantized`, (t) => {
-        for (const ranks of [2, 4]) {
-          const engine = openSplit(pack, ranks, isa);
+        const ways = [2, 4].flatMap((ranks) => (hasExperts(pack) ? [false, true] : [false]).map((whole) => [ranks, whole] as const));
+        for (const [ranks, wholeExperts] of ways) {
+          const engine = openSplit(pack, ranks, isa, wholeExperts);
           const run = generate(engine, golden.ids, 32, 16);
           engine.close();
           const error = roundsActivations(isa) && hasExperts(pack) ? medianError(run, golden) ** 2 : nmse(run, golden);
-          t.diagnostic(`${ranks} ranks: nmse ${error.toExponential(2)}`);
+          t.diagnostic(`${ranks} ranks${wholeExperts ? ', experts whole' : ''}: nmse ${error.toExponential(2)}`);
           assert.ok(error <= (roundsActivations(isa) ? bounds.rounded : bounds.plain), `${ranks} ranks: nmse ${error}`);
           if (!roundsActivations(isa)) assert.deepEqual(run.tokens, golden.greedyIds);
         }

@@ -49,6 +49,7 @@ export const benchForward: Verb = {
     { flags: '--eager', doc: 'no CUDA graphs' },
     { flags: '--threads <n>', doc: 'compute threads; inference.threads when not given', kind: 'int', range: [1, 1024] },
     { flags: '--tp <n>', doc: 'ranks that compute the model together; 1 when not given', kind: 'int', range: [1, 8] },
+    { flags: '--ep', doc: 'the ranks of --tp share experts out whole, in place of a part of each' },
     { flags: '--quantization <q>', doc: 'none, int8, int4 or fp8; inference.quantization when not given', kind: 'text' },
     { flags: '--isa <name>', doc: 'kernel set of the CPU backend; the best one when not given', kind: 'text' },
     { flags: '--load-dummy', doc: 'random weights in the shape of config.json' },
@@ -115,6 +116,7 @@ function bench(input: VerbInput): ExitCode {
   const { options, sizes } = engineSetup(input, backend, shapes);
   const started = performance.now();
   const ranks = input.number('tp') ?? 1;
+  if (input.flag('ep') && ranks === 1) throw new CliError('--ep shares experts out over ranks; give --tp 2, 4 or 8 too', EXIT.usage);
   const engine = ranks === 1 ? loadAddon().createEngine(options) : new RankEngines(options, ranks);
   const reports: ShapeReport[] = [];
   try {
@@ -197,6 +199,7 @@ function engineSetup(input: VerbInput, backend: BackendName, shapes: readonly Ba
       loadDummy,
       rank: 0,
       worldSize: 1,
+      expertParallel: input.flag('ep'),
       isa: input.text('isa') ?? 'auto',
       graphSizes: input.flag('eager') || inference.enforce_eager ? [] : inference.cuda_graph_sizes,
     },

@@ -15,8 +15,8 @@ constexpr int64_t kPairBytes = 256 << 20;
 ExpertsBlock::ExpertsBlock(const ModelConfig& model, const BlockConfig& config)
     : model_(model),
       config_(std::get<ExpertsConfig>(config.block)),
-      held_{0, config_.rule.experts},
-      inner_(model.shard.of(config_.intermediate_size)),
+      held_(model.shard.experts(config_.rule.experts)),
+      inner_(model.shard.expert_features(config_.intermediate_size)),
       shared_(model.shard.of(config_.shared_size)),
       residual_(model, config),
       shared_gate_up_(Epilogue::kGated, config_.gate),
@@ -49,9 +49,9 @@ void ExpertsBlock::describe(WeightList& list, const std::string& layer) {
     fill(down.back(), hidden);
   }
   gate_up_.add(list, at, gate_up, Inputs(hidden), c.bias);
-  // The ranks' products are added up: a bias belongs to one of them.
-  const bool first = model_.shard.rank == 0;
-  down_.add(list, at, down, {inner, inner_}, c.bias && first);
+  // Products of parts of an expert are added up over the ranks: its bias belongs to one of them.
+  const bool adds_bias = model_.shard.whole_experts || model_.shard.rank == 0;
+  down_.add(list, at, down, {inner, inner_}, c.bias && adds_bias);
   if (!has_shared()) return;
   const std::string shared = at + n.shared + ".";
   shared_gate_up_.add(list, shared,

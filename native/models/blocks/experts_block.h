@@ -4,8 +4,11 @@
 //   x = before(hidden); hidden += after(sum over the chosen experts of weight * expert(x) +
 //   shared(x))
 //
-// Of several ranks each has its share of the features of every expert, as of the shared MLP; the
-// router is whole on every rank and sees the same bits there.
+// Of several ranks each has its share of the features of every expert, or all of some experts
+// (Shard); of the shared MLP always a share of the features. The router is whole on every rank and
+// sees the same bits there, so that without a word all know which experts compute what; each rank
+// adds what its share gives, nothing for tokens that chose none of its experts, and the sum over
+// the ranks, which the block has anyway, brings it together.
 #pragma once
 #include <string>
 #include <vector>

@@ -14,22 +14,31 @@ namespace {
                      ranks, what, static_cast<long long>(n), ranks));
 }
 
-void check(const AttentionConfig& a, int32_t ranks) {
+void check(const AttentionConfig& a, const Shard& shard) {
+  const int32_t ranks = shard.size;
   if (a.heads % ranks != 0) refuse(ranks, "num_attention_heads", a.heads);
   if (a.kv_heads % ranks != 0 && ranks % a.kv_heads != 0)
     refuse(ranks, "num_key_value_heads", a.kv_heads);
 }
 
-void check(const LatentAttentionConfig& a, int32_t ranks) {
-  if (a.heads % ranks != 0) refuse(ranks, "num_attention_heads", a.heads);
+void check(const LatentAttentionConfig& a, const Shard& shard) {
+  if (a.heads % shard.size != 0) refuse(shard.size, "num_attention_heads", a.heads);
 }
 
-void check(const MlpConfig& m, int32_t ranks) {
-  if (m.intermediate_size % ranks != 0) refuse(ranks, "intermediate_size", m.intermediate_size);
+void check(const MlpConfig& m, const Shard& shard) {
+  if (m.intermediate_size % shard.size != 0)
+    refuse(shard.size, "intermediate_size", m.intermediate_size);
 }
 
-void check(const ExpertsConfig& e, int32_t ranks) {
-  if (e.intermediate_size % ranks != 0)
+void check(const ExpertsConfig& e, const Shard& shard) {
+  const int32_t ranks = shard.size;
+  if (shard.whole_experts && e.rule.experts < ranks) {
+    throw Error(ErrorCode::kUnsupported,
+                format("The experts of the model cannot be shared by %d ranks: it has %d; set "
+                       "parallel.expert_parallel to false.",
+                       ranks, e.rule.experts));
+  }
+  if (!shard.whole_experts && e.intermediate_size % ranks != 0)
     refuse(ranks, "intermediate size of experts", e.intermediate_size);
   if (e.shared_size % ranks != 0)
     refuse(ranks, "intermediate size of shared experts", e.shared_size);
@@ -37,10 +46,10 @@ void check(const ExpertsConfig& e, int32_t ranks) {
 
 }  // namespace
 
-void check_divides(const ModelConfig& model, int32_t ranks) {
+void check_divides(const ModelConfig& model, const Shard& shard) {
   for (const LayerConfig& layer : model.layers) {
     for (const BlockConfig& block : layer)
-      std::visit([&](const auto& config) { check(config, ranks); }, block.block);
+      std::visit([&](const auto& config) { check(config, shard); }, block.block);
   }
 }
 

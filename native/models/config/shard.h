@@ -4,6 +4,8 @@
 //   q, k, v, gate, up   rows, by heads or inner features      o, down   the columns that belong to
 //                                                                       those; sums over the ranks
 //   embedding, head     rows, by ids of the vocabulary        norms     whole, on every rank
+//   experts             of each its inner features; with `whole_experts` (expert parallelism,
+//                       GShard, Lepikhin et al. 2020) neighbours among them, all of each
 //
 // Where a model has fewer heads of keys and values than there are ranks, neighbours hold the same
 // one: the query heads of a rank always belong to what it holds.
@@ -25,6 +27,7 @@ struct Share {
 
 struct Shard {
   int32_t rank = 0, size = 1;
+  bool whole_experts = false;
 
   bool whole() const { return size == 1; }
   // Of `n` things of which every rank has as many.
@@ -32,6 +35,15 @@ struct Shard {
   // How many ranks hold the same head of keys and values.
   int64_t kv_copies(int64_t kv_heads) const { return std::max<int64_t>(1, size / kv_heads); }
   Share kv_heads(int64_t n) const { return n >= size ? of(n) : Share{rank / kv_copies(n), 1}; }
+  // Of `n` experts those of which this rank holds anything: all, or with `whole_experts` its own,
+  // of which some ranks have one more than others where the ranks do not divide them.
+  Share experts(int64_t n) const {
+    if (!whole_experts) return {0, n};
+    const int64_t first = n * rank / size;
+    return {first, n * (rank + 1) / size - first};
+  }
+  // What it holds of the `n` inner features of each of those.
+  Share expert_features(int64_t n) const { return whole_experts ? Share{0, n} : of(n); }
   // Ids for each rank; the last ranks may find fewer, or none. Multiples of 64 suit kernels.
   int64_t vocab_width(int64_t vocab) const {
     constexpr int64_t kStep = 64;
@@ -43,7 +55,7 @@ struct Shard {
   }
 };
 
-// Throws Error(kUnsupported) naming the number of the model that `ranks` does not divide.
-void check_divides(const ModelConfig& model, int32_t ranks);
+// Throws Error(kUnsupported) naming the number of the model that cannot be split as `shard` says.
+void check_divides(const ModelConfig& model, const Shard& shard);
 
 }  // namespace inferd

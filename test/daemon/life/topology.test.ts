@@ -40,6 +40,14 @@ test('what a request for a GPU asks of keys and values is passed on', () => {
     assert.equal(engineOf('demo', 'inference.device=cuda', `cache.cache_dtype=${type}`).kvDtype, type);
 });
 
+test('ranks are told to share experts out', () => {
+  const sets = ['inference.device=cpu', 'parallel.tensor_parallel_size=2'];
+  assert.deepEqual(
+    [engineOf('demo', ...sets), engineOf('demo', ...sets, 'parallel.expert_parallel=true')].map((o) => o.expertParallel),
+    [false, true],
+  );
+});
+
 describe('several groups', () => {
   const groupsOf = (...sets: readonly string[]): readonly (readonly EngineOptions[])[] => {
     const { config } = loadConfig({ sets: ['inference.model_name=demo', ...sets], env: {} });
