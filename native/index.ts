@@ -58,6 +58,24 @@ export interface EngineOptions {
     readonly ngramMin: number;
     readonly ngramMax: number;
   };
+  /** Absent: no room for adapters, and nothing that it would cost. */
+  readonly adapters?: {
+    /** Adapters that one step can use, at most 256. */
+    readonly places: number;
+    /** Of a module, at most 512. */
+    readonly maxRank: number;
+  };
+}
+
+/** An adapter in host memory. */
+export interface AdapterInfo {
+  /** The largest of its modules. */
+  readonly rank: number;
+  /** Weights of the checkpoint that it adds to. */
+  readonly modules: number;
+  readonly bytes: number;
+  /** What its config says that it was trained for, or "". */
+  readonly base: string;
 }
 
 export interface NativeModelInfo {
@@ -105,6 +123,13 @@ export interface NativeEngine {
    * when they do not fit.
    */
   allocateKv(numBlocks: number, numSwapBlocks?: number): void;
+  /**
+   * Reads an adapter in PEFT's layout into host memory, under a number that plans place it by. Test doubles may lack both.
+   * @throws NativeError naming what is broken, does not fit or is not supported
+   */
+  loadAdapter?(id: number, folder: string): AdapterInfo;
+  /** Plans place it no more; sequences that use it where it is placed may go on. */
+  unloadAdapter?(id: number): void;
   /** Checks and copies the plan (layout: actors/messages/step.ts) and starts it after the ones before it. Does not keep `plan`. */
   submit(plan: Uint8Array): void;
   /** Blocks until the oldest step is done and writes its result body. Returns its bytes, or 0 after `timeoutMs`. */

@@ -2,7 +2,7 @@
  * The ranks of one model, all driven by this thread as if they were one engine: for benchmarks and tests. A daemon gives each rank an
  * executor of its own instead. Nothing here waits for a rank before all have what they wait for each other with.
  */
-import { type EngineOptions, type LoadProgress, loadAddon, type NativeEngine, type NativeModelInfo } from './index.js';
+import { type AdapterInfo, type EngineOptions, type LoadProgress, loadAddon, type NativeEngine, type NativeModelInfo } from './index.js';
 
 /** Longer than any step: a rank that waits in vain ends its group by itself before. */
 const RANK_WAIT_MS = 3_600_000;
@@ -56,6 +56,16 @@ export class RankEngines implements NativeEngine {
 
   allocateKv(numBlocks: number, numSwapBlocks = 0): void {
     for (const rank of this.ranks) rank.allocateKv(numBlocks, numSwapBlocks);
+  }
+
+  /** That of rank 0; each has a share of it. */
+  loadAdapter(id: number, folder: string): AdapterInfo {
+    const [first] = this.ranks.map((rank) => rank.loadAdapter?.(id, folder));
+    return first as AdapterInfo; // proof: real engines have it
+  }
+
+  unloadAdapter(id: number): void {
+    for (const rank of this.ranks) rank.unloadAdapter?.(id);
   }
 
   submit(plan: Uint8Array): void {

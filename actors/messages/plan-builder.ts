@@ -4,11 +4,13 @@
  * allocates nothing once they have grown.
  */
 import {
+  ADAPTER,
   BLOCK_SET,
   COPY,
   countOf,
   LAYOUT_VERSION,
   NEW_SLOT,
+  NO_ADAPTER,
   PLAN,
   PLAN_SECTIONS,
   type PlanSection,
@@ -63,6 +65,8 @@ export interface NewSlot {
   /** SAMPLING_ROW, less sequenceIndex. */
   readonly samplingRow: Int32Array;
   readonly sequenceIndex: number;
+  /** The place of its adapter; none when absent. */
+  readonly adapter?: number;
   readonly lists: SlotLists;
 }
 
@@ -98,6 +102,7 @@ export class PlanBuilder {
     data[at + NEW_SLOT.forkOf] = entry.forkOf;
     data[at + NEW_SLOT.numTokens] = tokens.length;
     data[at + NEW_SLOT.promptLen] = entry.promptLen;
+    data[at + NEW_SLOT.adapter] = entry.adapter ?? NO_ADAPTER;
     for (const [i, [name, entryWords]] of lists.entries()) data[at + NEW_SLOT.listCounts + i] = entry.lists[name].length / entryWords;
     data.set(entry.samplingRow, at + NEW_SLOT.samplingRow);
     data[at + NEW_SLOT.samplingRow + SAMPLING_ROW.sequenceIndex] = entry.sequenceIndex;
@@ -108,6 +113,13 @@ export class PlanBuilder {
       data.set(entry.lists[name], at);
       at += entry.lists[name].length;
     }
+  }
+
+  placeAdapter(place: number, adapter: number): void {
+    const { adapters } = this.sections;
+    const at = adapters.add();
+    adapters.data[at + ADAPTER.place] = place;
+    adapters.data[at + ADAPTER.adapter] = adapter;
   }
 
   blockSet(slot: number, index: number, block: number): void {

@@ -12,7 +12,7 @@
  *   result = header | samples | promptLogprobs | tops | pooled | logits
  */
 
-export const LAYOUT_VERSION = 6;
+export const LAYOUT_VERSION = 7;
 
 /**
  * The lists that a new slot may bring beside its tokens, in their order, and the words of an entry; the first is a token id. A new kind
@@ -54,7 +54,7 @@ export const SAMPLING_ROW = {
   words: 24,
 } as const;
 
-const LIST_COUNTS = 4;
+const LIST_COUNTS = 5;
 const SAMPLING_AT = LIST_COUNTS + Object.keys(SLOT_LISTS).length;
 
 /**
@@ -68,12 +68,21 @@ export const NEW_SLOT = {
   numTokens: 2,
   /** Tokens of the history that are prompt; the others count as output for penalties and positions of the random numbers. */
   promptLen: 3,
+  /** The place of its adapter, or NO_ADAPTER. */
+  adapter: 4,
   /** The number of entries of each of SLOT_LISTS. */
   listCounts: LIST_COUNTS,
   samplingRow: SAMPLING_AT,
   fixedWords: SAMPLING_AT + SAMPLING_ROW.words,
 } as const;
 
+/** Of a sequence that uses no adapter. */
+export const NO_ADAPTER = -1;
+/**
+ * (place, adapter): from this plan on a place of the executor holds this one of the adapters that were loaded. No sequence uses the
+ * place as the plan begins, but for those that it frees.
+ */
+export const ADAPTER = { place: 0, adapter: 1, words: 2 } as const;
 /** (slot, index in the block table, block). */
 export const BLOCK_SET = { slot: 0, index: 1, block: 2, words: 3 } as const;
 /**
@@ -117,6 +126,7 @@ export const SAMPLE = { row: 0, slot: 1, count: 2, drafts: 3, words: 4 } as cons
 export const PLAN_SECTIONS = {
   /** Slots whose sequences have ended. */
   freed: 1,
+  adapters: ADAPTER.words,
   newSlots: NEW_SLOT.fixedWords,
   blockSets: BLOCK_SET.words,
   swapOuts: COPY.words,

@@ -5,7 +5,7 @@
  * and taken again within one plan.
  */
 import { PlanBuilder } from '../messages/plan-builder.js';
-import { BLOCK_SET, COPY, NEW_SLOT, PLAN, PLAN_SECTIONS, ROW, SAMPLE } from '../messages/step.js';
+import { ADAPTER, BLOCK_SET, COPY, NEW_SLOT, PLAN, PLAN_SECTIONS, ROW, SAMPLE } from '../messages/step.js';
 import type { SchedulerOptions } from './options.js';
 import type { Sequence } from './request.js';
 
@@ -62,6 +62,6 @@ export function planWordsLimit(options: PlanLimits, extraWords: number): number 
   const table = blocks * (BLOCK_SET.words + COPY.words);
   const slot = NEW_SLOT.fixedWords + extraWords;
   const written = 1 + Math.ceil((drafts?.maxTokens ?? 0) / blockSize);
-  const perSlot = PLAN_SECTIONS.freed + slot + table + written * BLOCK_SET.words + COPY.words + ROW.words + SAMPLE.words;
+  const perSlot = PLAN_SECTIONS.freed + slot + table + written * BLOCK_SET.words + COPY.words + ROW.words + SAMPLE.words + ADAPTER.words;
   return PLAN.headerWords + ADMISSION_WORDS + slot + maxModelLen + table + maxSlots * perSlot;
 }

@@ -48,6 +48,10 @@ EngineOptions read_options(const Napi::Value& value) {
                 .ngram_min = drafts.integer("ngramMin"),
                 .ngram_max = drafts.integer("ngramMax")};
   }
+  if (r.has("adapters")) {
+    const OptionReader adapters = r.nested("adapters");
+    o.adapters = {.places = adapters.integer("places"), .max_rank = adapters.integer("maxRank")};
+  }
   return o;
 }
 
@@ -110,6 +114,8 @@ Napi::Function EngineWrap::define(Napi::Env env) {
                          InstanceMethod<&EngineWrap::model_info>("info"),
                          InstanceMethod<&EngineWrap::agree>("agree"),
                          InstanceMethod<&EngineWrap::allocate_kv>("allocateKv"),
+                         InstanceMethod<&EngineWrap::load_adapter>("loadAdapter"),
+                         InstanceMethod<&EngineWrap::unload_adapter>("unloadAdapter"),
                          InstanceMethod<&EngineWrap::submit>("submit"),
                          InstanceMethod<&EngineWrap::wait>("wait"),
                          InstanceMethod<&EngineWrap::pending>("pending"),
@@ -201,6 +207,30 @@ Napi::Value EngineWrap::allocate_kv(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&] {
     const int64_t swap = info[1].IsUndefined() ? 0 : read_integer(info[1], "numSwapBlocks");
     open().allocate_kv(read_integer(info[0], "numBlocks"), swap);
+    return info.Env().Undefined();
+  });
+}
+
+// AdapterInfo of native/index.ts.
+Napi::Value EngineWrap::load_adapter(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  return guarded(env, [&] {
+    if (!info[1].IsString())
+      throw Error(ErrorCode::kUsage, "loadAdapter takes a number and a path");
+    const Adapter& a = open().load_adapter(static_cast<int32_t>(read_integer(info[0], "id")),
+                                           info[1].As<Napi::String>().Utf8Value());
+    Napi::Object out = Napi::Object::New(env);
+    out.Set("rank", a.rank);
+    out.Set("modules", a.modules);
+    out.Set("bytes", static_cast<double>(a.bytes));
+    out.Set("base", a.base);
+    return out;
+  });
+}
+
+Napi::Value EngineWrap::unload_adapter(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&] {
+    open().unload_adapter(static_cast<int32_t>(read_integer(info[0], "id")));
     return info.Env().Undefined();
   });
 }

@@ -26,6 +26,8 @@ class EngineWrap final : public Napi::ObjectWrap<EngineWrap> {
   Napi::Value model_info(const Napi::CallbackInfo& info);
   Napi::Value agree(const Napi::CallbackInfo& info);
   Napi::Value allocate_kv(const Napi::CallbackInfo& info);
+  Napi::Value load_adapter(const Napi::CallbackInfo& info);
+  Napi::Value unload_adapter(const Napi::CallbackInfo& info);
   Napi::Value submit(const Napi::CallbackInfo& info);
   Napi::Value wait(const Napi::CallbackInfo& info);
   Napi::Value pending(const Napi::CallbackInfo& info);

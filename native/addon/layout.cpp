@@ -86,6 +86,7 @@ Napi::Value layout(const Napi::CallbackInfo& info) {
                                   {"forkOf", WORD(NewSlotFixed, fork_of)},
                                   {"numTokens", WORD(NewSlotFixed, num_tokens)},
                                   {"promptLen", WORD(NewSlotFixed, prompt_len)},
+                                  {"adapter", WORD(NewSlotFixed, adapter)},
                                   {"listCounts", WORD(NewSlotFixed, list_counts)},
                                   {"samplingRow", WORD(NewSlotFixed, sampling)},
                                   {"fixedWords", sizeof(NewSlotFixed) / 4}}));
@@ -93,6 +94,9 @@ Napi::Value layout(const Napi::CallbackInfo& info) {
   for (const SlotListKind& kind : kSlotListKinds) lists.Set(kind.name, double(kind.words));
   out.Set("SLOT_LISTS", lists);
   set_sampling(env, out);
+  out.Set("ADAPTER", table(env, {{"place", WORD(AdapterPlacement, place)},
+                                 {"adapter", WORD(AdapterPlacement, adapter)},
+                                 {"words", sizeof(AdapterPlacement) / 4}}));
   out.Set("BLOCK_SET", table(env, {{"slot", WORD(BlockSet, slot)},
                                    {"index", WORD(BlockSet, index)},
                                    {"block", WORD(BlockSet, block)},

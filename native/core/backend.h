@@ -26,6 +26,7 @@
 #include <span>
 #include <string>
 
+#include "core/adapters.h"
 #include "core/coded_block.h"
 #include "core/comm.h"
 #include "core/dummy_weight.h"
@@ -122,6 +123,7 @@ struct StepBatch {
   int32_t max_context;              // largest start + count, or a bound of it
   bool plain_greedy;                // no sample draws, edits its logits or wants log-probabilities
   bool drafted = false;             // samples wait for accept_drafts, see there
+  const AdapterRows* adapters = nullptr;  // of its tokens; null: none uses an adapter
 };
 
 // The lengths of a suffix that is looked for: see Backend::draft_ngram.
@@ -154,6 +156,9 @@ struct LinearArgs {
   Epilogue epilogue = Epilogue::kStore;
   Tensor scratch{};  // of the shape of y, for epilogues other than kStore: may hold y
   Gate gate = Gate::kSilu;
+  // Both or none: what adapters add to y, ahead of the epilogue.
+  const AdapterBank* bank = nullptr;
+  const AdapterRows* adapters = nullptr;  // of the rows of x
 };
 
 // q/k/v of one layer before rope, written by the fused qkv projection: [tokens, (heads + 2
@@ -271,7 +276,21 @@ class Backend {
     (void)weight, (void)bias;
   }
 
+  // Room for the factors of adapters of one linear; all places are empty.
+  virtual AdapterBankPtr make_adapter_bank(const AdapterBankSpec& spec) {
+    (void)spec;
+    throw Error(ErrorCode::kUnsupported, format("The backend %s runs no adapters; set lora.enabled "
+                                                "= false.",
+                                                info().name.c_str()));
+  }
+
   // --- steps ---
+  // Inside a step, ahead of the ops that read it: `factors`, host memory that lives until the step
+  // is done, take the place of all that was in `place`. Sections without factors get nothing added.
+  virtual void place_adapter(AdapterBank& bank, int32_t place,
+                             std::span<const AdapterFactors> factors) {
+    (void)bank, (void)place, (void)factors;
+  }
   // Inside a step: enqueue a copy from or to host memory that lives until the step is done.
   virtual void copy_in(void* device, const void* host, size_t bytes) {
     upload(device, host, bytes);

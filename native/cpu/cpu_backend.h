@@ -2,7 +2,8 @@
 // the pool. cpu_backend.cpp: creation, memory, steps; plan_ops.cpp: slots, copies, tokens of a
 // step; dense_ops.cpp: embedding, norms, linear, ...; attention_ops.cpp: rotation, cache writes,
 // attention; latent_ops.cpp: what latent attention does beside; expert_ops.cpp: routing and
-// experts; sample_ops.cpp: sampling and scoring; rank_ops.cpp: what needs the other ranks.
+// experts; adapter_ops.cpp: what adapters add to a linear; sample_ops.cpp: sampling and scoring;
+// rank_ops.cpp: what needs the other ranks.
 //
 // Start-up calls (allocate, weights) and steps come from the one thread that owns the engine. Ops
 // allocate nothing, except that ropes_, task_offsets_, spans_, expert_groups_ and sampler_scratch_
@@ -70,6 +71,10 @@ class CpuBackend final : public Backend {
   void fill_coded(PackedWeight& weight, int64_t first_row, int64_t rows,
                   const CodedRows& source) override;
 
+  AdapterBankPtr make_adapter_bank(const AdapterBankSpec& spec) override;
+  void place_adapter(AdapterBank& bank, int32_t place,
+                     std::span<const AdapterFactors> factors) override;
+
   void run_step(int done_slot, std::function<void()> step) override;
   bool wait_step(int done_slot, int64_t timeout_us) override;
   void start_trace(Trace& trace) override;
@@ -136,6 +141,9 @@ class CpuBackend final : public Backend {
   // each have `outs` rows of the weight to themselves.
   void multiply_groups(const Tensor& out, const Tensor& x, const CpuWeight& w, int64_t outs,
                        std::span<const RowGroup> groups);
+  // y += what adapters make of x
+  void add_adapters(const Tensor& y, const Tensor& x, const AdapterBank& bank,
+                    const AdapterRows& adapters);
   template <typename Body>
   void each_tile(std::span<const RowGroup> groups, int64_t tile_rows, int64_t row_cost,
                  Body&& body);
@@ -152,6 +160,7 @@ class CpuBackend final : public Backend {
 
   // Activations of a linear in tiles; sized by make_weight for the widest weight.
   Buffer packed_rows_;
+  Buffer adapter_lows_;  // of add_adapters: A x of kMaxPackedRows rows; sized by the widest bank
   // [tokens][cos: half | sin: half] of the step, and what it was made for.
   struct RopeKey {
     uint64_t step = 0;

@@ -157,7 +157,9 @@ const float* CpuBackend::pack_codes(const Tensor& x, std::span<const RowGroup> g
 void CpuBackend::linear(const LinearArgs& args) {
   if (args.norm != nullptr) rms_norm(args.norm->scratch, args.x, args.norm->weight, args.norm->eps);
   const Tensor& y = args.epilogue == Epilogue::kStore ? args.out : args.scratch;
-  multiply(y, args.norm == nullptr ? args.x : args.norm->scratch, *args.weight, args.bias);
+  const Tensor& x = args.norm == nullptr ? args.x : args.norm->scratch;
+  multiply(y, x, *args.weight, args.bias);
+  if (args.bank != nullptr) add_adapters(y, x, *args.bank, *args.adapters);
   if (args.epilogue == Epilogue::kAdd) add(args.out, y, 1);
   if (args.epilogue == Epilogue::kGated) gated_mul(args.out, y, args.gate);
 }

@@ -84,6 +84,8 @@ void check_options(const EngineOptions& o) {
   check_option(o.drafts.max_tokens, 0, kMaxDrafts, "drafts");
   check_option(o.drafts.ngram_max, 1, kMaxNgram, "ngramMax");
   check_option(o.drafts.ngram_min, 1, o.drafts.ngram_max, "ngramMin");
+  check_option(o.adapters.places, 0, kMaxAdapterPlaces, "adapter places");
+  if (o.adapters.places > 0) check_option(o.adapters.max_rank, 1, kMaxAdapterRank, "maxRank");
   check_option(o.comm_timeout_ms, 1, 86'400'000, "commTimeoutMs");
 }
 
@@ -181,7 +183,8 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
              .num_swap_blocks = 0,
              .max_batch_tokens = options.max_batch_tokens,
              .vocab_size = static_cast<int32_t>(model_->config().vocab_size),
-             .max_sample = 1 + options.drafts.max_tokens};
+             .max_sample = 1 + options.drafts.max_tokens,
+             .adapter_places = options.adapters.places};
   Arena measure(nullptr);
   StepBuffers::carve(measure, *model_, backend_->info(), limits_);
   step_bytes_ = measure.peak();
@@ -310,6 +313,8 @@ LoadProgress Engine::load(int64_t max_bytes) {
 void Engine::allocate_step_memory() {
   Backend& backend = *backend_;
   slots_ = std::make_unique<Slots>(backend, limits_);
+  if (const AdapterOptions& o = options_.adapters; o.places > 0)
+    adapters_ = std::make_unique<Adapters>(backend, *model_, o.places, o.max_rank);
   constraints_ = std::make_unique<Constraints>(backend, slots_->tables());
   step_memory_ = DeviceBuffer(backend, step_bytes_);
   Arena arena(step_memory_.as<void>());
@@ -325,7 +330,7 @@ void Engine::allocate_step_memory() {
   step_bytes_ += own + slots_->bytes();
   runner_ = std::make_unique<StepRunner>(
       backend, *model_, *slots_, *constraints_, *kv_, swap_, buffers_, graphs_,
-      NgramRange{options_.drafts.ngram_min, options_.drafts.ngram_max});
+      NgramRange{options_.drafts.ngram_min, options_.drafts.ngram_max}, adapters_.get());
   for (StagedStep& s : steps_) runner_->prepare(s, limits_);
 }
 
@@ -393,7 +398,8 @@ void Engine::allocate_kv(int64_t num_blocks, int64_t num_swap_blocks) {
   if (num_swap_blocks > 0) allocate_swap(num_swap_blocks);
   limits_.num_blocks = static_cast<int32_t>(num_blocks);
   limits_.num_swap_blocks = static_cast<int32_t>(num_swap_blocks);
-  checker_ = std::make_unique<PlanChecker>(limits_);
+  checker_ = std::make_unique<PlanChecker>(
+      limits_, [this](int32_t id) { return adapters_ != nullptr && adapters_->loaded(id); });
   // Taking host memory can wait for all devices, and so for ranks that wait for this one.
   if (backend_->comm() != nullptr) {
     for (StagedStep& s : steps_) s.words = HostBuffer(*backend_, largest_plan_bytes(limits_));
@@ -410,6 +416,17 @@ void Engine::allocate_swap(int64_t num_swap_blocks) {
   swap_ = std::move(pool);
   for (StagedStep& s : steps_) runner_->prepare_swaps(s);
 }
+
+Adapters& Engine::adapters() const {
+  if (adapters_ != nullptr) return *adapters_;
+  throw Error(ErrorCode::kUsage, "There is no room for adapters: the option adapters is absent.");
+}
+
+const Adapter& Engine::load_adapter(int32_t id, const std::string& folder) {
+  return adapters().load(id, folder);
+}
+
+void Engine::unload_adapter(int32_t id) { adapters().unload(id); }
 
 void Engine::submit(std::span<const std::byte> plan) {
   if (checker_ == nullptr) throw Error(ErrorCode::kUsage, "submit comes after allocateKv.");

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/backend.h"
+#include "engine/adapters.h"
 #include "engine/constraints.h"
 #include "engine/kv_cache.h"
 #include "engine/loader.h"
@@ -44,6 +45,10 @@ class Engine {
   // Once, after loading: blocks of the device, and of the host for swapping. Throws
   // Error(kOutOfMemory) with the arithmetic when one of them has less free memory.
   void allocate_kv(int64_t num_blocks, int64_t num_swap_blocks);
+  // Reads an adapter into host memory, under a number that plans place it by. Once there is a KV
+  // cache. Throws Error(kUsage) without room for adapters, else as read_adapter.
+  const Adapter& load_adapter(int32_t id, const std::string& folder);
+  void unload_adapter(int32_t id);
   // `plan` may be unaligned; it is copied.
   void submit(std::span<const std::byte> plan);
   // Bytes written to `result`, or 0 when the oldest step is not done after timeout_ms. A `result`
@@ -75,6 +80,7 @@ class Engine {
   void check_fits() const;
   void allocate_step_memory();
   void trace_step(int32_t slot);
+  Adapters& adapters() const;
   void check_kv_fits(int64_t num_blocks, int64_t num_swap_blocks) const;
   void allocate_swap(int64_t num_swap_blocks);
 
@@ -94,6 +100,7 @@ class Engine {
   std::unique_ptr<Constraints> constraints_;
   DeviceBuffer step_memory_;
   StepBuffers buffers_{};
+  std::unique_ptr<Adapters> adapters_;  // null: no room for any
   std::unique_ptr<KvCache> kv_;
   HostBuffer swap_memory_;
   SwapPool swap_;

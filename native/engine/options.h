@@ -13,6 +13,12 @@ struct DraftOptions {
   int32_t ngram_min = 1, ngram_max = 3;
 };
 
+// Room for adapters.
+struct AdapterOptions {
+  int32_t places = 0;    // that one step can use; 0: none, and a step costs nothing more
+  int32_t max_rank = 0;  // of a module
+};
+
 struct EngineOptions {
   std::string model_path;    // a folder, or a GGUF file
   std::string model_config;  // text in place of config.json, where there is none; else ""
@@ -45,8 +51,11 @@ struct EngineOptions {
   // has them; a step is padded to the next size. Empty: never.
   std::vector<int32_t> graph_sizes;
   DraftOptions drafts;
+  AdapterOptions adapters;
 };
 
+constexpr int32_t kMaxAdapterPlaces = 256;
+constexpr int32_t kMaxAdapterRank = 512;
 constexpr int32_t kMaxDrafts = 31;
 constexpr int32_t kMaxNgram = 64;
 

@@ -84,8 +84,10 @@ class PlanChecker::Cursor {
   int64_t at_ = 0;
 };
 
-PlanChecker::PlanChecker(const PlanLimits& limits)
+PlanChecker::PlanChecker(const PlanLimits& limits, std::function<bool(int32_t adapter)> knows)
     : limits_(limits),
+      knows_adapter_(std::move(knows)),
+      placed_(static_cast<size_t>(limits.adapter_places)),
       slots_(static_cast<size_t>(limits.max_slots)),
       prompts_(static_cast<size_t>(limits.max_slots)) {
   draft_.reserve(slots_.size());
@@ -94,7 +96,9 @@ PlanChecker::PlanChecker(const PlanLimits& limits)
 
 void PlanChecker::accept(std::span<const int32_t> words, ParsedPlan& plan) {
   draft_ = slots_;
+  draft_placed_ = placed_;
   new_prompts_.clear();
+  plan.adapter_runs.clear();
   plan.row_offsets.clear();
   plan.sample_offsets.clear();
   plan.sample_rows.clear();
@@ -143,6 +147,21 @@ void PlanChecker::read_freed(Cursor& at, ParsedPlan& plan) {
     Slot& s = live_slot(slot, "a freed entry");
     if (s.constrained) plan.freed_constraints.push_back(slot);
     s = Slot{};
+  }
+}
+
+// A place is given on only when no sequence is left that uses what it holds.
+void PlanChecker::read_adapters(Cursor& at, ParsedPlan& plan) {
+  check_range(int64_t{plan.header.num_adapters}, 0, limits_.adapter_places,
+              "the number of adapters placed");
+  plan.adapters = at.take<AdapterPlacement>(plan.header.num_adapters, "adapters");
+  for (const AdapterPlacement& p : plan.adapters) {
+    check_range(int64_t{p.place}, 0, limits_.adapter_places - 1, "the place of an adapter");
+    if (!knows_adapter_(p.adapter)) bad("it places adapter %d, which is not loaded", p.adapter);
+    for (const Slot& s : draft_)
+      if (s.live && s.adapter == p.place)
+        bad("it places adapter %d in place %d, which a sequence uses", p.adapter, p.place);
+    draft_placed_[static_cast<size_t>(p.place)] = true;
   }
 }
 
@@ -197,6 +216,9 @@ void PlanChecker::check_new_slot(const NewSlotFixed& n, std::span<const int32_t>
   }
   check_range(length, 1, limits_.max_len, "the history length of a new slot");
   check_range(int64_t{n.prompt_len}, 0, length, "the prompt length of a new slot");
+  check_range(int64_t{n.adapter}, kNoAdapter, limits_.adapter_places - 1, "the adapter's place");
+  if (n.adapter != kNoAdapter && !draft_placed_[static_cast<size_t>(n.adapter)])
+    bad("the new slot %d uses place %d, which holds no adapter", n.slot, n.adapter);
   check_sampling(n.sampling);
   for (const int32_t id : tokens) check_range(int64_t{id}, 0, limits_.vocab_size - 1, "a token id");
   s = {.live = true,
@@ -204,6 +226,7 @@ void PlanChecker::check_new_slot(const NewSlotFixed& n, std::span<const int32_t>
        .known = static_cast<int32_t>(length),
        .most = static_cast<int32_t>(length),
        .prompt_len = n.prompt_len,
+       .adapter = n.adapter,
        .prompt_logprobs = n.sampling.prompt_logprobs,
        .top_logprobs = n.sampling.top_logprobs,
        .plain_greedy = !lists && is_plain_greedy(n.sampling),
@@ -267,6 +290,21 @@ void PlanChecker::check_from_device(const PlanRow& r, const Slot& s) const {
     bad("a row of slot %d starts from the device and has the flags %d", r.slot, r.flags);
 }
 
+namespace {
+
+void add_adapter_run(ParsedPlan& plan, int32_t first, int32_t count, int32_t place) {
+  if (place == kNoAdapter) return;
+  std::vector<AdapterRun>& runs = plan.adapter_runs;
+  if (!runs.empty() && runs.back().place == place &&
+      runs.back().first + runs.back().count == first) {
+    runs.back().count += count;
+  } else {
+    runs.push_back({first, count, place});
+  }
+}
+
+}  // namespace
+
 void PlanChecker::read_rows(Cursor& at, ParsedPlan& plan) {
   plan.rows = at.take<PlanRow>(plan.header.num_rows, "rows");
   int64_t total = 0;
@@ -299,6 +337,7 @@ void PlanChecker::read_rows(Cursor& at, ParsedPlan& plan) {
       bad("slot %d did not ask for prompt logprobs", r.slot);
     plan.row_offsets.push_back(static_cast<int32_t>(total));
     read_pool(r, s, plan);
+    add_adapter_run(plan, static_cast<int32_t>(total), r.count, s.adapter);
     total += r.count;
     if ((r.flags & kRowRawLogits) != 0) raw += r.count;
     check_range(raw * limits_.vocab_size * 4, 0, kMaxRawLogitBytes,
@@ -422,6 +461,7 @@ void PlanChecker::commit(ParsedPlan& plan) {
     s.sampled = 0;
   }
   slots_.swap(draft_);
+  placed_.swap(draft_placed_);
 }
 
 }  // namespace inferd

@@ -12,9 +12,11 @@
 // tokens below `known`; a row that starts where the device's history ends has room up to `most`.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
+#include "core/plan/adapter_rows.h"
 #include "core/plan/step_plan.h"
 
 namespace inferd {
@@ -29,6 +31,7 @@ struct PlanLimits {
   int32_t max_batch_tokens;
   int32_t vocab_size;
   int32_t max_sample = 1;  // tokens of one sample
+  int32_t adapter_places = 0;
 };
 
 // One prompt position whose logprob was asked for.
@@ -64,6 +67,8 @@ struct PoolSpan {
 // Sections of an accepted plan; the spans point into the checked words.
 struct ParsedPlan {
   PlanHeader header{};
+  std::span<const AdapterPlacement> adapters;
+  std::vector<AdapterRun> adapter_runs;  // of the batch rows
   std::span<const BlockSet> block_sets;
   std::span<const BlockCopy> swap_outs;  // device to host
   std::span<const BlockCopy> copies;
@@ -97,7 +102,9 @@ void check_sampling(const SamplingRow& row);
 
 class PlanChecker {
  public:
-  explicit PlanChecker(const PlanLimits& limits);
+  // `knows`: whether an adapter of this number is loaded.
+  explicit PlanChecker(const PlanLimits& limits,
+                       std::function<bool(int32_t adapter)> knows = nullptr);
 
   // Fills `plan` from `words`, which must outlive it, and takes its effects into account. Throws
   // Error(kBadPlan).
@@ -112,6 +119,7 @@ class PlanChecker {
     int32_t known = 0;     // tokens of the history, at least
     int32_t most = 0;      // and at most
     int32_t prompt_len = 0;
+    int32_t adapter = kNoAdapter;
     int32_t num_blocks = 0;
     int32_t summed = 0;  // positions, from the first on, whose states are in its sum
     int32_t prompt_logprobs = -1;
@@ -144,6 +152,8 @@ class PlanChecker {
   void commit(ParsedPlan& plan);
 
   PlanLimits limits_;
+  std::function<bool(int32_t adapter)> knows_adapter_;
+  std::vector<bool> placed_, draft_placed_;  // places that hold an adapter
   std::vector<Slot> slots_;
   std::vector<Slot> draft_;  // slots_ as the plan being checked would leave them
   int64_t num_sequences_ = 0;

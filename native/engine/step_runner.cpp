@@ -81,6 +81,7 @@ StepInputs StepInputs::carve(Arena& arena, const PlanLimits& limits) {
   i.picks = arena.take<int32_t>(max_sampled(limits) + 3 * tokens);
   i.targets = arena.take<int32_t>(tokens);
   i.sums = arena.take<RowSum>(slots);
+  i.places = arena.take<int32_t>(limits.adapter_places > 0 ? 2 * tokens : 0);
   return i;
 }
 
@@ -193,9 +194,40 @@ void StepRunner::stage(StagedStep& step, int32_t graph_rows) {
   const void* end = plan.prompts.empty() ? pick : target;
   if (!plan.pools.empty()) end = sum;
   step.input_bytes = static_cast<const std::byte*>(end) - step.input_memory.as<std::byte>();
+  stage_adapters(step);
   const auto logit_bytes =
       static_cast<int64_t>(plan.logit_rows.size() * sizeof(float)) * model_.config().vocab_size;
   if (logit_bytes > step.logits.bytes()) step.logits = HostBuffer(backend_, logit_bytes);
+}
+
+void StepRunner::stage_adapters(StagedStep& step) const {
+  const ParsedPlan& plan = step.plan;
+  step.num_places = 0;
+  step.picked_runs.clear();
+  if (adapters_ == nullptr) return;
+  adapters_->stage(plan.adapters, step.placed_adapters);
+  if (plan.adapter_runs.empty()) return;
+  const int32_t tokens = std::max(plan.header.num_tokens, step.padded_rows);
+  int32_t* places = step.inputs.places;
+  std::fill_n(places, tokens, kNoAdapter);
+  for (const AdapterRun& run : plan.adapter_runs)
+    std::fill_n(places + run.first, run.count, run.place);
+  step.num_places = tokens;
+  step.adapters = {.places = buffers_.inputs.places, .runs = plan.adapter_runs};
+  if (plan.pure_decode || !picks_states(step)) return;
+  int32_t* picked = places + tokens;
+  for (int32_t i = 0; i < step.num_picks; ++i) {
+    const int32_t place = picked[i] = places[step.inputs.picks[i]];
+    if (place == kNoAdapter) continue;
+    std::vector<AdapterRun>& runs = step.picked_runs;
+    if (!runs.empty() && runs.back().place == place && runs.back().first + runs.back().count == i) {
+      ++runs.back().count;
+    } else {
+      runs.push_back({i, 1, place});
+    }
+  }
+  step.num_places += step.num_picks;
+  step.picked_adapters = {.places = buffers_.inputs.places + tokens, .runs = step.picked_runs};
 }
 
 void StepRunner::run(StagedStep& step) {
@@ -246,8 +278,13 @@ void StepRunner::execute(StagedStep& step) {
   const ParsedPlan& plan = step.plan;
   backend_.apply_slots(slots_.tables(), step.words.as<const int32_t>());
   move_blocks(step);
+  if (adapters_ != nullptr) adapters_->place(step.placed_adapters);
   if (plan.rows.empty()) return constrain(step);
   backend_.copy_in(buffers_.inputs.rows, step.inputs.rows, static_cast<size_t>(step.input_bytes));
+  if (step.num_places > 0) {
+    backend_.copy_in(buffers_.inputs.places, step.inputs.places,
+                     static_cast<size_t>(step.num_places) * sizeof(int32_t));
+  }
   const StepBatch batch = make_batch(step);
   if (step.padded_rows > 0) {
     run_decode_graph(step, batch);
@@ -272,7 +309,8 @@ void StepRunner::execute(StagedStep& step) {
 void StepRunner::run_decode_graph(StagedStep& step, const StepBatch& batch, bool record) {
   const bool masked = !step.constraint.sampled.empty();
   // The key says all that the body depends on besides the contents of device memory.
-  const uint64_t key = static_cast<uint64_t>(step.padded_rows) << 3 | (masked ? 4u : 0u) |
+  const uint64_t key = static_cast<uint64_t>(step.padded_rows) << 4 |
+                       (step.num_places > 0 ? 8u : 0u) | (masked ? 4u : 0u) |
                        (batch.max_context == kShortContext ? 2u : 0u) |
                        (batch.plain_greedy ? 1u : 0u);
   if (!masked) {
@@ -345,15 +383,18 @@ StepBatch StepRunner::make_batch(const StagedStep& step) const {
           .max_row_count = plan.max_row_count,
           .max_context = max_context,
           .plain_greedy = plan.plain_greedy,
-          .drafted = plan.drafted};
+          .drafted = plan.drafted,
+          .adapters = step.num_places > 0 ? &step.adapters : nullptr};
 }
 
 StepRunner::States StepRunner::forward(const StepBatch& batch, const StagedStep& step) const {
   backend_.gather_tokens(slots_.tables(), batch);
   const bool in_order = step.plan.pure_decode;  // the picks of such a step are its rows
   const bool by_pick = picks_states(step);
-  const Picks picks = {
-      .rows = buffers_.inputs.picks, .host_rows = step.inputs.picks, .count = step.num_picks};
+  const Picks picks = {.rows = buffers_.inputs.picks,
+                       .host_rows = step.inputs.picks,
+                       .count = step.num_picks,
+                       .adapters = step.num_places > 0 ? &step.picked_adapters : nullptr};
   return {model_.forward({.kv = kv_.layers(),
                           .slots = slots_.tables(),
                           .batch = batch,

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/device_buffer.h"
+#include "engine/adapters.h"
 #include "engine/constraints.h"
 #include "engine/kv_cache.h"
 #include "engine/plan.h"
@@ -56,6 +57,9 @@ struct StepInputs {
   int32_t* picks;
   int32_t* targets;  // [max_batch_tokens] token ids to score
   RowSum* sums;      // [max_slots] what is pooled
+  // Copied apart, when rows use adapters: places of the batch rows [max_batch_tokens], then of the
+  // picks [max_batch_tokens].
+  int32_t* places;
 
   static StepInputs carve(Arena& arena, const PlanLimits& limits);
 };
@@ -73,6 +77,10 @@ struct StagedStep {
   HostBuffer input_memory, output_memory;
   HostBuffer swap_memory;    // [num_swap_blocks] the plan's swaps out, urgent ones first
   int32_t urgent_swaps = 0;  // of blocks that the plan gives to a table
+  std::vector<PlacedAdapter> placed_adapters;
+  std::vector<AdapterRun> picked_runs;    // of the picks
+  AdapterRows adapters, picked_adapters;  // those of the plan, and picked_runs
+  int32_t num_places = 0;                 // in use of StepInputs::places; 0: no adapters
   ConstraintWork constraint;
   std::function<void()> fill_masks;  // what Backend::after_last_step calls
   StepInputs inputs{};               // host
@@ -118,7 +126,7 @@ class StepRunner {
  public:
   StepRunner(Backend& backend, const Model& model, const Slots& slots, Constraints& constraints,
              const KvCache& kv, const SwapPool& swap, const StepBuffers& buffers, GraphPlan graphs,
-             NgramRange ngrams)
+             NgramRange ngrams, const Adapters* adapters)
       : backend_(backend),
         model_(model),
         slots_(slots),
@@ -127,7 +135,8 @@ class StepRunner {
         swap_(swap),
         buffers_(buffers),
         graphs_(std::move(graphs)),
-        ngrams_(ngrams) {}
+        ngrams_(ngrams),
+        adapters_(adapters) {}
 
   // Memory of a step that will be staged and run here.
   void prepare(StagedStep& step, const PlanLimits& limits) const;
@@ -149,6 +158,8 @@ class StepRunner {
   int32_t padded_rows(const ParsedPlan& plan) const;
   void stage(StagedStep& step, int32_t graph_rows);  // 0: not a graph's
   void stage_swaps(StagedStep& step);
+  // Once the picks are.
+  void stage_adapters(StagedStep& step) const;
   void move_blocks(const StagedStep& step) const;
   // `record`: at start-up, see Backend::record_graph.
   void run_decode_graph(StagedStep& step, const StepBatch& batch, bool record = false);
@@ -184,6 +195,7 @@ class StepRunner {
   std::vector<int32_t> given_;  // blocks of the plan in hand, sorted; engine's thread
   GraphPlan graphs_;
   NgramRange ngrams_;
+  const Adapters* adapters_;  // null: no room for any
   // Where a recorded step without its sample leaves the logits, by the key of its graph.
   std::map<uint64_t, Tensor> graph_logits_;
   std::atomic<bool> failed_{false};

@@ -77,6 +77,7 @@ void Model::carve(Arena& arena, int64_t max_tokens, int64_t max_logit_rows) {
 Tensor Model::forward(const StepContext& step) const {
   Stream s = stream_;
   s.rows = step.batch.num_tokens;
+  s.adapters = step.batch.adapters;
   backend_.embed(head_rows(s.hidden, s.rows), embedding_.tensor(),
                  static_cast<int32_t>(ids().first), step.batch.ids, config_.embedding_scale);
   if (!shard().whole()) backend_.all_reduce(head_rows(s.hidden, s.rows));

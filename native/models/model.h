@@ -40,6 +40,8 @@ class Model {
   const std::vector<WeightPart>& parts() const { return list_->parts; }
   // Of the linear weights: what a backend may refuse.
   const std::vector<WeightFormat>& linear_formats() const { return list_->linear_formats; }
+  // The linears that adapters may add to.
+  const std::vector<Linear*>& linears() const { return list_->linears; }
   // Once all parts are stored, before the first step: folds norms into the linears behind them
   // where the backend can.
   void finish_loading();

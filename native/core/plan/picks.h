@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "core/plan/adapter_rows.h"
 #include "core/plan/step_plan.h"
 
 namespace inferd {
@@ -14,6 +15,7 @@ struct Picks {
   const int32_t* rows = nullptr;       // [count] device
   const int32_t* host_rows = nullptr;  // the same on the host
   int32_t count = 0;
+  const AdapterRows* adapters = nullptr;  // of the picks; null: none uses an adapter
 };
 
 // Tokens [begin, end) of a row, counted from the row's first in the batch.

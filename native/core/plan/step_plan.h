@@ -11,17 +11,22 @@
 
 namespace inferd {
 
-constexpr int32_t kLayoutVersion = 6;
+constexpr int32_t kLayoutVersion = 7;
 
 struct NewSlotFixed {
   int32_t slot;
   int32_t fork_of;
   int32_t num_tokens;
   int32_t prompt_len;
+  int32_t adapter;                  // the place of its adapter, or kNoAdapter
   int32_t list_counts[kSlotLists];  // entries of each list
   SamplingRow sampling;
 };
 
+// From this plan on a place holds this adapter.
+struct AdapterPlacement {
+  int32_t place, adapter;
+};
 struct BlockSet {
   int32_t slot, index, block;
 };
@@ -60,14 +65,15 @@ constexpr int32_t kNoDraft = -3;
 // made of; `label` is the name in TypeScript. The entries of new_slots go on behind their type,
 // see new_slot_words. A new section is a line here and one in step.ts, a PlanChecker::read_NAME
 // (engine/plan.cpp), and what a backend does with it.
-#define INFERD_PLAN_SECTIONS(SECTION)        \
-  SECTION(int32_t, freed, freed)             \
-  SECTION(NewSlotFixed, new_slots, newSlots) \
-  SECTION(BlockSet, block_sets, blockSets)   \
-  SECTION(BlockCopy, swap_outs, swapOuts)    \
-  SECTION(BlockCopy, copies, copies)         \
-  SECTION(BlockCopy, swap_ins, swapIns)      \
-  SECTION(PlanRow, rows, rows)               \
+#define INFERD_PLAN_SECTIONS(SECTION)           \
+  SECTION(int32_t, freed, freed)                \
+  SECTION(AdapterPlacement, adapters, adapters) \
+  SECTION(NewSlotFixed, new_slots, newSlots)    \
+  SECTION(BlockSet, block_sets, blockSets)      \
+  SECTION(BlockCopy, swap_outs, swapOuts)       \
+  SECTION(BlockCopy, copies, copies)            \
+  SECTION(BlockCopy, swap_ins, swapIns)         \
+  SECTION(PlanRow, rows, rows)                  \
   SECTION(PlanSample, samples, samples)
 
 #define SECTION(...) +1

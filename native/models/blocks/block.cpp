@@ -28,7 +28,8 @@ void Residual::read(Backend& backend, const Stream& s, const Linear& linear, Ten
                          .x = head_rows(s.hidden, s.rows),
                          .weight = nullptr,
                          .norm = config_.norm_before.empty() ? nullptr : &norm,
-                         .scratch = scratch});
+                         .scratch = scratch,
+                         .adapters = s.adapters});
 }
 
 Tensor Residual::read(Backend& backend, const Stream& s) const {
@@ -42,10 +43,12 @@ void Residual::write(Backend& backend, const Stream& s, const Linear& linear,
                      const Tensor& x) const {
   const Tensor hidden = head_rows(s.hidden, s.rows), delta = head_rows(s.delta, s.rows);
   if (plain_) {
-    linear.apply(backend, {.out = hidden, .x = x, .weight = nullptr, .scratch = delta});
+    linear.apply(
+        backend,
+        {.out = hidden, .x = x, .weight = nullptr, .scratch = delta, .adapters = s.adapters});
     return;
   }
-  linear.store(backend, {.out = delta, .x = x, .weight = nullptr});
+  linear.store(backend, {.out = delta, .x = x, .weight = nullptr, .adapters = s.adapters});
   write(backend, s);
 }
 
@@ -70,6 +73,7 @@ Tensor pick_rows(Backend& backend, const Picks& picks, Stream& s, const Tensor& 
   const Tensor picked = Tensor::matrix(free.data, attended.dtype, picks.count, attended.cols());
   gather(picked, attended);
   s.rows = picks.count;
+  s.adapters = picks.adapters;
   return picked;
 }
 

@@ -29,6 +29,7 @@ struct StepContext {
 struct Stream {
   Tensor hidden, normed, delta;
   int64_t rows = 0;
+  const AdapterRows* adapters = nullptr;  // of these rows; null: none uses an adapter
 };
 
 // The first `rows` rows of a buffer.

@@ -93,7 +93,7 @@ LayerShape ExpertsBlock::shape() const {
 void ExpertsBlock::forward(Backend& backend, const StepContext& step, Stream& s, bool) const {
   if (s.rows == 0) return;
   const Tensor x = residual_.read(backend, s), logits = head_rows(logits_, s.rows);
-  router_.apply(backend, {.out = logits, .x = x, .weight = nullptr});
+  router_.apply(backend, {.out = logits, .x = x, .weight = nullptr, .adapters = s.adapters});
   // Graphs have rows without tokens, and no picks: with picks all rows are tokens.
   const int32_t* positions = step.picks == nullptr ? step.batch.positions : nullptr;
   backend.route({.logits = logits,
@@ -125,14 +125,17 @@ void ExpertsBlock::forward(Backend& backend, const StepContext& step, Stream& s,
 
 void ExpertsBlock::add_shared(Backend& backend, const Tensor& x, const Stream& s) const {
   const Tensor activated = head_rows(shared_activated_, s.rows);
-  shared_gate_up_.apply(
-      backend,
-      {.out = activated, .x = x, .weight = nullptr, .scratch = head_rows(shared_rows_, s.rows)});
+  shared_gate_up_.apply(backend, {.out = activated,
+                                  .x = x,
+                                  .weight = nullptr,
+                                  .scratch = head_rows(shared_rows_, s.rows),
+                                  .adapters = s.adapters});
   // x has been read for the last time.
   shared_down_.apply(backend, {.out = head_rows(s.delta, s.rows),
                                .x = activated,
                                .weight = nullptr,
-                               .scratch = head_rows(s.normed, s.rows)});
+                               .scratch = head_rows(s.normed, s.rows),
+                               .adapters = s.adapters});
 }
 
 }  // namespace inferd

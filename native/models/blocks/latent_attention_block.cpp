@@ -132,7 +132,8 @@ void LatentAttentionBlock::project(Backend& backend, const StepContext& step,
                         .weight = query_norm_.data(),
                         .eps = c.norm_eps};
     const Tensor wide = head_rows(query_rows_, s.rows);
-    query_.apply(backend, {.out = wide, .x = q, .weight = nullptr, .norm = &norm});
+    query_.apply(backend,
+                 {.out = wide, .x = q, .weight = nullptr, .norm = &norm, .adapters = s.adapters});
     q = wide;
   }
   const Tensor queries = head_rows(queries_, s.rows);

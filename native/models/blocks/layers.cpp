@@ -108,10 +108,13 @@ void Linear::add(WeightList& list, const std::string& prefix, const std::vector<
     choose_format(list, prefix + s.name, slice);
     check_cut(prefix + s.name, inputs);
     parts.push_back({stored, first, of, slice, spec_.rows});
+    const auto section = static_cast<int32_t>(targets_.size());
+    targets_.push_back({stored, of, inputs.cols, inputs.share, section, first, s.share.count});
     spec_.rows += s.share.count + s.filled;
     before += s.rows;
   }
   note_format(list);
+  if (!spec_.stacked) list.linears.push_back(this);
   for (const Part& p : parts) {
     add_part(list, p.slice, p.at);
     if (bias) {
@@ -120,6 +123,12 @@ void Linear::add(WeightList& list, const std::string& prefix, const std::vector<
                 false);
     }
   }
+}
+
+void Linear::make_adapter_bank(Backend& backend, int32_t places, int32_t max_rank) {
+  AdapterBankSpec spec{.inputs = spec_.cols, .outputs = {}, .places = places, .max_rank = max_rank};
+  for (const AdapterTarget& t : targets_) spec.outputs.push_back(t.outputs);
+  bank_ = backend.make_adapter_bank(spec);
 }
 
 // Scales belong to whole blocks: cut anywhere else, a rank would quantize other blocks than one

@@ -39,6 +39,7 @@ struct WeightPart {
 
 // Where the tensors of a model go while it is being described: the list of parts, and the backend
 // that stores them.
+class Linear;
 struct WeightList {
   Backend& backend;
   DType dtype;  // of the embedding table on the device
@@ -46,6 +47,7 @@ struct WeightList {
   const std::vector<StackedTensor>& stacked;
   std::vector<WeightPart> parts{};
   std::vector<WeightFormat> linear_formats{};  // that the linears have
+  std::vector<Linear*> linears{};              // that adapters may add to
 };
 
 // A float32 vector (norm weight, bias) of one or several checkpoint tensors one after another.
@@ -82,6 +84,16 @@ struct Inputs {
   explicit Inputs(int64_t cols) : Inputs(cols, {0, cols}) {}
 };
 
+// What adapters may add to: a weight of the model as a file of adapters names it, and where its
+// outputs are in the linear that has them.
+struct AdapterTarget {
+  std::string name;            // "model.layers.0.self_attn.q_proj"
+  int64_t rows, cols;          // of the whole weight
+  Share inputs;                // of this rank
+  int32_t section;             // of the linear
+  int64_t first_row, outputs;  // rows of the weight that the section has
+};
+
 // y = x W^T + b. W may be made of several sections, stacked by rows in the order they are given (q,
 // k, v; gate, up).
 class Linear {
@@ -109,8 +121,17 @@ class Linear {
   void store(Backend& backend, LinearArgs args) const { apply(backend, args, Epilogue::kStore); }
   // Takes in the weight of the norm ahead of it, which then has none, where the backend can.
   void fold(Backend& backend, DeviceVector& norm) {
-    if (norm.data() != nullptr && backend.scale_columns(*weight_, norm.data())) norm.release();
+    if (norm.data() == nullptr || !backend.scale_columns(*weight_, norm.data())) return;
+    folded_.resize(static_cast<size_t>(weight_->cols));
+    backend.download(folded_.data(), norm.data(), folded_.size() * sizeof(float));
+    norm.release();
   }
+  // Once everything is loaded: makes room for adapters. What they are given is to be multiplied by
+  // norm(), column by column, where that is not empty: a norm ahead was folded into the weight.
+  void make_adapter_bank(Backend& backend, int32_t places, int32_t max_rank);
+  AdapterBank* bank() const { return bank_.get(); }
+  const std::vector<AdapterTarget>& targets() const { return targets_; }
+  const std::vector<float>& norm() const { return folded_; }
   // For ops that take weights as they are. Once everything is loaded.
   const PackedWeight* weight() const { return weight_.get(); }
   const float* bias() const { return bias_.data(); }
@@ -132,12 +153,16 @@ class Linear {
     args.bias = bias_.data();
     args.epilogue = epilogue;
     args.gate = spec_.gate;
+    args.bank = args.adapters == nullptr ? nullptr : bank_.get();
     backend.linear(args);
   }
 
   PackedWeightPtr weight_;
   DeviceVector bias_;
   WeightSpec spec_;
+  AdapterBankPtr bank_;  // null: no room was made
+  std::vector<AdapterTarget> targets_;
+  std::vector<float> folded_;  // [cols] the norm that the weight has taken in, or empty
   bool plain_ = false;
 };
 

@@ -1,6 +1,7 @@
 /** Reads step plan bodies back: the counterpart of PlanBuilder, for the executors that tests put in place of the native engine. */
 import assert from 'node:assert/strict';
 import {
+  ADAPTER,
   BLOCK_SET,
   COPY,
   countOf,
@@ -34,6 +35,8 @@ export interface PlanNewSlot {
   readonly slot: number;
   readonly forkOf: number;
   readonly promptLen: number;
+  /** The place of its adapter, or NO_ADAPTER. */
+  readonly adapter: number;
   readonly tokens: readonly number[];
   readonly samplingRow: Int32Array;
   /** The words of each list's entries. */
@@ -46,6 +49,7 @@ export interface PlanBody {
   readonly epoch: number;
   readonly numTokens: number;
   readonly freed: readonly number[];
+  readonly adapters: readonly { readonly place: number; readonly adapter: number }[];
   readonly newSlots: readonly PlanNewSlot[];
   readonly blockSets: readonly { readonly slot: number; readonly index: number; readonly block: number }[];
   /** (source, destination) */
@@ -104,10 +108,12 @@ export function readPlan(plan: Uint8Array): PlanBody {
     numTokens: at(PLAN.numTokens),
     // In the order of PLAN_SECTIONS.
     freed: section('freed', at),
+    adapters: section('adapters', (base) => ({ place: at(base + ADAPTER.place), adapter: at(base + ADAPTER.adapter) })),
     newSlots: section('newSlots', (base) => ({
       slot: at(base + NEW_SLOT.slot),
       forkOf: at(base + NEW_SLOT.forkOf),
       promptLen: at(base + NEW_SLOT.promptLen),
+      adapter: at(base + NEW_SLOT.adapter),
       samplingRow: list(base + NEW_SLOT.samplingRow, SAMPLING_ROW.words),
       tokens: [...following(at(base + NEW_SLOT.numTokens))],
       lists: Object.fromEntries(

@@ -25,6 +25,8 @@ export interface NewSlotSpec {
   /** All of `tokens` when absent. */
   readonly promptLen?: number;
   readonly sampling?: SamplingWords;
+  /** The place of its adapter; none when absent. */
+  readonly adapter?: number;
   readonly bias?: readonly (readonly [id: number, value: number])[];
   readonly masked?: readonly number[];
 }
@@ -33,6 +35,7 @@ export interface PlanSpec {
   readonly step?: number;
   readonly epoch?: number;
   readonly freed?: readonly number[];
+  readonly adapters?: readonly { place: number; adapter: number }[];
   readonly newSlots?: readonly NewSlotSpec[];
   readonly blockSets?: readonly { slot: number; index: number; block: number }[];
   readonly swapOuts?: readonly { src: number; dst: number }[];
@@ -62,7 +65,7 @@ function samplingWords(spec: SamplingWords): Int32Array {
 }
 
 function addSlot(plan: PlanBuilder, spec: NewSlotSpec): void {
-  const { slot, tokens = [], forkOf = -1, promptLen = tokens.length, sampling = {}, bias = [], masked = [] } = spec;
+  const { slot, tokens = [], forkOf = -1, promptLen = tokens.length, sampling = {}, bias = [], masked = [], adapter } = spec;
   plan.newSlot({
     slot,
     forkOf,
@@ -70,6 +73,7 @@ function addSlot(plan: PlanBuilder, spec: NewSlotSpec): void {
     tokens: Int32Array.from(tokens),
     samplingRow: samplingWords(sampling),
     sequenceIndex: sampling.sequenceIndex ?? 0,
+    ...(adapter === undefined ? {} : { adapter }),
     lists: { bias: bias.flatMap(([id, value]) => [id, bits(value)]), masked },
   });
 }
@@ -78,6 +82,7 @@ function addSlot(plan: PlanBuilder, spec: NewSlotSpec): void {
 export function buildPlan(spec: PlanSpec, patch?: (words: number[]) => void): Uint8Array {
   const plan = new PlanBuilder(spec.epoch ?? 0);
   for (const slot of spec.freed ?? []) plan.free(slot);
+  for (const { place, adapter } of spec.adapters ?? []) plan.placeAdapter(place, adapter);
   for (const slot of spec.newSlots ?? []) addSlot(plan, slot);
   for (const { slot, index, block } of spec.blockSets ?? []) plan.blockSet(slot, index, block);
   for (const { src, dst } of spec.swapOuts ?? []) plan.swapOut(src, dst);

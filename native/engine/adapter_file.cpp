@@ -1,0 +1,249 @@
+// See adapter_file.h.
+#include "engine/adapter_file.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <regex>
+
+#include "core/checkpoint/json.h"
+#include "core/checkpoint/mapped_file.h"
+#include "core/checkpoint/safetensors.h"
+#include "core/error.h"
+#include "core/half.h"
+#include "models/config/config.h"
+
+namespace inferd {
+namespace {
+
+constexpr char kConfigFile[] = "/adapter_config.json";
+constexpr char kTensorFile[] = "/adapter_model.safetensors";
+constexpr char kPrefix[] = "base_model.model.";
+
+// Settings that change what an adapter computes, which none but these values leaves as it is: null,
+// false, nothing.
+constexpr const char* kRefused[] = {"use_dora",          "modules_to_save",
+                                    "lora_bias",         "fan_in_fan_out",
+                                    "layer_replication", "trainable_token_indices",
+                                    "target_parameters", "use_qalora",
+                                    "use_bdlora",        "alora_invocation_tokens",
+                                    "arrow_config",      "kasa_config",
+                                    "monteclora_config", "velora_config"};
+
+bool says_nothing(const Json& value) {
+  switch (value.kind) {
+    case Json::Kind::kNull:
+      return true;
+    case Json::Kind::kBool:
+      return !value.boolean;
+    case Json::Kind::kArray:
+      return value.array.empty();
+    case Json::Kind::kObject:
+      return value.object.empty();
+    default:
+      return false;
+  }
+}
+
+// How long a name may take to match is bounded by the pattern: no part that repeats may hold one
+// that does, and few parts repeat.
+void check_pattern(const ConfigReader& config, const std::string& pattern) {
+  constexpr size_t kMostBytes = 512;
+  constexpr int kMostRepeats = 4;
+  int repeats = 0;
+  bool nested = false;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const bool escaped = i > 0 && pattern[i - 1] == '\\';
+    if (escaped || std::string_view("*+{").find(pattern[i]) == std::string_view::npos) continue;
+    ++repeats;
+    nested = nested || (i > 0 && pattern[i - 1] == ')');
+  }
+  if (pattern.size() > kMostBytes || repeats > kMostRepeats || nested)
+    config.unsupported("the pattern " + in_quotes(pattern) +
+                       " of alpha_pattern is not supported: it may have 512 bytes and repeat four "
+                       "of its characters, but no group");
+}
+
+// The settings that say how much an adapter adds.
+class AdapterConfig {
+ public:
+  explicit AdapterConfig(const ConfigReader& config)
+      : alpha_(config.number("lora_alpha", -1e6, 1e6)), root_(config.boolean("use_rslora", false)) {
+    for (const char* key : kRefused) refuse(config, key);
+    for (const Json::Member& m : config.root().object)
+      if (m.name.starts_with("use_") && m.name != "use_rslora") refuse(config, m.name.c_str());
+    const std::string type = config.string("peft_type", "");
+    if (type != "LORA")
+      config.unsupported("peft_type is " + in_quotes(type) + ", and only LORA is supported");
+    const std::string bias = config.string("bias", "none");
+    if (bias != "none")
+      config.unsupported("bias is " + in_quotes(bias) + ", and only none is supported");
+    const Json* patterns = config.find("alpha_pattern");
+    if (patterns == nullptr) return;
+    for (const Json::Member& m : patterns->object) {
+      if (!m.value.is_number())
+        config.fail("alpha_pattern gives " + in_quotes(m.name) + " no number");
+      check_pattern(config, m.name);
+      try {
+        patterns_.push_back({std::regex("(?:" + m.name + ")$"), m.value.number});
+      } catch (const std::regex_error&) {
+        config.fail(in_quotes(m.name) + " in alpha_pattern is no regular expression");
+      }
+    }
+  }
+
+  // Of a module: the first pattern that the end of its name fits, from the start of a part on.
+  double factor(const std::string& module, int32_t rank) const {
+    double alpha = alpha_;
+    for (const auto& [pattern, of_module] : patterns_) {
+      if (!fits(pattern, module)) continue;
+      alpha = of_module;
+      break;
+    }
+    return alpha / (root_ ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank));
+  }
+
+ private:
+  static bool fits(const std::regex& pattern, const std::string& module) {
+    for (size_t at = 0; at != std::string::npos;) {
+      if (std::regex_search(module.begin() + static_cast<std::ptrdiff_t>(at), module.end(), pattern,
+                            std::regex_constants::match_continuous))
+        return true;
+      at = module.find('.', at);
+      if (at != std::string::npos) ++at;
+    }
+    return false;
+  }
+  static void refuse(const ConfigReader& config, const char* key) {
+    const Json* value = config.find(key);
+    if (value != nullptr && !says_nothing(*value))
+      config.unsupported(std::string(key) + " is set, and such adapters are not supported");
+  }
+
+  double alpha_;
+  bool root_;
+  std::vector<std::pair<std::regex, double>> patterns_;
+};
+
+// The two tensors of a module.
+struct Pair {
+  const StoredTensor* a = nullptr;
+  const StoredTensor* b = nullptr;
+};
+
+// By the names of modules.
+std::map<std::string, Pair> pair_up(const SafetensorsFile& file, const ConfigReader& config) {
+  std::map<std::string, Pair> pairs;
+  for (const auto& [name, tensor] : file.tensors()) {
+    const auto refused = [&, &name = name](const std::string& why) {
+      config.unsupported("the tensor " + in_quotes(name) + " " + why);
+    };
+    if (name.find("lora_embedding_") != std::string::npos)
+      refused("adds to an embedding, which is not supported");
+    if (name.find("lora_magnitude_vector") != std::string::npos)
+      refused("belongs to DoRA, which is not supported");
+    constexpr std::string_view kA = ".lora_A.weight", kB = ".lora_B.weight";
+    const bool is_a = name.ends_with(kA);
+    if (!name.starts_with(kPrefix) || (!is_a && !name.ends_with(kB)))
+      refused(
+          "is not one of an adapter that is supported: those end in lora_A.weight and "
+          "lora_B.weight");
+    if (!tensor.floating) refused("is " + tensor.dtype_name + ", not F32, F16 or BF16");
+    if (tensor.shape.size() != 2) config.fail(in_quotes(name) + " is no matrix");
+    const size_t prefix = std::string_view(kPrefix).size();
+    Pair& pair = pairs[name.substr(prefix, name.size() - prefix - kA.size())];
+    (is_a ? pair.a : pair.b) = &tensor;
+  }
+  if (pairs.empty()) config.fail("its tensors are none");
+  return pairs;
+}
+
+using Targets = std::map<std::string, std::vector<std::pair<size_t, const AdapterTarget*>>>;
+
+Targets targets_by_name(const std::vector<Linear*>& linears) {
+  Targets targets;
+  for (size_t i = 0; i < linears.size(); ++i)
+    for (const AdapterTarget& t : linears[i]->targets()) targets[t.name].emplace_back(i, &t);
+  return targets;
+}
+
+void check_pair(const ConfigReader& config, const std::string& module, const Pair& pair,
+                const AdapterTarget& target, int32_t max_rank) {
+  const std::string at = in_quotes(module);
+  if (pair.a == nullptr || pair.b == nullptr)
+    config.fail(at + " has only one of lora_A and lora_B");
+  const std::vector<int64_t>&a = pair.a->shape, &b = pair.b->shape;
+  if (a[1] != target.cols || b[0] != target.rows || a[0] != b[1]) {
+    config.fail(at + " has lora_A " + shape_text(a) + " and lora_B " + shape_text(b) +
+                ", which do not fit the weight " + shape_text({target.rows, target.cols}) +
+                " of this model");
+  }
+  if (a[0] < 1 || a[0] > max_rank) {
+    config.unsupported(format("%s has rank %lld, and lora.max_rank is %d", at.c_str(),
+                              static_cast<long long>(a[0]), max_rank));
+  }
+}
+
+// What this rank has of a pair: all of A's columns that it has inputs for, and the rows of B of its
+// outputs.
+AdapterFactors take(const Pair& pair, const AdapterTarget& t, const std::vector<float>& norm,
+                    double factor) {
+  AdapterFactors f{
+      .section = t.section, .rank = static_cast<int32_t>(pair.a->shape[0]), .a = {}, .b = {}};
+  f.a.reserve(static_cast<size_t>(f.rank * t.inputs.count));
+  for (int64_t r = 0; r < f.rank; ++r) {
+    for (int64_t c = 0; c < t.inputs.count; ++c) {
+      const float value = load_f32(pair.a->data, pair.a->dtype, r * t.cols + t.inputs.first + c);
+      f.a.push_back(norm.empty() ? value : value * norm[static_cast<size_t>(c)]);
+    }
+  }
+  f.b.reserve(static_cast<size_t>(t.outputs * f.rank));
+  for (int64_t i = t.first_row * f.rank; i < (t.first_row + t.outputs) * f.rank; ++i)
+    f.b.push_back(static_cast<float>(factor * load_f32(pair.b->data, pair.b->dtype, i)));
+  return f;
+}
+
+}  // namespace
+
+Adapter read_adapter(const std::string& folder, const std::vector<Linear*>& linears,
+                     int32_t max_rank) {
+  const std::string config_path = folder + kConfigFile, tensor_path = folder + kTensorFile;
+  const MappedFile text(config_path);
+  const Json root = Json::parse(text.text(), config_path);
+  if (!root.is(Json::Kind::kObject))
+    throw Error(ErrorCode::kBadModel, config_path + " is not a JSON object.");
+  const ConfigReader config(root, config_path);
+  const AdapterConfig settings(config);
+  if (!file_exists(tensor_path) && file_exists(folder + "/adapter_model.bin"))
+    config.unsupported(
+        "its tensors are in adapter_model.bin, a pickle that could run code; save "
+        "them as adapter_model.safetensors");
+  const SafetensorsFile file(tensor_path);
+  const Targets targets = targets_by_name(linears);
+
+  Adapter adapter;
+  adapter.base = config.string("base_model_name_or_path", "");
+  std::map<size_t, std::vector<AdapterFactors>> of_linears;
+  for (const auto& [module, pair] : pair_up(file, config)) {
+    const auto found = targets.find(module);
+    if (found == targets.end())
+      config.unsupported("it adds to " + in_quotes(module) +
+                         ", which is no linear layer of this model that adapters may add to");
+    for (const auto& [linear, target] : found->second) {
+      check_pair(config, module, pair, *target, max_rank);
+      const auto rank = static_cast<int32_t>(pair.a->shape[0]);
+      std::vector<AdapterFactors>& factors = of_linears[linear];
+      factors.push_back(
+          take(pair, *target, linears[linear]->norm(), settings.factor(module, rank)));
+      adapter.rank = std::max(adapter.rank, rank);
+      adapter.bytes +=
+          static_cast<int64_t>((factors.back().a.size() + factors.back().b.size()) * sizeof(float));
+    }
+    ++adapter.modules;
+  }
+  for (auto& [linear, factors] : of_linears)
+    adapter.linears.push_back({linear, std::move(factors)});
+  return adapter;
+}
+
+}  // namespace inferd

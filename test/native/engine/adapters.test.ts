@@ -1,0 +1,334 @@
+/**
+ * Adapters (LoRA) on the CPU: logits against what PEFT computed in float32, against weights that the same adapters were merged into, and
+ * against each other in one batch; and every file that is refused.
+ */
+import assert from 'node:assert/strict';
+import { cpSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import { ROW_FLAG } from '../../../actors/messages/step.js';
+import type { EngineOptions, NativeEngine } from '../../../native/index.js';
+import { blockSets, fixture, nativeError, openEngine, openRanks, runStep } from '../../helpers/native/native-engine.js';
+import { readSafetensors, type TestTensor, widenedBf16, writeSafetensors } from '../../helpers/native/safetensors.js';
+import { tempFolder } from '../../helpers/temp-folder.js';
+
+const base = fixture('golden', 'llama3.1-gqa');
+const packs = ['a', 'b', 'c'] as const;
+const folderOf = (pack: string): string => fixture('golden', 'lora', pack);
+const golden = (pack: string): Map<string, TestTensor> => readSafetensors(fixture('golden', 'lora', `golden-${pack}.safetensors`));
+const promptIds = [...(golden('a').get('input_ids')?.data ?? [])];
+const room: Partial<EngineOptions> = { adapters: { places: 4, maxRank: 16 }, weightDtype: 'f32', maxBatchTokens: 1024 };
+const prefix = 'base_model.model.';
+
+type Loaded = NativeEngine & Required<Pick<NativeEngine, 'loadAdapter' | 'unloadAdapter'>>;
+const opened: NativeEngine[] = [];
+function open(path = base, options: Partial<EngineOptions> = {}): Loaded {
+  const engine = openEngine(path, { ...room, ...options });
+  opened.push(engine);
+  return engine as Loaded; // the addon has all of it
+}
+after(() => {
+  for (const engine of opened) engine.close();
+});
+
+/** Logits at all positions of the prompt, with the adapter of a place, in slot 0. */
+function logitsOf(engine: NativeEngine, adapter?: number, { chunk = promptIds.length } = {}): Float32Array {
+  runStep(engine, {
+    newSlots: [{ slot: 0, tokens: promptIds, ...(adapter === undefined ? {} : { adapter }) }],
+    blockSets: blockSets(0, 0, Math.ceil(promptIds.length / 16)),
+  });
+  const rows: Float32Array[] = [];
+  for (let start = 0; start < promptIds.length; start += chunk) {
+    const count = Math.min(chunk, promptIds.length - start);
+    rows.push(...runStep(engine, { rows: [{ slot: 0, start, count, flags: ROW_FLAG.rawLogits }] }).logits.map(({ values }) => values));
+  }
+  runStep(engine, { freed: [0] });
+  return Float32Array.from(rows.flatMap((row) => [...row]));
+}
+
+function furthest(a: ArrayLike<number>, b: ArrayLike<number>): number {
+  assert.equal(a.length, b.length);
+  let most = 0;
+  for (let i = 0; i < a.length; i++) most = Math.max(most, Math.abs((a[i] ?? Number.NaN) - (b[i] ?? Number.NaN)));
+  return most;
+}
+
+function place(engine: Loaded, at: number, id: number, folder: string): void {
+  engine.loadAdapter(id, folder);
+  runStep(engine, { adapters: [{ place: at, adapter: id }] });
+}
+
+const settings = (pack: string): Record<string, unknown> =>
+  JSON.parse(readFileSync(join(folderOf(pack), 'adapter_config.json'), 'utf8')) as Record<string, unknown>;
+
+/** An adapter in a folder of its own. */
+function written(config: Record<string, unknown>, tensors: ReadonlyMap<string, TestTensor>): string {
+  const folder = tempFolder();
+  writeFileSync(join(folder, 'adapter_config.json'), JSON.stringify(config));
+  writeSafetensors(join(folder, 'adapter_model.safetensors'), tensors as Map<string, { shape: readonly number[]; data: Float32Array }>);
+  return folder;
+}
+
+const tensorsOf = (pack: string): Map<string, TestTensor> => readSafetensors(join(folderOf(pack), 'adapter_model.safetensors'));
+const moduleOf = (tensor: string): string => tensor.slice(prefix.length).replace(/\.lora_[AB]\.weight$/, '');
+
+/** The base with s B A added to the weights of every module of an adapter, each by its own factor. */
+function mergedModel(tensors: ReadonlyMap<string, TestTensor>, factor: number): string {
+  const folder = tempFolder();
+  cpSync(base, folder, { recursive: true });
+  const stored = readSafetensors(join(base, 'model.safetensors'));
+  const weights = new Map([...stored].map(([name, { shape, data }]) => [name, { shape, data: widenedBf16(data) }]));
+  for (const module of new Set([...tensors.keys()].map(moduleOf))) {
+    const a = tensors.get(`${prefix}${module}.lora_A.weight`);
+    const b = tensors.get(`${prefix}${module}.lora_B.weight`);
+    const weight = weights.get(`${module}.weight`);
+    assert.ok(a && b && weight, module);
+    const [rank = 0, inputs = 0] = a.shape;
+    for (let o = 0; o < (b.shape[0] ?? 0); o++) {
+      for (let i = 0; i < inputs; i++) {
+        let sum = 0;
+        for (let r = 0; r < rank; r++) sum += (b.data[o * rank + r] ?? 0) * (a.data[r * inputs + i] ?? 0);
+        weight.data[o * inputs + i] = (weight.data[o * inputs + i] ?? 0) + factor * sum;
+      }
+    }
+  }
+  writeSafetensors(join(folder, 'model.safetensors'), weights);
+  return folder;
+}
+
+describe('adapters', () => {
+  const engine = open();
+  const alone = new Map<string, Float32Array>();
+  for (const [i, pack] of packs.entries()) {
+    test(`${pack}: logits are those that PEFT computed, whole and in chunks`, () => {
+      const info = engine.loadAdapter(i + 1, folderOf(pack));
+      assert.equal(info.base, 'inferd/llama3.1-gqa');
+      runStep(engine, { adapters: [{ place: i, adapter: i + 1 }] });
+      const logits = logitsOf(engine, i);
+      alone.set(pack, logits);
+      const wanted = golden(pack).get('logits')?.data ?? [];
+      assert.ok(furthest(logits, wanted) < 1e-3, `${furthest(logits, wanted)}`);
+      assert.ok(furthest(logits, logitsOf(engine)) > 0.1, 'the base computes something else');
+      assert.deepEqual(logitsOf(engine, i, { chunk: 3 }), logits);
+    });
+  }
+
+  test('a batch of three adapters and the base computes each as if it were alone, bit for bit', () => {
+    const plain = logitsOf(engine);
+    assert.deepEqual(logitsOf(open(base, { adapters: { places: 1, maxRank: 1 } })), plain, 'room for adapters changes nothing');
+    const slots = [0, 1, 2, 3];
+    const answer = runStep(engine, {
+      newSlots: slots.map((slot) => ({ slot, tokens: promptIds, ...(slot === 3 ? {} : { adapter: slot }) })),
+      blockSets: slots.flatMap((slot) => blockSets(slot, slot * 12, Math.ceil(promptIds.length / 16))),
+      rows: [2, 0, 3, 1].map((slot) => ({ slot, start: 0, count: promptIds.length, flags: ROW_FLAG.rawLogits })),
+    });
+    runStep(engine, { freed: slots });
+    const of = (slot: number): Float32Array =>
+      Float32Array.from(answer.logits.filter((row) => row.slot === slot).flatMap(({ values }) => [...values]));
+    for (const [slot, pack] of packs.entries()) assert.deepEqual(of(slot), alone.get(pack), pack);
+    assert.deepEqual(of(3), plain, 'the base');
+  });
+
+  test('greedy tokens are those that PEFT computed, of several adapters in one batch whose prompts come in pieces', () => {
+    const wanted = packs.map((pack) => [...(golden(pack).get('greedy_ids')?.data ?? [])]);
+    const tokens: number[][] = packs.map(() => []);
+    const slots = [0, 1, 2];
+    runStep(engine, {
+      newSlots: slots.map((slot) => ({ slot, tokens: promptIds, adapter: slot })),
+      blockSets: slots.flatMap((slot) => blockSets(slot, slot * 12, 12)),
+    });
+    for (let start = 0; start < promptIds.length; start += 60) {
+      const count = Math.min(60, promptIds.length - start);
+      const samples = start + count === promptIds.length ? slots.map((slot) => ({ row: 2 - slot, slot })) : [];
+      const answer = runStep(engine, { rows: [2, 1, 0].map((slot) => ({ slot, start, count })), samples });
+      for (const { slot, token } of answer.samples) tokens[slot]?.push(token);
+    }
+    for (let i = 1; i < 32; i++) {
+      const rows = slots.map((slot) => ({ slot, start: promptIds.length + i - 1, count: 1 }));
+      for (const { slot, token } of runStep(engine, { rows, samples: slots.map((slot) => ({ row: slot, slot })) }).samples)
+        tokens[slot]?.push(token);
+    }
+    runStep(engine, { freed: slots });
+    assert.deepEqual(tokens, wanted);
+  });
+
+  test('what is placed anew leaves nothing of what was there, and an unloaded adapter is placed no more', () => {
+    runStep(engine, { adapters: [{ place: 1, adapter: 3 }] });
+    assert.deepEqual(logitsOf(engine, 1), alone.get('c'), 'c adds to fewer linears than b did');
+    engine.unloadAdapter(2);
+    const twice = nativeError('bad_plan', /adapter 2, which is not loaded/);
+    assert.throws(() => runStep(engine, { adapters: [{ place: 0, adapter: 2 }] }), twice);
+    assert.throws(() => engine.unloadAdapter(2), nativeError('usage', /no adapter 2/));
+  });
+
+  test('a plan may not use an empty place, nor give away one that a sequence uses', () => {
+    const use = (slot: number, adapter: number) => ({ newSlots: [{ slot, tokens: promptIds, adapter }] });
+    assert.throws(() => runStep(engine, use(0, 3)), nativeError('bad_plan', /place 3, which holds no adapter/));
+    assert.throws(() => runStep(engine, use(0, 4)), nativeError('bad_plan', /place is 4, outside -1..3/));
+    runStep(engine, use(0, 0));
+    const taken = { adapters: [{ place: 0, adapter: 3 }] };
+    assert.throws(() => runStep(engine, taken), nativeError('bad_plan', /place 0, which a sequence uses/));
+    runStep(engine, { freed: [0], ...taken });
+    assert.deepEqual(logitsOf(engine, 0), alone.get('c'));
+  });
+
+  test('each target and each layer, alone and left out, computes what merged weights compute', () => {
+    const all = tensorsOf('b');
+    const parts = [
+      ...new Set([...all.keys()].flatMap((name) => [/layers\.\d+\./.exec(name)?.[0] ?? '', /\w+_proj/.exec(name)?.[0] ?? ''])),
+    ];
+    assert.equal(parts.length, 10);
+    const subset = (keep: (name: string) => boolean) => new Map([...all].filter(([name]) => keep(name)));
+    const seen: Float32Array[] = [];
+    for (const part of parts) {
+      for (const tensors of [subset((name) => name.includes(part)), subset((name) => !name.includes(part))]) {
+        const id = 100 + seen.length;
+        place(engine, 2, id, written(settings('b'), tensors));
+        const logits = logitsOf(engine, 2);
+        engine.unloadAdapter(id);
+        const merged = openEngine(mergedModel(tensors, 8 / Math.sqrt(4)), { weightDtype: 'f32' });
+        const wanted = logitsOf(merged);
+        merged.close();
+        assert.ok(furthest(logits, wanted) < 1e-3, `${part}: ${furthest(logits, wanted)}`);
+        for (const other of seen) assert.ok(furthest(logits, other) > 0.01, `${part} is like another part`);
+        seen.push(logits);
+      }
+    }
+  });
+
+  test('two ranks compute what one does, with column and row shares of every linear', () => {
+    for (const pack of packs) {
+      const one = open(base, { kvDtype: 'f32' });
+      place(one, 0, 1, folderOf(pack));
+      const two = openRanks(base, 2, room);
+      opened.push(two);
+      place(two, 0, 1, folderOf(pack));
+      assert.ok(furthest(logitsOf(one, 0), logitsOf(two, 0)) < 1e-3, pack);
+    }
+  });
+
+  test('on a quantized base it adds the same as on a plain one', () => {
+    const quantized = open(base, { quantization: 'int8' });
+    place(quantized, 0, 1, folderOf('b'));
+    const [with8, without8] = [logitsOf(quantized, 0), logitsOf(quantized)];
+    const wanted = golden('b').get('logits')?.data ?? [];
+    const rms = (x: ArrayLike<number>, y: ArrayLike<number>): number =>
+      Math.sqrt(Array.from(x, (value, i) => (value - (y[i] ?? 0)) ** 2).reduce((sum, square) => sum + square, 0) / x.length);
+    assert.ok(rms(with8, wanted) < 0.1 * rms(without8, wanted), `${rms(with8, wanted)} of ${rms(without8, wanted)}`);
+  });
+
+  test('a linear of a checkpoint that holds several adds to all of them', () => {
+    const fused = fixture('golden', 'phi3-fused');
+    const config = JSON.parse(readFileSync(join(fused, 'config.json'), 'utf8')) as Record<string, number>;
+    const stored = readSafetensors(join(fused, 'model.safetensors')).get('model.layers.0.self_attn.qkv_proj.weight');
+    assert.ok(stored);
+    const [rows = 0, cols = 0] = stored.shape;
+    const numbers = (count: number, scale: number) => Float32Array.from({ length: count }, (_, i) => scale * Math.sin(i * 12.9898));
+    const a = { shape: [2, cols], data: numbers(2 * cols, 0.3) };
+    const b = { shape: [rows, 2], data: numbers(rows * 2, 0.3) };
+    const module = 'model.layers.0.self_attn.qkv_proj';
+    const engine = open(fused);
+    const tensors = new Map([
+      [`${prefix}${module}.lora_A.weight`, a],
+      [`${prefix}${module}.lora_B.weight`, b],
+    ]);
+    place(engine, 0, 1, written({ ...settings('b'), lora_alpha: 2, use_rslora: false }, tensors));
+    const folder = tempFolder();
+    cpSync(fused, folder, { recursive: true });
+    const weights = new Map(
+      [...readSafetensors(join(fused, 'model.safetensors'))].map(([name, { shape, data }]) => [name, { shape, data: widenedBf16(data) }]),
+    );
+    const weight = weights.get(`${module}.weight`);
+    assert.ok(weight && config['hidden_size'] === cols);
+    for (let o = 0; o < rows; o++)
+      for (let i = 0; i < cols; i++)
+        for (let r = 0; r < 2; r++)
+          weight.data[o * cols + i] = (weight.data[o * cols + i] ?? 0) + (b.data[o * 2 + r] ?? 0) * (a.data[r * cols + i] ?? 0);
+    writeSafetensors(join(folder, 'model.safetensors'), weights);
+    assert.ok(furthest(logitsOf(engine, 0), logitsOf(open(folder))) < 1e-3);
+    assert.ok(furthest(logitsOf(engine, 0), logitsOf(engine)) > 0.01);
+  });
+});
+
+describe('adapters that are refused', () => {
+  const engine = open();
+  let next = 1;
+  const refused = (folder: string, code: 'unsupported' | 'bad_model' | 'io', message: RegExp): void =>
+    assert.throws(() => engine.loadAdapter(next++, folder), nativeError(code, message));
+  const b = tensorsOf('b');
+  const some = new Map([...b].slice(0, 2));
+  const [firstName = ''] = some.keys();
+
+  test('by the name of a setting that changes the arithmetic', () => {
+    const settingsRefused: Record<string, unknown> = {
+      use_dora: true,
+      modules_to_save: ['lm_head'],
+      bias: 'all',
+      lora_bias: true,
+      fan_in_fan_out: true,
+      layer_replication: [[0, 2]],
+      trainable_token_indices: [3],
+      target_parameters: ['mlp.experts'],
+      use_qalora: true,
+      use_bdlora: { match_strict: true },
+      alora_invocation_tokens: [1, 2],
+      peft_type: 'IA3',
+      use_next_years_idea: true,
+    };
+    for (const [key, value] of Object.entries(settingsRefused))
+      refused(written({ ...settings('b'), [key]: value }, b), 'unsupported', new RegExp(`adapter_config.json.*${key}`));
+  });
+
+  test('by the name of a tensor that has no place', () => {
+    const renamed = (to: string) => written(settings('b'), new Map([...b].map(([name, t], i) => [i === 0 ? to : name, t])));
+    refused(
+      written(settings('b'), new Map([...some].map(([name, t]) => [name.replace(/model.layers.*proj/, 'lm_head'), t]))),
+      'unsupported',
+      /lm_head.*no linear layer/,
+    );
+    refused(renamed('base_model.model.model.embed_tokens.lora_embedding_A'), 'unsupported', /lora_embedding_A.*embedding/);
+    refused(renamed(firstName.replace('lora_A.weight', 'lora_magnitude_vector')), 'unsupported', /DoRA/);
+    const moved = new Map([...some].map(([name, t]) => [name.replace('layers.0', 'layers.7'), t]));
+    refused(written(settings('b'), moved), 'unsupported', /layers\.7\.mlp\.down_proj/);
+    refused(renamed('lm_head.weight'), 'unsupported', /"lm_head.weight" is not one of an adapter/);
+    refused(written(settings('b'), new Map([...b].slice(1))), 'bad_model', /down_proj" has only one of lora_A and lora_B/);
+    refused(written(settings('b'), new Map()), 'bad_model', /its tensors are none/);
+  });
+
+  test('by shapes that do not fit, and ranks beyond the limit', () => {
+    const shaped = (a: readonly number[], rows: number, rank: number) =>
+      written(
+        settings('b'),
+        new Map([
+          [firstName, { shape: a, data: new Float32Array((a[0] ?? 0) * (a[1] ?? 0)) }],
+          [firstName.replace('lora_A', 'lora_B'), { shape: [rows, rank], data: new Float32Array(rows * rank) }],
+        ]),
+      );
+    refused(shaped([4, 64], 64, 4), 'bad_model', /\[4, 64\].*do not fit the weight \[64, 176\]/);
+    refused(shaped([4, 176], 64, 5), 'bad_model', /\[64, 5\]/);
+    refused(shaped([17, 176], 64, 17), 'unsupported', /rank 17, and lora.max_rank is 16/);
+    refused(shaped([0, 176], 64, 0), 'unsupported', /rank 0/);
+  });
+
+  test('broken files, pickles and patterns that could match for ever', () => {
+    refused(join(tempFolder(), 'nowhere'), 'io', /adapter_config.json/);
+    const pickle = written(settings('b'), b);
+    renameSync(join(pickle, 'adapter_model.safetensors'), join(pickle, 'adapter_model.bin'));
+    refused(pickle, 'unsupported', /adapter_model.bin, a pickle/);
+    const torn = written(settings('b'), b);
+    writeFileSync(join(torn, 'adapter_model.safetensors'), readFileSync(join(torn, 'adapter_model.safetensors')).subarray(0, 9000));
+    refused(torn, 'bad_model', /safetensors/);
+    const folder = join(tempFolder(), 'is-a-folder');
+    mkdirSync(join(folder, 'adapter_config.json'), { recursive: true });
+    refused(folder, 'io', /adapter_config.json/);
+    refused(written({ ...settings('b'), lora_alpha: 'much' }, b), 'bad_model', /lora_alpha/);
+    refused(written({ ...settings('b'), alpha_pattern: { '((a*)*)*$': 3 } }, b), 'unsupported', /pattern.*repeat/);
+    refused(written({ ...settings('b'), alpha_pattern: { '[': 3 } }, b), 'bad_model', /no regular expression/);
+  });
+
+  test('an engine without room for adapters has none', () => {
+    const without = openEngine(base);
+    opened.push(without);
+    assert.throws(() => (without as Loaded).loadAdapter(1, folderOf('a')), nativeError('usage', /no room for adapters/));
+  });
+});
