@@ -108,6 +108,18 @@ export interface LoadProgress {
   readonly done: boolean;
 }
 
+/** What the last step made the experts of one block do. */
+export interface ExpertWork {
+  /** Of each expert held here. */
+  readonly tokens: Int32Array;
+  /** Experts of a token. */
+  readonly chosen: number;
+  /** Of the weights of one expert, as they lie here. */
+  readonly bytes: number;
+  /** Of one expert, as all ranks hold it. */
+  readonly parameters: number;
+}
+
 export interface NativeEngine {
   /** Loads about `maxBytes` more of the weights, so that the caller can report progress and stop in between. */
   load(maxBytes: number): LoadProgress;
@@ -138,6 +150,8 @@ export interface NativeEngine {
   lastError?(): string;
   /** Steps submitted and not yet returned by wait. */
   pending(): number;
+  /** Of the last step and each block with experts; while no step runs. Test doubles may lack it. @throws NativeError when one does */
+  expertWork?(): ExpertWork[];
   /**
    * Records what the device does from here on, in room for `maxEvents`; waits for running steps. Test doubles may lack all three.
    * @throws NativeError when a recording runs already

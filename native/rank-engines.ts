@@ -2,7 +2,15 @@
  * The ranks of one model, all driven by this thread as if they were one engine: for benchmarks and tests. A daemon gives each rank an
  * executor of its own instead. Nothing here waits for a rank before all have what they wait for each other with.
  */
-import { type AdapterInfo, type EngineOptions, type LoadProgress, loadAddon, type NativeEngine, type NativeModelInfo } from './index.js';
+import {
+  type AdapterInfo,
+  type EngineOptions,
+  type ExpertWork,
+  type LoadProgress,
+  loadAddon,
+  type NativeEngine,
+  type NativeModelInfo,
+} from './index.js';
 
 /** Longer than any step: a rank that waits in vain ends its group by itself before. */
 const RANK_WAIT_MS = 3_600_000;
@@ -14,6 +22,7 @@ export type CompareResults = (results: readonly Uint8Array[]) => void;
 export class RankEngines implements NativeEngine {
   readonly ranks: readonly NativeEngine[];
   readonly #compare: CompareResults | null;
+  readonly #wholeExperts: boolean;
   #buffers: readonly Uint8Array[] = [];
 
   /** @param devices GPUs of the ranks, 0, 1, .. when not given  @throws NativeError of the first rank that refuses */
@@ -37,6 +46,7 @@ export class RankEngines implements NativeEngine {
     }
     this.ranks = ranks;
     this.#compare = compare;
+    this.#wholeExperts = options.expertParallel ?? false;
   }
 
   get #first(): NativeEngine {
@@ -80,6 +90,17 @@ export class RankEngines implements NativeEngine {
     const others = this.#buffers.map((buffer, i) => buffer.subarray(0, this.ranks[i + 1]?.wait(buffer, RANK_WAIT_MS)));
     this.#compare?.([result.subarray(0, bytes), ...others]);
     return bytes;
+  }
+
+  /** Of all ranks: where they share experts whole, those of each, and else what each has a part of. */
+  expertWork(): ExpertWork[] {
+    const [first = [], ...others] = this.ranks.map((rank) => rank.expertWork?.() ?? []);
+    if (this.#wholeExperts)
+      return first.map((work, i) => ({
+        ...work,
+        tokens: Int32Array.from([work, ...others.map((other) => other[i] ?? work)].flatMap(({ tokens }) => [...tokens])),
+      }));
+    return first.map((work) => ({ ...work, bytes: work.bytes * this.ranks.length }));
   }
 
   lastError(): string {

@@ -120,6 +120,7 @@ Napi::Function EngineWrap::define(Napi::Env env) {
                          InstanceMethod<&EngineWrap::wait>("wait"),
                          InstanceMethod<&EngineWrap::pending>("pending"),
                          InstanceMethod<&EngineWrap::last_error>("lastError"),
+                         InstanceMethod<&EngineWrap::expert_work>("expertWork"),
                          InstanceMethod<&EngineWrap::profile_start>("profileStart"),
                          InstanceMethod<&EngineWrap::profile_stop>("profileStop"),
                          InstanceMethod<&EngineWrap::profile_clock>("profileClock"),
@@ -273,6 +274,26 @@ Napi::Value EngineWrap::profile_clock(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&] {
     open();
     return Napi::Number::New(info.Env(), static_cast<double>(trace_ns()) / 1e3);
+  });
+}
+
+Napi::Value EngineWrap::expert_work(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  return guarded(env, [&] {
+    const std::vector<ExpertWork> work = open().expert_work();
+    Napi::Array out = Napi::Array::New(env, work.size());
+    for (uint32_t i = 0; i < out.Length(); ++i) {
+      const ExpertWork& w = work[i];
+      auto tokens = Napi::Int32Array::New(env, w.tokens.size());
+      std::copy(w.tokens.begin(), w.tokens.end(), tokens.Data());
+      Napi::Object o = Napi::Object::New(env);
+      o.Set("tokens", tokens);
+      o.Set("chosen", w.chosen);
+      o.Set("bytes", static_cast<double>(w.bytes));
+      o.Set("parameters", static_cast<double>(w.parameters));
+      out.Set(i, o);
+    }
+    return out;
   });
 }
 

@@ -34,6 +34,7 @@ class EngineWrap final : public Napi::ObjectWrap<EngineWrap> {
   Napi::Value last_error(const Napi::CallbackInfo& info);
   Napi::Value profile_start(const Napi::CallbackInfo& info);
   Napi::Value profile_stop(const Napi::CallbackInfo& info);
+  Napi::Value expert_work(const Napi::CallbackInfo& info);
   Napi::Value profile_clock(const Napi::CallbackInfo& info);
   Napi::Value close(const Napi::CallbackInfo& info);
 

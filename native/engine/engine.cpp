@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <numeric>
 #include <set>
 
 #include "core/error.h"
@@ -487,6 +488,20 @@ int64_t Engine::wait(std::span<std::byte> result, int64_t timeout_ms) {
   prepared_ = false;
   --pending_;
   return bytes;
+}
+
+std::vector<ExpertWork> Engine::expert_work() {
+  if (runner_ == nullptr || pending_ > 0)
+    throw Error(ErrorCode::kUsage, "expertWork comes after allocateKv, and while no step runs.");
+  std::vector<ExpertWork> work;
+  for (const ExpertLoad& load : model_->expert_loads()) {
+    std::vector<int32_t> ends(static_cast<size_t>(load.held) + 1);
+    backend_->download(ends.data(), load.offsets, ends.size() * sizeof(int32_t));
+    std::adjacent_difference(ends.begin(), ends.end(), ends.begin());
+    ends.erase(ends.begin());
+    work.push_back({std::move(ends), load.chosen, load.bytes, load.parameters});
+  }
+  return work;
 }
 
 void Engine::start_trace(int64_t max_events) {

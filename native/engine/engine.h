@@ -63,6 +63,9 @@ class Engine {
   // running steps; throw Error(kUsage) when a recording runs, or none.
   void start_trace(int64_t max_events);
   std::unique_ptr<Trace> stop_trace();
+  // What the last step made the experts of each block do that has some, for benchmarks and tests.
+  // Throws Error(kUsage) before loading is over and while a step runs.
+  std::vector<ExpertWork> expert_work();
   // What the last failed step said, or "". Never holds tokens.
   const std::string& last_error() const { return last_error_; }
 

@@ -67,6 +67,14 @@ struct LoadProgress {
   bool done;
 };
 
+// Of one block with experts.
+struct ExpertWork {
+  std::vector<int32_t> tokens;  // of each expert held here
+  int32_t chosen;               // experts of a token
+  int64_t bytes;                // of the weights of one expert, as they lie here
+  int64_t parameters;           // of one expert, as all ranks hold it
+};
+
 struct ModelInfo {
   std::string architecture;
   int64_t vocab_size, num_layers, hidden_size, max_positions, parameters, weight_bytes;

@@ -56,6 +56,14 @@ void Model::finish_loading() {
     for (const auto& block : layer.blocks) block->finish_loading(backend_);
 }
 
+std::vector<ExpertLoad> Model::expert_loads() const {
+  std::vector<ExpertLoad> loads;
+  for (const Layer& layer : layers_)
+    for (const auto& block : layer.blocks)
+      if (const auto load = block->expert_load()) loads.push_back(*load);
+  return loads;
+}
+
 void Model::carve(Arena& arena, int64_t max_tokens, int64_t max_logit_rows) {
   const DType activation = backend_.info().activation;
   for (Tensor* t : {&stream_.hidden, &stream_.normed, &stream_.delta})

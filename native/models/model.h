@@ -46,6 +46,9 @@ class Model {
   // where the backend can.
   void finish_loading();
 
+  // Of every block with experts, in order.
+  std::vector<ExpertLoad> expert_loads() const;
+
   // Takes the activations of a step from `arena`, for the largest batch; a step uses the first
   // rows.
   void carve(Arena& arena, int64_t max_tokens, int64_t max_logit_rows);

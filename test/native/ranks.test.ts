@@ -212,6 +212,25 @@ describe('ranks that share experts whole', () => {
     withModelFolder({ ...moe, num_experts: 4, num_experts_per_tok: 1 }, (folder) => sameAnswers(folder, 32, 4, dummy, 1e-5));
   });
 
+  it('tell how many tokens each expert got, as one rank does', () => {
+    withModelFolder(moe, (folder) => {
+      const tokensOf = (engine: NativeEngine): number[][] => {
+        runStep(engine, { newSlots: [{ slot: 0, tokens: [3, 9, 27, 17] }], blockSets: blockSets(0, 0, 1) });
+        runStep(engine, { rows: [{ slot: 0, start: 0, count: 4 }], samples: [{ row: 0, slot: 0 }] });
+        const work = engine.expertWork?.() ?? [];
+        engine.close();
+        return work.map(({ tokens }) => [...tokens]);
+      };
+      const { expertParallel, ...alone } = dummy;
+      const [first = [], last = []] = tokensOf(openEngine(folder, alone));
+      assert.deepEqual([first.length, last.length], [7, 7]);
+      const sum = (counts: readonly number[]) => counts.reduce((a, b) => a + b, 0);
+      assert.deepEqual([sum(first), sum(last)], [4 * 3, 1 * 3], 'the last layer computes the token that is sampled behind');
+      assert.deepEqual(tokensOf(openRanks(folder, 2, dummy)), [first, last]);
+      assert.deepEqual(tokensOf(openRanks(folder, 2, alone)), [first, last], 'of experts split by features');
+    });
+  });
+
   it('hold all of their own experts and nothing of the others', () => {
     const expertBytes = 2 * 3 * 20 * 32 * 4; // in two layers
     withModelFolder({ ...moe, vocab_size: 128 }, (folder) => {

@@ -19,7 +19,7 @@ import { arithmeticLimits, deviceLimits, giga, median, percent, readLimit, type 
 import { explainingNative } from './native-failure.js';
 import { type BatchShape, blocksOf } from './plans.js';
 import { StepTimer } from './steps.js';
-import { readSizes, type Sizes, workOf } from './work.js';
+import { type ExpertSummary, readSizes, type Sizes, workOf } from './work.js';
 
 const blockSize = 16;
 const loadBytes = 256 * 2 ** 20;
@@ -101,6 +101,8 @@ interface ShapeReport {
   readonly length: number;
   readonly prefill: Figure;
   readonly decode: Figure;
+  /** Of the last decode step of a round; null of a model without experts. */
+  readonly experts: Pick<ExpertSummary, 'layers' | 'experts' | 'chosen' | 'distinct'> | null;
   readonly limits: {
     readonly read_bytes: number;
     readonly fma_flops: number | null;
@@ -228,7 +230,8 @@ function measure({ timer, info, options, sizes, rounds, warmup }: Measured, shap
     limits.push({ read, flops: arithmetic.fmaFlops, dot: arithmetic.dotOps });
   }
   const usesDot = options.quantization !== 'none' && limits.every((l) => l.dot !== null);
-  const work = workOf(info, sizes, shape, warmup);
+  const experts = timer.experts();
+  const work = workOf(info, sizes, shape, warmup, experts);
   const figure = (seconds: readonly number[], execs: readonly number[], tokens: number, flops: number, bytes: number): Figure => {
     const typical = median(seconds);
     const shareOf = (amount: number, limit: (l: RoundLimits) => number): number =>
@@ -249,7 +252,8 @@ function measure({ timer, info, options, sizes, rounds, warmup }: Measured, shap
     batch: shape.batch,
     length: shape.length,
     prefill: figure(prefills, exec.prefill, shape.batch * shape.length, work.prefillFlops, work.weightBytes),
-    decode: figure(decodes, exec.decode, shape.batch, work.decodeFlops, work.weightBytes + work.cacheBytes),
+    decode: figure(decodes, exec.decode, shape.batch, work.decodeFlops, work.decodeWeightBytes + work.cacheBytes),
+    experts: experts && { layers: experts.layers, experts: experts.experts, chosen: experts.chosen, distinct: experts.distinct },
     limits: {
       read_bytes: median(limits.map((l) => l.read)),
       fma_flops: device === null ? flopsLimit : null,
@@ -305,6 +309,12 @@ function print(
       reports.flatMap((r) => [row(r, 'prefill'), row(r, 'decode')]),
     ),
   );
+  for (const { batch, length, experts } of reports)
+    if (experts !== null)
+      io.stdout.write(
+        `\nexperts at ${batch}x${length}: a decode step read ${experts.distinct.toFixed(1)} of ${experts.experts} in the mean of ${experts.layers} layers, ` +
+          `a token goes to ${experts.chosen}\n`,
+      );
   for (const { batch, length, limits } of reports)
     io.stdout.write(`\nlimits at ${batch}x${length}: read ${giga(limits.read_bytes)} GB/s, ${arithmeticText(limits)}\n`);
 }

@@ -7,6 +7,7 @@ import type { NativeEngine } from '../../../native/index.js';
 import { CliError, EXIT } from '../verb.js';
 import { median } from './limits.js';
 import { admissionPlan, type BatchShape, decodePlan, prefillPlans } from './plans.js';
+import { type ExpertSummary, summarize } from './work.js';
 
 const stepTimeoutMs = 600_000;
 const resultBytes = 2 ** 20;
@@ -50,6 +51,11 @@ export class StepTimer {
     const steps = this.#run(Array.from({ length: shape.steps }, (_, i) => decodePlan(shape, shape.length + i)));
     const kept = steps.map((step, i) => ({ ...step, seconds: step.endedAt - (steps[i - 1]?.endedAt ?? started) })).slice(warmup);
     return { seconds: median(kept.map((s) => s.seconds)), execSeconds: median(kept.map((s) => s.execSeconds)) };
+  }
+
+  /** What the last step made of the model's experts. */
+  experts(): ExpertSummary | null {
+    return summarize(this.#engine.expertWork?.() ?? []);
   }
 
   #run(plans: readonly Uint8Array[]): { readonly endedAt: number; readonly execSeconds: number }[] {

@@ -6,6 +6,7 @@
 // BlockConfig; models put blocks together.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,14 @@ class Residual {
 Tensor pick_rows(Backend& backend, const Picks& picks, Stream& s, const Tensor& attended,
                  const Tensor& free);
 
+// What the last step made a block's experts do.
+struct ExpertLoad {
+  const int32_t* offsets;  // [held + 1] device: Routing::offsets of that step
+  int32_t held, chosen;    // experts held here; those of a token
+  int64_t bytes;           // of the weights of one of them, as they lie here
+  int64_t parameters;      // of one expert, as all ranks hold it
+};
+
 class Block {
  public:
   virtual ~Block() = default;
@@ -93,6 +102,8 @@ class Block {
   virtual void forward(Backend& backend, const StepContext& step, Stream& s, bool narrow) const = 0;
   // The keys and values that it keeps, or null.
   virtual const KvSpec* kv() const { return nullptr; }
+  // Of experts, once everything is loaded.
+  virtual std::optional<ExpertLoad> expert_load() const { return {}; }
   // What backends may refuse.
   virtual LayerShape shape() const = 0;
 };

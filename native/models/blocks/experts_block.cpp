@@ -31,6 +31,7 @@ void ExpertsBlock::describe(WeightList& list, const std::string& layer) {
   const ExpertNames& n = c.names;
   const std::string at = layer + n.block;
   const int64_t hidden = model_.hidden_size, inner = c.intermediate_size;
+  offsets_ = DeviceBuffer(list.backend, (held_.count + 1) * static_cast<int64_t>(sizeof(int32_t)));
   residual_.describe(list, layer, model_);
   router_.add(list, at, {{n.router, c.rule.experts}}, Inputs(hidden), c.router_bias);
   if (c.correction) {
@@ -71,7 +72,7 @@ void ExpertsBlock::carve(Arena& arena, DType activation, int64_t max_tokens) {
               .weights = arena.take<float>(all),
               .places = arena.take<int32_t>(all),
               .pairs = arena.take<int32_t>(all),
-              .offsets = arena.take<int32_t>(held_.count + 1)};
+              .offsets = offsets_.as<int32_t>()};
   const int64_t bytes = dtype_bytes(activation) * (hidden + 3 * inner) + 4 * hidden;
   const int64_t pairs = std::clamp<int64_t>(kPairBytes / bytes, 1, std::min(all, kPairs));
   gathered_ = arena.take_matrix(activation, pairs, hidden);
@@ -88,6 +89,19 @@ LayerShape ExpertsBlock::shape() const {
   return {.hidden_size = model_.hidden_size,
           .intermediate_size = inner_.count,
           .experts = config_.rule.experts};
+}
+
+std::optional<ExpertLoad> ExpertsBlock::expert_load() const {
+  const auto bytes = [](const PackedWeight& w, int64_t rows) {
+    return weight_bytes(w.format, rows, w.cols);
+  };
+  const int64_t hidden = model_.hidden_size;
+  return ExpertLoad{
+      .offsets = offsets_.as<int32_t>(),
+      .held = static_cast<int32_t>(held_.count),
+      .chosen = config_.rule.chosen,
+      .bytes = bytes(*gate_up_.weight(), 2 * inner_.count) + bytes(*down_.weight(), hidden),
+      .parameters = 3 * hidden * config_.intermediate_size};
 }
 
 void ExpertsBlock::forward(Backend& backend, const StepContext& step, Stream& s, bool) const {

@@ -26,6 +26,7 @@ class ExpertsBlock final : public Block {
   void carve(Arena& arena, DType activation, int64_t max_tokens) override;
   void forward(Backend& backend, const StepContext& step, Stream& s, bool narrow) const override;
   LayerShape shape() const override;
+  std::optional<ExpertLoad> expert_load() const override;
 
  private:
   bool has_shared() const { return config_.shared_size > 0; }
@@ -42,7 +43,8 @@ class ExpertsBlock final : public Block {
   Linear gate_up_, down_;  // of all experts held: ExpertArgs
   Linear shared_gate_up_, shared_down_;
 
-  Tensor logits_;  // [max_tokens, experts] float32
+  Tensor logits_;         // [max_tokens, experts] float32
+  DeviceBuffer offsets_;  // of `routing_`: kept between steps, for expert_load
   Routing routing_{};
   Tensor gathered_, products_, activated_, downs_, sums_;  // ExpertArgs
   Tensor shared_rows_, shared_activated_;  // [max_tokens, 2 * shared], [max_tokens, shared]

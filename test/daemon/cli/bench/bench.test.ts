@@ -1,6 +1,7 @@
 /** `inferd bench` on the CPU: its plans cover each token once, its figures add up, and what a machine lacks is one plain sentence. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { opCases } from '../../../../daemon/cli/bench/op-cases.js';
@@ -8,6 +9,7 @@ import { admissionPlan, blocksOf, prefillPlans } from '../../../../daemon/cli/be
 import { loadAddon, packageRoot } from '../../../../native/index.js';
 import { privateEnv } from '../../../helpers/daemon/daemon.js';
 import { readPlan } from '../../../helpers/engine/plan-reader.js';
+import { tempFolder } from '../../../helpers/temp-folder.js';
 
 function inferd(args: readonly string[]): Promise<{ code: number; stdout: string; stderr: string }> {
   const command = [join(packageRoot(), 'daemon', 'cli', 'inferd.mjs'), 'bench', ...args];
@@ -77,6 +79,26 @@ test('bench forward reports prefill, decode and limits of every shape, and count
     assert.equal(shape.limits.gemm_flops, null);
   }
   assert.match(stderr, /1x40: prefill .* ms, decode step .* ms/);
+});
+
+test('bench forward counts the experts that a decode step read; dummy routers spread them', async () => {
+  const shape = { hidden_size: 64, num_attention_heads: 2, num_key_value_heads: 1, intermediate_size: 64, vocab_size: 512 };
+  const router = { num_experts: 64, num_experts_per_tok: 4, moe_intermediate_size: 32, decoder_sparse_step: 1 };
+  const config = { ...shape, ...router, architectures: ['Qwen3MoeForCausalLM'], num_hidden_layers: 3, max_position_embeddings: 128 };
+  const folder = tempFolder();
+  writeFileSync(join(folder, 'config.json'), JSON.stringify(config));
+  const args = ['forward', folder, '--load-dummy', '--shape', '1x16', '--shape', '16x16', '--steps', '2', '--repeat', '1'];
+  const { code, stdout, stderr } = await inferd([...args, '--tp', '2', '--ep', '--json']);
+  assert.equal(code, 0, stderr);
+  const [one, many] = JSON.parse(stdout).shapes;
+  assert.deepEqual(one.experts, { layers: 3, experts: 64, chosen: 4, distinct: 4 });
+  const evenly = 64 * (1 - (1 - 4 / 64) ** 16);
+  assert.ok(many.experts.distinct > 0.7 * evenly && many.experts.distinct <= 64, `${many.experts.distinct} of ${evenly} expected`);
+  const told = await inferd(args);
+  assert.match(told.stdout, /experts at 1x16: a decode step read 4\.0 of 64 in the mean of 3 layers, a token goes to 4\n/);
+  const dense = await inferd(['forward', '--shape', '1x8', '--steps', '1', '--repeat', '1']);
+  assert.doesNotMatch(dense.stdout, /experts/);
+  assert.equal((await inferd([...args, '--ep'])).code, 64, 'one rank has all experts');
 });
 
 test('bench forward times ranks, and names a number that does not divide', async () => {
