@@ -59,8 +59,9 @@ struct BackendInfo {
 struct LayerShape {
   int64_t hidden_size = 0, intermediate_size = 0;
   int32_t heads = 0, kv_heads = 0, head_dim = 0, rotary_dim = 0;
-  int32_t experts = 0;    // intermediate_size is then that of one of them
-  int32_t value_dim = 0;  // > 0: values are the first so many of the keys (core/latent.h)
+  int32_t experts = 0;      // intermediate_size is then that of one of them
+  bool gated_rows = false;  // the layer calls gate_rows
+  int32_t value_dim = 0;    // > 0: values are the first so many of the keys (core/latent.h)
 };
 
 // What becomes of a product y = x w^T (+ bias); with LinearArgs::out:
@@ -387,6 +388,9 @@ class Backend {
   // core/experts.h. Only of layers that it does not refuse.
   virtual void route(const RouteArgs& args) { (void)args; }
   virtual void mix_experts(const ExpertArgs& args) { (void)args; }
+  // inout[i][c] *= 1 / (1 + exp(-logits[i])); `logits` is float32 [rows, 1]. Only of layers that it
+  // does not refuse.
+  virtual void gate_rows(Tensor inout, const Tensor& logits) { (void)inout, (void)logits; }
   // logits *= scale, then, for cap > 0, cap tanh(logits / cap); float32.
   virtual void cap_logits(Tensor logits, float scale, float cap) = 0;
   // Raw logprobs, then the processing order of vLLM V1, then one draw per sample; appends the token

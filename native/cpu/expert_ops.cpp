@@ -136,6 +136,17 @@ void CpuBackend::mix_experts(const ExpertArgs& a) {
   }
 }
 
+void CpuBackend::gate_rows(Tensor inout, const Tensor& logits) {
+  const TraceScope scope(trace_, "gate_rows");
+  over_rows(inout.rows(), inout.cols(), [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      float* row = row_of(inout, i);
+      const float factor = sigmoid(*row_of(logits, i));
+      for (int64_t c = 0; c < inout.cols(); ++c) row[c] *= factor;
+    }
+  });
+}
+
 // Pairs [first, end).
 void CpuBackend::mix_piece(const ExpertArgs& a, int64_t first, int64_t end) {
   const Routing& r = a.routing;

@@ -15,6 +15,7 @@ namespace inferd {
   MODEL(MistralForCausalLM, "mistral", configure_mistral)            \
   MODEL(MixtralForCausalLM, "mixtral", configure_mixtral)            \
   MODEL(Qwen2ForCausalLM, "qwen2", configure_qwen2)                  \
+  MODEL(Qwen2MoeForCausalLM, "qwen2_moe", configure_qwen2_moe)       \
   MODEL(Qwen3ForCausalLM, "qwen3", configure_qwen3)                  \
   MODEL(Qwen3MoeForCausalLM, "qwen3_moe", configure_qwen3_moe)       \
   MODEL(DeepseekV2ForCausalLM, "deepseek_v2", configure_deepseek_v2) \

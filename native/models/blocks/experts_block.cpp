@@ -22,6 +22,7 @@ ExpertsBlock::ExpertsBlock(const ModelConfig& model, const BlockConfig& config)
       shared_gate_up_(Epilogue::kGated, config_.gate),
       shared_down_(Epilogue::kAdd) {
   router_.keep_plain();
+  shared_gate_.keep_plain();
   gate_up_.stack();
   down_.stack();
 }
@@ -59,6 +60,7 @@ void ExpertsBlock::describe(WeightList& list, const std::string& layer) {
                       {{n.gate, c.shared_size, shared_}, {n.up, c.shared_size, shared_}},
                       Inputs(hidden), false);
   shared_down_.add(list, shared, {{n.down, hidden}}, {c.shared_size, shared_}, false);
+  if (c.shared_gate) shared_gate_.add(list, at, {{n.shared_gate, 1}}, Inputs(hidden), false);
 }
 
 // The norm ahead has several readers and is not folded into any of them.
@@ -83,12 +85,14 @@ void ExpertsBlock::carve(Arena& arena, DType activation, int64_t max_tokens) {
   if (!has_shared()) return;
   shared_rows_ = arena.take_matrix(activation, max_tokens, 2 * shared_.count);
   shared_activated_ = arena.take_matrix(activation, max_tokens, shared_.count);
+  if (config_.shared_gate) shared_logits_ = arena.take_matrix(DType::kF32, max_tokens, 1);
 }
 
 LayerShape ExpertsBlock::shape() const {
   return {.hidden_size = model_.hidden_size,
           .intermediate_size = inner_.count,
-          .experts = config_.rule.experts};
+          .experts = config_.rule.experts,
+          .gated_rows = config_.shared_gate};
 }
 
 std::optional<ExpertLoad> ExpertsBlock::expert_load() const {
@@ -144,6 +148,11 @@ void ExpertsBlock::add_shared(Backend& backend, const Tensor& x, const Stream& s
                                   .weight = nullptr,
                                   .scratch = head_rows(shared_rows_, s.rows),
                                   .adapters = s.adapters});
+  if (config_.shared_gate) {
+    const Tensor logits = head_rows(shared_logits_, s.rows);
+    shared_gate_.apply(backend, {.out = logits, .x = x, .weight = nullptr});
+    backend.gate_rows(activated, logits);  // as good as behind `down`, which is linear
+  }
   // x has been read for the last time.
   shared_down_.apply(backend, {.out = head_rows(s.delta, s.rows),
                                .x = activated,

@@ -4,6 +4,8 @@
 //   x = before(hidden); hidden += after(sum over the chosen experts of weight * expert(x) +
 //   shared(x))
 //
+// or with a gate of its own, one number a token, sigmoid(gate x) shared(x).
+//
 // Of several ranks each has its share of the features of every expert, or all of some experts
 // (Shard); of the shared MLP always a share of the features. The router is whole on every rank and
 // sees the same bits there, so that without a word all know which experts compute what; each rank
@@ -42,12 +44,14 @@ class ExpertsBlock final : public Block {
   DeviceVector correction_;
   Linear gate_up_, down_;  // of all experts held: ExpertArgs
   Linear shared_gate_up_, shared_down_;
+  Linear shared_gate_;
 
   Tensor logits_;         // [max_tokens, experts] float32
   DeviceBuffer offsets_;  // of `routing_`: kept between steps, for expert_load
   Routing routing_{};
   Tensor gathered_, products_, activated_, downs_, sums_;  // ExpertArgs
   Tensor shared_rows_, shared_activated_;  // [max_tokens, 2 * shared], [max_tokens, shared]
+  Tensor shared_logits_;                   // [max_tokens, 1] float32, of the gate
 };
 
 }  // namespace inferd

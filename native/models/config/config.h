@@ -102,7 +102,7 @@ struct ExpertNames {
   std::string block = "mlp.";
   std::string router = "gate";
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
-  std::string shared = "shared_experts";
+  std::string shared = "shared_experts", shared_gate = "shared_expert_gate";
 };
 
 // The sum of the MLPs of some experts, which a router chooses for each token, and of one that all
@@ -111,6 +111,7 @@ struct ExpertsConfig {
   RouterRule rule;
   int64_t intermediate_size = 0;  // of an expert
   int64_t shared_size = 0;        // of the shared MLP; 0: none
+  bool shared_gate = false;       // shared(x) * sigmoid(<shared_gate> x) in place of shared(x)
   bool router_bias = false;
   bool correction = false;  // of the choice: <router>.e_score_correction_bias
   bool bias = false;        // of the experts
