@@ -18,6 +18,12 @@ const bounds = { bf16: { max: 1, relativeRms: 0.03 }, f16: { max: 0.15, relative
  * int8 max 0.86, relative rms 0.028. Activations in bf16 add little to that.
  */
 const narrowBounds = { fp8: { max: 6, relativeRms: 0.26 }, int8: { max: 1.8, relativeRms: 0.06 } } as const;
+/**
+ * Packs whose routers turn in bf16 at most positions, so that the one in the middle has other experts too, in any implementation: what
+ * transformers 5.17 shows there in bf16 (in f16 0.0073, where the usual bound holds). Of the others it shows 0.025 (mixtral-moe) and
+ * 0.017 (qwen3-moe).
+ */
+const turnedInBf16: Readonly<Record<string, number>> = { 'gpt-oss': 0.17 };
 /** A greedy token may differ from the golden one only where the golden logits say it was close. */
 const closeLogprob = { bf16: 0.3, f16: 0.05, fp8: 1, int8: 0.4 } as const;
 
@@ -108,7 +114,8 @@ for (const pack of packs.filter((p) => p !== GATED && !isNarrow(p))) {
               // Where a router turned, logits and tokens are others: the position in the middle is judged.
               const median = medianError(run, golden);
               t.diagnostic(`${name}: of the position in the middle ${median.toExponential(2)}`);
-              assert.ok(median <= 2 * bound.relativeRms, `${name}: of the position in the middle ${median}`);
+              const turned = type === 'bf16' ? 1.25 * (turnedInBf16[pack] ?? 0) : 0;
+              assert.ok(median <= Math.max(2 * bound.relativeRms, turned), `${name}: of the position in the middle ${median}`);
               continue;
             }
             assert.ok(max <= bound.max && relativeRms <= bound.relativeRms, `${name}: max ${max}, rms ${relativeRms}`);
