@@ -3,11 +3,7 @@
 #pragma once
 #include <cstdint>
 
-#if defined(__CUDACC__)
-#define INFERD_HOST_DEVICE __host__ __device__
-#else
-#define INFERD_HOST_DEVICE
-#endif
+#include "core/host_device.h"
 
 namespace inferd {
 

@@ -6,14 +6,14 @@
 //
 // Scales and minima are bf16: they have the range of float, so that no weight over- or underflows,
 // and codes are chosen for the rounded scale, so that its rounding is no error of its own. Used at
-// load time by the backends, each of which lays codes out in its own order.
+// load time by the backends, each of which lays codes out in its own order; CUDA on the device.
 #pragma once
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstdint>
 
 #include "core/half.h"
+#include "core/host_device.h"
 #include "core/weight_format.h"
 
 namespace inferd {
@@ -30,13 +30,15 @@ struct QuantBlock {
   uint16_t min;    // bf16; int4 only
 };
 
+INFERD_HOST_DEVICE inline bool is_finite(float value) { return value * 0.0f == 0.0f; }
+
 // The bf16 at or above a positive value.
-inline uint16_t bf16_above(float value) {
+INFERD_HOST_DEVICE inline uint16_t bf16_above(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
-  return static_cast<uint16_t>((bits >> 16) + ((bits & 0xffff) != 0 && std::isfinite(value)));
+  return static_cast<uint16_t>((bits >> 16) + ((bits & 0xffff) != 0 && is_finite(value)));
 }
 
-inline void quantize_int8(const float* w, QuantBlock& out) {
+INFERD_HOST_DEVICE inline void quantize_int8(const float* w, QuantBlock& out) {
   uint32_t top = 0;  // largest magnitude; as bits, so that a NaN stays one
   for (int64_t i = 0; i < kQuantBlock; ++i)
     top = std::max(top, std::bit_cast<uint32_t>(w[i]) & 0x7fffffffu);
@@ -44,13 +46,13 @@ inline void quantize_int8(const float* w, QuantBlock& out) {
   out.min = 0;
   const float scale = bf16_to_f32(out.scale);
   for (int64_t i = 0; i < kQuantBlock; ++i) {
-    const float code = scale > 0 && std::isfinite(scale) ? w[i] / scale + 128.5f : 128.5f;
+    const float code = scale > 0 && is_finite(scale) ? w[i] / scale + 128.5f : 128.5f;
     out.codes[i] = static_cast<uint8_t>(static_cast<int32_t>(code));
   }
 }
 
 // Codes of a block for one scale and minimum; returns the squared error.
-inline float int4_codes(const float* w, float scale, float min, uint8_t* codes) {
+INFERD_HOST_DEVICE inline float int4_codes(const float* w, float scale, float min, uint8_t* codes) {
   const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
   float error = 0;
   for (int64_t i = 0; i < kQuantBlock; ++i) {
@@ -65,7 +67,7 @@ inline float int4_codes(const float* w, float scale, float min, uint8_t* codes) 
 // Tries a few ranges inside [smallest, largest], each refined once by the least-squares line
 // through codes and weights, and keeps the one with the smallest squared error: cutting off the
 // outermost weight often halves the error of the others.
-inline void quantize_int4(const float* w, QuantBlock& out) {
+INFERD_HOST_DEVICE inline void quantize_int4(const float* w, QuantBlock& out) {
   float low = w[0], high = w[0], finite = 0, sum = 0;
   for (int64_t i = 0; i < kQuantBlock; ++i) {
     low = std::min(low, w[i]);
@@ -74,7 +76,7 @@ inline void quantize_int4(const float* w, QuantBlock& out) {
     sum += w[i];
   }
   if (!(finite == 0.0f)) {  // an infinity or a NaN spoils the block, as it would the product
-    std::fill_n(out.codes, kQuantBlock, uint8_t{0});
+    for (int64_t i = 0; i < kQuantBlock; ++i) out.codes[i] = 0;
     out.scale = 0;
     out.min = 0x7fc0;
     return;
@@ -87,7 +89,7 @@ inline void quantize_int4(const float* w, QuantBlock& out) {
     best = error;
     out.scale = scale;
     out.min = min;
-    std::copy_n(codes, kQuantBlock, out.codes);
+    for (int64_t i = 0; i < kQuantBlock; ++i) out.codes[i] = codes[i];
   };
   constexpr float kRanges[] = {1.0f, 0.93f, 0.86f};
   for (const float share : kRanges) {
