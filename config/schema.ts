@@ -125,7 +125,7 @@ export const schema = {
     quantization: oneOf(
       ['none', 'int8', 'int4', 'fp8'],
       'none',
-      'Quantize the weights on the fly while loading; int8 and int4 on the CPU only, fp8 on CUDA only.',
+      'Quantize the weights on the fly while loading; fp8 on CUDA only.',
     ),
     threads: int(
       0,

@@ -160,11 +160,18 @@ void CudaBackend::fill_weight(PackedWeight& weight, WeightRole role, int64_t fir
                               const Tensor& source) {
   use_device();
   auto& to = static_cast<CudaWeight&>(weight);
-  const WeightUpload upload{uploader_, loaded_rows_, stream_.get()};
+  const WeightUpload upload{uploader_, loaded_rows_, half_, stream_.get()};
   if (role == WeightRole::kCodes) return upload_rows(to, first_row, source, upload);
   if (role == WeightRole::kScales) return upload_scales(to, first_row, source, upload);
   throw Error(ErrorCode::kUnsupported, "The CUDA backend takes no zeros of weights in the format " +
                                            format_name(weight.format) + ".");
+}
+
+void CudaBackend::fill_coded(PackedWeight& weight, int64_t first_row, int64_t rows,
+                             const CodedRows& source) {
+  use_device();
+  upload_codes(static_cast<CudaWeight&>(weight), first_row, rows, source,
+               {uploader_, loaded_rows_, half_, stream_.get()});
 }
 
 bool CudaBackend::fill_dummy(const Tensor& rows, const DummyRows& numbers) {
@@ -182,7 +189,7 @@ bool CudaBackend::fill_dummy(PackedWeight& weight, int64_t first_row, int64_t ro
   const Tensor made =
       Tensor::matrix(loaded_rows_.get(bytes, stream_.get()), info_.activation, rows, to.cols);
   fill_dummy(made, numbers);
-  quantize_into(to, first_row, made, stream_.get());
+  quantize_into(to, first_row, made, half_, stream_.get());
   return true;
 }
 
@@ -249,7 +256,9 @@ int64_t CudaBackend::reserve_steps(const StepShape& s) {
   loaded_rows_ = {};  // everything is loaded
   for (const CudaWeight* w : weights_) {
     const bool head = w->rows == s.head_rows;
-    spare_of(*w, head ? s.max_logit_rows : s.max_tokens);
+    const int64_t most = head ? s.max_logit_rows : s.max_tokens;
+    spare_of(*w, most);
+    if (widens(*w, most)) widened_.get(static_cast<size_t>(w->rows * w->cols * 2), stream_.get());
   }
   prefill_rows_.reserve(static_cast<size_t>(s.max_rows));
   plan_index_.reserve(static_cast<size_t>(s.max_rows) + 16);

@@ -37,8 +37,6 @@ constexpr int32_t kOldestMajor = 8;
 
 DeviceSlots device_slots(const SlotTables& t);
 TokenOutputs token_outputs(const SampleOutputs& o);
-// Whether the kernels of a product compute this epilogue themselves.
-bool fused_epilogue(Epilogue epilogue, Gate gate);
 
 class CudaBackend final : public Backend {
  public:
@@ -56,6 +54,8 @@ class CudaBackend final : public Backend {
   PackedWeightPtr make_weight(const WeightSpec& spec) override;
   void fill_weight(PackedWeight& weight, WeightRole role, int64_t first_row,
                    const Tensor& source) override;
+  void fill_coded(PackedWeight& weight, int64_t first_row, int64_t rows,
+                  const CodedRows& source) override;
   bool fill_dummy(const Tensor& rows, const DummyRows& numbers) override;
   bool fill_dummy(PackedWeight& weight, int64_t first_row, int64_t rows,
                   const DummyRows& numbers) override;
@@ -174,6 +174,10 @@ class CudaBackend final : public Backend {
   GemmArgs product(const LinearArgs& args);
   // Room for products of this weight with so many rows; null where they need none.
   GemmSpare spare_of(const CudaWeight& weight, int64_t rows);
+  // Products of so many rows, by a weight of codes in tiles, are of that weight widened to 16 bits.
+  bool widens(const CudaWeight& weight, int64_t rows) const;
+  // Enqueues it; the next one takes its place.
+  WeightView widen(const CudaWeight& weight);
   // Of kernels that read before their wait what this step wrote: early once it is settled.
   Launch launch_settled(bool settled) const { return {stream_.get(), settled && starts_early()}; }
   const void* bias_of(const PackedWeight& weight, const float* bias, DType result);
@@ -211,6 +215,7 @@ class CudaBackend final : public Backend {
   GraphCache graphs_;
   std::unique_ptr<Gemm> gemm_;
   std::vector<const CudaWeight*> weights_;  // that are alive, for tuning; their owners keep them
+  Scratch widened_;                         // a weight of codes in 16 bits
 
   RowPlan row_plan_;
   std::vector<PrefillTile> prefill_rows_;

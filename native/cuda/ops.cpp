@@ -6,6 +6,7 @@
 #include "cuda/gemm/gemm.h"
 #include "cuda/gemm/gemm_codes.h"
 #include "cuda/rows/activation.h"
+#include "cuda/rows/coded_weights.h"
 #include "cuda/rows/embedding.h"
 #include "cuda/rows/norm.h"
 #include "cuda/rows/row_sums.h"
@@ -176,11 +177,6 @@ void CudaBackend::sum_rows(Tensor sums, const Tensor& x, const RowSum* entries, 
         "sum_rows");
 }
 
-// Of the gates, products know silu; another one comes after.
-bool fused_epilogue(Epilogue epilogue, Gate gate) {
-  return epilogue != Epilogue::kGated || gate == Gate::kSilu;
-}
-
 void CudaBackend::linear(const LinearArgs& given) {
   LinearArgs args = given;
   const bool fused = fused_epilogue(args.epilogue, args.gate);
@@ -189,6 +185,7 @@ void CudaBackend::linear(const LinearArgs& given) {
     args.epilogue = Epilogue::kStore;
   }
   const NormArgs* norm = args.norm;
+  // Products by codes take the weight of the norm in, which is not folded into them.
   if (norm != nullptr && norm->weight != nullptr && !args.weight->format.scaled) {
     rms_norm(norm->scratch, args.x, norm->weight, norm->eps);
     args.x = norm->scratch;
@@ -201,8 +198,27 @@ void CudaBackend::linear(const LinearArgs& given) {
     gemm.norm_weight = norm->weight;
     gemm.norm_scratch = norm->scratch.data;
   }
-  gemm_->run(gemm, launch());
+  // Not early after widening: products fetch weights, which a kernel has just written, before they
+  // wait.
+  const bool widened = gemm.w.codes == widened_.data();
+  gemm_->run(gemm, widened ? Launch(stream_.get()) : launch());
   if (!fused) gated_mul(given.out, args.out, given.gate);
+}
+
+// On an H200 a product by codes of so many rows takes as long as widening and one of 16 bits.
+bool CudaBackend::widens(const CudaWeight& weight, int64_t rows) const {
+  constexpr int64_t kFrom = 769, kFromBeforeHopper = 65;
+  constexpr int64_t kMostBytes = int64_t{1} << 30;  // of the widened weight
+  return weight.coded() && weight.cols % 8 == 0 &&
+         rows >= (major_ >= 9 ? kFrom : kFromBeforeHopper) &&
+         weight.rows * weight.cols * 2 <= kMostBytes;
+}
+
+WeightView CudaBackend::widen(const CudaWeight& weight) {
+  void* wide = widened_.get(static_cast<size_t>(weight.rows * weight.cols * 2), stream_.get());
+  check(widen_codes(half_, weight.layout(), weight.memory.get(), wide, stream_.get()),
+        "widening a weight");
+  return {.format = half_ == Half::kF16 ? kFormatF16 : kFormatBF16, .codes = wide};
 }
 
 GemmArgs CudaBackend::product(const LinearArgs& a) {
@@ -219,7 +235,7 @@ GemmArgs CudaBackend::product(const LinearArgs& a) {
           .out = a.out.dtype == DType::kF32 ? GemmOut::kF32 : GemmOut::kHalf,
           .x = a.x.data,
           .x_stride = a.x.stride[0],
-          .w = weight.view(),
+          .w = widens(weight, a.x.rows()) ? widen(weight) : weight.view(),
           .y = a.out.data,
           .y_stride = a.out.stride[0],
           .bias = a.bias == nullptr ? nullptr : bias_of(weight, a.bias, a.out.dtype),

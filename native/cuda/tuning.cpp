@@ -39,12 +39,12 @@ void CudaBackend::tune_products(const StepShape& shape) {
 #if INFERD_CUBLAS
   // Weights of one size, format and use are one problem.
   using Problem = std::tuple<int64_t, int64_t, Epilogue, WeightFormat>;
-  std::map<Problem, std::vector<WeightView>> problems;
+  std::map<Problem, std::vector<const CudaWeight*>> problems;
   int64_t widest_in = 0, widest_out = 0, gated_rows = 0;
   for (const CudaWeight* w : weights_) {
     const bool fused = fused_epilogue(w->epilogue, w->gate);
     const Epilogue epilogue = fused ? w->epilogue : Epilogue::kStore;
-    problems[{w->rows, w->cols, epilogue, w->format}].push_back(w->view());
+    problems[{w->rows, w->cols, epilogue, w->format}].push_back(w);
     widest_in = std::max(widest_in, w->cols);
     if (w->rows != shape.head_rows) widest_out = std::max(widest_out, w->rows);
     if (epilogue == Epilogue::kGated) gated_rows = std::max(gated_rows, w->rows);
@@ -65,13 +65,17 @@ void CudaBackend::tune_products(const StepShape& shape) {
   const Tensor any = Tensor::matrix(x.get(), info_.activation, rows, widest_in);
   check(fill_dummy_rows(any, {.first = 1, .step = widest_in}, stream_.get()), "tuning");
   const auto until = std::chrono::steady_clock::now() + kMostTime;
-  for (const auto& [problem, weights] : problems) {
+  for (const auto& [problem, owners] : problems) {
     const auto& [weight_rows, cols, epilogue, format] = problem;
     const bool head = weight_rows == shape.head_rows, gated = epilogue == Epilogue::kGated;
     const int32_t most = head ? shape.max_logit_rows : shape.max_tokens;
     const int64_t outputs = gated ? weight_rows / 2 : weight_rows;
+    std::vector<WeightView> kept;
+    for (const CudaWeight* owner : owners) kept.push_back(owner->view());
     for (const int32_t m : row_steps(most)) {
       if (std::chrono::steady_clock::now() > until) return;
+      const std::vector<WeightView> weights =
+          widens(*owners[0], m) ? std::vector{widen(*owners[0])} : kept;
       const GemmArgs args{.type = half_,
                           .out = head ? GemmOut::kF32 : GemmOut::kHalf,
                           .x = x.get(),

@@ -69,8 +69,13 @@ WeightFormat kept_format_of(const Checkpoint& checkpoint, const ModelConfig& con
     stored = kFloat8Groups;
   const bool cut = stored.block_cols > 0 && !whole_cols(stored.block_cols);
   if (stored.scaled && !cut && kept.keeps(stored)) return stored;
-  for (const WeightFormat& coded : {source->compact(), source->coded()})
-    if (is_coded(coded) && whole_cols(kCodedBlock) && kept.keeps(coded)) return coded;
+  for (WeightFormat coded : {source->compact(), source->coded()}) {
+    if (!is_coded(coded) || !whole_cols(kCodedBlock)) continue;
+    if (whole_cols(coded.block_cols) && kept.keeps(coded)) return coded;
+    // A scale of more columns stands for several of fewer.
+    coded.block_cols = std::min(coded.block_cols, static_cast<int32_t>(kCodedBlock));
+    if (kept.keeps(coded)) return coded;
+  }
   return kept.wide;
 }
 

@@ -18,10 +18,13 @@ function program(name, sources, settings = {}) {
 
 /** The kernels of 8-bit codes, parts of ours. */
 const codesKernels = 'small_gemm_codes.cu stream_gemm_codes_sm90.cu large_gemm_codes_sm90.cu';
+/** Those of codes in tiles. */
+const tileKernels = 'coded_small_gemm.cu coded_stream_gemm_sm90.cu';
 /** What products are made of: cuBLASLt, and `kernels` of ours beside it. */
 const products = (kernels) => ({
   'cuda/gemm': `gemm_lt.cpp gemm_codes.cpp ${kernels}`,
   'cuda/gemm/codes': codesKernels,
+  'cuda/gemm/tiles': tileKernels,
   'cuda/device': 'tensor_map.cu',
   'cuda/rows': 'activation.cu norm.cu scaled_rows.cu',
 });
@@ -36,11 +39,17 @@ export const programs = [
     { 'cuda/attention': 'attention_prefill.cu attention_prefill_sm90.cu', 'cuda/device': 'tensor_map.cu' },
     { generic: 'mma' },
   ),
+  program(
+    'coded_gemm_test',
+    { 'cuda/gemm/tiles': tileKernels, 'cuda/device': 'tensor_map.cu', 'cuda/rows': 'coded_weights.cu' },
+    { generic: 'small' },
+  ),
   program('elementwise_test', { 'cuda/rows': 'norm.cu activation.cu embedding.cu', 'cuda/attention': 'rope_kv.cu' }),
   program('gemm_test', { ...products(allKernels), 'cuda/attention': 'rope_kv.cu' }, { cublas: true }),
   program('codes_gemm_test', {
     'cuda/gemm': `gemm_codes.cpp ${allKernels}`,
     'cuda/gemm/codes': codesKernels,
+    'cuda/gemm/tiles': tileKernels,
     'cuda/device': 'tensor_map.cu',
     'cuda/rows': 'scaled_rows.cu',
   }),

@@ -29,8 +29,10 @@ struct GemmArgs {
   GemmOut out;
   const void* x;  // row i at x + i * x_stride elements; 16-byte aligned rows
   int64_t x_stride;
-  WeightView w;  // [n, k]; plain ones packed, 16-byte aligned
-  void* y;       // of `type` or f32, row i at y + i * y_stride elements
+  // [n, k] ([2 n, k] gated); plain ones packed, 16-byte aligned, those of codes as
+  // rows/coded_layout.h says, paired when gated.
+  WeightView w;
+  void* y;  // of `type` or f32, row i at y + i * y_stride elements
   int64_t y_stride;
   const void* bias;  // [n], or [2 n] when gated, of y's type, or null
   bool add_to_y;

@@ -66,11 +66,33 @@ cudaError_t run_large(const GemmArgs& p, const GemmVariant&, const Launch& launc
   return large_gemm(p, launch);
 }
 
+// Up to kCodedSmallRows the small one leads, or is not far behind. Before Hopper there is no other.
+bool coded_takes(const GemmArgs& p) {
+  return coded_small_takes(p) && (p.m <= kCodedSmallRows || !coded_stream_takes(p));
+}
+cudaError_t run_coded(const GemmArgs& p, const GemmVariant&, const Launch& launch) {
+  return coded_small_gemm(p, launch);
+}
+
+bool coded_many_takes(const GemmArgs& p) { return p.m > kCodedSmallRows && coded_stream_takes(p); }
+size_t coded_many_variants(const GemmArgs& p, std::span<GemmVariant, kGemmVariants> out) {
+  static_assert(kCodedCuts <= kGemmVariants);
+  std::array<CodedCut, kCodedCuts> cuts;
+  const auto count = static_cast<size_t>(coded_stream_cuts(p, cuts));
+  for (size_t i = 0; i < count; ++i) out[i] = {cuts[i].row_blocks, cuts[i].splits};
+  return count;
+}
+cudaError_t run_coded_many(const GemmArgs& p, const GemmVariant& variant, const Launch& launch) {
+  return coded_stream_gemm(p, {.row_blocks = variant[0], .splits = variant[1]}, launch);
+}
+
 constexpr GemmKernel kKernels[] = {
     {"small", small_takes, one_variant, run_small, kSmallGemmRows},
     {"codes", small_gemm_codes_takes, one_variant, run_small_codes, kSmallGemmRows},
     {"stream", stream_takes, stream_variants, run_stream, 0},
     {"large", large_takes, one_variant, run_large, 0},
+    {"coded", coded_takes, one_variant, run_coded, 0},
+    {"coded_stream", coded_many_takes, coded_many_variants, run_coded_many, 0},
 };
 
 }  // namespace

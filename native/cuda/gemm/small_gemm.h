@@ -17,4 +17,10 @@ cudaError_t small_gemm(const GemmArgs& args, const Launch& launch);
 bool small_gemm_codes_takes(const GemmArgs& args);
 cudaError_t small_gemm_codes(const GemmArgs& args, const Launch& launch);
 
+// The same of weights of codes in tiles, for any number of rows, kCodedSmallRows at a time, and
+// norm_x only up to so many: see tiles/coded_small_gemm.cu.
+constexpr int32_t kCodedSmallRows = 16;
+bool coded_small_takes(const GemmArgs& args);
+cudaError_t coded_small_gemm(const GemmArgs& args, const Launch& launch);
+
 }  // namespace inferd::cuda

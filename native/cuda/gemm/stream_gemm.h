@@ -37,4 +37,17 @@ int32_t stream_gemm_cuts(const GemmArgs& args, std::span<StreamGemmCut> best);
 // to run.
 cudaError_t stream_gemm(const GemmArgs& args, const StreamGemmCut& cut, const Launch& launch);
 
+// How a product by codes in tiles is cut: see tiles/coded_stream_gemm_sm90.cu.
+struct CodedCut {
+  int32_t row_blocks = 0;  // of 64 rows of the weight that a warpgroup has; 0: not chosen
+  int32_t splits = 0;      // of k
+};
+constexpr int32_t kCodedCuts = 6;
+
+// The same as above, of weights of codes in tiles and any number of rows. A cut that was not
+// chosen, or does not fit, is chosen anew.
+bool coded_stream_takes(const GemmArgs& args);
+int32_t coded_stream_cuts(const GemmArgs& args, std::span<CodedCut> best);
+cudaError_t coded_stream_gemm(const GemmArgs& args, const CodedCut& cut, const Launch& launch);
+
 }  // namespace inferd::cuda

@@ -1,23 +1,33 @@
 // See weights.h.
 #include "cuda/rows/weights.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/half.h"
+#include "cuda/rows/coded_weights.h"
 #include "cuda/rows/scaled_rows.h"
 
 namespace inferd::cuda {
 
 namespace {
 
-// That `source` is rows, from `first` on, of what is [rows, cols].
-void check_rows(const CudaWeight& weight, int64_t rows, int64_t cols, int64_t first,
-                const Tensor& source) {
-  if (source.cols() == cols && first >= 0 && first + source.rows() <= rows) return;
+// That `count` rows of `cols` columns, from `first` on, are some of what is [of_rows, of_cols].
+void check_rows(const CudaWeight& weight, int64_t of_rows, int64_t of_cols, int64_t first,
+                int64_t count, int64_t cols) {
+  if (cols == of_cols && first >= 0 && first + count <= of_rows) return;
   throw Error(ErrorCode::kBadModel,
               format("rows %lld to %lld of %lld columns do not fit a weight of [%lld, %lld]",
-                     static_cast<long long>(first), static_cast<long long>(first + source.rows()),
-                     static_cast<long long>(source.cols()), static_cast<long long>(weight.rows),
+                     static_cast<long long>(first), static_cast<long long>(first + count),
+                     static_cast<long long>(cols), static_cast<long long>(weight.rows),
                      static_cast<long long>(weight.cols)));
+}
+
+CodedRowsOf coded_rows(const CudaWeight& weight, int64_t first, int64_t count) {
+  return {.layout = weight.layout(),
+          .tiles = weight.memory.get(),
+          .first_row = static_cast<int32_t>(first),
+          .rows = static_cast<int32_t>(count)};
 }
 
 bool is_codes(const CudaWeight& weight, DType dtype) {
@@ -35,6 +45,13 @@ std::unique_ptr<CudaWeight> new_weight(const WeightSpec& spec) {
     weight->memory = allocate_device(static_cast<size_t>(bytes));
     return weight;
   }
+  if (weight->coded()) {
+    const auto bytes = static_cast<size_t>(weight->layout().bytes());
+    weight->memory = allocate_device(bytes);
+    // What fills up tiles is zero.
+    check(cudaMemset(weight->memory.get(), 0, bytes), "clearing a weight");
+    return weight;
+  }
   const int64_t scales =
       scales_down(spec.format, spec.rows) * scales_across(spec.format, spec.cols);
   weight->memory = allocate_device(static_cast<size_t>(spec.rows * spec.cols));
@@ -42,10 +59,15 @@ std::unique_ptr<CudaWeight> new_weight(const WeightSpec& spec) {
   return weight;
 }
 
-void quantize_into(CudaWeight& weight, int64_t first_row, const Tensor& source,
+void quantize_into(CudaWeight& weight, int64_t first_row, const Tensor& source, Half type,
                    cudaStream_t stream) {
-  check_rows(weight, weight.rows, weight.cols, first_row, source);
+  check_rows(weight, weight.rows, weight.cols, first_row, source.rows(), source.cols());
   const WeightFormat& f = weight.format;
+  if (weight.coded()) {
+    return check(
+        quantize_to_codes(type, coded_rows(weight, first_row, source.rows()), source, stream),
+        "quantizing weights");
+  }
   if (first_row % f.block_rows != 0) {
     throw Error(ErrorCode::kBadModel, format("row %lld begins inside of a block of %d rows",
                                              static_cast<long long>(first_row), f.block_rows));
@@ -59,9 +81,9 @@ void quantize_into(CudaWeight& weight, int64_t first_row, const Tensor& source,
 
 void upload_rows(CudaWeight& weight, int64_t first_row, const Tensor& source,
                  const WeightUpload& upload) {
-  check_rows(weight, weight.rows, weight.cols, first_row, source);
+  check_rows(weight, weight.rows, weight.cols, first_row, source.rows(), source.cols());
   const auto source_bytes = static_cast<size_t>(source.size() * dtype_bytes(source.dtype));
-  if (weight.format.scaled && is_codes(weight, source.dtype)) {
+  if (is_scaled_rows(weight.format) && is_codes(weight, source.dtype)) {
     return upload.uploader.copy(static_cast<char*>(weight.memory.get()) + first_row * weight.cols,
                                 source.data, source_bytes, upload.stream);
   }
@@ -69,7 +91,7 @@ void upload_rows(CudaWeight& weight, int64_t first_row, const Tensor& source,
     Tensor rows = source;
     rows.data = upload.rows.get(source_bytes, upload.stream);
     upload.uploader.copy(rows.data, source.data, source_bytes, upload.stream);
-    return quantize_into(weight, first_row, rows, upload.stream);
+    return quantize_into(weight, first_row, rows, upload.type, upload.stream);
   }
   const DType dtype = weight.dtype();
   const int64_t element = dtype_bytes(dtype);
@@ -88,14 +110,51 @@ void upload_rows(CudaWeight& weight, int64_t first_row, const Tensor& source,
 
 void upload_scales(CudaWeight& weight, int64_t first_row, const Tensor& source,
                    const WeightUpload& upload) {
-  if (!weight.format.scaled || source.dtype != DType::kF32) {
+  if (!is_scaled_rows(weight.format) || source.dtype != DType::kF32) {
     throw Error(ErrorCode::kUnsupported, "The CUDA backend takes no such scales of weights as " +
                                              format_name(weight.format) + ".");
   }
   const int64_t across = scales_across(weight.format, weight.cols);
-  check_rows(weight, scales_down(weight.format, weight.rows), across, first_row, source);
+  check_rows(weight, scales_down(weight.format, weight.rows), across, first_row, source.rows(),
+             source.cols());
   upload.uploader.copy(static_cast<float*>(weight.scales.get()) + first_row * across, source.data,
                        static_cast<size_t>(source.size()) * sizeof(float), upload.stream);
+}
+
+void upload_codes(CudaWeight& weight, int64_t first_row, int64_t rows, const CodedRows& source,
+                  const WeightUpload& upload) {
+  // Records are larger than what is kept of them: so many bytes at a time.
+  constexpr int64_t kStagedBytes = 64 << 20;
+  check_rows(weight, weight.rows, weight.cols, first_row, rows, weight.cols);
+  const CodedLayout layout = weight.layout();
+  const int64_t blocks = (weight.cols + kCodedBlock - 1) / kCodedBlock;
+  constexpr size_t kUnit = sizeof(CodedRecord);
+  const int64_t row_bytes = blocks * static_cast<int64_t>(kUnit);
+  const int64_t most = std::max<int64_t>(1, kStagedBytes / row_bytes);
+  for (int64_t row = 0; row < rows; row += most) {
+    const int64_t count = std::min(most, rows - row);
+    const auto bytes = static_cast<size_t>(count * row_bytes);
+    void* staged = upload.rows.get(bytes, upload.stream);
+    const auto fill = [&](void* to, size_t at, size_t piece) {
+      constexpr int64_t kAtOnce = 8;
+      CodedBlock some[kAtOnce];
+      auto* records = static_cast<CodedRecord*>(to);
+      auto next = static_cast<int64_t>(at / kUnit);
+      const int64_t end = next + static_cast<int64_t>(piece / kUnit);
+      while (next < end) {
+        const int64_t in_row = next % blocks;
+        const int64_t n = std::min({kAtOnce, blocks - in_row, end - next});
+        source.blocks(row + next / blocks, in_row, n, some);
+        for (int64_t i = 0; i < n; ++i)
+          *records++ = coded_record(some[i], layout.bits, layout.minima);
+        next += n;
+      }
+    };
+    upload.uploader.copy(staged, bytes, kUnit, upload.stream, fill);
+    check(store_records(upload.type, coded_rows(weight, first_row + row, count),
+                        static_cast<const CodedRecord*>(staged), upload.stream),
+          "laying out a weight");
+  }
 }
 
 }  // namespace inferd::cuda

@@ -1,10 +1,11 @@
-// Linear weights on the device: row-major, in the type of the activations, or as 8-bit codes with a
-// table of scales.
+// Linear weights on the device: row-major in the type of the activations, as 8-bit codes with a
+// table of scales, or as codes of 4 and 8 bits in tiles (coded_layout.h).
 #pragma once
 #include <functional>
 
 #include "core/backend.h"
 #include "cuda/device/half_type.h"
+#include "cuda/rows/coded_layout.h"
 #include "cuda/runtime/memory.h"
 #include "cuda/runtime/staging.h"
 
@@ -13,8 +14,30 @@ namespace inferd::cuda {
 // Rows of integers (kInt8Rows) are widened while they are loaded: few rows of x are faster by their
 // codes, but from 17 on no kernel multiplies these on tensor cores, and a step of 128 rows of
 // Llama-3-8B on an H200 took 12.9 ms, in bf16 6.1.
-constexpr WeightFormat kWeightFormats[] = {kFormatF16, kFormatBF16, kFloat8Rows, kFloat8Blocks,
-                                           kFloat8Groups};
+constexpr WeightFormat kWeightFormats[] = {
+    kFormatF16,
+    kFormatBF16,
+    kFloat8Rows,
+    kFloat8Blocks,
+    kFloat8Groups,
+    kFormatInt8,
+    kFormatInt4,
+    kCodedInt8,
+    kCodedInt4,
+    kCodedInt4Minima,
+    kCodedInt8Halves,
+    coded_format(CodeType::kSint4, 64, Zeros::kNone),
+    coded_format(CodeType::kSint4, 128, Zeros::kNone),
+    coded_format(CodeType::kUint4, 64, Zeros::kMinima),
+    coded_format(CodeType::kUint4, 128, Zeros::kMinima),
+    coded_format(CodeType::kInt8, 64, Zeros::kNone),
+    coded_format(CodeType::kInt8, 128, Zeros::kNone),
+};
+
+// Products by gated weights know silu; another gate comes after, and their rows lie as they come.
+constexpr bool fused_epilogue(Epilogue epilogue, Gate gate) {
+  return epilogue != Epilogue::kGated || gate == Gate::kSilu;
+}
 
 struct CudaWeight final : PackedWeight {
   using PackedWeight::PackedWeight;
@@ -28,6 +51,12 @@ struct CudaWeight final : PackedWeight {
   }
   WeightView view() const {
     return {.format = format, .codes = memory.get(), .scales = scales.get()};
+  }
+  bool coded() const { return in_tiles(format); }
+  // Of coded ones.
+  CodedLayout layout() const {
+    const bool paired = epilogue == Epilogue::kGated && fused_epilogue(epilogue, gate);
+    return coded_layout(format, rows, cols, paired);
   }
   // Of weights without scales.
   DType dtype() const { return format == kFormatF16 ? DType::kF16 : DType::kBF16; }
@@ -45,6 +74,7 @@ std::unique_ptr<CudaWeight> new_weight(const WeightSpec& spec);
 struct WeightUpload {
   Uploader& uploader;
   Scratch& rows;
+  Half type;  // of activations, and of the scales of coded weights
   cudaStream_t stream;
 };
 
@@ -58,8 +88,13 @@ void upload_scales(CudaWeight& weight, int64_t first_row, const Tensor& source,
                    const WeightUpload& upload);
 // Enqueues `source`, f32, f16 or bf16 on the device, quantized, into rows from `first_row` on. Rows
 // of a block of scales come together.
-void quantize_into(CudaWeight& weight, int64_t first_row, const Tensor& source,
+void quantize_into(CudaWeight& weight, int64_t first_row, const Tensor& source, Half type,
                    cudaStream_t stream);
+
+// Enqueues rows [first_row, first_row + rows) of a coded weight as `source` has their codes, laid
+// out on the device.
+void upload_codes(CudaWeight& weight, int64_t first_row, int64_t rows, const CodedRows& source,
+                  const WeightUpload& upload);
 
 // Enqueues dummy numbers into `rows`: f32, f16 or bf16, packed. See weights_fill.cu.
 cudaError_t fill_dummy_rows(const Tensor& rows, const DummyRows& numbers, cudaStream_t stream);

@@ -1,20 +1,37 @@
 /**
- * Linear layers on CUDA whose weights are 8-bit codes with scales, quantized on the device, against float64 references of the weights as
- * they were. What the formats round is most of the difference: an error of another kind is far above.
+ * Linear layers on CUDA whose weights are codes of 8 and 4 bits with scales, quantized on the device, against float64 references of the
+ * weights as they were. What the formats round is most of the difference: an error of another kind is far above.
  */
 import { describe, it } from 'node:test';
 import { floats, runOp, type Setup } from '../../helpers/native/op-table.js';
 import { gatedMul, linear, randomFloats, randomSource, rmsNorm, roundAll } from '../../helpers/native/reference-ops.js';
 import { close, quick, type Type } from './bounds.js';
 
-/** Squared relative error of a sum of products: 0.03 of a weight and as much of an input in e4m3. */
-const ROUNDED = 2 * 0.03 ** 2;
+const FLOAT8 = 2 * 0.03 ** 2;
+/** Squared relative error of rounding to bf16, of a weight and of a sum. */
+const BF16 = 2.8e-6;
+/** Of numbers as they are here, the largest of 32: its square on average, where theirs is 1. */
+const LARGEST = 5.13;
+/** Sums of 256 squares scatter by 9 %, those above and those below the line: three times that. */
+const SCATTER = 1 + 3 * Math.SQRT2 * Math.sqrt(2 / 256);
+/**
+ * Squared relative error of a sum of products. e4m3: 0.03 of a weight and as much of an input. Of integers: only weights are rounded, which
+ * leaves s^2 / 12 of a step s; int8 has 254 steps between the largest of a block and its negative, and int4 15 between the largest and the
+ * smallest, which the search for a better range brings from 6.1e-3 to 5.0e-3 (simulated).
+ */
+const ROUNDED = {
+  fp8: FLOAT8,
+  fp8_rows: FLOAT8,
+  fp8_groups: FLOAT8,
+  int8: SCATTER * ((LARGEST * (2 / 254) ** 2) / 12 + 2 * BF16),
+  int4: SCATTER * (5.0e-3 + 2 * BF16),
+};
 /**
  * Of silu(g) u, where g and u each have that error: as much by u, and by g as often as E[g^2] E[gate'(g)^2] / E[gate(g)^2], which is 1 for
  * small and for large g, and below 1.1 between. The rest of the 4 is for samples, of which the largest few are most of the sum: all
  * shapes have 256 results or more.
  */
-const GATED = 4 * ROUNDED;
+const GATED = 4;
 /** Rows, outputs, columns: of the kernels for up to 16, 128 and more rows, and widths that no kernel of codes takes. */
 const sizes = [
   [1, 320, 176],
@@ -33,8 +50,9 @@ const sizes = [
 ] as const;
 
 for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
-  for (const dtype of ['fp8', 'fp8_rows', 'fp8_groups'] as const) {
+  for (const dtype of ['fp8', 'fp8_rows', 'fp8_groups', 'int8', 'int4'] as const) {
     describe(`CUDA, ${type}, weights as ${dtype}`, () => {
+      const rounding = ROUNDED[dtype];
       const setup: Setup = { isa: 'auto', backend: 'cuda', activation: type };
       const rounded = (random: () => number, count: number, spread = 1): Float32Array =>
         roundAll(type, randomFloats(random, count, spread));
@@ -49,19 +67,24 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
           const given = bias === null ? { x, weight } : { x, weight, bias };
           const want = linear(x, weight, bias, cols);
           const what = `${rows}x${outs}x${cols}`;
-          close(floats(runOp(setup, 'linear', attrs, given), 'out'), want, ROUNDED, `linear ${what}`);
-          close(floats(runOp(setup, 'linear', { ...attrs, out_f32: 1 }, given), 'out'), want, ROUNDED, `linear to float32 ${what}`);
+          close(floats(runOp(setup, 'linear', attrs, given), 'out'), want, rounding, `linear ${what}`);
+          close(floats(runOp(setup, 'linear', { ...attrs, out_f32: 1 }, given), 'out'), want, rounding, `linear to float32 ${what}`);
           const inout = rounded(random, rows * outs, 4);
           const sum = want.map((value, i) => value + (inout[i] ?? 0));
-          close(floats(runOp(setup, 'linear_add', attrs, { ...given, inout }), 'inout'), sum, ROUNDED, `linear_add ${what}`);
+          close(floats(runOp(setup, 'linear_add', attrs, { ...given, inout }), 'inout'), sum, rounding, `linear_add ${what}`);
           for (const gate of ['silu', 'gelu_tanh'] as const) {
             const gated = runOp(setup, 'linear_gated', { ...attrs, gate }, { x, weight: wide });
-            close(floats(gated, 'out'), gatedMul(linear(x, wide, null, cols), outs, gate), GATED, `linear_gated ${gate} ${what}`);
+            close(
+              floats(gated, 'out'),
+              gatedMul(linear(x, wide, null, cols), outs, gate),
+              GATED * rounding,
+              `linear_gated ${gate} ${what}`,
+            );
           }
           const norm = randomFloats(random, cols, 2);
           const normed = linear(rmsNorm(x, norm, cols, 0.01), weight, bias, cols);
           const behind = runOp(setup, 'norm_linear', { ...attrs, eps: 0.01 }, { ...given, norm });
-          close(floats(behind, 'out'), normed, 2 * ROUNDED, `norm_linear ${what}`);
+          close(floats(behind, 'out'), normed, 2 * rounding, `norm_linear ${what}`);
         }
       });
     });

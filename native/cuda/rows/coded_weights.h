@@ -1,0 +1,45 @@
+// Fills weights of codes (coded_layout.h), and reads them back as plain numbers.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "core/coded_block.h"
+#include "core/tensor.h"
+#include "cuda/device/half_type.h"
+#include "cuda/rows/coded_layout.h"
+
+namespace inferd::cuda {
+
+// A CodedBlock as codes without a sign: w[i] = scale[i / 16] u[i] + min[i / 16], where the minima
+// of layouts without any are those that the layout implies.
+struct CodedRecord {
+  float scale[2], min[2];
+  uint8_t codes[kCodedBlock];
+};
+
+// What `block` is in a layout of `bits` and `minima`, of whose formats it is.
+CodedRecord coded_record(const CodedBlock& block, int32_t bits, bool minima);
+
+// Rows [first_row, first_row + rows) of a weight at `tiles`.
+struct CodedRowsOf {
+  CodedLayout layout;
+  void* tiles;
+  int32_t first_row, rows;
+};
+
+// Enqueues the taking in of `records` [rows, blocks of 32 columns].
+cudaError_t store_records(Half type, const CodedRowsOf& to, const CodedRecord* records,
+                          cudaStream_t stream);
+
+// Enqueues the quantizing, as core/quant.h does it, of `source` [rows, cols], packed f32, f16 or
+// bf16 on the device.
+cudaError_t quantize_to_codes(Half type, const CodedRowsOf& to, const Tensor& source,
+                              cudaStream_t stream);
+
+// Enqueues out [rows, cols], packed, of `type` = what the codes at `tiles` stand for, in the order
+// of the weight's rows; rows 16-byte aligned, cols a multiple of 8.
+cudaError_t widen_codes(Half type, const CodedLayout& layout, const void* tiles, void* out,
+                        cudaStream_t stream);
+
+}  // namespace inferd::cuda
