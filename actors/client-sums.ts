@@ -19,6 +19,12 @@ const sums: Sums = {
   steps: stepsOf,
   recent: recentOf,
   kvMap: kvMapOf,
+  adapterUse: (all) => ({
+    running: [...new Set(all.flatMap(({ running }) => running))],
+    waiting: [...new Set(all.flatMap(({ waiting }) => waiting))],
+  }),
+  addAdapter: () => null,
+  dropAdapter: (all) => all.reduce((sum, users) => sum + users, 0),
   timeline: (all) => all.find((one) => one !== null) ?? null,
 };
 

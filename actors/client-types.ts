@@ -88,7 +88,38 @@ export interface StartProgress {
   readonly total: number;
 }
 
+/** An adapter that requests may name in place of the model. */
+export interface LoadedAdapter {
+  readonly name: string;
+  /** Of this load: under a name that is loaded again it is another one. */
+  readonly number: number;
+  /** Its folder, absolute. */
+  readonly path: string;
+  readonly rank: number;
+  /** Weights of the model that it adds to. */
+  readonly modules: number;
+  /** What it says that it was trained for, or "". */
+  readonly base: string;
+  readonly loadedAtMs: number;
+}
+
+/** The adapters of an engine. */
+export interface EngineAdapters {
+  list(): readonly LoadedAdapter[];
+  find(name: string): LoadedAdapter | null;
+  /** Of a number that requests use. */
+  nameOf(adapter: number): string | null;
+  /** `inPlace`: also in place of one of that name. @throws (rejects) InferdError request_failed, model_not_found, unsupported */
+  load(name: string, path: string, inPlace: boolean): Promise<LoadedAdapter>;
+  /** Nobody finds it any more; it goes when its last request has ended. @throws InferdError model_not_found */
+  unload(name: string): LoadedAdapter;
+  /** It stays until the function is called. */
+  hold(adapter: LoadedAdapter): () => void;
+}
+
 export interface EngineClient {
+  /** Absent where there is no room for any. */
+  readonly adapters?: EngineAdapters;
   /**
    * Never throws; refusals arrive through `sink.onEnd`, possibly before this returns. Waiting requests of different `client`s take turns;
    * those that name none are one client's.

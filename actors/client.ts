@@ -16,6 +16,7 @@ import { Turns } from './client-turns.js';
 import type {
   Asker,
   ClientKey,
+  EngineAdapters,
   EngineClient,
   EngineState,
   RequestHandle,
@@ -127,6 +128,9 @@ export class ActorClient implements EngineClient {
   }
 
   // --- EngineClient ---
+
+  /** Set by the engine. */
+  adapters?: EngineAdapters;
 
   submit(prompt: PromptInput, params: GenerationParams, sink: RequestSink, client: ClientKey = ANYBODY): RequestHandle {
     const id = this.#ids.take();

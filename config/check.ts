@@ -95,6 +95,11 @@ const rules: readonly Rule[] = [
           `speculative.ngram_min = ${min} must be at most speculative.ngram_max = ${max}`,
         ),
 
+  ({ lora: { preload } }) => {
+    const wrong = preload.find((entry: string) => !/^[^=]+=.+$/.test(entry));
+    return wrong === undefined ? null : error(['lora.preload'], `lora.preload has ${JSON.stringify(wrong)}; each entry must be NAME=PATH`);
+  },
+
   ({ validation: v }) =>
     v.max_input_length === null || v.max_total_tokens === null || v.max_input_length < v.max_total_tokens
       ? null

@@ -10,6 +10,7 @@ const sectionDocs: Readonly<Record<SectionName, string>> = {
   inference: 'The model and the device that runs it.',
   parallel: 'How many devices compute a model together.',
   speculative: 'Several tokens of a sequence in a step.',
+  lora: 'Adapters: many fine-tuned models on one base.',
   cache: 'The KV cache.',
   scheduler: 'What runs in a step, and who waits.',
   validation: 'Limits of a request.',

@@ -187,6 +187,21 @@ export const schema = {
     ngram_min: int(1, [1, 32], 'The fewest last tokens that are looked for.', { unit: 'tokens' }),
     ngram_max: int(3, [1, 32], 'The most last tokens that are looked for.', { unit: 'tokens' }),
   },
+  lora: {
+    enabled: bool(
+      false,
+      'Serve adapters (LoRA) beside the model: requests name one as their model. Takes room on the device, and nothing else until one is used.',
+    ),
+    folders: texts([], 'Adapters may be loaded from inside of these folders only.'),
+    max_loras: int(
+      8,
+      [1, 256],
+      'Adapters that can run at the same time; others of those that are loaded wait for the place of one that nobody uses.',
+    ),
+    max_rank: int(64, [1, 512], 'The largest rank of an adapter.'),
+    max_adapters: int(64, [1, 4096], 'Adapters that may be loaded; they are kept in host memory.'),
+    preload: texts([], 'Adapters to load with the model, each as NAME=PATH.'),
+  },
   cache: {
     block_size: int(16, [1, 256], 'Tokens in one KV block: 1, or a multiple of 16.', { unit: 'tokens' }),
     cache_dtype: oneOf(

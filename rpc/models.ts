@@ -3,7 +3,7 @@
  * a lease, which may have to wait until the model is loaded, and which keeps it loaded until it is given back. Made by the daemon;
  * handlers know no engine but the one they hold a lease of.
  */
-import type { EngineClient, EngineState, StartProgress } from '../actors/client-types.js';
+import type { EngineClient, EngineState, LoadedAdapter, StartProgress } from '../actors/client-types.js';
 import { InferdError } from '../actors/messages/errors.js';
 import type { Cancellation } from '../actors/runtime/cancellation.js';
 import type { ModelFolder } from '../config/model-folder.js';
@@ -32,6 +32,52 @@ export interface KnownModel {
   readonly engine: EngineClient | null;
   /** As it is when it is read. */
   readonly residence: Residence;
+  /** Of the model the name is that of its adapter, which requests use. */
+  readonly adapter?: LoadedAdapter;
+}
+
+/** What it is asked for by, and answers as. */
+export const servedName = ({ model, adapter }: { readonly model: ModelFolder; readonly adapter?: LoadedAdapter | undefined }): string =>
+  adapter?.name ?? model.name;
+
+/** What requests to it say besides what they ask. */
+export const adapterParams = ({ adapter }: Pick<KnownModel, 'adapter'>): { readonly adapter?: number } =>
+  adapter === undefined ? {} : { adapter: adapter.number };
+
+/** The adapter of this name, with the model that has it; null when none of the models has one. */
+export function findAdapter<M extends Served>(
+  models: readonly M[],
+  name: string | null | undefined,
+): (M & { readonly adapter: LoadedAdapter }) | null {
+  if (name === undefined || name === null) return null;
+  for (const one of models) {
+    const adapter = one.engine.adapters?.find(name) ?? null;
+    if (adapter !== null) return { ...one, residence: one.residence, adapter };
+  }
+  return null;
+}
+
+/** What a request asks for: a model, or an adapter by its name or as `lora`. @throws InferdError model_not_found */
+export function findAsked(
+  models: Models,
+  { model, lora }: { readonly model?: string | null | undefined; readonly lora?: string | null | undefined },
+): KnownModel {
+  const known = models.find(lora ?? model);
+  if (typeof lora === 'string' && known.adapter === undefined)
+    throw new InferdError('model_not_found', `${JSON.stringify(lora.slice(0, maxShownName))} is a model and no adapter`);
+  return known;
+}
+
+/** A lease of the engine that has an adapter, which keeps the adapter too. */
+export function adapterLease(lease: Lease, adapter: LoadedAdapter): Lease {
+  const letGo = lease.served.engine.adapters?.hold(adapter);
+  return {
+    served: { ...lease.served, adapter },
+    release() {
+      letGo?.();
+      lease.release();
+    },
+  };
 }
 
 /** One whose engine is there. */
@@ -99,8 +145,8 @@ export function fixedModels(...given: readonly [FixedModel, ...FixedModel[]]): M
   const byName = new Map(all.map((served) => [served.model.name, served]));
   const find = (name?: string | null): Served => {
     if (name === undefined || name === null) return first;
-    const served = byName.get(name);
-    if (served === undefined) throw modelNotFound(name, [...byName.keys()]);
+    const served = byName.get(name) ?? findAdapter(all, name);
+    if (served === undefined || served === null) throw modelNotFound(name, [...byName.keys()]);
     return served;
   };
   return {
@@ -111,7 +157,8 @@ export function fixedModels(...given: readonly [FixedModel, ...FixedModel[]]): M
       const served = find(name);
       const refusal = refusalIn(served.engine.state());
       if (refusal !== null) throw refusal;
-      return { served, release() {} };
+      const lease: Lease = { served, release() {} };
+      return served.adapter === undefined ? lease : adapterLease(lease, served.adapter);
     },
     load: () => Promise.reject(new InferdError('unsupported', stays)),
     unload: () => Promise.reject(new InferdError('unsupported', stays)),

@@ -11,7 +11,7 @@
  * At its end it waits for the steps in flight, unless it is given up; an engine whose step does not end is left behind, and that is told.
  */
 import { type EngineOptions, loadAddon, type NativeEngine, type NativeError } from '../../native/index.js';
-import type { Fault, ToActor } from '../messages/control.js';
+import type { AdapterCall, Fault, ToActor } from '../messages/control.js';
 import { type ErrorKind, engineFault, InferdError } from '../messages/errors.js';
 import { SPAN } from '../messages/profile.js';
 import { PLAN, RESULT } from '../messages/step.js';
@@ -145,6 +145,21 @@ class ExecutorLoop {
 
   #onControl(message: ToActor): void {
     if (message.k === 'record' || message.k === 'handover') this.#recorder.onCall(message);
+    if (message.k === 'load_adapter' || message.k === 'unload_adapter') this.#onAdapter(message);
+  }
+
+  /** What goes wrong with the file of an adapter harms no request. */
+  #onAdapter(message: AdapterCall): void {
+    const { call, adapter } = message;
+    try {
+      if (message.k === 'load_adapter') this.#control.answer(call, this.#engine.loadAdapter?.(adapter, message.folder) ?? null);
+      else {
+        this.#engine.unloadAdapter?.(adapter);
+        this.#control.answer(call, null);
+      }
+    } catch (error) {
+      this.#control.refuse(call, faultOf(error).failure);
+    }
   }
 
   get #lastStep(): number {

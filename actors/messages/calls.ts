@@ -31,6 +31,12 @@ export interface EngineCalls {
   readonly kvMap: { readonly params: { readonly maxCells: number }; readonly reply: KvMap };
   /** What happened to a request; null when it is unknown or forgotten. */
   readonly timeline: { readonly params: { readonly id: RequestId }; readonly reply: Timeline | null };
+  /** Which adapters requests use. */
+  readonly adapterUse: { readonly params: null; readonly reply: AdapterUse };
+  /** Executors have the adapter: requests may name it. */
+  readonly addAdapter: { readonly params: { readonly adapter: number }; readonly reply: null };
+  /** Requests may name it no more; 0 when none does and no step on its way needs it: until then it is asked again. */
+  readonly dropAdapter: { readonly params: { readonly adapter: number }; readonly reply: number };
 }
 export type EngineCallName = keyof EngineCalls;
 
@@ -41,6 +47,9 @@ export const engineCallDeadlineMs: { readonly [N in EngineCallName]: number } = 
   recent: 5000,
   kvMap: 5000,
   timeline: 5000,
+  adapterUse: 5000,
+  addAdapter: 5000,
+  dropAdapter: 5000,
 };
 
 /** front -> scheduler. */
@@ -83,6 +92,12 @@ export interface SchedulerStats {
   readonly step: { readonly count: number; readonly p50_ms: number; readonly p99_ms: number };
   /** Where tokens are drafted. */
   readonly speculation?: DraftCounts;
+}
+
+/** Answer to `adapterUse`: numbers of adapters, each once. */
+export interface AdapterUse {
+  readonly running: readonly number[];
+  readonly waiting: readonly number[];
 }
 
 /** What has become of drafts since the engine started. */

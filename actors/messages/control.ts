@@ -49,7 +49,15 @@ export type ToActor =
   | { readonly k: 'connect'; readonly link: LinkEnd; readonly group: GroupPlace }
   /** tokenizer: the scheduler of a group is gone; another one will come. */
   | { readonly k: 'disconnect'; readonly group: number }
-  | ProfileCall;
+  | ProfileCall
+  | AdapterCall;
+
+/** Calls to the executors, answered by a reply on the control port. */
+export type AdapterCall =
+  /** Read it into host memory, under a number that plans place it by. Answered with what native/index.ts calls AdapterInfo. */
+  | { readonly k: 'load_adapter'; readonly call: number; readonly adapter: number; readonly folder: string }
+  /** No plan will place it any more. */
+  | { readonly k: 'unload_adapter'; readonly call: number; readonly adapter: number };
 
 /** Calls to the scheduler and the executors, answered by a reply on the control port. */
 export type ProfileCall =

@@ -73,6 +73,8 @@ export interface GenerationParams {
   /** The answer is the pooled hidden state of the prompt. Nothing is sampled: `maxTokens` is then 0, `bestOf` 1. */
   readonly pooling?: Pooling;
   readonly constraint: AskedConstraint | null;
+  /** The number of the adapter that it is for; none when absent. */
+  readonly adapter?: number;
 }
 
 /** What the front says of everything that a tokenizer has to encode or decode. */
@@ -133,6 +135,7 @@ export interface Admit {
   readonly again?: boolean;
   /** As in GenerationParams. */
   readonly pooling?: Pooling;
+  readonly adapter?: number;
 }
 
 export type FinishReason = 'stop' | 'length' | 'abort';

@@ -9,6 +9,9 @@
 /** Key of the empty beginning. */
 export const ROOT_KEY = 0x5bd1e995;
 
+/** Key of the empty beginning of requests for an adapter, whose KV differs from that of the same tokens without it; 0: for none. */
+export const rootKey = (adapter: number): number => ROOT_KEY ^ Math.imul(adapter, 0x9e3779b1);
+
 /**
  * Key of what ends with `tokens[offset .. offset + count)` and begins with what `parent` names. Never 0. Four sums that do not wait for each
  * other, each of every fourth token, then the last mixing steps of MurmurHash3.

@@ -8,7 +8,7 @@
  * turns.
  */
 import type { BoardReader, Work } from './board.js';
-import { nextKey, ROOT_KEY } from './prefix-key.js';
+import { nextKey, rootKey } from './prefix-key.js';
 
 /** A group that can take requests. */
 export interface Candidate {
@@ -37,14 +37,17 @@ export class Router {
   /** Of the blocks of the prompt at hand, as many as were needed. */
   readonly #keys: number[] = [];
   #turn = 0;
+  /** Key of the empty beginning of the request in hand. */
+  #root = rootKey(0);
 
   /** `blockSize`: tokens in a KV block. */
   constructor(blockSize: number) {
     this.#blockSize = blockSize;
   }
 
-  /** `candidates`: one at least. */
-  choose(candidates: readonly Candidate[], prompt: Int32Array): Choice {
+  /** `candidates`: one at least. `adapter`: of the request, 0 for none. */
+  choose(candidates: readonly Candidate[], prompt: Int32Array, adapter = 0): Choice {
+    this.#root = rootKey(adapter);
     const matched = this.#matched(candidates, prompt);
     const turn = this.#turn++;
     let best: Choice = { index: 0, newTokens: prompt.length };
@@ -92,7 +95,7 @@ export class Router {
   #extend(prompt: Int32Array, end: number): void {
     const keys = this.#keys;
     const size = this.#blockSize;
-    while (keys.length < end) keys.push(nextKey(keys[keys.length - 1] ?? ROOT_KEY, prompt, keys.length * size, size));
+    while (keys.length < end) keys.push(nextKey(keys[keys.length - 1] ?? this.#root, prompt, keys.length * size, size));
   }
 }
 

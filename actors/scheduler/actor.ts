@@ -92,6 +92,12 @@ class SchedulerLoop {
     steps: () => this.#scheduler.steps(),
     recent: ({ since }) => this.#recent(since),
     kvMap: ({ maxCells }) => this.#scheduler.kvMap(maxCells),
+    adapterUse: () => this.#scheduler.adapterUse(),
+    addAdapter: ({ adapter }) => {
+      this.#scheduler.addAdapter(adapter);
+      return null;
+    },
+    dropAdapter: ({ adapter }) => this.#scheduler.dropAdapter(adapter),
     timeline: ({ id }) => this.#scheduler.insight.timelines.of(id),
   };
   readonly #spans = new SpanRecorder();
@@ -325,7 +331,9 @@ class SchedulerLoop {
       case 'give_up':
       case 'connect':
       case 'disconnect':
-        return; // the first two are the Control's; the others are for tokenizers
+      case 'load_adapter':
+      case 'unload_adapter':
+        return; // the first two are the Control's; the others are for tokenizers and executors
       default:
         unreachable(message);
     }

@@ -18,7 +18,7 @@ import type { BoardWriter } from '../routing/board.js';
 import { BrokenInvariant } from '../runtime/invariant.js';
 import { BlockPool } from './block-pool.js';
 import type { SchedulerOptions } from './options.js';
-import { PrefixCache, ROOT } from './prefix-cache.js';
+import { PrefixCache } from './prefix-cache.js';
 import type { Sequence } from './request.js';
 import { ShownPrefixes } from './shown-prefixes.js';
 import { type OwnPart, SwapSpace } from './swap-space.js';
@@ -62,7 +62,7 @@ export class KvCache {
   match(sequence: Sequence): number {
     if (this.prefix === null) return 0;
     const limit = Math.floor((sequence.numKnown - 1) / this.blockSize);
-    let serial = ROOT;
+    let serial = sequence.request.rootSerial;
     let count = 0;
     while (count < limit) {
       const block = this.prefix.find(serial, sequence.tokens, count * this.blockSize);

@@ -30,6 +30,8 @@ export interface SchedulerOptions {
   /** Requests that may wait besides those that free slots will take at once. */
   /** Null: nothing is drafted. */
   readonly drafts: DraftOptions | null;
+  /** Adapters that can run at the same time; 0 = none. */
+  readonly adapterPlaces: number;
   readonly maxQueue: number;
   readonly queueTimeoutMs: number;
   /** Timelines of ended requests that are kept. */

@@ -36,6 +36,7 @@ export class PlanWriter extends PlanBuilder {
       tokens: sequence.tokens.subarray(0, forkOf >= 0 ? 0 : sequence.numKnown),
       samplingRow: request.samplingRow,
       sequenceIndex: sequence.index,
+      adapter: sequence.adapterPlace,
       lists: request.lists,
     });
     for (let index = 0; index < sequence.numBlocks; index++) this.tableEntry(sequence, index);

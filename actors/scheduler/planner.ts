@@ -20,6 +20,7 @@
  */
 import { ROW_FLAG } from '../messages/step.js';
 import { invariant } from '../runtime/invariant.js';
+import { NO_ADAPTER_ID } from './adapter-places.js';
 import { adaptiveLength, type DraftLength } from './drafts.js';
 import type { Timelines } from './insight/timelines.js';
 import { WRITABLE } from './kv-cache.js';
@@ -30,6 +31,9 @@ import type { Sequence } from './request.js';
 import { Roster } from './roster.js';
 import type { StatsCounters } from './stats.js';
 import { StepRecord } from './step-record.js';
+
+/** So long others may go on taking the places of adapters ahead of one that waits for a place. */
+const MAX_PLACE_WAIT_MS = 1000;
 
 export class Planner {
   readonly roster: Roster;
@@ -57,7 +61,11 @@ export class Planner {
     this.draftLength = options.drafts === null ? () => 0 : (draftLength ?? adaptiveLength(options.drafts));
     const writer = new PlanWriter(options.epoch);
     this.writer = writer;
-    this.roster = new Roster(options, (slot) => writer.free(slot));
+    this.roster = new Roster(
+      options,
+      (slot) => writer.free(slot),
+      (place, adapter) => writer.placeAdapter(place, adapter),
+    );
   }
 
   /** Plans step `step` into `record`; returns the plan's bytes (a view, valid until the next call), or null when nothing can run. */
@@ -184,14 +192,22 @@ export class Planner {
     }
   }
 
-  /** Starts waiting sequences of these kinds in order until one does not fit. Those of paused requests are passed over. */
+  /**
+   * Starts waiting sequences of these kinds in order until one does not fit. Those of paused requests are passed over, and so are those
+   * whose adapters find no place; once one of these has waited for long, no other one behind it starts with an adapter, so that places
+   * become free.
+   */
   private admit(kinds: { readonly prompts: boolean; readonly swapped: boolean }): void {
     const { items } = this.roster.waiting;
     if (items.length === 0) return;
     if (this.options.delayFactor > 0 && this.nowMs <= this.admissionMs()) return;
+    let kept = false; // places are, for one that has waited for long
     for (let i = 0; i < items.length && this.budget > 0; ) {
       const sequence = items[i]!; // i < length
-      if (sequence.request.paused) i++;
+      const { request } = sequence;
+      const placeless = request.adapter !== NO_ADAPTER_ID && (kept || !this.roster.adapters.hasRoomFor(request.adapter));
+      if (placeless && this.nowMs - request.enqueuedMs > MAX_PLACE_WAIT_MS) kept = true;
+      if (request.paused || placeless) i++;
       else if (!(sequence.saved === null ? kinds.prompts : kinds.swapped) || !this.start(sequence)) return;
     }
   }

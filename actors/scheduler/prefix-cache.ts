@@ -15,7 +15,7 @@
  */
 import { BrokenInvariant } from '../runtime/invariant.js';
 
-/** Serial of the empty prefix. */
+/** Serial of the empty prefix. Below it are those of requests for adapters (request.ts), which share nothing. */
 export const ROOT = 0;
 
 export class PrefixCache {

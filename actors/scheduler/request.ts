@@ -22,9 +22,11 @@
 import type { Pooling } from '../../config/pooling.js';
 import type { RequestId } from '../messages/ids.js';
 import type { Admit } from '../messages/requests.js';
-import { SAMPLING_ROW, type SlotLists } from '../messages/step.js';
-import { ROOT_KEY } from '../routing/prefix-key.js';
+import { NO_ADAPTER, SAMPLING_ROW, type SlotLists } from '../messages/step.js';
+import { rootKey } from '../routing/prefix-key.js';
+import { NO_ADAPTER_ID } from './adapter-places.js';
 import { DraftHistory } from './drafts.js';
+import { ROOT } from './prefix-cache.js';
 
 export const WAITING = 0;
 export const RUNNING = 1;
@@ -50,6 +52,10 @@ export class Request {
   readonly maxTokens: number;
   /** The hidden states of the prompt are pooled; nothing is sampled. */
   readonly pooling: Pooling | null;
+  /** The adapter that it is for, or NO_ADAPTER_ID. */
+  readonly adapter: number;
+  /** Serial of its empty prefix: of each adapter, that is of each load of one, a root of its own, so that no KV is shared. */
+  readonly rootSerial: number;
   readonly bestOf: number;
   readonly ignoreEos: boolean;
   readonly stopTokenIds: readonly number[];
@@ -98,6 +104,8 @@ export class Request {
     // The last token of a sequence is never computed, so the one after a prompt that is all that is wanted needs no KV.
     this.maxTokens = Math.max(1, message.maxTokens);
     this.pooling = message.pooling ?? null;
+    this.adapter = message.adapter ?? NO_ADAPTER_ID;
+    this.rootSerial = ROOT - this.adapter;
     this.bestOf = message.bestOf;
     this.ignoreEos = message.ignoreEos;
     this.stopTokenIds = message.stopTokenIds;
@@ -182,8 +190,10 @@ export class Sequence {
   numBlocks = 0;
   /** Leading blocks that were published or came from the prefix cache, and the serial of the prefix they make; its key, where it is shown. */
   numPublished = 0;
-  prefixSerial = 0;
-  prefixKey = ROOT_KEY;
+  prefixSerial: number;
+  prefixKey: number;
+  /** Where its adapter lies while RUNNING, else NO_ADAPTER. */
+  adapterPlace = NO_ADAPTER;
   /** Its KV on the host, while it waits after a preemption by swapping. */
   saved: SavedKv | null = null;
   cumulativeLogprob: number;
@@ -194,6 +204,8 @@ export class Sequence {
   constructor(request: Request, index: number, prompt: Int32Array, generated: Int32Array, cumulativeLogprob: number) {
     this.request = request;
     this.index = index;
+    this.prefixSerial = request.rootSerial;
+    this.prefixKey = rootKey(request.adapter);
     this.numKnown = prompt.length + generated.length;
     this.length = this.numKnown;
     this.tokens = new Int32Array(this.numKnown + Math.min(request.maxTokens - generated.length, 64));
@@ -247,8 +259,8 @@ export class Sequence {
     this.numComputed = 0;
     this.numRetired = 0;
     this.numPublished = 0;
-    this.prefixSerial = 0;
-    this.prefixKey = ROOT_KEY;
+    this.prefixSerial = this.request.rootSerial;
+    this.prefixKey = rootKey(this.request.adapter);
   }
 }
 

@@ -4,7 +4,9 @@
  * need) cannot forget one.
  */
 import type { RequestId } from '../messages/ids.js';
+import { NO_ADAPTER } from '../messages/step.js';
 import { invariant } from '../runtime/invariant.js';
+import { AdapterPlaces, NO_ADAPTER_ID } from './adapter-places.js';
 import { KvCache } from './kv-cache.js';
 import { maxRunning, type SchedulerOptions } from './options.js';
 import { byAge, byTurn, OrderedList } from './queue.js';
@@ -15,6 +17,7 @@ export class Roster {
   readonly running = new OrderedList(byAge);
   readonly waiting = new OrderedList(byTurn);
   readonly kv: KvCache;
+  readonly adapters: AdapterPlaces;
   /** Requests with a sequence in a slot. */
   numRunning = 0;
   /** Waiting requests that have never run: what `max_queue` and the queue timeout are about. */
@@ -27,8 +30,10 @@ export class Roster {
   /** Told of each slot that was left, so that the next plan tells the executors. */
   private readonly onSlotFreed: (slot: number) => void;
 
-  constructor(options: SchedulerOptions, onSlotFreed: (slot: number) => void) {
+  /** `onPlaced` as of AdapterPlaces. */
+  constructor(options: SchedulerOptions, onSlotFreed: (slot: number) => void, onPlaced: (place: number, adapter: number) => void) {
     this.kv = new KvCache(options);
+    this.adapters = new AdapterPlaces(options.adapterPlaces, onPlaced);
     this.numSlots = maxRunning(options);
     for (let slot = this.numSlots - 1; slot >= 0; slot--) this.freeSlots.push(slot);
     this.onSlotFreed = onSlotFreed;
@@ -131,6 +136,8 @@ export class Roster {
       invariant(this.waiting.indexOf(sequence) !== -1, 'the waiting sequences are out of order');
     }
     this.checkCounts();
+    const using = this.running.items.filter(({ request }) => request.adapter !== NO_ADAPTER_ID);
+    this.adapters.checkIntegrity(using.map(({ adapterPlace, request }) => [adapterPlace, request.adapter] as const));
     this.kv.checkIntegrity(this.running.items, this.waiting.items);
   }
 
@@ -155,6 +162,7 @@ export class Roster {
     const slot = this.freeSlots.pop();
     invariant(slot !== undefined, 'no slot is free');
     sequence.slot = slot;
+    if (sequence.request.adapter !== NO_ADAPTER_ID) sequence.adapterPlace = this.adapters.take(sequence.request.adapter);
     sequence.state = RUNNING;
     this.running.add(sequence);
     if (sequence.request.numRunning++ === 0) this.numRunning++;
@@ -165,6 +173,8 @@ export class Roster {
     invariant(this.running.remove(sequence), 'a sequence leaves that does not run');
     this.reserved -= request.slotsNeeded - 1;
     this.kv.release(sequence);
+    if (sequence.adapterPlace !== NO_ADAPTER) this.adapters.release(sequence.adapterPlace);
+    sequence.adapterPlace = NO_ADAPTER;
     this.freeSlots.push(sequence.slot);
     this.onSlotFreed(sequence.slot);
     if (--request.numRunning === 0) this.numRunning--;

@@ -11,7 +11,8 @@
  *
  * After the ideas of vLLM V1's scheduler (one budget, placeholders) and mini-sglang's overlap loop.
  */
-import type { SchedulerStats, StepHistograms } from '../messages/calls.js';
+import type { AdapterUse, SchedulerStats, StepHistograms } from '../messages/calls.js';
+import type { Failure } from '../messages/errors.js';
 import type { RequestId } from '../messages/ids.js';
 import type { KvMap } from '../messages/kv-map.js';
 import { type Admit, DRAFTED, FINISH } from '../messages/requests.js';
@@ -19,6 +20,7 @@ import { NO_TOKEN } from '../messages/step.js';
 import type { BoardWriter, Work } from '../routing/board.js';
 import { QueueRoom } from '../routing/queue-room.js';
 import { BrokenInvariant, invariant } from '../runtime/invariant.js';
+import { NO_ADAPTER_ID } from './adapter-places.js';
 import { whyNever, whyNotNow } from './admission.js';
 import { DraftCounters } from './draft-counts.js';
 import type { DraftLength } from './drafts.js';
@@ -27,7 +29,7 @@ import { Insight } from './insight/insight.js';
 import { drawKvMap } from './insight/kv-map.js';
 import type { SchedulerOptions } from './options.js';
 import { Planner } from './planner.js';
-import { rankOf } from './queue.js';
+import { type OrderedList, rankOf } from './queue.js';
 import { QueueNotices } from './queue-notices.js';
 import { Request, type Sequence } from './request.js';
 import { ResultReader } from './result-reader.js';
@@ -58,6 +60,10 @@ export class Scheduler {
   private nextOrdinal = 0;
   /** When this was last told the time. */
   private nowMs = 0;
+  /** Those that executors have; as many as lora.max_adapters. */
+  private readonly adapters = new Set<number>();
+  /** Those that nobody names any more, and the last step that may still bring one to its place. */
+  private readonly dropped = new Map<number, number>();
   /** No queue timeout is due before this. */
   private earliestTimeoutMs = Number.POSITIVE_INFINITY;
 
@@ -97,7 +103,7 @@ export class Scheduler {
     this.nowMs = nowMs;
     if (roster.requests.has(message.id)) throw new BrokenInvariant(`request ${message.id} was admitted twice`);
     this.tellRoom();
-    const failure = whyNever(message, options) ?? whyNotNow(message, this.room);
+    const failure = this.whyNoAdapter(message) ?? whyNever(message, options) ?? whyNotNow(message, this.room);
     if (failure !== null) {
       this.events.refuse(owner, message.id, failure);
       return;
@@ -110,6 +116,35 @@ export class Scheduler {
     if (request.started) return;
     this.notices.joined(request);
     this.earliestTimeoutMs = Math.min(this.earliestTimeoutMs, nowMs + options.queueTimeoutMs);
+  }
+
+  /** Executors have this adapter: requests may name it from now on. */
+  addAdapter(adapter: number): void {
+    this.adapters.add(adapter);
+  }
+
+  /** No request may name it any more. Executors may forget it when this returns 0: no request does, and no plan on its way places it. */
+  dropAdapter(adapter: number): number {
+    this.adapters.delete(adapter);
+    let users = 0;
+    for (const request of this.roster.requests.values()) if (request.adapter === adapter) users++;
+    if (users > 0) return users;
+    const last = this.dropped.get(adapter) ?? (this.nextStep - 1) | 0;
+    const [oldest] = this.inFlight;
+    this.roster.adapters.forget(adapter);
+    if (oldest !== undefined && ((oldest.step - last) | 0) <= 0) {
+      this.dropped.set(adapter, last);
+      return 1;
+    }
+    this.dropped.delete(adapter);
+    return 0;
+  }
+
+  /** Adapters of requests that run, and of those that wait. */
+  adapterUse(): AdapterUse {
+    const of = ({ items }: OrderedList): number[] =>
+      [...new Set(items.map(({ request }) => request.adapter))].filter((id) => id !== NO_ADAPTER_ID);
+    return { running: of(this.roster.running), waiting: of(this.roster.waiting) };
   }
 
   /** Ends requests without an answer and frees what they hold; unknown ids are ignored. */
@@ -359,6 +394,11 @@ export class Scheduler {
     const finish = this.finishOf(sequence, token);
     events.token(sequence, token, finish, request.wantsLogprobs ? reader.tokenRecord(at) : null, drafted);
     if (finish !== FINISH.none) this.finish(sequence);
+  }
+
+  private whyNoAdapter({ adapter = NO_ADAPTER_ID }: Admit): Failure | null {
+    if (adapter === NO_ADAPTER_ID || this.adapters.has(adapter)) return null;
+    return { kind: 'model_not_found', message: 'The adapter of the request was unloaded meanwhile.' };
   }
 
   /** Its vocabulary lacks what the grammar asks for next, or the grammar has too many readings at once to be followed. */

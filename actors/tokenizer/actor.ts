@@ -71,7 +71,7 @@ export interface TokenizerStart {
 /** Where messages go; these keep order and never block or throw. */
 export interface TokenizerOut {
   /** Chooses the group of a request with this prompt; null while there is none: `groupCame` tells of the next one. */
-  place(promptIds: Int32Array): Placed | null;
+  place(promptIds: Int32Array, adapter?: number): Placed | null;
   toFront(message: Encoded | Routed | Deltas | Failed | CallReply): void;
 }
 
@@ -183,7 +183,7 @@ class TokenizerActor implements TokenizerHandlers {
   groupLeft(group: Group): void {
     for (const request of [...this.#requests.values()]) {
       if (request.admitted === null || request.group !== group || request.begun) continue;
-      const placed = this.#out.place(request.admitted.promptIds);
+      const placed = this.#out.place(request.admitted.promptIds, request.params.adapter);
       // As in #admit.
       if (placed !== null && request.group === group) this.#admitAgain(request, request.admitted, placed);
     }
@@ -196,7 +196,7 @@ class TokenizerActor implements TokenizerHandlers {
   }
 
   #admit(request: RequestState, admitted: Admitted): void {
-    const placed = this.#out.place(admitted.promptIds);
+    const placed = this.#out.place(admitted.promptIds, request.params.adapter);
     // A group that came while one was looked for was told of this request, too.
     if (placed !== null && !request.group?.alive) this.#admitTo(request, admitted, placed);
   }

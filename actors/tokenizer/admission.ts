@@ -103,6 +103,7 @@ export function admitMessage(
     ...(newTokens === undefined ? {} : { newTokens }),
     ...(request.admissions > 0 ? { again: true } : {}),
     ...(params.pooling === undefined ? {} : { pooling: params.pooling }),
+    ...(params.adapter === undefined ? {} : { adapter: params.adapter }),
   };
 }
 

@@ -85,7 +85,7 @@ class TokenizerHost {
   async #load(): Promise<TokenizerHandlers> {
     try {
       const out: TokenizerOut = {
-        place: (promptIds) => this.#place(promptIds),
+        place: (promptIds, adapter) => this.#place(promptIds, adapter),
         toFront: (message) => this.#front?.post(message),
       };
       return await createTokenizerActor(this.#start.tokenizer, out, this.#workload);
@@ -126,13 +126,13 @@ class TokenizerHost {
     if (group !== null) this.#guarded(() => this.#handlers?.groupLeft(group));
   }
 
-  #place(promptIds: Int32Array): Placed | null {
+  #place(promptIds: Int32Array, adapter?: number): Placed | null {
     if (this.#groups.none) {
       // A request overtakes the control message that came before it, and must not wait for the next one.
       this.#control.poll((earlier) => this.#onControl(earlier));
       if (this.#control.stopping) this.#stop();
     }
-    return this.#groups.place(promptIds);
+    return this.#groups.place(promptIds, adapter);
   }
 
   #pause(): void {

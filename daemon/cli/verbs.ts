@@ -8,6 +8,7 @@ import { chat } from './chat.js';
 import { config } from './config.js';
 import { doctor } from './doctor.js';
 import { evaluate } from './eval/eval.js';
+import { adapter } from './models/adapter.js';
 import { list } from './models/list.js';
 import { load, unload } from './models/load.js';
 import { pull } from './models/pull.js';
@@ -29,6 +30,7 @@ export const verbs: readonly Verb[] = [
   list,
   load,
   unload,
+  adapter,
   ps,
   stop,
   status,

@@ -11,7 +11,7 @@
 import { ActorClient } from '../../actors/client.js';
 import { RequestIds } from '../../actors/client-ids.js';
 import type { EngineClient, EngineState, StartProgress } from '../../actors/client-types.js';
-import { type Failure, InferdError } from '../../actors/messages/errors.js';
+import { type Failure, failureOf, InferdError } from '../../actors/messages/errors.js';
 import { createTaken } from '../../actors/routing/on-the-way.js';
 import { closeQueueRoom, createQueueRoom, type QueueRoomMemory } from '../../actors/routing/queue-room.js';
 import { SCHEDULER_COUNTER, stepLimitMs, TOKENIZER_COUNTER } from '../../actors/runtime/counters.js';
@@ -24,6 +24,7 @@ import type { Config } from '../../config/schema.js';
 import type { Recorder } from '../profile/profiler.js';
 import { EngineGroup, type EngineGroupPort, TokenizerUnit } from './actor-units.js';
 import type { Ending } from './child-actor.js';
+import { AdapterBook } from './engine-adapters.js';
 import { type Pulse, watchForHangs } from './hang-watch.js';
 import { createPools, type Pools } from './pools.js';
 import { servedModel } from './served-model.js';
@@ -84,6 +85,7 @@ class Engine implements EngineHandle {
   readonly #room: QueueRoomMemory;
   #groups: EngineGroup[] = [];
   #tokenizers: TokenizerUnit[] = [];
+  #adapters: AdapterBook | null = null;
   #endWatch: () => void = () => {};
   #stopping: Promise<void> | null = null;
   #onReady: () => void = () => {};
@@ -107,6 +109,15 @@ class Engine implements EngineHandle {
       background: hooks.background ?? false,
       log: hooks.log,
     });
+    if (config.lora.enabled) {
+      this.#adapters = new AdapterBook({
+        settings: config.lora,
+        log: hooks.log,
+        ask: (name, params, group) => this.client.ask(name, params, group),
+        groups: () => this.#groups.flatMap(({ index, port }) => (port === null ? [] : [{ index, executors: port.executors }])),
+      });
+      this.client.adapters = this.#adapters;
+    }
     this.ready = new Promise((resolve, reject) => {
       this.#onReady = resolve;
       this.#onNotReady = reject;
@@ -190,8 +201,21 @@ class Engine implements EngineHandle {
     const ending = await supervisor.start();
     if (this.#stopping !== null) return;
     if (ending !== null) return this.#neverReady(ending.failure);
+    try {
+      for (const entry of this.#config.lora.enabled ? this.#config.lora.preload : []) await this.#preload(entry);
+    } catch (error) {
+      await supervisor.stop();
+      return this.#neverReady(failureOf(error));
+    }
+    if (this.#stopping !== null) return;
     this.#setState('ready');
     this.#onReady();
+  }
+
+  /** `entry`: NAME=PATH. */
+  async #preload(entry: string): Promise<void> {
+    const at = entry.indexOf('=');
+    await this.#adapters?.load(entry.slice(0, at), entry.slice(at + 1), false);
   }
 
   /** The first start went wrong. What was started is stopped by the time `ready` rejects. */
@@ -256,8 +280,14 @@ class Engine implements EngineHandle {
     const capacities = this.#groups.flatMap(({ capacity }) => capacity ?? []);
     this.client.setModel(servedModel(this.#config, this.#model, capacities));
     this.client.attachScheduler(port.front, port.counters, group.index);
-    for (const unit of this.#tokenizers) this.#connect(unit, group);
-    if (this.client.state() === 'restarting') this.#setState('ready');
+    const open = (): void => {
+      if (group.port !== port) return;
+      for (const unit of this.#tokenizers) this.#connect(unit, group);
+      if (this.client.state() === 'restarting') this.#setState('ready');
+    };
+    const restoring = this.#adapters?.restore({ index: group.index, executors: port.executors }) ?? null;
+    if (restoring === null) open();
+    else void restoring.then(open);
   }
 
   /** Links a tokenizer and the scheduler of a group, when both are there. */

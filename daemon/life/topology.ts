@@ -127,6 +127,7 @@ function engineOptions(config: Config, model: ModelFolder, probe: boolean): Engi
     isa: 'auto',
     graphSizes: inference.enforce_eager ? [] : inference.cuda_graph_sizes,
     ...drafting(config),
+    ...(config.lora.enabled ? { adapters: { places: config.lora.max_loras, maxRank: config.lora.max_rank } } : {}),
   });
   return Array.from({ length: groups }, (_, group) => devices.slice(group * ranks, (group + 1) * ranks).map(ofRank));
 }
@@ -178,6 +179,7 @@ function schedulerOptions(config: Config, model: ModelFolder, backend: BackendNa
     policy: scheduler.policy,
     preemptionMode: scheduler.preemption_mode,
     drafts: s.method === 'none' ? null : { maxTokens: s.num_tokens, maxBatch: s.max_batch, rowCost: DRAFT_ROW_COST[backend] },
+    adapterPlaces: config.lora.enabled ? config.lora.max_loras : 0,
     maxQueue: scheduler.max_queue,
     queueTimeoutMs: scheduler.queue_timeout_s * 1000,
     keptTimelines: scheduler.kept_timelines,

@@ -21,6 +21,7 @@ const endings: Partial<Record<ErrorKind, Ending>> = {
 /** `engine` with books, one for each of its groups: the first also takes what never came to a group. `prefixCache`: it looks prompts up. */
 export function meteredEngine(engine: EngineClient, books: readonly [Books, ...Books[]], prefixCache: boolean): EngineClient {
   return {
+    ...(engine.adapters === undefined ? {} : { adapters: engine.adapters }),
     submit: (prompt, params, sink, client) => submit(engine, new Run(books, params, prefixCache), { prompt, params, sink, client }),
     encode: (prompt, asker) => engine.encode(prompt, asker),
     decode: (ids, skip, asker) => engine.decode(ids, skip, asker),

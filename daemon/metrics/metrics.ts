@@ -111,6 +111,7 @@ class GroupMetrics {
   readonly #generationRate = new Rate(performance.now());
   #engine: EngineClient | null = null;
   #cache: Config['cache'];
+  #maxLoras: number;
 
   readonly #group: number;
 
@@ -120,11 +121,13 @@ class GroupMetrics {
     this.#group = group;
     this.books = new Books(model.maxModelLen);
     this.#cache = config.cache;
+    this.#maxLoras = config.lora.enabled ? config.lora.max_loras : 0;
   }
 
   attach({ engine, config }: MeteredModel): void {
     this.#engine = engine;
     this.#cache = config.cache;
+    this.#maxLoras = config.lora.enabled ? config.lora.max_loras : 0;
   }
 
   detach(): void {
@@ -132,7 +135,10 @@ class GroupMetrics {
   }
 
   async source(common: Pick<Source, 'traffic' | 'webSockets'>): Promise<Source> {
-    const [stats, steps] = await Promise.all([this.#ask('stats'), this.#ask('steps')]);
+    const adapters = this.#engine?.adapters;
+    const used = adapters === undefined ? null : this.#ask('adapterUse');
+    const [stats, steps, use] = await Promise.all([this.#ask('stats'), this.#ask('steps'), used]);
+    const names = (numbers: readonly number[] = []): string[] => numbers.flatMap((number) => adapters?.nameOf(number) ?? []).sort();
     const { books } = this;
     const nowMs = performance.now();
     return {
@@ -140,6 +146,7 @@ class GroupMetrics {
       books,
       stats,
       steps,
+      adapters: { most: this.#maxLoras, running: names(use?.running), waiting: names(use?.waiting) },
       unfinished: this.#engine?.requests().filter(({ group }) => (group ?? 0) === this.#group).length ?? 0,
       model: this.#engine?.model() ?? null,
       cache: this.#cache,

@@ -16,6 +16,8 @@ export interface Source {
   /** `null` while the engine does not answer. */
   readonly stats: SchedulerStats | null;
   readonly steps: StepHistograms | null;
+  /** How many may run at the same time, and the names of those in use. */
+  readonly adapters: { readonly most: number; readonly running: readonly string[]; readonly waiting: readonly string[] };
   /** Requests without an end. */
   readonly unfinished: number;
   readonly model: ServedModel | null;
@@ -48,9 +50,10 @@ export const engineReadings: readonly Reading[] = [
   gauge('vllm:num_requests_running', 'Requests that run.', ({ stats }) => stats?.requests.running ?? 0),
   gauge('vllm:num_requests_waiting', 'Requests that wait to run.', ({ stats, unfinished }) => stats?.requests.waiting ?? unfinished),
   gauge('vllm:kv_cache_usage_perc', 'Share of the KV blocks that requests hold, 0 to 1.', usedShare),
-  gauge('vllm:lora_requests_info', 'Adapters in use; the value is the time.', () => [
-    { labels: { max_lora: '0', running_lora_adapters: '', waiting_lora_adapters: '' }, value: Date.now() / 1000 },
-  ]),
+  gauge('vllm:lora_requests_info', 'Adapters in use; the value is the time.', ({ adapters: { most, running, waiting } }) => {
+    const labels = { max_lora: String(most), running_lora_adapters: running.join(','), waiting_lora_adapters: waiting.join(',') };
+    return [{ labels, value: Date.now() / 1000 }];
+  }),
   gauge('vllm:cache_config_info', 'The KV cache, in labels.', (source) => [{ labels: cacheLabels(source), value: 1 }]),
   gauge('vllm:engine_sleep_state', 'Which of the states the engine is in; it never sleeps.', () =>
     ['awake', 'weights_offloaded', 'discard_all'].map((state) => ({ labels: { sleep_state: state }, value: state === 'awake' ? 1 : 0 })),

@@ -11,7 +11,17 @@ import type { EngineClient, EngineState, StartProgress } from '../../actors/clie
 import { type Failure, failureOf, InferdError } from '../../actors/messages/errors.js';
 import type { Log } from '../../actors/runtime/log.js';
 import type { Config } from '../../config/schema.js';
-import { type KnownModel, type Lease, type LeaseAsker, type Models, type Residence, refusalIn, type Served } from '../../rpc/models.js';
+import {
+  adapterLease,
+  findAdapter,
+  type KnownModel,
+  type Lease,
+  type LeaseAsker,
+  type Models,
+  type Residence,
+  refusalIn,
+  type Served,
+} from '../../rpc/models.js';
 import type { Ending } from '../life/child-actor.js';
 import type { EngineHandle, startEngine } from '../life/engine.js';
 import type { Catalogue, FoundModel } from './catalogue.js';
@@ -105,6 +115,8 @@ export class Fleet implements Models {
   // --- Models ---
 
   find(name?: string | null): KnownModel {
+    const adapted = findAdapter(this.loaded(), name);
+    if (adapted !== null) return { ...this.#known(this.#foundModel(adapted.model.name)), adapter: adapted.adapter };
     const life = this.#lives.get(name ?? this.#first);
     return this.#known(life?.found ?? this.#catalogue.find(name ?? this.#first));
   }
@@ -125,6 +137,9 @@ export class Fleet implements Models {
     const asked = name ?? this.#first;
     const lease = this.#lease(asked);
     if (lease !== null) return lease;
+    const adapted = findAdapter(this.loaded(), asked);
+    const leaseOfBase = adapted === null ? null : this.#lease(adapted.model.name);
+    if (adapted !== null && leaseOfBase !== null) return adapterLease(leaseOfBase, adapted.adapter);
     if (this.#draining) throw new InferdError('shutting_down');
     this.#look(asked);
     if (!this.#open) throw refusalIn(this.#lives.get(asked)?.handle.client.state() ?? 'starting') ?? new InferdError('model_loading');

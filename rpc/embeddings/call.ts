@@ -10,7 +10,7 @@ import type { RequestId } from '../../actors/messages/ids.js';
 import type { Delta, GenerationParams, PromptInput } from '../../actors/messages/requests.js';
 import type { CallContext } from '../context.js';
 import { type EndedAnswer, maxPromptsTold } from '../insight/ended-answers.js';
-import type { KnownModel, Lease, Models } from '../models.js';
+import { adapterParams, type KnownModel, type Lease, type Models, servedName } from '../models.js';
 
 export interface EmbeddingPlan {
   readonly known: KnownModel;
@@ -74,7 +74,7 @@ export class EmbeddingCall {
   #askForEngine(): void {
     const fail = (error: unknown): void => this.#fail(failureOf(error));
     try {
-      const lease = this.#models.acquire(this.#plan.known.model.name, { cancellation: this.#ctx.cancellation });
+      const lease = this.#models.acquire(servedName(this.#plan.known), { cancellation: this.#ctx.cancellation });
       if (lease instanceof Promise) lease.then((came) => this.#begin(came), fail);
       else this.#begin(lease);
     } catch (error) {
@@ -107,7 +107,7 @@ export class EmbeddingCall {
     const sink = this.#sink(index, () => {
       ended = true;
     });
-    const handle = engine.submit(input, params, sink, this.#ctx.client);
+    const handle = engine.submit(input, { ...params, ...adapterParams(this.#lease?.served ?? {}) }, sink, this.#ctx.client);
     if (ended) return;
     if (this.#settled) {
       handle.cancel();
@@ -116,7 +116,7 @@ export class EmbeddingCall {
     this.#handles.set(index, handle);
     this.#ctx.live.set(handle.id, {
       answerId: id,
-      model: this.#plan.known.model.name,
+      model: servedName(this.#plan.known),
       session: this.#ctx.session,
       cancel: this.#onAbort,
     });
@@ -188,7 +188,7 @@ export class EmbeddingCall {
     const { session, ended } = this.#ctx;
     ended.add({
       answerId: this.#plan.id,
-      model: this.#plan.known.model.name,
+      model: servedName(this.#plan.known),
       state,
       promptTokens: this.#usage.promptTokens,
       completionTokens: 0,

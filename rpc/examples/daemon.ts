@@ -6,6 +6,8 @@ const model = {
   object: 'model',
   created: 1764000000,
   owned_by: 'inferd',
+  root: 'demo',
+  parent: null,
   max_model_len: 4096,
   architecture: 'LlamaForCausalLM',
   format: 'BF16',
@@ -85,6 +87,26 @@ const unloaded = {
 export const modelsLoadExamples: readonly Example[] = [{ name: 'The demo model', params: { model: 'demo' }, result: model }];
 export const modelsUnloadExamples: readonly Example[] = [{ name: 'The demo model', params: { model: 'demo' }, result: unloaded }];
 export const modelsGetExamples: readonly Example[] = [{ name: 'The demo model', params: { model: 'demo' }, result: model }];
+
+const pirate = { name: 'pirate', path: '/srv/adapters/pirate', parent: 'demo', rank: 8, modules: 56 };
+export const adaptersLoadExamples: readonly Example[] = [
+  { name: 'A pirate', params: { name: 'pirate', path: 'lora' }, result: { ...pirate, state: 'loaded' } },
+];
+export const adaptersListExamples = plain('The pirate', { data: [{ ...pirate, state: 'loaded' }] });
+export const adaptersUnloadExamples: readonly Example[] = [
+  { name: 'The pirate', params: { name: 'pirate' }, result: { ...pirate, state: 'unloaded' } },
+];
+
+export const loadFaceExamples: readonly Example[] = [
+  {
+    name: 'A pirate',
+    params: { lora_name: 'pirate', lora_path: 'lora' },
+    result: "Success: LoRA adapter 'pirate' added successfully.",
+  },
+];
+export const unloadFaceExamples: readonly Example[] = [
+  { name: 'The pirate', params: { lora_name: 'pirate' }, result: "Success: LoRA adapter 'pirate' removed successfully." },
+];
 
 export const modelsPullExamples: readonly Example[] = [
   {

@@ -9,7 +9,7 @@ import type { Delta, GenerationParams, Notice, PromptInput, Started } from '../.
 import type { AnswerHead } from '../client/chunk.js';
 import type { CallContext, RpcDeps } from '../context.js';
 import { type EndedAnswer, maxPromptsTold } from '../insight/ended-answers.js';
-import type { KnownModel, Lease } from '../models.js';
+import { adapterParams, type KnownModel, type Lease, servedName } from '../models.js';
 import type { OpenSink, SinkEvent } from '../sink.js';
 import { AnswerStream } from './answer-stream.js';
 import { Choice, type Keep } from './choice.js';
@@ -161,10 +161,9 @@ export class GenerationCall {
   }
 
   #askForEngine(): void {
-    const { model } = this.#plan.known;
     const fail = (error: unknown): void => this.#fail(failureOf(error));
     try {
-      const lease = this.#deps.models.acquire(model.name, {
+      const lease = this.#deps.models.acquire(servedName(this.#plan.known), {
         cancellation: this.#ctx.cancellation,
         onLoading: (progress) => this.#loading(progress),
       });
@@ -188,7 +187,12 @@ export class GenerationCall {
   #submit(prompt: PromptRun, engine: EngineClient): void {
     const input = this.#plan.prompts[prompt.index];
     if (input === undefined) return;
-    const handle = engine.submit(input, this.#plan.params, this.#sink(prompt), this.#ctx.client);
+    const handle = engine.submit(
+      input,
+      { ...this.#plan.params, ...adapterParams(this.#lease?.served ?? {}) },
+      this.#sink(prompt),
+      this.#ctx.client,
+    );
     if (this.#settled) {
       handle.cancel();
       return;
@@ -197,7 +201,7 @@ export class GenerationCall {
     if (prompt.ended) return;
     this.#ctx.live.set(handle.id, {
       answerId: this.#plan.head.id,
-      model: this.#plan.known.model.name,
+      model: servedName(this.#plan.known),
       session: this.#ctx.session,
       cancel: this.#onAbort,
     });
@@ -298,7 +302,7 @@ export class GenerationCall {
     const { prompt_tokens: promptTokens, completion_tokens: completionTokens, latency_s } = this.usage();
     this.#ctx.ended.add({
       answerId: this.#plan.head.id,
-      model: this.#plan.known.model.name,
+      model: servedName(this.#plan.known),
       state,
       promptTokens,
       completionTokens,

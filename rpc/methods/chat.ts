@@ -12,6 +12,7 @@ import { generationParams } from '../generation/params.js';
 import { streamChoice } from '../generation/stream-option.js';
 import { toolOffer } from '../generation/tool-choice.js';
 import { defineMethod, fromBody } from '../method.js';
+import { findAsked, servedName } from '../models.js';
 import { type ChatBody, chatBody, chatCompletionSchema, chatDeltaSchema } from '../schemas/chat.js';
 import { eventSchema, httpStream } from '../schemas/chunk.js';
 import type { RequestLimits } from '../schemas/common.js';
@@ -39,7 +40,7 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
     work: true,
     ownsCancel: true,
     handler: async (body, ctx) => {
-      const known = deps.models.find(body.model);
+      const known = findAsked(deps.models, body);
       const open = streamChoice(body, ctx);
       const offer = toolOffer(body);
       const params = generationParams(body, known, {
@@ -49,7 +50,7 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
         defaultMaxTokens: null,
         constrained: offer.constrains,
       });
-      const head = { id: `chatcmpl-${randomUUID()}`, created: Math.floor(Date.now() / 1000), model: known.model.name };
+      const head = { id: `chatcmpl-${randomUUID()}`, created: Math.floor(Date.now() / 1000), model: servedName(known) };
       const answer = new ChatAnswer({
         ...head,
         n: params.n,

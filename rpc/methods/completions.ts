@@ -9,6 +9,7 @@ import { CompletionAnswer } from '../generation/completion-answer.js';
 import { generationParams } from '../generation/params.js';
 import { streamChoice } from '../generation/stream-option.js';
 import { defineMethod, fromBody } from '../method.js';
+import { findAsked, servedName } from '../models.js';
 import { eventSchema, httpStream } from '../schemas/chunk.js';
 import type { RequestLimits } from '../schemas/common.js';
 import { completionBody, completionDeltaSchema, completionSchema } from '../schemas/completion.js';
@@ -41,7 +42,7 @@ export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
     work: true,
     ownsCancel: true,
     handler: async (body, ctx) => {
-      const known = deps.models.find(body.model);
+      const known = findAsked(deps.models, body);
       const open = streamChoice(body, ctx);
       const echo = body.echo ?? false;
       const tokenIds = body.return_token_ids ?? false;
@@ -55,7 +56,7 @@ export function completionsMethod(deps: RpcDeps, limits: RequestLimits) {
         constrained: false,
       });
       const perPrompt = (echo && topLogprobs >= 0 ? 1 : 0) + (typeof body.prompt_logprobs === 'number' ? 1 : 0);
-      const head = { id: `cmpl-${randomUUID()}`, created: Math.floor(Date.now() / 1000), model: known.model.name };
+      const head = { id: `cmpl-${randomUUID()}`, created: Math.floor(Date.now() / 1000), model: servedName(known) };
       const answer = new CompletionAnswer({
         ...head,
         n: params.n,

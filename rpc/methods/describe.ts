@@ -5,7 +5,7 @@ import { InferdError } from '../../actors/messages/errors.js';
 import type { RpcDeps } from '../context.js';
 import { describeDetail } from '../insight/detail.js';
 import { maxBatchMembers } from '../message.js';
-import type { KnownModel } from '../models.js';
+import { type KnownModel, servedName } from '../models.js';
 import type { limitsSchema, modelSchema, Stats } from '../schemas/info.js';
 
 export function describeLimits({ model, config: { validation: limits } }: KnownModel, { config }: RpcDeps): z.output<typeof limitsSchema> {
@@ -26,13 +26,15 @@ export function describeLimits({ model, config: { validation: limits } }: KnownM
   };
 }
 
-export function describeModel({ engine, model, residence }: KnownModel, { startedAt }: RpcDeps): z.output<typeof modelSchema> {
+export function describeModel({ engine, model, residence, adapter }: KnownModel, { startedAt }: RpcDeps): z.output<typeof modelSchema> {
   const loaded = engine?.model() ?? null;
   return {
-    id: model.name,
+    id: servedName({ model, adapter }),
     object: 'model',
-    created: Math.floor(startedAt / 1000),
+    created: Math.floor((adapter?.loadedAtMs ?? startedAt) / 1000),
     owned_by: 'inferd',
+    root: adapter?.path ?? model.name,
+    parent: adapter === undefined ? null : model.name,
     max_model_len: loaded?.maxModelLen ?? model.maxModelLen,
     architecture: model.architecture,
     format: model.format,

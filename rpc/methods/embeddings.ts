@@ -9,7 +9,7 @@ import { embeddingOf, encoded, keptBytes } from '../embeddings/vector.js';
 import { embeddingExamples } from '../examples/embeddings.js';
 import { tooManyAnswers } from '../holding.js';
 import { defineMethod, fromBody } from '../method.js';
-import type { KnownModel } from '../models.js';
+import { type KnownModel, servedName } from '../models.js';
 import type { RequestLimits } from '../schemas/common.js';
 import { type EmbeddingList, embeddingBody, embeddingList } from '../schemas/embedding.js';
 import { promptInputs } from '../schemas/prompt.js';
@@ -81,7 +81,7 @@ export function embeddingsMethod(deps: RpcDeps, limits: RequestLimits) {
       return {
         object: 'list',
         data,
-        model: known.model.name,
+        model: servedName(known),
         usage: { prompt_tokens: promptTokens, total_tokens: promptTokens, prompt_tokens_details: { cached_tokens: cachedTokens } },
       };
     },

@@ -2,6 +2,7 @@
 import type { RpcDeps } from '../context.js';
 import type { ParamsOf, ResultOf } from '../method.js';
 import { requestLimits } from '../schemas/common.js';
+import { adaptersListMethod, adaptersLoadMethod, adaptersUnloadMethod } from './adapters.js';
 import { chatMethod } from './chat.js';
 import { completionsMethod } from './completions.js';
 import { daemonDrainMethod, daemonInfoMethod, discoverMethod, pingMethod } from './daemon.js';
@@ -16,7 +17,6 @@ import { requestsGetMethod } from './request.js';
 import { requestsCancelMethod, requestsListMethod } from './requests.js';
 import { statsGetMethod, statsSubscribeMethod, statsUnsubscribeMethod } from './stats.js';
 import { detokenizeMethod, tokenizeMethod } from './tokenize.js';
-import { unsupportedMethods } from './unsupported.js';
 
 /** `document`: gives the OpenRPC document, which is built from these methods. */
 export function createMethods(deps: RpcDeps, document: () => object) {
@@ -32,6 +32,9 @@ export function createMethods(deps: RpcDeps, document: () => object) {
     'models.get': modelsGetMethod(deps),
     'models.pull': modelsPullMethod(deps),
     'models.delete': modelsDeleteMethod(deps),
+    'adapters.load': adaptersLoadMethod(deps),
+    'adapters.list': adaptersListMethod(deps),
+    'adapters.unload': adaptersUnloadMethod(deps),
     'kv.map': kvMapMethod(deps),
     'requests.get': requestsGetMethod(deps),
     'requests.list': requestsListMethod(deps),
@@ -50,7 +53,6 @@ export function createMethods(deps: RpcDeps, document: () => object) {
     // Last: their examples are sent in this order, and a model that is loaded again has forgotten what those of others leave in it.
     'models.unload': modelsUnloadMethod(deps),
     'models.load': modelsLoadMethod(deps),
-    ...unsupportedMethods(),
   };
 }
 

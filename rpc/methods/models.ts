@@ -8,6 +8,7 @@ import type { RpcDeps } from '../context.js';
 import { modelsGetExamples, modelsListExamples, modelsLoadExamples, modelsUnloadExamples } from '../examples/daemon.js';
 import { streamChoice } from '../generation/stream-option.js';
 import { defineMethod } from '../method.js';
+import type { KnownModel } from '../models.js';
 import { emptyParams, type Usage } from '../schemas/common.js';
 import { streamSchema } from '../schemas/generation.js';
 import { modelSchema } from '../schemas/info.js';
@@ -22,8 +23,14 @@ export function modelsListMethod(deps: RpcDeps) {
     result: z.object({ object: z.literal('list'), data: z.array(modelSchema) }),
     http: { verb: 'GET', path: '/v1/models' },
     examples: modelsListExamples,
-    handler: () => ({ object: 'list' as const, data: deps.models.list().map((known) => describeModel(known, deps)) }),
+    handler: () => ({ object: 'list' as const, data: deps.models.list().flatMap((known) => withAdapters(known, deps)) }),
   });
+}
+
+/** A model, and behind it the adapters that it can be asked for as. */
+function withAdapters(known: KnownModel, deps: RpcDeps) {
+  const adapters = known.engine?.adapters?.list() ?? [];
+  return [known, ...adapters.map((adapter) => ({ ...known, residence: known.residence, adapter }))].map((one) => describeModel(one, deps));
 }
 
 export function modelsGetMethod(deps: RpcDeps) {

@@ -45,7 +45,8 @@ export const streamField = streamSchema.nullish().describe('Send $/progress noti
 export function generationFields(limits: RequestLimits) {
   const { maxN, maxBestOf, maxStop, maxTop } = limits;
   return {
-    model: z.string().min(1, 'must not be empty').nullish().describe('Must be the served model when given.'),
+    model: z.string().min(1, 'must not be empty').nullish().describe('A served model, or an adapter of one.'),
+    lora: z.string().min(1, 'must not be empty').nullish().describe('An adapter, in place of its name as the model.'),
     stream: streamField,
     stream_options: z
       .looseObject({ include_usage: z.boolean().nullish() })

@@ -22,6 +22,8 @@ export const modelSchema = z.object({
   object: z.literal('model'),
   created: z.int().describe('Seconds since the epoch when the daemon started.'),
   owned_by: z.literal('inferd'),
+  root: z.string().describe('Its name; of an adapter its folder.'),
+  parent: z.string().nullable().describe('The model that an adapter belongs to; null for a model.'),
   max_model_len: z.int().describe('Context length: prompt plus answer, tokens.'),
   architecture: z.string(),
   format: z.string().describe('What its weights are stored in, such as "GGUF Q4_K_M", "GPTQ int4" or "BF16".'),

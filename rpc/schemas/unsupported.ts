@@ -14,7 +14,6 @@ interface Rule {
 }
 
 const rules: readonly Rule[] = [
-  { name: 'lora', refuses: given, what: 'LoRA adapters are not supported' },
   { name: 'functions', refuses: given, what: 'functions is not supported: use tools' },
   { name: 'function_call', refuses: given, what: 'function_call is not supported: use tool_choice' },
   { name: 'continue_final_message', refuses: given, what: 'continue_final_message is not supported' },

@@ -9,6 +9,7 @@ import { after, test } from 'node:test';
 import { hubCachePath } from '../../config/paths.js';
 import { startTestDaemon } from '../helpers/daemon/daemon.js';
 import { differences } from '../helpers/documented.js';
+import { fixture } from '../helpers/native/native-engine.js';
 import { openapiFaults, openrpcFaults } from '../helpers/schemas.js';
 
 interface Named {
@@ -47,7 +48,8 @@ interface Openapi {
 /** It ends the daemon, so it has one of its own. */
 const LAST = 'daemon.drain';
 
-const at = await startTestDaemon();
+// Adapters of its own folder may be loaded.
+const at = await startTestDaemon(['lora.enabled=true', `lora.folders=[${JSON.stringify(fixture())}]`]);
 // One that may be deleted.
 mkdirSync(join(hubCachePath(null, at.env), 'models--org--tiny', 'snapshots', '0'.repeat(40)), { recursive: true });
 const socket = await at.open();

@@ -31,6 +31,7 @@ const options: SchedulerOptions = {
   policy: 'fcfs',
   preemptionMode: 'auto',
   drafts: null,
+  adapterPlaces: 0,
   maxQueue: 1000,
   queueTimeoutMs: 1e9,
   keptTimelines: 8,

@@ -85,6 +85,8 @@ describe('the HTTP face of a method', () => {
         'POST /detokenize detokenize',
         'GET /v1/models models.list',
         'GET /v1/models/{model} models.get',
+        'POST /v1/load_lora_adapter adapters.load',
+        'POST /v1/unload_lora_adapter adapters.unload',
         'POST /start_profile profile.start',
         'POST /stop_profile profile.stop',
         'GET /echo test.echo',

@@ -70,13 +70,13 @@ export class Groups {
   }
 
   /** The group for a new request; null while there is none. */
-  place(promptIds: Int32Array): Placed | null {
+  place(promptIds: Int32Array, adapter?: number): Placed | null {
     const linked = [...this.#linked.values()];
     const candidates = linked.flatMap(({ candidate }) => candidate ?? []);
     const [first] = linked;
     if (first === undefined) return null;
     if (candidates.length !== linked.length) return { group: first };
-    const { index, newTokens } = this.#router.choose(candidates, promptIds);
+    const { index, newTokens } = this.#router.choose(candidates, promptIds, adapter);
     return { group: linked[index] ?? first, newTokens };
   }
 

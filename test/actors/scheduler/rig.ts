@@ -37,6 +37,7 @@ export const defaultOptions: SchedulerOptions = {
   policy: 'fcfs',
   preemptionMode: 'auto',
   drafts: null,
+  adapterPlaces: 2,
   maxQueue: 1000,
   queueTimeoutMs: 1e9,
   keptTimelines: 8,
@@ -67,6 +68,7 @@ export interface Ask {
   readonly cumulative?: readonly number[];
   /** In place of tokens. */
   readonly pooling?: Pooling;
+  readonly adapter?: number;
 }
 
 /** What was told about one sequence. */
@@ -165,6 +167,7 @@ export class Rig {
       ...(ask.newTokens === undefined ? {} : { newTokens: ask.newTokens }),
       ...(ask.again === undefined ? {} : { again: ask.again }),
       ...(ask.pooling === undefined ? {} : { pooling: ask.pooling }),
+      ...(ask.adapter === undefined ? {} : { adapter: ask.adapter }),
     };
     const entry: Entry = { ask, sequences: new Map(), started: [], promptPositions: [], pooled: null, refused: null, aborted: false };
     for (let index = 0; index < (ask.pooling === undefined ? (ask.bestOf ?? 1) : 0); index++) {

@@ -20,7 +20,7 @@ describe('the OpenAPI document', () => {
     const failures: readonly (readonly [status: number, name: string, path: string, options: CallOptions])[] = [
       [400, 'chat.completions.create', '/v1/chat/completions', { body: bytes({}) }],
       [400, 'chat.completions.create', '/v1/chat/completions', { body: Buffer.from('{') }],
-      [400, 'chat.completions.create', '/v1/chat/completions', { body: bytes({ messages, lora: 'x' }) }],
+      [400, 'chat.completions.create', '/v1/chat/completions', { body: bytes({ messages, chat_template: 'x' }) }],
       [404, 'chat.completions.create', '/v1/chat/completions', { body: bytes({ messages, model: 'other' }) }],
       [404, 'models.get', '/v1/models/{model}', { tail: 'other' }],
       [400, 'tokenize', '/tokenize', { body: bytes({}) }],
