@@ -150,7 +150,7 @@ void ExpertsBlock::add_shared(Backend& backend, const Tensor& x, const Stream& s
                                   .adapters = s.adapters});
   if (config_.shared_gate) {
     const Tensor logits = head_rows(shared_logits_, s.rows);
-    shared_gate_.apply(backend, {.out = logits, .x = x, .weight = nullptr});
+    shared_gate_.apply(backend, {.out = logits, .x = x, .weight = nullptr, .adapters = s.adapters});
     backend.gate_rows(activated, logits);  // as good as behind `down`, which is linear
   }
   // x has been read for the last time.
