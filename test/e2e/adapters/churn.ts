@@ -13,7 +13,13 @@ const CLIENTS = 6;
 const messages = [{ role: 'user', content: 'What is 99 + 75?' }];
 const path = fixture('lora');
 
-const daemon = await startTestDaemon(['lora.enabled=true', `lora.folders=[${JSON.stringify(fixture())}]`, 'lora.max_loras=3']);
+// A small cache, all of whose pages are resident soon.
+const daemon = await startTestDaemon([
+  'lora.enabled=true',
+  `lora.folders=[${JSON.stringify(fixture())}]`,
+  'lora.max_loras=3',
+  'cache.num_gpu_blocks_override=256',
+]);
 try {
   const control = await daemon.open();
   const load = (name: string, inPlace = false) => control.call('adapters.load', { name, path, load_inplace: inPlace });
