@@ -1,8 +1,8 @@
 /**
- * Where a decode step of a Llama-3-8B shape spends its time: kernels by name, from a recording of the native engine's own steps, with the
- * gaps between them. Random weights, graphs on.
+ * Where a decode step spends its time: kernels by name, from a recording of the native engine's own steps, with the gaps between them.
+ * Random weights, graphs on.
  *
- *   node dist/test/gpu/kernels.js 1x128 128x128 ...
+ *   node dist/test/gpu/kernels.js [FOLDER of test/fixtures/shapes, llama-3-8b when not given] 1x128 128x128 ...
  */
 import { admissionPlan, type BatchShape, blocksOf, decodePlan, prefillPlans } from '../../daemon/cli/bench/plans.js';
 import { loadAddon, type NativeEngine, TRACE_KIND } from '../../native/index.js';
@@ -11,13 +11,16 @@ import { answer, engineOptions, fixture } from '../helpers/native/native-engine.
 const chunkTokens = 16384;
 const warmSteps = 6;
 const steps = 40;
-const shapes: BatchShape[] = process.argv.slice(2).map((word) => {
+const words = process.argv.slice(2);
+const isBatch = (word: string): boolean => /^\d+x\d+$/.test(word);
+const folder = words.find((word) => !isBatch(word)) ?? 'llama-3-8b';
+const shapes: BatchShape[] = words.filter(isBatch).map((word) => {
   const [batch = 1, length = 128] = word.split('x').map(Number);
   return { batch, length, steps: warmSteps + steps + 2, blockSize: 16 };
 });
 
 const engine = loadAddon().createEngine(
-  engineOptions(fixture('shapes', 'llama-3-8b'), {
+  engineOptions(fixture('shapes', folder), {
     ...{ backend: 'cuda', loadDummy: true, kvDtype: 'auto', blockSize: 16, maxSlots: 256, maxBatchTokens: chunkTokens },
     ...{ maxModelLen: 66_048, graphSizes: [1, 2, 4, 8, 16, 32, 48, 64, 128, 256] },
   }),
@@ -40,7 +43,7 @@ function decode(shape: BatchShape, first: number, count: number): void {
 
 let inUse = 0;
 for (const shape of shapes) {
-  engine.submit(admissionPlan(shape, 128_256, inUse));
+  engine.submit(admissionPlan(shape, engine.info().vocabSize, inUse));
   collect(engine);
   inUse = shape.batch;
   for (const plan of prefillPlans(shape, chunkTokens)) {
