@@ -11,7 +11,7 @@ import {
   unloadFaceExamples,
 } from '../examples/daemon.js';
 import { defineMethod, type HttpInput } from '../method.js';
-import { modelNotFound, type Served, withEngine } from '../models.js';
+import { type Served, withEngine } from '../models.js';
 
 const nameParam = z
   .string()
@@ -120,12 +120,8 @@ export function adaptersUnloadMethod({ models }: RpcDeps) {
     acts: true,
     fails: ['model_not_found'],
     handler: ({ name }) => {
-      const loaded = models.loaded();
-      const served = loaded.find(({ engine }) => engine.adapters?.find(name));
-      if (served === undefined) {
-        const names = loaded.flatMap(({ engine }) => engine.adapters?.list() ?? []).map((adapter) => adapter.name);
-        throw modelNotFound(name, names);
-      }
+      const served = models.loaded().find(({ engine }) => engine.adapters?.find(name));
+      if (served === undefined) throw new InferdError('model_not_found', `There is no adapter "${name}" here; adapters.list shows all`);
       return described(adaptersOf(served).unload(name), served.model.name, 'unloaded');
     },
   });
