@@ -1,7 +1,7 @@
 /** The border between JavaScript and C++: arguments that are no arguments get a sentence each, and nothing of the process is harmed. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { PLAN } from '../../actors/messages/step.js';
+import { NEW_SLOT, NO_ADAPTER, PLAN } from '../../actors/messages/step.js';
 import { type EngineOptions, loadAddon, type NativeEngine, type OpCall } from '../../native/index.js';
 import { demoModel, engineOptions, nativeError, openEngine } from '../helpers/native/native-engine.js';
 import { buildPlan, type PlanSpec } from '../helpers/native/plan.js';
@@ -209,7 +209,10 @@ describe('the op table', () => {
       words[PLAN.numBlockSets] = sets;
       return words;
     };
-    const fresh = (...fixed: number[]): number[] => [...fixed, ...Array.from({ length: 24 }, () => 0)];
+    const fresh = (...fixed: number[]): number[] => {
+      const words = [...fixed.slice(0, NEW_SLOT.adapter), NO_ADAPTER, ...fixed.slice(NEW_SLOT.adapter)];
+      return [...words, ...Array.from({ length: NEW_SLOT.fixedWords - words.length }, () => 0)];
+    };
     assert.doesNotThrow(() => apply([...header(0, 1, 1), ...fresh(0, -1, 2, 1, 0, 0), 3, 3, 0, 1, 9]));
     for (const words of [
       [],
