@@ -2,6 +2,7 @@
 #include "engine/loader.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "core/dummy_weight.h"
 #include "core/error.h"
@@ -12,6 +13,23 @@ namespace {
 
 // Pieces start at multiples of this, where repacked layouts have whole panels.
 constexpr int64_t kRowStep = 64;
+// Of the files, in memory beside the weights that are made of them.
+constexpr int64_t kReadBytes = 64 << 20;
+// What a thread widens at least, and how many there are at most.
+constexpr int64_t kWorthThread = 1 << 18;
+constexpr int64_t kMostThreads = 16;
+
+// body(first, end) over parts of [0, count), on threads of its own where `worth` of them allow it.
+template <typename Body>
+void over_threads(int64_t count, int64_t worth, const Body& body) {
+  const auto processors = static_cast<int64_t>(std::thread::hardware_concurrency());
+  const int64_t threads =
+      std::clamp<int64_t>(worth, 1, std::clamp<int64_t>(processors, 1, kMostThreads));
+  std::vector<std::jthread> others;
+  for (int64_t i = 1; i < threads; ++i)
+    others.emplace_back([=, &body] { body(count * i / threads, count * (i + 1) / threads); });
+  body(0, count / threads);
+}
 
 // Rows of a part of a weight.
 class PartCodes final : public CodedRows {
@@ -149,6 +167,10 @@ void WeightLoader::load(int64_t max_bytes) {
     }
     done_bytes_ += count * bytes;
     next_row_ += count;
+    if (checkpoint_ != nullptr && done_bytes_ - dropped_bytes_ >= kReadBytes) {
+      checkpoint_->drop_pages();
+      dropped_bytes_ = done_bytes_;
+    }
     if (next_row_ == part.slice.rows) {
       ++next_part_;
       next_row_ = 0;
@@ -212,10 +234,11 @@ Tensor WeightLoader::widened_rows(size_t part, int64_t first, int64_t count) {
   const TensorSlice& slice = parts_[part].slice;
   scratch_.resize(static_cast<size_t>(count * slice.cols) * sizeof(float));
   auto* to = reinterpret_cast<float*>(scratch_.data());
-  for (int64_t r = 0; r < count; ++r) {
-    sources_[part]->floats(slice.first_row + first + r, slice.first_col, slice.cols,
-                           to + r * slice.cols);
-  }
+  const WeightSource& source = *sources_[part];
+  over_threads(count, count * slice.cols / kWorthThread, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      source.floats(slice.first_row + first + r, slice.first_col, slice.cols, to + r * slice.cols);
+  });
   return Tensor::matrix(to, DType::kF32, count, slice.cols);
 }
 

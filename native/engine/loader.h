@@ -76,6 +76,7 @@ class WeightLoader {
   size_t next_part_ = 0;
   int64_t next_row_ = 0;
   int64_t done_bytes_ = 0;
+  int64_t dropped_bytes_ = 0;  // of done_bytes_, whose pages have been given back
   int64_t total_bytes_ = 0;
 };
 

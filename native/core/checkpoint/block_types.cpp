@@ -135,11 +135,11 @@ void decode_k_minima(Byte p, Byte high, Byte qs, CodedBlock* out) {
     int scale, min;
     scale_min(p + 4, j, scale, min);
     set_scale(out[j], d * static_cast<float>(scale), -(dmin * static_cast<float>(min)));
-    for (int i = 0; i < 32; ++i) {
-      int code = qs[32 * (j / 2) + i] >> (4 * (j % 2)) & 15;
-      if (high != nullptr) code |= (high[i] >> j & 1) << 4;
-      out[j].codes[i] = static_cast<int16_t>(code);
-    }
+    const Byte pair = qs + 32 * (j / 2);
+    for (int i = 0; i < 32; ++i)
+      out[j].codes[i] = static_cast<int16_t>(pair[i] >> (4 * (j % 2)) & 15);
+    for (int i = 0; high != nullptr && i < 32; ++i)
+      out[j].codes[i] = static_cast<int16_t>(out[j].codes[i] | (high[i] >> j & 1) << 4);
   }
 }
 

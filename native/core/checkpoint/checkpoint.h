@@ -40,6 +40,8 @@ class Checkpoint {
   // Null when there is none of that name; else it lives as long as this.
   virtual const StoredTensor* find(const std::string& name) const = 0;
   virtual Dialect dialect() const { return {}; }
+  // Gives back the memory of what has been read of the files, which stay open.
+  virtual void drop_pages() const = 0;
 };
 
 // Opens what `path`, a folder or a file, holds. Throws Error(kIo) when that is no known format, and

@@ -240,6 +240,9 @@ class Gguf final : public Checkpoint {
     return at == tensors_.end() ? nullptr : at->second;
   }
   Dialect dialect() const override { return gguf_dialect(*files_[0]); }
+  void drop_pages() const override {
+    for (const auto& file : files_) file->drop_pages();
+  }
 
   void open(const std::string& path);
 

@@ -25,6 +25,7 @@ class GgufFile {
   explicit GgufFile(const std::string& path);
 
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
+  void drop_pages() const { file_.drop_pages(); }
   // general.architecture, or "".
   const std::string& architecture() const { return architecture_; }
   // Of metadata keys with whole numbers, less those of lists; `fallback` where it is not there.

@@ -21,6 +21,8 @@ class MappedFile {
   std::string_view text() const {
     return {reinterpret_cast<const char*>(data_), static_cast<size_t>(size_)};
   }
+  // Gives back the memory of what has been read; it is read again from the file if need be.
+  void drop_pages() const;
 
  private:
   const std::byte* data_ = nullptr;

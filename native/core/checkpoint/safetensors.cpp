@@ -169,6 +169,9 @@ class Shards final : public Checkpoint {
     const auto at = tensors_.find(name);
     return at == tensors_.end() ? nullptr : at->second;
   }
+  void drop_pages() const override {
+    for (const auto& file : files_) file->drop_pages();
+  }
   void open_single(const std::string& path) {
     files_.push_back(std::make_unique<SafetensorsFile>(path));
     for (const auto& [name, tensor] : files_[0]->tensors()) tensors_[name] = &tensor;

@@ -26,6 +26,7 @@ class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
+  void drop_pages() const { file_.drop_pages(); }
 
  private:
   StoredTensor read_entry(const std::string& name, const Json& entry, int64_t data_bytes) const;
