@@ -87,6 +87,8 @@ export interface NativeModelInfo {
   /** Of the whole model; the rest, in bytes, is of this rank. */
   readonly parameters: number;
   readonly weightBytes: number;
+  /** Of these an embedding that steps only look rows up in; 0 where the head is its weight too. */
+  readonly tableBytes: number;
   readonly dtype: string;
   readonly kvDtype: string;
   /** Bytes of one KV block over all layers, keys and values. */

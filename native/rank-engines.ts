@@ -61,7 +61,11 @@ export class RankEngines implements NativeEngine {
 
   /** That of rank 0, with the weights of all. */
   info(): NativeModelInfo {
-    return { ...this.#first.info(), weightBytes: this.ranks.reduce((sum, rank) => sum + rank.info().weightBytes, 0) };
+    return { ...this.#first.info(), weightBytes: this.#sum('weightBytes'), tableBytes: this.#sum('tableBytes') };
+  }
+
+  #sum(of: 'weightBytes' | 'tableBytes'): number {
+    return this.ranks.reduce((sum, rank) => sum + rank.info()[of], 0);
   }
 
   allocateKv(numBlocks: number, numSwapBlocks = 0): void {

@@ -176,6 +176,7 @@ Napi::Value EngineWrap::model_info(const Napi::CallbackInfo& info) {
     number("maxPositions", m.max_positions);
     number("parameters", m.parameters);
     number("weightBytes", m.weight_bytes);
+    number("tableBytes", m.table_bytes);
     out.Set("dtype", m.dtype);
     out.Set("kvDtype", m.kv_dtype);
     number("blockBytes", m.block_bytes);

@@ -214,6 +214,12 @@ class Backend {
   virtual std::string refuses(const LayerShape& layer) const = 0;
   // The same of weights in this format: "weights are fp8, and it keeps f16 and bf16".
   virtual std::string refuses(const WeightFormat& format) const = 0;
+  // Whether it can look rows of embeddings up in weights of this format, so that a head and its
+  // embedding need to be there once only.
+  virtual bool embeds(const WeightFormat& format) const {
+    (void)format;
+    return false;
+  }
 
   // --- memory (start-up only) ---
   // Zeroed, 64-byte aligned at least; throws Error(kOutOfMemory).
@@ -361,6 +367,12 @@ class Backend {
   // in the dtype of the checkpoint.
   virtual void embed(Tensor out, const Tensor& table, int32_t first_id, const int32_t* ids,
                      float scale) = 0;
+  // The same from the rows of a weight, where embeds(its format).
+  virtual void embed_weight(Tensor out, const PackedWeight& table, int32_t first_id,
+                            const int32_t* ids, float scale) {
+    (void)out, (void)table, (void)first_id, (void)ids, (void)scale;
+    throw Error(ErrorCode::kUnsupported, "The backend looks no rows up in weights.");
+  }
   // Rows may lie apart, as part of wider ones; `out` may be `x`.
   virtual void rms_norm(Tensor out, const Tensor& x, const float* weight, float eps) = 0;
   // inout += scale * x

@@ -57,6 +57,9 @@ class CpuBackend final : public Backend {
   const BackendInfo& info() const override { return info_; }
   std::string refuses(const LayerShape& layer) const override;
   std::string refuses(const WeightFormat& format) const override;
+  bool embeds(const WeightFormat& format) const override {
+    return !format.scaled || is_coded(format);
+  }
 
   void* allocate(size_t bytes) override;
   void release(void* p) override;
@@ -86,6 +89,8 @@ class CpuBackend final : public Backend {
 
   void embed(Tensor out, const Tensor& table, int32_t first_id, const int32_t* ids,
              float scale) override;
+  void embed_weight(Tensor out, const PackedWeight& table, int32_t first_id, const int32_t* ids,
+                    float scale) override;
   void rms_norm(Tensor out, const Tensor& x, const float* weight, float eps) override;
   void add(Tensor inout, const Tensor& x, float scale) override;
   void linear(const LinearArgs& args) override;
@@ -148,6 +153,9 @@ class CpuBackend final : public Backend {
   template <typename Body>
   void each_tile(std::span<const RowGroup> groups, int64_t tile_rows, int64_t row_cost,
                  Body&& body);
+  template <typename Read>
+  void embed_rows(const Tensor& out, int64_t table_rows, int32_t first_id, const int32_t* ids,
+                  float scale, Read&& read);
   void mix_piece(const ExpertArgs& args, int64_t first, int64_t end);
   const float* rope_table(const RopeTable& rope, const StepBatch& batch);
   const float* pack_activations(const Tensor& x, std::span<const RowGroup> groups);

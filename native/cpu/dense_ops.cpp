@@ -42,23 +42,39 @@ void CpuBackend::each_tile(std::span<const RowGroup> groups, int64_t tile_rows, 
   });
 }
 
-void CpuBackend::embed(Tensor out, const Tensor& table, int32_t first_id, const int32_t* ids,
-                       float scale) {
+// `read` writes a row of the table.
+template <typename Read>
+void CpuBackend::embed_rows(const Tensor& out, int64_t table_rows, int32_t first_id,
+                            const int32_t* ids, float scale, Read&& read) {
   const TraceScope scope(trace_, "embed");
-  const int64_t cols = table.cols(), bytes = dtype_bytes(table.dtype);
-  const auto convert = kernels_.to_f32[static_cast<size_t>(table.dtype)];
-  const char* rows = table.as<const char>();
+  const int64_t cols = out.cols();
   over_rows(out.rows(), cols, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = int64_t{ids[i]} - first_id;
-      if (row < 0 || row >= table.rows()) {
+      if (row < 0 || row >= table_rows) {
         std::fill_n(row_of(out, i), cols, 0.f);
         continue;
       }
-      convert(row_of(out, i), rows + row * table.stride[0] * bytes, cols);
+      read(row, row_of(out, i));
       if (scale != 1) kernels_.scale_cap(row_of(out, i), cols, scale, 0);
     }
   });
+}
+
+void CpuBackend::embed(Tensor out, const Tensor& table, int32_t first_id, const int32_t* ids,
+                       float scale) {
+  const int64_t row_bytes = table.stride[0] * dtype_bytes(table.dtype);
+  const auto convert = kernels_.to_f32[static_cast<size_t>(table.dtype)];
+  embed_rows(out, table.rows(), first_id, ids, scale, [&](int64_t row, float* to) {
+    convert(to, table.as<const char>() + row * row_bytes, table.cols());
+  });
+}
+
+void CpuBackend::embed_weight(Tensor out, const PackedWeight& table, int32_t first_id,
+                              const int32_t* ids, float scale) {
+  const auto& weight = static_cast<const CpuWeight&>(table);
+  embed_rows(out, weight.rows, first_id, ids, scale,
+             [&](int64_t row, float* to) { read_row(weight, row, to); });
 }
 
 void CpuBackend::rms_norm(Tensor out, const Tensor& x, const float* weight, float eps) {

@@ -110,20 +110,25 @@ int code_offset(CodeType codes) {
 // Codes of a block as bytes: as they are, or above their least; layout: GemmTask in kernels.h.
 void write_block(const CpuWeight& w, const CodedBlock& b, char* block, int64_t lane) {
   const int64_t bits = code_bits(w.format.codes);
-  const auto code = [&, offset = code_offset(w.format.codes)](int64_t k) {
-    return b.codes[k] + offset;
-  };
-  const auto byte_at = [&](int64_t k) -> char& {
-    return block[(k / w.group * w.panel_cols + lane) * w.group + k % w.group];
-  };
-  const int64_t whole = bits == 8 ? kCodedBlock : kCodedBlock / 2;
-  for (int64_t k = 0; k < whole; ++k)
-    byte_at(k) = static_cast<char>(bits == 8 ? code(k) : (code(k) & 15) | code(k + whole) << 4);
-  for (int64_t k = 0; bits == 6 && k < kCodedBlock / 4; ++k) {
-    byte_at(whole + k) = static_cast<char>(code(k) >> 4 | code(k + 8) >> 4 << 2 |
-                                           code(k + 16) >> 4 << 4 | code(k + 24) >> 4 << 6);
+  const int offset = code_offset(w.format.codes);
+  uint8_t codes[kCodedBlock], bytes[kCodedBlock];
+  for (int64_t k = 0; k < kCodedBlock; ++k) codes[k] = static_cast<uint8_t>(b.codes[k] + offset);
+  constexpr int64_t kHalf = kCodedBlock / 2, kQuarter = kCodedBlock / 4;
+  if (bits == 8) {
+    std::memcpy(bytes, codes, sizeof(bytes));
+  } else {
+    for (int64_t k = 0; k < kHalf; ++k)
+      bytes[k] = static_cast<uint8_t>((codes[k] & 15) | codes[k + kHalf] << 4);
+    const auto high = [&](int64_t k) { return codes[k] >> 4 & 3; };
+    for (int64_t k = 0; bits == 6 && k < kQuarter; ++k) {
+      bytes[kHalf + k] =
+          static_cast<uint8_t>(high(k) | high(k + kQuarter) << 2 | high(k + 2 * kQuarter) << 4 |
+                               high(k + 3 * kQuarter) << 6);
+    }
   }
   const int64_t stored = kCodedBlock * bits / 8;
+  for (int64_t k = 0; k < stored; k += w.group)
+    std::memcpy(block + k * w.panel_cols + lane * w.group, bytes + k, static_cast<size_t>(w.group));
   const int64_t parts = kCodedBlock / w.format.block_cols;
   char* scales = block + stored * w.panel_cols;
   const auto write = [&](int64_t row, float value) {
@@ -133,6 +138,33 @@ void write_block(const CpuWeight& w, const CodedBlock& b, char* block, int64_t l
   for (int64_t part = 0; part < parts; ++part) {
     write(part, b.scale[part]);
     if (w.format.zeros == Zeros::kMinima) write(parts + part, b.min[part]);
+  }
+}
+
+// The reverse of write_block.
+void read_block(const CpuWeight& w, const char* block, int64_t lane, CodedBlock& b) {
+  const int64_t bits = code_bits(w.format.codes);
+  const int offset = code_offset(w.format.codes);
+  const auto byte_at = [&](int64_t k) {
+    return static_cast<uint8_t>(block[(k / w.group * w.panel_cols + lane) * w.group + k % w.group]);
+  };
+  const int64_t whole = bits == 8 ? kCodedBlock : kCodedBlock / 2;
+  for (int64_t k = 0; k < kCodedBlock; ++k) {
+    int code = bits == 8 ? byte_at(k) : byte_at(k % whole) >> (4 * (k / whole)) & 15;
+    if (bits == 6) code |= (byte_at(whole + k % 8) >> (2 * (k / 8)) & 3) << 4;
+    b.codes[k] = static_cast<int16_t>(code - offset);
+  }
+  const int64_t parts = kCodedBlock / w.format.block_cols;
+  const char* scales = block + kCodedBlock * bits / 8 * w.panel_cols;
+  const auto read = [&](int64_t row) {
+    uint16_t half;
+    std::memcpy(&half, scales + 2 * (row * w.panel_cols + lane), 2);
+    return f16_to_f32(half);
+  };
+  for (int64_t half = 0; half < 2; ++half) {
+    const int64_t part = half % parts;
+    b.scale[half] = read(part);
+    b.min[half] = w.format.zeros == Zeros::kMinima ? read(parts + part) : 0;
   }
 }
 
@@ -201,6 +233,22 @@ void pack_rows(CpuWeight& w, int64_t first_row, const Tensor& source, ThreadPool
       fill_lanes(w, lanes, source.dtype);
     }
   });
+}
+
+void read_row(const CpuWeight& w, int64_t row, float* out) {
+  const int64_t lane = row % w.panel_cols;
+  const char* at = static_cast<const char*>(w.memory.data()) + row / w.panel_cols * w.panel_bytes;
+  if (!w.in_blocks()) {
+    const DType type = stored_dtype(w);
+    for (int64_t k = 0; k < w.cols; ++k) out[k] = load_f32(at, type, panel_index(w, lane, k));
+    return;
+  }
+  const int64_t block_bytes = weight_bytes(w.format, 1, kCodedBlock) * w.panel_cols;
+  CodedBlock block;
+  for (int64_t k = 0; k < w.cols; k += kCodedBlock, at += block_bytes) {
+    read_block(w, at, lane, block);
+    for (int64_t i = 0; i < std::min(kCodedBlock, w.cols - k); ++i) out[k + i] = block.weight(i);
+  }
 }
 
 void pack_coded(CpuWeight& w, int64_t first_row, int64_t rows, const CodedRows& source,

@@ -42,4 +42,7 @@ void pack_rows(CpuWeight& weight, int64_t first_row, const Tensor& source, Threa
 void pack_coded(CpuWeight& weight, int64_t first_row, int64_t rows, const CodedRows& source,
                 ThreadPool& pool);
 
+// Row `row` as floats, [cols], of a weight without scales or of a coded format.
+void read_row(const CpuWeight& weight, int64_t row, float* out);
+
 }  // namespace inferd::cpu

@@ -346,6 +346,7 @@ ModelInfo Engine::info() const {
           .max_positions = config.max_positions,
           .parameters = parameters_,
           .weight_bytes = weight_bytes_,
+          .table_bytes = model_->table_bytes(),
           .dtype = dtype_name(weight_dtype_),
           .kv_dtype = dtype_name(kv_dtype_),
           .block_bytes = kv_->block_bytes(),

@@ -78,6 +78,7 @@ struct ExpertWork {
 struct ModelInfo {
   std::string architecture;
   int64_t vocab_size, num_layers, hidden_size, max_positions, parameters, weight_bytes;
+  int64_t table_bytes;  // of weight_bytes, an embedding that is not the head too
   std::string dtype, kv_dtype;
   int64_t block_bytes, step_bytes, free_bytes, total_bytes;
   int64_t host_free_bytes;  // of the machine, also where the device has memory of its own

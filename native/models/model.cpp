@@ -39,16 +39,35 @@ void Model::describe(DType dtype, FormatChoice format_of) {
     const auto [first, count] = ids();
     return TensorSlice::whole(name, table).some_rows(first, count);
   };
-  embedding_.add(*list_, own_rows(kEmbeddingTensor));
+  describe_embedding(own_rows(kEmbeddingTensor));
   for (const Layer& layer : layers_)
     for (const auto& block : layer.blocks) block->describe(*list_, layer.prefix);
   final_norm_.add(*list_, TensorSlice::whole("model.norm.weight", {config_.hidden_size}), true,
                   config_.norm_offset);
   const std::string head = std::string(kHeadLinear) + ".weight";
   // A small vocabulary may not reach the last ranks.
-  if (ids().count > 0)
+  if (ids().count > 0 && packed_ != &head_)
     head_.add_tensor(*list_, kHeadLinear,
                      own_rows(config_.tied_embeddings ? kEmbeddingTensor : head));
+}
+
+// Codes of the checkpoint stay codes, and a tied head's rows do for both, where the backend can
+// look rows up in them and they are no other numbers than those of a table.
+void Model::describe_embedding(const TensorSlice& table) {
+  const bool tied = config_.tied_embeddings;
+  const char* name = tied ? kHeadLinear : kEmbeddingLinear;
+  if (ids().count > 0) {
+    const WeightFormat format = list_->format_of(name, table);
+    const bool same = is_coded(format) || (tied && format == plain_format(list_->dtype));
+    if (same && backend_.embeds(format)) packed_ = tied ? &head_ : &codes_;
+  }
+  if (packed_ == nullptr) {
+    embedding_.add(*list_, table);
+  } else {
+    (tied ? head_ : codes_).add_tensor(*list_, name, table);
+  }
+  if (packed_ != &head_ && table.rows > 0)
+    table_bytes_ = weight_bytes(list_->parts.back().kept, table.rows, table.cols);
 }
 
 void Model::finish_loading() {
@@ -86,8 +105,15 @@ Tensor Model::forward(const StepContext& step) const {
   Stream s = stream_;
   s.rows = step.batch.num_tokens;
   s.adapters = step.batch.adapters;
-  backend_.embed(head_rows(s.hidden, s.rows), embedding_.tensor(),
-                 static_cast<int32_t>(ids().first), step.batch.ids, config_.embedding_scale);
+  const Tensor embedded = head_rows(s.hidden, s.rows);
+  const auto first_id = static_cast<int32_t>(ids().first);
+  if (packed_ != nullptr) {
+    backend_.embed_weight(embedded, *packed_->weight(), first_id, step.batch.ids,
+                          config_.embedding_scale);
+  } else {
+    backend_.embed(embedded, embedding_.tensor(), first_id, step.batch.ids,
+                   config_.embedding_scale);
+  }
   if (!shard().whole()) backend_.all_reduce(head_rows(s.hidden, s.rows));
   for (const Layer& layer : layers_)
     for (const auto& block : layer.blocks)

@@ -40,6 +40,8 @@ class Model {
   const std::vector<WeightPart>& parts() const { return list_->parts; }
   // Of the linear weights: what a backend may refuse.
   const std::vector<WeightFormat>& linear_formats() const { return list_->linear_formats; }
+  // Bytes of the embedding that steps look rows up in and read no further; 0 where it is the head.
+  int64_t table_bytes() const { return table_bytes_; }
   // The linears that adapters may add to.
   const std::vector<Linear*>& linears() const { return list_->linears; }
   // Once all parts are stored, before the first step: folds norms into the linears behind them
@@ -71,6 +73,7 @@ class Model {
   Share ids() const { return shard().vocab(config_.vocab_size); }
 
  private:
+  void describe_embedding(const TensorSlice& table);
   Tensor picked_states(const Tensor& states, const int32_t* rows, int32_t count) const;
   ModelConfig config_;
   Backend& backend_;
@@ -87,8 +90,11 @@ class Model {
 
   std::unique_ptr<WeightList> list_;
   EmbeddingTable embedding_;
+  Linear codes_;  // of an embedding that is stored so and is not the head
   DeviceVector final_norm_;
   Linear head_;
+  const Linear* packed_ = nullptr;  // in whose rows ids are looked up, in place of embedding_
+  int64_t table_bytes_ = 0;
 
   Stream stream_;  // [max_tokens, hidden] each
   Tensor picked_;  // [max_logit_rows, hidden] rows that get logits

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { loadAddon, type NativeError } from '../../native/index.js';
+import { openPack } from '../helpers/native/golden.js';
 import { engineOptions, nativeError } from '../helpers/native/native-engine.js';
 import { floats, isas, runOp } from '../helpers/native/op-table.js';
 import { randomFloats, randomSource } from '../helpers/native/reference-ops.js';
@@ -157,6 +158,28 @@ describe('the bytes of a model', () => {
         assert.equal(bytes, others + head + 2 * layer, architecture);
       }
     });
+});
+
+describe('an embedding that is the output head too', () => {
+  for (const [pack, norms] of [
+    ['llama3.2-tied', 0.01],
+    ['gemma3', 0.02],
+  ] as const) {
+    it(`is in memory once: ${pack}`, () => {
+      const engine = openPack(pack);
+      const { weightBytes, tableBytes, parameters, dtype } = engine.info();
+      engine.close();
+      assert.equal(tableBytes, 0);
+      assert.ok(weightBytes <= parameters * (dtype === 'f32' ? 4 : 2) * (1 + norms), `${weightBytes} bytes of ${parameters} weights`);
+    });
+  }
+
+  it('is there twice where only the head is quantized while loading, as rows of it would be other numbers', () => {
+    const engine = openPack('llama3.2-tied', { quantization: 'int8' });
+    const { tableBytes, vocabSize, hiddenSize, dtype } = engine.info();
+    engine.close();
+    assert.equal(tableBytes, vocabSize * hiddenSize * (dtype === 'f32' ? 4 : 2));
+  });
 });
 
 describe('a format that is described, but that no kernel multiplies', () => {

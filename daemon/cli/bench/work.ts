@@ -73,8 +73,7 @@ export function workOf(info: NativeModelInfo, sizes: Sizes, shape: BatchShape, w
   // From its attention on, the last layer works for the tokens that get logits, one a sequence.
   const pairs = shape.batch * shape.length * ((sizes.layers - 1) * ((shape.length + 1) / 2) + 1);
   const behind = layers / sizes.layers - sizes.hidden * (sizes.queries + 2 * sizes.keys);
-  // The embedding table is looked up by rows; it is kept in 16 bits, or in 32 when the weights are.
-  const weightBytes = info.weightBytes - table * (info.dtype === 'f32' ? 4 : 2);
+  const weightBytes = info.weightBytes - info.tableBytes;
   return {
     prefillFlops: 2 * layers * tokens - 2 * behind * (tokens - shape.batch) + 2 * table * shape.batch + perLayer * pairs,
     decodeFlops: 2 * (layers + table) * shape.batch + perLayer * sizes.layers * context * shape.batch,

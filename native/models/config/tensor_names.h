@@ -4,6 +4,7 @@
 namespace inferd {
 
 constexpr const char* kEmbeddingTensor = "model.embed_tokens.weight";
+constexpr const char* kEmbeddingLinear = "model.embed_tokens";
 // The linear of the output head, also where its weight is that of the embedding.
 constexpr const char* kHeadLinear = "lm_head";
 

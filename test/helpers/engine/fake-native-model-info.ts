@@ -10,6 +10,7 @@ export function fakeNativeModelInfo(facts: Pick<NativeModelInfo, 'vocabSize' | '
     hiddenSize: 1,
     parameters: 1,
     weightBytes: 1,
+    tableBytes: 0,
     dtype: 'f32',
     kvDtype: 'f32',
     blockBytes: 1024,
