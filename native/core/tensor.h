@@ -70,6 +70,15 @@ struct Tensor {
   }
 };
 
+// Rows [first, first + count) of a matrix.
+inline Tensor some_rows(const Tensor& t, int64_t first, int64_t count) {
+  Tensor part = t;
+  if (t.data != nullptr)
+    part.data = static_cast<char*>(t.data) + first * t.stride[0] * dtype_bytes(t.dtype);
+  part.shape[0] = count;
+  return part;
+}
+
 // Columns [first, first + count) of a matrix.
 inline Tensor columns(const Tensor& t, int64_t first, int64_t count) {
   Tensor part = t;

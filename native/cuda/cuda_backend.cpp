@@ -154,6 +154,7 @@ void CudaBackend::forget(const CudaWeight* weight) {
   cudaStreamSynchronize(stream_.get());
   graphs_.clear();
   std::erase(weights_, weight);
+  bias_of_weight_.erase(weight);
 }
 
 void CudaBackend::fill_weight(PackedWeight& weight, WeightRole role, int64_t first_row,
@@ -208,6 +209,7 @@ void CudaBackend::take_bias(const PackedWeight& weight, const float* bias) {
   use_device();
   DeviceMemory narrow = allocate_device(static_cast<size_t>(weight.rows) * 2);
   check(narrow_floats(half_, narrow.get(), bias, weight.rows, stream_.get()), "bias");
+  bias_of_weight_[&weight] = narrow.get();
   narrow_biases_[bias] = std::move(narrow);
 }
 

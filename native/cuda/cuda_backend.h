@@ -1,8 +1,9 @@
 // The class behind inferd_cuda_make_backend: turns Tensors into pointers and ops into launches on
 // one stream. cuda_backend.cpp: creation, memory; run_step.cpp: steps, graphs, copies; ops.cpp:
-// plans, ops on rows; expert_ops.cpp: routing and experts; attention_ops.cpp: cache writes and
-// attention; latent_ops.cpp: the same of latents; sample_ops.cpp: sampling and scoring; tuning.cpp:
-// the choice of products; bench_ops.cpp: what benchmarks ask for.
+// plans, ops on rows; rank_ops.cpp: what several ranks do with each other; expert_ops.cpp: routing
+// and experts; attention_ops.cpp: cache writes and attention; latent_ops.cpp: the same of latents;
+// sample_ops.cpp: sampling and scoring; tuning.cpp: the choice of products; bench_ops.cpp: what
+// benchmarks ask for.
 //
 // Thread: the one that made it, which is the engine's; ops are called inside run_step, which calls
 // the step at once. Nothing in a step allocates or waits, once reserve_steps has been called; the
@@ -11,6 +12,8 @@
 #include <array>
 #include <exception>
 #include <map>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/backend.h"
@@ -22,6 +25,7 @@
 #include "cuda/library.h"
 #include "cuda/ranks/rank_group.h"
 #include "cuda/ranks/rank_rows.h"
+#include "cuda/ranks/sum_pipe.h"
 #include "cuda/rows/weights.h"
 #include "cuda/runtime/block_swapper.h"
 #include "cuda/runtime/event_clock.h"
@@ -117,6 +121,7 @@ class CudaBackend final : public Backend {
   Comm* comm() override { return member_ == nullptr ? nullptr : &member_->host(); }
   void all_reduce(Tensor inout) override;
   void all_reduce_add(Tensor inout, Tensor x, float scale) override;
+  void linear_reduce_add(const LinearArgs& args, Tensor inout, float scale) override;
   void all_gather(Tensor out, const Tensor& part) override;
   void square_sums(Tensor sums, const Tensor& x, float scale) override;
   void scale_by_sums(Tensor inout, const Tensor& sums, int64_t cols, const float* weight,
@@ -162,14 +167,35 @@ class CudaBackend final : public Backend {
   // A plan larger than this is read where it lies.
   static constexpr size_t kPlanBytes = 256 << 10;
 
+  // inout += scale * (x summed over the ranks): x is on its way to the other rank. These are the
+  // rows from `first` on of a matrix at `whole`, of which the rows before are complete. What reads
+  // them comes behind finish_sum(), which launch() calls.
+  struct SentRows {
+    Tensor inout, x;
+    float scale;
+    const void* whole;
+    int64_t first;
+  };
+
   StepSlot& slot_of(int done_slot);
-  Launch launch() const { return {stream_.get(), starts_early()}; }
+  // Of ops that take what the ops before them made.
+  Launch launch() {
+    finish_sum();
+    return own_launch();
+  }
+  Launch own_launch() const { return {stream_.get(), starts_early()}; }
   // Ranks that share a device must not fill it with kernels that only wait.
   bool starts_early() const { return major_ >= 9 && (member_ == nullptr || !member_->crowded()); }
   // One thread may drive several backends.
   void use_device() const { cudaSetDevice(device_); }
   void reserve_bests(int64_t rows);
   void sum_ranks(void* inout, const Tensor& x, float scale, bool residual);
+  // Of a sum of `x` over the ranks: how many rows each piece of it has; 0: it is not cut.
+  int64_t rows_sent_at_once(const Tensor& x);
+  void add_sent(const SentRows& sent);
+  void finish_sum();
+  void multiply(const LinearArgs& args);
+  void multiply_rows(const LinearArgs& args, int64_t first, int64_t count);
   // What one kernel can do of `args`; x and scratch are theirs, the norm is not.
   GemmArgs product(const LinearArgs& args);
   // Room for products of this weight with so many rows; null where they need none.
@@ -200,8 +226,10 @@ class CudaBackend final : public Backend {
   BackendInfo info_;
   Stream stream_;
   std::unique_ptr<RankMember> member_;  // of a rank of several; leaves after the stream is idle
-  Scratch bests_, all_bests_;           // of sample_greedy
-  Stream host_stream_;                  // of after_last_step
+  std::unique_ptr<SumPipe> sum_pipe_;   // of a rank of two
+  std::optional<SentRows> sent_;
+  Scratch bests_, all_bests_;  // of sample_greedy
+  Stream host_stream_;         // of after_last_step
   Event host_work_done_;
   cudaEvent_t last_end_ = nullptr;  // StepSlot::end of the step before the one in hand
   std::map<void*, DeviceMemory> allocations_;
@@ -226,9 +254,10 @@ class CudaBackend final : public Backend {
       tile_counters_, read_result_, spare_;
   Scratch loaded_rows_;   // that are quantized while weights are loaded
   bool settled_ = false;  // attention has run since the batch was gathered: see launch.cuh
-  const void* token_slots_of_ = nullptr;                // StepBatch::rows they were made for
-  std::map<const void*, KvTensorMaps> kv_maps_;         // by KvLayer::k
-  std::map<const float*, DeviceMemory> narrow_biases_;  // by the f32 bias
+  const void* token_slots_of_ = nullptr;                       // StepBatch::rows they were made for
+  std::map<const void*, KvTensorMaps> kv_maps_;                // by KvLayer::k
+  std::map<const float*, DeviceMemory> narrow_biases_;         // by the f32 bias
+  std::map<const PackedWeight*, const void*> bias_of_weight_;  // of those, for tuning
 };
 
 }  // namespace inferd::cuda

@@ -1,5 +1,6 @@
 // Ops on rows of activations, and the plan on the slot tables. Inside run_step, on its thread.
 #include <cstring>
+#include <utility>
 
 #include "core/error.h"
 #include "cuda/cuda_backend.h"
@@ -177,7 +178,33 @@ void CudaBackend::sum_rows(Tensor sums, const Tensor& x, const RowSum* entries, 
         "sum_rows");
 }
 
-void CudaBackend::linear(const LinearArgs& given) {
+void CudaBackend::linear(const LinearArgs& args) {
+  // Rows whose sum is complete go ahead of those that are on their way.
+  if (sent_.has_value() && sent_->whole == args.x.data && sent_->first < args.x.rows() &&
+      args.adapters == nullptr) {
+    const SentRows sent = *std::exchange(sent_, std::nullopt);
+    multiply_rows(args, 0, sent.first);
+    add_sent(sent);
+    multiply_rows(args, sent.first, args.x.rows() - sent.first);
+    return;
+  }
+  finish_sum();
+  multiply(args);
+}
+
+void CudaBackend::multiply_rows(const LinearArgs& args, int64_t first, int64_t count) {
+  LinearArgs part = args;
+  for (Tensor* t : {&part.out, &part.x, &part.scratch}) *t = some_rows(*t, first, count);
+  NormArgs norm;
+  if (args.norm != nullptr) {
+    norm = *args.norm;
+    norm.scratch = some_rows(norm.scratch, first, count);
+    part.norm = &norm;
+  }
+  multiply(part);
+}
+
+void CudaBackend::multiply(const LinearArgs& given) {
   LinearArgs args = given;
   const bool fused = fused_epilogue(args.epilogue, args.gate);
   if (!fused) {
@@ -201,7 +228,7 @@ void CudaBackend::linear(const LinearArgs& given) {
   // Not early after widening: products fetch weights, which a kernel has just written, before they
   // wait.
   const bool widened = gemm.w.codes == widened_.data();
-  gemm_->run(gemm, widened ? Launch(stream_.get()) : launch());
+  gemm_->run(gemm, widened ? Launch(stream_.get()) : own_launch());
   if (!fused) gated_mul(given.out, args.out, given.gate);
 }
 

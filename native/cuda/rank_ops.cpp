@@ -1,4 +1,7 @@
 // Collectives, and what a rank does by halves. Inside run_step, on its thread.
+#include <algorithm>
+#include <utility>
+
 #include "core/error.h"
 #include "cuda/cuda_backend.h"
 #include "cuda/ranks/collectives.h"
@@ -28,6 +31,7 @@ void check_packed(const Tensor& t) {
 void CudaBackend::join_ranks(const RankGroup& group, std::unique_ptr<Comm> host) {
   use_device();
   member_ = std::make_unique<RankMember>(group, device_, std::move(host));
+  if (group.size == 2) sum_pipe_ = std::make_unique<SumPipe>();
   refresh_free_bytes();
 }
 
@@ -57,6 +61,63 @@ void CudaBackend::all_reduce(Tensor inout) { sum_ranks(inout.data, inout, 1, fal
 void CudaBackend::all_reduce_add(Tensor inout, Tensor x, float scale) {
   check_packed(inout);
   sum_ranks(inout.data, x, scale, true);
+}
+
+// Pieces of whole tiles of the products.
+int64_t CudaBackend::rows_sent_at_once(const Tensor& x) {
+  // Halves of fewer rows than 1024 fill a GPU badly.
+  constexpr int64_t kLeastRows = 2048, kTileRows = 256;
+  if (sum_pipe_ == nullptr || x.rows() < kLeastRows) return 0;
+  member_->links();
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream_.get(), &capture), "linear_reduce_add");
+  if (capture != cudaStreamCaptureStatusNone || member_->crowded()) return 0;
+  const int64_t row_bytes = x.cols() * dtype_bytes(x.dtype);
+  const int64_t most = kPushBytes / row_bytes / kTileRows * kTileRows;
+  if (most == 0 || row_bytes % 16 != 0) return 0;
+  const int64_t pieces = std::max<int64_t>(2, (x.rows() + most - 1) / most);
+  const int64_t rows = (x.rows() + pieces - 1) / pieces;
+  return std::min(most, (rows + kTileRows - 1) / kTileRows * kTileRows);
+}
+
+void CudaBackend::linear_reduce_add(const LinearArgs& args, Tensor inout, float scale) {
+  // A weight of codes is widened for each product of many rows, and so is not for each piece.
+  const bool whole =
+      args.adapters != nullptr || static_cast<const CudaWeight&>(*args.weight).coded();
+  const int64_t piece = whole ? 0 : rows_sent_at_once(args.out);
+  if (piece == 0) return Backend::linear_reduce_add(args, inout, scale);
+  check_packed(args.out);
+  check_packed(inout);
+  finish_sum();
+  member_->count_op();
+  const int64_t rows = args.out.rows();
+  for (int64_t first = 0; first < rows; first += piece) {
+    const int64_t count = std::min(piece, rows - first);
+    multiply_rows(args, first, count);
+    finish_sum();
+    const Tensor x = some_rows(args.out, first, count);
+    sum_pipe_->push(member_->links(), x.data, x.size() * dtype_bytes(x.dtype), stream_.get());
+    sent_ = SentRows{.inout = some_rows(inout, first, count),
+                     .x = x,
+                     .scale = scale,
+                     .whole = inout.data,
+                     .first = first};
+  }
+}
+
+void CudaBackend::finish_sum() {
+  if (sent_.has_value()) add_sent(*std::exchange(sent_, std::nullopt));
+}
+
+void CudaBackend::add_sent(const SentRows& sent) {
+  sum_pipe_->add(member_->links(),
+                 {.type = sum_type(sent.x.dtype),
+                  .inout = sent.inout.data,
+                  .x = sent.x.data,
+                  .count = sent.x.size(),
+                  .scale = sent.scale,
+                  .residual = true},
+                 sm_count_, stream_.get());
 }
 
 void CudaBackend::all_gather(Tensor out, const Tensor& part) {

@@ -43,9 +43,11 @@ void CudaBackend::run_step(int done_slot, std::function<void()> step) {
   slot.submitted_ns = event_clock_ == nullptr ? 0 : trace_ns();
   current_ = &slot;
   forget_batch();
+  sent_.reset();
   try {
     check(cudaEventRecord(slot.begin.get(), stream_.get()), "starting a step");
     step();
+    finish_sum();
   } catch (...) {
     slot.error = std::current_exception();
   }

@@ -37,14 +37,19 @@ constexpr int32_t kCandidates = 10, kCandidatesOfMany = 8;
 
 void CudaBackend::tune_products(const StepShape& shape) {
 #if INFERD_CUBLAS
-  // Weights of one size, format and use are one problem.
-  using Problem = std::tuple<int64_t, int64_t, Epilogue, WeightFormat>;
+  // Weights of one size, format and use are one problem. Those with a bias have kernels of their
+  // own, which must be loaded before steps.
+  using Problem = std::tuple<int64_t, int64_t, Epilogue, WeightFormat, bool>;
+  const auto bias_of = [&](const CudaWeight* w) {
+    const auto found = bias_of_weight_.find(w);
+    return found == bias_of_weight_.end() ? nullptr : found->second;
+  };
   std::map<Problem, std::vector<const CudaWeight*>> problems;
   int64_t widest_in = 0, widest_out = 0, gated_rows = 0;
   for (const CudaWeight* w : weights_) {
     const bool fused = fused_epilogue(w->epilogue, w->gate);
     const Epilogue epilogue = fused ? w->epilogue : Epilogue::kStore;
-    problems[{w->rows, w->cols, epilogue, w->format}].push_back(w);
+    problems[{w->rows, w->cols, epilogue, w->format, bias_of(w) != nullptr}].push_back(w);
     widest_in = std::max(widest_in, w->cols);
     if (w->rows != shape.head_rows) widest_out = std::max(widest_out, w->rows);
     if (epilogue == Epilogue::kGated) gated_rows = std::max(gated_rows, w->rows);
@@ -66,7 +71,7 @@ void CudaBackend::tune_products(const StepShape& shape) {
   check(fill_dummy_rows(any, {.first = 1, .step = widest_in}, stream_.get()), "tuning");
   const auto until = std::chrono::steady_clock::now() + kMostTime;
   for (const auto& [problem, owners] : problems) {
-    const auto& [weight_rows, cols, epilogue, format] = problem;
+    const auto& [weight_rows, cols, epilogue, format, biased] = problem;
     const bool head = weight_rows == shape.head_rows, gated = epilogue == Epilogue::kGated;
     const int32_t most = head ? shape.max_logit_rows : shape.max_tokens;
     const int64_t outputs = gated ? weight_rows / 2 : weight_rows;
@@ -83,7 +88,7 @@ void CudaBackend::tune_products(const StepShape& shape) {
                           .w = weights[0],
                           .y = y.get(),
                           .y_stride = outputs,
-                          .bias = nullptr,
+                          .bias = bias_of(owners[0]),
                           .add_to_y = epilogue == Epilogue::kAdd,
                           .m = m,
                           .n = static_cast<int32_t>(outputs),

@@ -7,7 +7,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import { generate, openPackRanks, packs, readGolden } from '../helpers/native/golden.js';
-import { answer, fixture } from '../helpers/native/native-engine.js';
+import { answer, fixture, openEngine, openRanks } from '../helpers/native/native-engine.js';
 import { buildPlan } from '../helpers/native/plan.js';
 
 /** As test/gpu/golden.test.ts: of one GPU. */
@@ -56,6 +56,34 @@ for (const pack of wide) {
     }
   });
 }
+
+test('a prompt whose sums go in pieces beside the products gets the tokens that it gets in short chunks, and from one GPU', (t) => {
+  const length = 5000;
+  const [count, blockSize] = [8, 16];
+  const ids = Array.from({ length }, (_, i) => (i * 7919 + 13) % 100_000);
+  const options = {
+    backend: 'cuda',
+    weightDtype: 'bf16',
+    kvDtype: 'auto',
+    loadDummy: true,
+    maxBatchTokens: 5120,
+    maxModelLen: 6000,
+  } as const;
+  const numBlocks = 2 * Math.ceil((length + count) / blockSize);
+  const folder = fixture('shapes', 'llama-3.2-1b');
+  const two = openRanks(folder, 2, { ...options, blockSize, graphSizes: [] }, numBlocks);
+  const pieces = generate(two, ids, count, blockSize, { rawLogits: false });
+  const chunks = generate(two, ids, count, blockSize, { slot: 1, firstBlock: numBlocks / 2, chunk: 1000, rawLogits: false });
+  two.close();
+  const one = openEngine(folder, { ...options, blockSize, graphSizes: [] }, numBlocks);
+  const whole = generate(one, ids, count, blockSize, { rawLogits: false });
+  one.close();
+  t.diagnostic(`${pieces.tokens} / ${chunks.tokens} / ${whole.tokens}, log-probabilities ${pieces.logprobs[0]}, ${whole.logprobs[0]}`);
+  for (const other of [chunks, whole]) {
+    assert.equal(pieces.tokens[0], other.tokens[0]);
+    assert.ok(Math.abs((pieces.logprobs[0] ?? Number.NaN) - (other.logprobs[0] ?? Number.NaN)) <= closeLogprob);
+  }
+});
 
 test('a rank whose peer does not come ends its step with an error within the limit', () => {
   const engine = openPackRanks(wide[0] ?? '', 2, { backend: 'cuda', weightDtype: 'bf16', kvDtype: 'auto', commTimeoutMs: 500 });

@@ -122,10 +122,13 @@ struct Sum {
 #pragma unroll
     for (int i = 0; i < kValues; ++i) part.sum[i] += to_float(v[i]);
   }
-  __device__ void store(const Part& part, int64_t at) const {
-    Group group;
+  // What is added to.
+  __device__ Group old(int64_t at) const {
+    return kResidual ? reinterpret_cast<const Group*>(inout)[at] : Group{};
+  }
+  __device__ void store(const Part& part, int64_t at) const { store(part, at, old(at)); }
+  __device__ void store(const Part& part, int64_t at, Group group) const {
     T* y = reinterpret_cast<T*>(&group);
-    if constexpr (kResidual) group = reinterpret_cast<const Group*>(inout)[at];
 #pragma unroll
     for (int i = 0; i < kValues; ++i) {
       const float value = kResidual ? fmaf(scale, part.sum[i], to_float(y[i])) : part.sum[i];
@@ -229,6 +232,41 @@ __global__ void __launch_bounds__(kThreads)
   end_op(l, flag);
 }
 
+template <typename Sum>
+__global__ void __launch_bounds__(kThreads)
+    pushed_kernel(const __grid_constant__ RankLinks l, const Sum sum, const uint4* pushed,
+                  const uint32_t* place, uint32_t flag, int64_t groups) {
+  constexpr int kAtOnce = 4;
+  let_next_start();
+  wait_for_previous();
+  if (threadIdx.x == 0) {
+    Patience patience(l);
+    await_flag(place, flag, patience);
+  }
+  __syncthreads();
+  const int64_t step = int64_t{gridDim.x} * kThreads;
+  for (int64_t first = int64_t{blockIdx.x} * kThreads + threadIdx.x; first < groups;
+       first += kAtOnce * step) {
+    uint4 mine[kAtOnce], theirs[kAtOnce], old[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int64_t at = min(first + i * step, groups - 1);  // nothing is done with a second load
+      mine[i] = sum.own(at);
+      theirs[i] = __ldcg(pushed + at);
+      old[i] = sum.old(at);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int64_t at = first + i * step;
+      typename Sum::Part part;
+      if (l.rank == 0) sum.take(part, at, 0, mine[i]);
+      sum.take(part, at, 1 - l.rank, theirs[i]);
+      if (l.rank == 1) sum.take(part, at, 1, mine[i]);
+      if (at < groups) sum.store(part, at, old[i]);
+    }
+  }
+}
+
 template <typename Work>
 cudaError_t run_packets(const RankLinks& l, const Work& work, int64_t bytes, int32_t sm_count,
                         const Launch& launch) {
@@ -273,6 +311,22 @@ cudaError_t reduce(const RankLinks& l, const SumArgs& a, int32_t sm_count, const
 }
 
 template <typename T>
+cudaError_t add_pushed_rows(const RankLinks& l, const SumArgs& a, uint32_t parity, uint32_t flag,
+                            int32_t sm_count, const Launch& launch) {
+  using Rows = Sum<T, uint4, true>;
+  const int64_t bytes = a.count * static_cast<int64_t>(sizeof(T));
+  if (!a.residual || l.size != 2 || bytes % 16 != 0 || bytes > kPushBytes)
+    return cudaErrorInvalidValue;
+  constexpr int kBlocksEach = 2;  // on a multiprocessor
+  const int64_t wanted = (bytes / 16 + kThreads - 1) / kThreads;
+  const auto blocks = static_cast<unsigned>(min(int64_t{sm_count} * kBlocksEach, max(wanted, 1L)));
+  const Rows rows{static_cast<const T*>(a.x), static_cast<T*>(a.inout), a.scale};
+  return launch_kernel(pushed_kernel<Rows>, {.grid = dim3(blocks), .threads = kThreads}, launch, l,
+                       rows, reinterpret_cast<const uint4*>(pushed_rows(l, l.rank, parity)),
+                       pushed_flag(l, l.rank, parity), flag, bytes / 16);
+}
+
+template <typename T>
 cudaError_t reduce(const RankLinks& l, const SumArgs& a, int32_t sm_count, const Launch& launch) {
   return a.residual ? reduce<T, true>(l, a, sm_count, launch)
                     : reduce<T, false>(l, a, sm_count, launch);
@@ -289,6 +343,19 @@ cudaError_t all_reduce(const RankLinks& links, const SumArgs& args, int32_t sm_c
       return reduce<__nv_bfloat16>(links, args, sm_count, launch);
     case SumType::kF32:
       return reduce<float>(links, args, sm_count, launch);
+  }
+  return cudaErrorInvalidValue;
+}
+
+cudaError_t add_pushed(const RankLinks& links, const SumArgs& args, uint32_t parity, uint32_t flag,
+                       int32_t sm_count, const Launch& launch) {
+  switch (args.type) {
+    case SumType::kF16:
+      return add_pushed_rows<__half>(links, args, parity, flag, sm_count, launch);
+    case SumType::kBF16:
+      return add_pushed_rows<__nv_bfloat16>(links, args, parity, flag, sm_count, launch);
+    case SumType::kF32:
+      return add_pushed_rows<float>(links, args, parity, flag, sm_count, launch);
   }
   return cudaErrorInvalidValue;
 }

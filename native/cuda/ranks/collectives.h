@@ -25,6 +25,11 @@ struct SumArgs {
 cudaError_t all_reduce(const RankLinks& links, const SumArgs& args, int32_t sm_count,
                        const Launch& launch);
 
+// The same of two ranks, with a residual, of what the other one has pushed to this one's place
+// `parity`, once it says `flag` there. count * size of a value a multiple of 16.
+cudaError_t add_pushed(const RankLinks& links, const SumArgs& args, uint32_t parity, uint32_t flag,
+                       int32_t sm_count, const Launch& launch);
+
 // out [rows, ranks * row_bytes]: the `part` [rows, row_bytes] of each rank side by side, packed,
 // 16-byte aligned. row_bytes a multiple of 8, of 16 above kPacketData.
 cudaError_t all_gather(const RankLinks& links, void* out, const void* part, int64_t rows,

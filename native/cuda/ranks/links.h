@@ -7,6 +7,8 @@
 //   packets [2][senders][kPacketBytes]     data with flags beside it
 //   bulk    [2][senders][kBulkBytes]       data alone
 //   tiles   [2][senders][kBulkTiles]       a flag for each tile of bulk
+//   pushes  [2][kPushBytes]                of two ranks: what copy engines bring; see sum_pipe.h
+//   pushed  [2]                            a flag for each
 //
 // Two of each suffice. A rank writes what op n + 2 sends only when its kernel of op n + 1 has
 // ended, so after every rank began to send n + 1, so after it had read all of n: kernels of
@@ -24,8 +26,15 @@ constexpr int64_t kBulkBytes = 32 << 20;
 constexpr int64_t kTileBytes = 32 << 10;
 constexpr int64_t kBulkTiles = kBulkBytes / kTileBytes;
 
-constexpr int64_t mailbox_bytes(int ranks) {
+// A half of 16,384 tokens of 4096 16-bit values.
+constexpr int64_t kPushBytes = 64 << 20;
+
+// Bytes of the mailbox ahead of its pushes.
+constexpr int64_t pushes_at(int ranks) {
   return 2 * ranks * (kPacketBytes + kBulkBytes + kBulkTiles * int64_t{sizeof(uint32_t)});
+}
+constexpr int64_t mailbox_bytes(int ranks) {
+  return pushes_at(ranks) + (ranks == 2 ? 2 * (kPushBytes + int64_t{sizeof(uint32_t)}) : 0);
 }
 
 // In memory of this rank's device, zeroed at start.
@@ -42,6 +51,14 @@ struct RankLinks {
   uint32_t* end;
   uint64_t limit_ns;  // for one op
 };
+
+// Of two ranks: where the other one pushes to the mailbox of rank `of`.
+inline std::byte* pushed_rows(const RankLinks& l, int of, uint32_t parity) {
+  return l.boxes[of] + pushes_at(2) + parity * kPushBytes;
+}
+inline uint32_t* pushed_flag(const RankLinks& l, int of, uint32_t parity) {
+  return reinterpret_cast<uint32_t*>(l.boxes[of] + pushes_at(2) + 2 * kPushBytes) + parity;
+}
 
 // Values of RankLinks::end.
 constexpr uint32_t kTold = 1, kTooLong = 2;

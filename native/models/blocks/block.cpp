@@ -48,14 +48,16 @@ void Residual::write(Backend& backend, const Stream& s, const Linear& linear,
         {.out = hidden, .x = x, .weight = nullptr, .scratch = delta, .adapters = s.adapters});
     return;
   }
-  linear.store(backend, {.out = delta, .x = x, .weight = nullptr, .adapters = s.adapters});
+  const LinearArgs args{.out = delta, .x = x, .weight = nullptr, .adapters = s.adapters};
+  if (summed_at_once()) return linear.reduce_add(backend, args, hidden, scale_);
+  linear.store(backend, args);
   write(backend, s);
 }
 
 void Residual::write(Backend& backend, const Stream& s) const {
   const Tensor hidden = head_rows(s.hidden, s.rows), delta = head_rows(s.delta, s.rows);
+  if (summed_at_once()) return backend.all_reduce_add(hidden, delta, scale_);
   const bool normed = !config_.norm_after.empty();
-  if (!whole_ && !normed) return backend.all_reduce_add(hidden, delta, scale_);
   if (!whole_) backend.all_reduce(delta);
   const Tensor added = normed ? head_rows(s.normed, s.rows) : delta;
   if (normed) backend.rms_norm(added, delta, after_.data(), eps_);

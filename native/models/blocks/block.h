@@ -67,6 +67,9 @@ class Residual {
   void write(Backend& backend, const Stream& s) const;
 
  private:
+  // What the ranks add up goes to the stream as it is.
+  bool summed_at_once() const { return !whole_ && config_.norm_after.empty(); }
+
   BlockConfig config_;
   float scale_, eps_;
   bool whole_;  // one rank has all of the model

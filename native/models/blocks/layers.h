@@ -119,6 +119,10 @@ class Linear {
   void apply(Backend& backend, LinearArgs args) const { apply(backend, args, spec_.epilogue); }
   // The same with kStore, for results that are not used as this layer usually uses them.
   void store(Backend& backend, LinearArgs args) const { apply(backend, args, Epilogue::kStore); }
+  // inout += scale * (the result summed over the ranks); args.out may hold a part of it.
+  void reduce_add(Backend& backend, LinearArgs args, Tensor inout, float scale) const {
+    backend.linear_reduce_add(complete(args, Epilogue::kStore), inout, scale);
+  }
   // Takes in the weight of the norm ahead of it, which then has none, where the backend can.
   void fold(Backend& backend, DeviceVector& norm) {
     if (norm.data() == nullptr || !backend.scale_columns(*weight_, norm.data())) return;
@@ -149,12 +153,15 @@ class Linear {
   void add_part(WeightList& list, const TensorSlice& tensor, int64_t first_row);
   PackedWeight& weight(Backend& backend);
   void apply(Backend& backend, LinearArgs& args, Epilogue epilogue) const {
+    backend.linear(complete(args, epilogue));
+  }
+  const LinearArgs& complete(LinearArgs& args, Epilogue epilogue) const {
     args.weight = weight_.get();
     args.bias = bias_.data();
     args.epilogue = epilogue;
     args.gate = spec_.gate;
     args.bank = args.adapters == nullptr ? nullptr : bank_.get();
-    backend.linear(args);
+    return args;
   }
 
   PackedWeightPtr weight_;
