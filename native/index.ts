@@ -38,6 +38,8 @@ export interface EngineOptions {
   /** Of `worldSize` engines that compute the model together; each runs all plans, and all give the same results. */
   readonly rank: number;
   readonly worldSize: number;
+  /** Of several ranks: no other one is there, and sums are what this one brings. What it answers means nothing: for measuring a share. */
+  readonly alone?: boolean;
   /** Of several ranks: what newRankGroup gave, the same for all of them. */
   readonly group?: number;
   /** Of several ranks: each computes some of the experts of a layer whole, in place of a part of every one; not when absent. */
@@ -232,7 +234,18 @@ export interface CudaInfo {
   readonly runtimeVersion: number;
   /** The cuBLAS library in use, for example "13.1.1"; "" when none was found. */
   readonly cublas: string;
-  readonly devices: readonly { readonly name: string; readonly computeCapability: string; readonly totalBytes: number }[];
+  readonly devices: readonly CudaDevice[];
+}
+
+/** How a GPU reaches the memory of another one: over NVLink, otherwise (PCIe), or not at all. */
+export type CudaLink = 'nvlink' | 'peer' | 'none';
+
+export interface CudaDevice {
+  readonly name: string;
+  readonly computeCapability: string;
+  readonly totalBytes: number;
+  /** To each device by its index, "none" to itself. */
+  readonly links: readonly CudaLink[];
 }
 
 /** Bounds of one compileGrammar. */

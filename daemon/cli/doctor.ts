@@ -8,7 +8,7 @@ import { dirname } from 'node:path';
 import { resolveModelFolder } from '../../config/model-folder.js';
 import { hubCachePath, inferdPaths } from '../../config/paths.js';
 import type { Config } from '../../config/schema.js';
-import type { BackendName, WeightFormatInfo } from '../../native/index.js';
+import type { BackendName, CudaDevice, WeightFormatInfo } from '../../native/index.js';
 import { bestBackend } from '../life/topology.js';
 import { useNativeBuild } from '../native-build.js';
 import { effectiveConfig } from './effective.js';
@@ -166,11 +166,27 @@ export function cudaChecks(addon: AddonProbe, { gpus, nvcc }: Pick<GpuProbe, 'gp
   const line = `${found}; driver for CUDA ${driverVersion}, built for ${runtimeVersion}, cuBLAS ${cublas}`;
   const isOld = devices.map((d) => Number.parseInt(d.computeCapability, 10) < oldestCapability);
   const ids = (old: boolean): number[] => isOld.flatMap((is, id) => (is === old ? [id] : []));
-  if (!isOld.includes(true)) return [{ name: 'CUDA backend', state: 'ok', found: line }];
+  const links = linkChecks(devices);
+  if (!isOld.includes(true)) return [{ name: 'CUDA backend', state: 'ok', found: line }, ...links];
   const advice =
     `the kernels need compute capability ${oldestCapability}.0 or newer, which GPU ${ids(true).join(' and ')} has not; ` +
     `set inference.device_ids to [${ids(false).join(', ')}]`;
-  return [{ name: 'CUDA backend', state: 'ok', found: line, advice }];
+  return [{ name: 'CUDA backend', state: 'ok', found: line, advice }, ...links];
+}
+
+/** Which GPUs reach each other's memory, and how: ranks of one model need all of theirs to. */
+function linkChecks(devices: readonly CudaDevice[]): Check[] {
+  if (devices.length < 2) return [];
+  const names = { nvlink: 'NVLink', peer: 'PCIe', none: 'no way' } as const;
+  const pairs = devices.flatMap(({ links }, from) => links.flatMap((link, to) => (from < to ? [{ link, pair: `${from}-${to}` }] : [])));
+  const kinds = (['nvlink', 'peer', 'none'] as const).map((kind) => [kind, pairs.filter(({ link }) => link === kind)] as const);
+  const found = kinds
+    .filter(([, list]) => list.length > 0)
+    .map(([kind, list]) => `${names[kind]} ${list.length === pairs.length ? 'between all' : list.map(({ pair }) => pair).join(', ')}`)
+    .join('; ');
+  const apart = pairs.some(({ link }) => link === 'none');
+  const advice = 'parallel.tensor_parallel_size needs GPUs that reach each other: name them in inference.device_ids';
+  return [{ name: 'GPU links', state: apart ? 'missing' : 'ok', found, ...(apart ? { advice } : {}) }];
 }
 
 function folderChecks(env: NodeJS.ProcessEnv): Check[] {

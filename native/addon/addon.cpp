@@ -51,6 +51,12 @@ Napi::Object cuda_info(Napi::Env env) {
     device.Set("name", std::string(d.name));
     device.Set("computeCapability", std::to_string(d.major) + "." + std::to_string(d.minor));
     device.Set("totalBytes", static_cast<double>(d.total_bytes));
+    Napi::Array links = Napi::Array::New(env);
+    for (int32_t to = 0; to < probe.num_devices; ++to) {
+      constexpr const char* kNames[] = {"none", "peer", "nvlink"};
+      links.Set(static_cast<uint32_t>(to), kNames[static_cast<size_t>(probe.links[i][to])]);
+    }
+    device.Set("links", links);
     devices.Set(static_cast<uint32_t>(i), device);
   }
   out.Set("devices", devices);

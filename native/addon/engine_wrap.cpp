@@ -30,7 +30,8 @@ EngineOptions read_options(const Napi::Value& value) {
   o.load_dummy = r.boolean("loadDummy");
   o.rank = r.integer("rank");
   o.world_size = r.integer("worldSize");
-  if (o.world_size > 1) {
+  o.alone = o.world_size > 1 && r.has("alone") && r.boolean("alone");
+  if (o.world_size > 1 && !o.alone) {
     o.group = static_cast<uint64_t>(r.large_integer("group"));
     o.comm_timeout_ms = r.integer("commTimeoutMs");
     o.expert_parallel = r.has("expertParallel") && r.boolean("expertParallel");

@@ -21,6 +21,8 @@ struct RankGroup {
   // New for each life of a group: ranks of an earlier one can never meet those of the next.
   uint64_t id = 0;
   int32_t rank = 0, size = 1;
+  // Nobody else comes: sums are what this rank brings itself. For measuring its share of a model.
+  bool alone = false;
   // How long a rank waits for the others in one collective.
   std::chrono::milliseconds limit{10'000};
   // For tests: the collective, counted from 0, in which this rank fails (sleep 0) or sleeps; -1:

@@ -7,6 +7,7 @@
 #include "cpu/cpu_backend.h"
 #include "cpu/isa/features.h"
 #include "cpu/runtime/comm.h"
+#include "cpu/runtime/lone_comm.h"
 #include "cpu/weights.h"
 
 namespace inferd {
@@ -28,6 +29,8 @@ std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
 
 std::span<const WeightFormat> cpu_weight_formats() { return cpu::kWeightFormats; }
 
-std::unique_ptr<Comm> join_host_group(const RankGroup& group) { return cpu::join_group(group); }
+std::unique_ptr<Comm> join_host_group(const RankGroup& group) {
+  return group.alone ? cpu::make_lone_comm(group.rank, group.size) : cpu::join_group(group);
+}
 
 }  // namespace inferd

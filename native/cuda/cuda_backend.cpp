@@ -269,7 +269,7 @@ int64_t CudaBackend::reserve_steps(const StepShape& s) {
   token_slots_.get(static_cast<size_t>(s.max_tokens) * sizeof(int32_t), stream_.get());
   tile_counters_.get(2 * sizeof(int32_t), stream_.get());
   sampler_scratch(s.vocab_size, s.max_logit_rows);
-  if (member_ != nullptr) reserve_bests(s.max_logit_rows);
+  if (s.head_rows < s.vocab_size) reserve_bests(s.max_logit_rows);
   // The lists of a step are made for all tokens, and for the picked ones.
   for (StepSlot& slot : slots_) slot.staging.reserve(kPlanBytes + 2 * static_cast<size_t>(lists));
   tune_products(s);

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "cuda/cuda_backend.h"
+#include "cuda/device_links.h"
 #include "cuda/gemm/gemm.h"
 #include "cuda_interface.h"
 
@@ -75,6 +76,7 @@ extern "C" {
       d.minor = properties.minor;
       d.total_bytes = static_cast<int64_t>(properties.totalGlobalMem);
     }
+    cuda::find_links(out->num_devices, out->links);
   }
   cudaGetLastError();
   if (problem.empty()) problem = too_old(*out);

@@ -20,6 +20,9 @@ struct CudaDevice {
   int64_t total_bytes;
 };
 
+// How one GPU reaches the memory of another one.
+enum class CudaLink : uint8_t { kNone, kPeer, kNvlink };
+
 struct CudaProbe {
   static constexpr int32_t kMaxDevices = 16;
   char problem[1024];                       // one sentence when nothing can run, else empty
@@ -27,6 +30,7 @@ struct CudaProbe {
   char cublas[64];
   int32_t num_devices;
   CudaDevice devices[kMaxDevices];
+  CudaLink links[kMaxDevices][kMaxDevices];  // [from][to]
 };
 
 extern "C" {

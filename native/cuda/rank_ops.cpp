@@ -1,10 +1,12 @@
-// Collectives, and what a rank does by halves. Inside run_step, on its thread.
+// Collectives, and what a rank does by halves. Inside run_step, on its thread. A rank that is alone
+// (RankGroup::alone) has no member_.
 #include <algorithm>
 #include <utility>
 
 #include "core/error.h"
 #include "cuda/cuda_backend.h"
 #include "cuda/ranks/collectives.h"
+#include "cuda/rows/activation.h"
 #include "cuda/sampler/sampler.h"
 
 namespace inferd::cuda {
@@ -29,6 +31,7 @@ void check_packed(const Tensor& t) {
 }  // namespace
 
 void CudaBackend::join_ranks(const RankGroup& group, std::unique_ptr<Comm> host) {
+  if (group.alone) return;
   use_device();
   member_ = std::make_unique<RankMember>(group, device_, std::move(host));
   if (group.size == 2) sum_pipe_ = std::make_unique<SumPipe>();
@@ -43,6 +46,10 @@ void CudaBackend::reserve_bests(int64_t rows) {
 
 void CudaBackend::sum_ranks(void* inout, const Tensor& x, float scale, bool residual) {
   check_packed(x);
+  if (member_ == nullptr) {
+    if (residual) check(cuda::add(half_, inout, x.data, x.size(), scale, launch()), "add");
+    return;
+  }
   member_->count_op();
   const RankLinks& links = member_->links();
   check(cuda::all_reduce(links,
@@ -123,6 +130,7 @@ void CudaBackend::add_sent(const SentRows& sent) {
 void CudaBackend::all_gather(Tensor out, const Tensor& part) {
   check_packed(out);
   check_packed(part);
+  if (member_ == nullptr) return;
   member_->count_op();
   const RankLinks& links = member_->links();
   check(cuda::all_gather(links, out.data, part.data, part.rows(),
@@ -152,11 +160,13 @@ void CudaBackend::sample_greedy(const Tensor& part, int32_t first_id, const Slot
   check(best_tokens(own, part.as<const float>(), part.stride[0], static_cast<int32_t>(part.cols()),
                     first_id, rows, launch()),
         "best_tokens");
-  member_->count_op();
-  const RankLinks& links = member_->links();
-  check(cuda::all_gather(links, all, own, rows, sizeof(BestToken), sm_count_, launch()),
+  if (member_ != nullptr) {
+    member_->count_op();
+    check(
+        cuda::all_gather(member_->links(), all, own, rows, sizeof(BestToken), sm_count_, launch()),
         "all_gather");
-  check(take_best(all, links.size,
+  }
+  check(take_best(member_ == nullptr ? own : all, member_ == nullptr ? 1 : member_->host().size(),
                   {.logits = nullptr,
                    .row_stride = 0,
                    .vocab = 0,

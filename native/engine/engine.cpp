@@ -198,6 +198,7 @@ void Engine::join_ranks() {
   const RankGroup group = {.id = options_.group,
                            .rank = options_.rank,
                            .size = options_.world_size,
+                           .alone = options_.alone,
                            .limit = milliseconds(options_.comm_timeout_ms),
                            .fault_at = options_.comm_fault_at,
                            .fault_sleep = milliseconds(options_.comm_fault_sleep_ms)};

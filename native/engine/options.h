@@ -43,6 +43,7 @@ struct EngineOptions {
   bool expert_parallel = false;
   // Of several ranks: RankGroup of core/comm.h.
   uint64_t group = 0;
+  bool alone = false;
   int32_t comm_timeout_ms = 10'000;
   int64_t comm_fault_at = -1;
   int32_t comm_fault_sleep_ms = 0;

@@ -50,6 +50,12 @@ export const benchForward: Verb = {
     { flags: '--threads <n>', doc: 'compute threads; inference.threads when not given', kind: 'int', range: [1, 1024] },
     { flags: '--tp <n>', doc: 'ranks that compute the model together; 1 when not given', kind: 'int', range: [1, 8] },
     { flags: '--ep', doc: 'the ranks of --tp share experts out whole, in place of a part of each' },
+    {
+      flags: '--tp-shape <n>',
+      doc: 'times what one of n ranks computes, alone on this device and without their sums; its answers mean nothing',
+      kind: 'int',
+      range: [2, 8],
+    },
     { flags: '--quantization <q>', doc: 'none, int8, int4 or fp8; inference.quantization when not given', kind: 'text' },
     { flags: '--isa <name>', doc: 'kernel set of the CPU backend; the best one when not given', kind: 'text' },
     { flags: '--load-dummy', doc: 'random weights in the shape of config.json' },
@@ -119,6 +125,7 @@ function bench(input: VerbInput): ExitCode {
   const started = performance.now();
   const ranks = input.number('tp') ?? 1;
   if (input.flag('ep') && ranks === 1) throw new CliError('--ep shares experts out over ranks; give --tp 2, 4 or 8 too', EXIT.usage);
+  if (ranks > 1 && options.worldSize > 1) throw new CliError('--tp and --tp-shape do not go together', EXIT.usage);
   const engine = ranks === 1 ? loadAddon().createEngine(options) : new RankEngines(options, ranks);
   const reports: ShapeReport[] = [];
   try {
@@ -200,8 +207,9 @@ function engineSetup(input: VerbInput, backend: BackendName, shapes: readonly Ba
       slidingWindow: 0,
       loadDummy,
       rank: 0,
-      worldSize: 1,
       expertParallel: input.flag('ep'),
+      worldSize: input.number('tp-shape') ?? 1,
+      alone: input.number('tp-shape') !== undefined,
       isa: input.text('isa') ?? 'auto',
       graphSizes: input.flag('eager') || inference.enforce_eager ? [] : inference.cuda_graph_sizes,
     },
@@ -231,7 +239,7 @@ function measure({ timer, info, options, sizes, rounds, warmup }: Measured, shap
   }
   const usesDot = options.quantization !== 'none' && limits.every((l) => l.dot !== null);
   const experts = timer.experts();
-  const work = workOf(info, sizes, shape, warmup, experts);
+  const work = workOf(info, sizes, shape, { warmup, experts, share: options.worldSize });
   const figure = (seconds: readonly number[], execs: readonly number[], tokens: number, flops: number, bytes: number): Figure => {
     const typical = median(seconds);
     const shareOf = (amount: number, limit: (l: RoundLimits) => number): number =>

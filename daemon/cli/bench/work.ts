@@ -62,9 +62,15 @@ export function summarize(work: readonly ExpertWork[]): ExpertSummary | null {
 
 /**
  * Operations and bytes of the two steps: products and attention; norms and samples are left out. Of experts those of a token count as
- * operations, and as bytes those that the last decode step has chosen; a prefill is taken to need them all.
+ * operations, and as bytes those that the last decode step has chosen; a prefill is taken to need them all. `share`: of so many ranks
+ * this is one, whose weights and blocks `info` tells.
  */
-export function workOf(info: NativeModelInfo, sizes: Sizes, shape: BatchShape, warmup: number, experts: ExpertSummary | null) {
+export function workOf(
+  info: NativeModelInfo,
+  sizes: Sizes,
+  shape: BatchShape,
+  { warmup, experts, share }: { readonly warmup: number; readonly experts: ExpertSummary | null; readonly share: number },
+) {
   const table = sizes.vocab * sizes.hidden;
   const layers = info.parameters - table * (sizes.tied ? 1 : 2) - (experts?.idleParameters ?? 0);
   const perLayer = 4 * sizes.queries; // of attention, for one query and one key
@@ -75,8 +81,8 @@ export function workOf(info: NativeModelInfo, sizes: Sizes, shape: BatchShape, w
   const behind = layers / sizes.layers - sizes.hidden * (sizes.queries + 2 * sizes.keys);
   const weightBytes = info.weightBytes - info.tableBytes;
   return {
-    prefillFlops: 2 * layers * tokens - 2 * behind * (tokens - shape.batch) + 2 * table * shape.batch + perLayer * pairs,
-    decodeFlops: 2 * (layers + table) * shape.batch + perLayer * sizes.layers * context * shape.batch,
+    prefillFlops: (2 * layers * tokens - 2 * behind * (tokens - shape.batch) + 2 * table * shape.batch + perLayer * pairs) / share,
+    decodeFlops: (2 * (layers + table) * shape.batch + perLayer * sizes.layers * context * shape.batch) / share,
     weightBytes,
     decodeWeightBytes: weightBytes - (experts?.unreadBytes ?? 0),
     cacheBytes: (shape.batch * context * info.blockBytes) / shape.blockSize,

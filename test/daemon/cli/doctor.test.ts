@@ -2,12 +2,18 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { cudaChecks, formatChecks } from '../../../daemon/cli/doctor.js';
-import { type CudaInfo, loadAddon, type SystemInfo } from '../../../native/index.js';
+import { type CudaInfo, type CudaLink, loadAddon, type SystemInfo } from '../../../native/index.js';
 
 const none: CudaInfo = { problem: '', driverVersion: 13, runtimeVersion: 13, cublas: '13.1.0', devices: [] };
-const check = (cuda: Partial<CudaInfo>, gpus: readonly string[] = ['NVIDIA H200'], nvcc: string | null = 'release 13.0') =>
-  cudaChecks({ info: { cuda: { ...none, ...cuda } } as SystemInfo }, { gpus, nvcc })[0];
-const device = (computeCapability: string) => ({ name: 'GPU', computeCapability, totalBytes: 80 * 2 ** 30 });
+const checks = (cuda: Partial<CudaInfo>, gpus: readonly string[] = ['NVIDIA H200'], nvcc: string | null = 'release 13.0') =>
+  cudaChecks({ info: { cuda: { ...none, ...cuda } } as SystemInfo }, { gpus, nvcc });
+const check = (...args: Parameters<typeof checks>) => checks(...args)[0];
+const device = (computeCapability: string, links: readonly CudaLink[] = ['none']) => ({
+  name: 'GPU',
+  computeCapability,
+  totalBytes: 80 * 2 ** 30,
+  links,
+});
 
 test('a machine without a GPU learns why CUDA is not used, and nothing to do', () => {
   const found = check({ problem: 'No NVIDIA driver was found (libcuda.so.1); install it to use a GPU.' }, []);
@@ -36,6 +42,16 @@ test('a GPU that is too old is named, with the ones to use instead', () => {
   const mixed = check({ devices: [device('7.5'), device('9.0')] });
   assert.equal(mixed?.state, 'ok');
   assert.match(mixed?.advice ?? '', /need compute capability 8\.0 or newer, which GPU 0 has not; set inference\.device_ids to \[1\]/);
+});
+
+test('several GPUs come with how they reach each other, and with what to do where they do not', () => {
+  const links = (...rows: (readonly CudaLink[])[]) => checks({ devices: rows.map((row) => device('9.0', row)) })[1];
+  assert.equal(links(['none']), undefined);
+  assert.deepEqual(links(['none', 'nvlink'], ['nvlink', 'none']), { name: 'GPU links', state: 'ok', found: 'NVLink between all' });
+  const mixed = links(['none', 'nvlink', 'peer'], ['nvlink', 'none', 'none'], ['peer', 'none', 'none']);
+  assert.equal(mixed?.state, 'missing');
+  assert.equal(mixed?.found, 'NVLink 0-1; PCIe 0-2; no way 1-2');
+  assert.match(mixed?.advice ?? '', /inference\.device_ids/);
 });
 
 test('formats of weights are told apart by whether the CPU multiplies them in their own codes', () => {

@@ -101,11 +101,15 @@ test('bench forward counts the experts that a decode step read; dummy routers sp
   assert.equal((await inferd([...args, '--ep'])).code, 64, 'one rank has all experts');
 });
 
-test('bench forward times ranks, and names a number that does not divide', async () => {
-  const ask = (tp: string) => inferd(['forward', '--shape', '1x16', '--steps', '2', '--repeat', '1', '--tp', tp, '--json']);
-  const [shape] = JSON.parse((await ask('2')).stdout).shapes;
-  assert.ok(shape.prefill.ms > 0 && shape.decode.ms > 0);
-  const { code, stderr } = await ask('3');
+test('bench forward times ranks, or the share of one of them, and names a number that does not divide', async () => {
+  const ask = (...ranks: string[]) => inferd(['forward', '--shape', '1x16', '--steps', '2', '--repeat', '1', ...ranks, '--json']);
+  const all = JSON.parse((await ask('--tp', '2')).stdout);
+  const share = JSON.parse((await ask('--tp-shape', '2')).stdout);
+  for (const [shape] of [all.shapes, share.shapes]) assert.ok(shape.prefill.ms > 0 && shape.decode.ms > 0);
+  assert.equal(share.parameters, all.parameters);
+  assert.equal(2 * share.weight_bytes, all.weight_bytes);
+  assert.match((await ask('--tp', '2', '--tp-shape', '2')).stderr, /--tp and --tp-shape do not go together/);
+  const { code, stderr } = await ask('--tp', '3');
   assert.notEqual(code, 0);
   assert.match(stderr, /num_attention_heads is 4, which 3 does not divide/);
 });
