@@ -146,8 +146,11 @@ export interface NativeEngine {
   loadAdapter?(id: number, folder: string): AdapterInfo;
   /** Plans place it no more; sequences that use it where it is placed may go on. */
   unloadAdapter?(id: number): void;
-  /** Checks and copies the plan (layout: actors/messages/step.ts) and starts it after the ones before it. Does not keep `plan`. */
-  submit(plan: Uint8Array): void;
+  /**
+   * Checks and copies the plan (layout: actors/messages/step.ts) and starts it after the ones before it. Does not keep `plan`. `others`:
+   * ranks that get it at the same time, each on a thread of its own.
+   */
+  submit(plan: Uint8Array, others?: readonly NativeEngine[]): void;
   /** Blocks until the oldest step is done and writes its result body. Returns its bytes, or 0 after `timeoutMs`. */
   wait(result: Uint8Array, timeoutMs: number): number;
   /** What the last step that answered with an error code said, or "". Never holds tokens. Test doubles may lack it. */

@@ -22,6 +22,7 @@ export type CompareResults = (results: readonly Uint8Array[]) => void;
 export class RankEngines implements NativeEngine {
   readonly ranks: readonly NativeEngine[];
   readonly #compare: CompareResults | null;
+  readonly #atOnce: boolean;
   readonly #wholeExperts: boolean;
   #buffers: readonly Uint8Array[] = [];
 
@@ -46,6 +47,7 @@ export class RankEngines implements NativeEngine {
     }
     this.ranks = ranks;
     this.#compare = compare;
+    this.#atOnce = options.backend === 'cuda';
     this.#wholeExperts = options.expertParallel ?? false;
   }
 
@@ -82,8 +84,10 @@ export class RankEngines implements NativeEngine {
     for (const rank of this.ranks) rank.unloadAdapter?.(id);
   }
 
+  /** Steps of a GPU are put on it while `submit` runs, and wait for each other there: all at once, as executors do. */
   submit(plan: Uint8Array): void {
-    for (const rank of this.ranks) rank.submit(plan);
+    if (this.#atOnce) this.#first.submit(plan, this.ranks.slice(1));
+    else for (const rank of this.ranks) rank.submit(plan);
   }
 
   wait(result: Uint8Array, timeoutMs: number): number {

@@ -2,6 +2,7 @@
 #include "addon/engine_wrap.h"
 
 #include <algorithm>
+#include <future>
 
 #include "addon/convert.h"
 
@@ -240,7 +241,17 @@ Napi::Value EngineWrap::unload_adapter(const Napi::CallbackInfo& info) {
 
 Napi::Value EngineWrap::submit(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&] {
-    open().submit(read_bytes(info[0], "plan"));
+    const std::span<const std::byte> plan = read_bytes(info[0], "plan");
+    std::vector<std::future<void>> others;  // which wait for their threads when they go
+    if (info[1].IsArray()) {
+      const auto given = info[1].As<Napi::Array>();
+      for (uint32_t i = 0; i < given.Length(); ++i) {
+        Engine& rank = Unwrap(given.Get(i).As<Napi::Object>())->open();
+        others.push_back(std::async(std::launch::async, [&rank, plan] { rank.submit(plan); }));
+      }
+    }
+    open().submit(plan);
+    for (std::future<void>& other : others) other.get();
     return info.Env().Undefined();
   });
 }

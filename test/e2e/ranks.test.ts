@@ -9,7 +9,7 @@ import { startTestDaemon, type TestDaemon } from '../helpers/daemon/daemon.js';
 import { faultyRankModule, type RankFault } from '../helpers/engine/faulty-rank.js';
 import { eventually } from '../helpers/eventually.js';
 import { tempFolder } from '../helpers/temp-folder.js';
-import { addUp, type RpcSocket } from '../helpers/wire/rpc-socket.js';
+import { assertOneEndEach } from '../helpers/wire/one-end.js';
 import { story } from './story.js';
 
 const indices = Array.from({ length: 8 }, (_, i) => i);
@@ -80,16 +80,6 @@ async function assertRestarts(t: TestContext, fault: Omit<RankFault, 'once'>): P
   const again = await socket.call('chat.completions.create', story(1, 20));
   assert.equal(again.choices?.[0]?.token_ids?.length, again.usage?.completion_tokens);
   await at.untilFreed();
-}
-
-/** One response each: the whole answer, of a request that a restart has taken along, or a failure that says it may be tried again. */
-async function assertOneEndEach(socket: RpcSocket, ids: readonly (number | string)[]): Promise<void> {
-  for (const id of ids) {
-    const { error, result } = await socket.reply(id);
-    if (error === undefined) assert.equal(addUp(socket.events(id), 1).tokenIds[0]?.length, result?.usage?.completion_tokens);
-    else assert.deepEqual([error.code, error.data?.['retriable']], [-32012, true]);
-  }
-  assert.equal(socket.log.filter((m) => m.id !== undefined && ids.includes(m.id as number)).length, ids.length, 'one response each');
 }
 
 describe('a rank that fails while requests run ends the engine once, which starts again', () => {

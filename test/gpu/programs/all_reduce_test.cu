@@ -402,9 +402,11 @@ void bench(Ranks& ranks) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // A kernel that is loaded at its first use waits for a device, which may wait for the other rank.
-  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
   const std::string what = argc > 1 ? argv[1] : "all";
+  // A kernel that is loaded at its first use waits for a device, which may wait for the other rank;
+  // here the ranks have threads of their own, and NCCL takes long to load all of its kernels.
+  if (what != "bench") setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   Ranks ranks;
   if (what == "check" || what == "quick" || what == "all") {
     check_type<__nv_bfloat16>(ranks, SumType::kBF16, "bf16");
