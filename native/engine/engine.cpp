@@ -323,7 +323,9 @@ void Engine::allocate_step_memory() {
   buffers_ = StepBuffers::carve(arena, *model_, backend.info(), limits_);
   const int64_t own = backend.reserve_steps({.max_rows = static_cast<int32_t>(max_sampled(limits_)),
                                              .max_tokens = limits_.max_batch_tokens,
-                                             .max_context = limits_.max_len,
+                                             // A graph has room for more than short sequences.
+                                             .max_context =
+                                                 std::max(limits_.max_len, kShortContext),
                                              .max_logit_rows = buffers_.max_logit_rows,
                                              .block_size = options_.block_size,
                                              .vocab_size = limits_.vocab_size,

@@ -13,8 +13,6 @@ namespace {
 constexpr int64_t kLogitBytes = 64 << 20;
 constexpr int64_t kDeviceLogitBytes = 512 << 20;  // of a device's own memory
 constexpr int64_t kMinLogitRows = 16;
-// Decode steps of a graph are recorded for contexts up to this and for all longer ones.
-constexpr int32_t kShortContext = 512;
 
 SampleOutputs from(const SampleOutputs& o, int64_t row) {
   return {o.tokens + row,

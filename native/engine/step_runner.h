@@ -115,6 +115,9 @@ struct StepBuffers {
                            const PlanLimits& limits);
 };
 
+// Decode steps of a graph are recorded for contexts up to this and for all longer ones.
+constexpr int32_t kShortContext = 512;
+
 // How pure decode steps become graphs: see EngineOptions::graph_sizes.
 struct GraphPlan {
   std::vector<int32_t> sizes;  // ascending, at most max_slots; empty: no graphs
