@@ -63,9 +63,10 @@ struct RouteArgs {
 // The experts' matrices lie under each other in one weight each: that of the e-th expert held
 // begins at row e * stacked_rows(its rows).
 struct ExpertArgs {
-  Tensor out;  // [tokens, hidden], overwritten
-  Tensor x;    // [tokens, hidden]
-  int32_t chosen = 0, held = 0;
+  Tensor out;               // [tokens, hidden], overwritten, or
+  bool add_to_out = false;  // what the experts give is added to it; then it is not `x`
+  Tensor x;                 // [tokens, hidden]
+  int32_t chosen = 0, first_held = 0, held = 0;
   Routing routing;
   int64_t inner = 0;                    // features of an expert between its products
   const PackedWeight* gate_up;          // 2 inner rows each

@@ -125,7 +125,8 @@ void CpuBackend::mix_experts(const ExpertArgs& a) {
   const TraceScope scope(trace_, "mix_experts");
   const int64_t room = std::min(kMaxPackedRows, a.gathered.rows());
   const int32_t* offsets = a.routing.offsets;
-  for (int64_t t = 0; t < a.out.rows(); ++t) std::fill_n(row_of(a.out, t), a.out.cols(), 0.0f);
+  if (!a.add_to_out)
+    for (int64_t t = 0; t < a.out.rows(); ++t) std::fill_n(row_of(a.out, t), a.out.cols(), 0.0f);
   int32_t e = 0;
   for (int64_t first = 0; first < offsets[a.held];) {
     int64_t end = std::min<int64_t>(first + room, offsets[a.held]);

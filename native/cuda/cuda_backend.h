@@ -213,6 +213,7 @@ class CudaBackend final : public Backend {
   DecodePlan& plan_decode(const StepBatch& batch, int32_t window, const PagedKv& kv);
   void decode_rows(const AttentionArgs& args, const PagedKv& kv, const StepBatch& batch);
   void prefill_rows(const AttentionArgs& args, const PagedKv& kv, const StepBatch& batch);
+  bool mix_expert_groups(const ExpertArgs& args);
   void attend_latent(const AttentionArgs& args, const SlotTables& t, const StepBatch& batch);
   PagedKv paged(const KvLayer& kv, const SlotTables& t) const;
   // Null where none is needed.

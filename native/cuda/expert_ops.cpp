@@ -3,6 +3,8 @@
 
 #include "cuda/cuda_backend.h"
 #include "cuda/experts/experts.h"
+#include "cuda/experts/grouped_gemm.h"
+#include "cuda/experts/groups.h"
 
 namespace inferd::cuda {
 
@@ -19,9 +21,81 @@ void CudaBackend::route(const RouteArgs& a) {
         "route");
 }
 
+namespace {
+
+// Tokens an expert, on average, from which on products go by tiles of kGroupTileRows.
+constexpr int32_t kManyTokens = 48;
+
+}  // namespace
+
+// Many tokens an expert: their rows side by side, and products by the large GEMM. False where it
+// does not take them.
+bool CudaBackend::mix_expert_groups(const ExpertArgs& a) {
+  const auto hidden = static_cast<int32_t>(a.out.cols()), inner = static_cast<int32_t>(a.inner);
+  const auto tokens = static_cast<int32_t>(a.out.rows()), pairs = tokens * a.chosen;
+  const int32_t room = static_cast<int32_t>(std::min(a.gathered.rows(), a.activated.rows())) -
+                       a.held * (kGroupRowStep - 1);
+  if (pairs / a.held < kManyTokens || std::min(room, pairs) / a.held < kManyTokens ||
+      a.gate != Gate::kSilu || a.gate_up_bias != nullptr || a.down_bias != nullptr) {
+    return false;
+  }
+  ExpertRows rows{.routing = a.routing,
+                  .first_held = a.first_held,
+                  .held = a.held,
+                  .chosen = a.chosen,
+                  .first = 0,
+                  .count = std::min(room, pairs)};
+  place_expert_rows(rows, a.products.data);
+  GroupedGemmArgs gate_up{.x = a.gathered.data,
+                          .w = static_cast<const CudaWeight&>(*a.gate_up).view().codes,
+                          .y = a.activated.data,
+                          .rows = rows.rows(),
+                          .groups = a.held,
+                          .w_step = static_cast<int32_t>(stacked_rows(2 * a.inner)),
+                          .n = inner,
+                          .k = hidden,
+                          .tiles = rows.tiles,
+                          .tile_count = rows.tile_count,
+                          .most_tiles = rows.most_tiles(),
+                          .gated = true};
+  if (expert_row_bytes(rows) > static_cast<size_t>(a.products.rows() * a.products.cols()) * 2 ||
+      !grouped_gemm_takes(gate_up) || a.x.stride[0] % 8 != 0) {
+    return false;
+  }
+  for (; rows.first < pairs; rows.first += room) {
+    rows.count = std::min(room, pairs - rows.first);
+    check(plan_expert_rows(rows, launch()), "experts, plan");
+    check(gather_expert_rows(rows, a.x.data, a.x.stride[0], a.gathered.data, hidden, launch()),
+          "experts, gather");
+    check(grouped_gemm(half_, gate_up, launch()), "experts, gate and up");
+    GroupedGemmArgs down = gate_up;
+    down.x = a.activated.data;
+    down.w = static_cast<const CudaWeight&>(*a.down).view().codes;
+    down.y = a.downs.data;  // 16 bits of the 32 that there is room for
+    down.w_step = static_cast<int32_t>(stacked_rows(hidden));
+    down.n = hidden;
+    down.k = inner;
+    down.gated = false;
+    check(grouped_gemm(half_, down, launch()), "experts, down");
+    check(sum_expert_rows(half_, rows,
+                          {.sums = a.sums.as<float>(),
+                           .out = a.out.data,
+                           .downs = a.downs.data,
+                           .tokens = tokens,
+                           .cols = hidden,
+                           .starts = rows.first == 0,
+                           .ends = rows.first + room >= pairs,
+                           .adds = a.add_to_out},
+                          launch()),
+          "experts, sum");
+  }
+  return true;
+}
+
 // How many pairs there are here is known on the device alone: the pieces are of those that there
 // may be.
 void CudaBackend::mix_experts(const ExpertArgs& a) {
+  if (mix_expert_groups(a)) return;
   const auto hidden = static_cast<int32_t>(a.out.cols()), inner = static_cast<int32_t>(a.inner);
   const auto tokens = static_cast<int32_t>(a.out.rows()), pairs = tokens * a.chosen;
   const auto room = static_cast<int32_t>(a.activated.rows());
@@ -63,7 +137,8 @@ void CudaBackend::mix_experts(const ExpertArgs& a) {
                        .first = first,
                        .count = product.count,
                        .starts = first == 0,
-                       .ends = first + room >= pairs},
+                       .ends = first + room >= pairs,
+                       .adds = a.add_to_out},
                       launch()),
           "experts, sum");
   }

@@ -93,6 +93,7 @@ Napi::Object run_mix_experts(OpTestCall& c) {
       .out = c.new_activations(rows, cols),
       .x = c.activations("x", rows, cols),
       .chosen = route.rule.chosen,
+      .first_held = route.first_held,
       .held = route.held,
       .routing = route.routing,
       .inner = inner,

@@ -2,30 +2,29 @@
 //    them, and the weighted sum over the experts of a token: experts.h.
 // 2. x rows and weights f16 or bf16, k a multiple of 8, 16-byte aligned rows; results of the first
 //    product in that type, of the second in f32.
-// 3. A block is one tile: up to 8 pairs of one expert by 16 outputs; each of its 4 warps has 4 of
-//    the outputs, one after the other, its lanes along k. The block finds its expert from the
-//    offsets: tiles of an expert follow each other, and no tile has pairs of two.
-// 4. Registers hold 8 sums (16 when gated). x comes through L1, which holds 8 rows of 2048 values.
-// 5. f32 sums in a fixed order, by lanes and then across: a row's bits depend on its input alone.
+// 3. A block is one tile: up to 8, 16 or 32 pairs of one expert by 16 outputs, its 4 warps each
+//    with slices of k (device/slice_products.cuh). The block finds its expert from the offsets:
+//    tiles of an expert follow each other, and no tile has pairs of two.
+// 4. 2 KB of shared memory for each 8 pairs and part; 90 to 142 registers, half of them loads under
+//    way. x comes through L1.
+// 5. Products of 16-bit values by tensor cores, f32 sums in a fixed order, the same in tiles of any
+//    width: a row's bits depend on its input alone.
 // 6. Any architecture from sm_80. The grid follows from the number of pairs that there may be:
 //    blocks beyond the last tile end at once, so recorded graphs stay right.
-// 7. Reads an expert's weights once for 8 of its tokens: with few tokens an expert, as in decode,
-//    once a step. Prefill is bound by its multiply-adds, far below what tensor cores do. Not
-//    measured yet.
+// 7. Reads an expert's weights once for a tile of its tokens: in decode once a step, which bounds
+//    it. Many tokens an expert go by groups.h instead.
 // 8. Grouped products: Gale et al. 2023 (MegaBlocks).
-// 9. Nothing yet: this version is for being right.
+// 9. A warp an output, lanes along k, in f32 by multiply-adds: bound by instructions at one token
+//    already, as each of 8 columns costs them whether there is a token or not.
 #include "cuda/device/common.cuh"
 #include "cuda/device/launch.cuh"
+#include "cuda/device/slice_products.cuh"
 #include "cuda/experts/experts.h"
 
 namespace inferd::cuda {
 namespace {
 
-constexpr int kWarps = 4;
-constexpr int kThreads = kWarps * kWarp;
-constexpr int kRows = 8;     // pairs of a tile
-constexpr int kOutputs = 4;  // of a warp
-constexpr int kTileOutputs = kWarps * kOutputs;
+constexpr int kThreads = kSliceWarps * kWarp, kTokens = kSliceTokens, kOutputs = kSliceOutputs;
 
 enum class Result { kPlain, kSilu, kGeluTanh, kClampedSwiglu };
 
@@ -47,108 +46,134 @@ struct Tile {
   int32_t expert = -1, begin = 0, end = 0;
 };
 
-// The `number`-th tile of pairs [first, first + count). Every warp finds it by itself.
+// The `number`-th tile of pairs [first, first + count), of `rows` pairs each. Every warp finds it
+// by itself, from the offsets of 128 experts at a time: their loads are under way together.
+template <int kRows>
 __device__ Tile find_tile(const ExpertProduct& p, int32_t number, int lane) {
+  constexpr int kEach = 4;  // neighbouring experts of a lane
   const int32_t last = p.first + p.count;
   int32_t tiles = 0;  // of the experts before
-  for (int32_t base = 0; base < p.held; base += kWarp) {
-    const int32_t e = base + lane;
-    const int32_t begin = e < p.held ? max(p.offsets[e], p.first) : last;
-    const int32_t end = e < p.held ? min(p.offsets[e + 1], last) : last;
-    const int32_t own = end > begin ? (end - begin + kRows - 1) / kRows : 0;
-    int32_t sum = own;  // of the lanes up to this one
+  for (int32_t base = 0; base < p.held; base += kEach * kWarp) {
+    int32_t edge[kEach + 1], own[kEach], sum = 0;
+#pragma unroll
+    for (int i = 0; i <= kEach; ++i)
+      edge[i] = min(max(p.offsets[min(base + lane * kEach + i, p.held)], p.first), last);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      own[i] = (edge[i + 1] - edge[i] + kRows - 1) / kRows;
+      sum += own[i];
+    }
+    int32_t through = sum;  // of the lanes up to this one
 #pragma unroll
     for (int step = 1; step < kWarp; step *= 2) {
-      const int32_t other = __shfl_up_sync(kFullWarp, sum, step);
-      if (lane >= step) sum += other;
+      const int32_t other = __shfl_up_sync(kFullWarp, through, step);
+      if (lane >= step) through += other;
     }
-    const int32_t before = tiles + sum - own;
-    const unsigned found = __ballot_sync(kFullWarp, number >= before && number < before + own);
+    const int32_t before = tiles + through - sum;
+    const unsigned found = __ballot_sync(kFullWarp, number >= before && number < before + sum);
     if (found != 0) {
       const int at = __ffs(static_cast<int>(found)) - 1;
-      const int32_t from = begin + (number - before) * kRows;
-      return {base + at, __shfl_sync(kFullWarp, from, at),
-              __shfl_sync(kFullWarp, min(from + kRows, end), at)};
+      Tile tile;
+      int32_t left = number - before;
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        if (left >= 0 && left < own[i]) {
+          const int32_t from = edge[i] + left * kRows;
+          tile = {base + lane * kEach + i, from, min(from + kRows, edge[i + 1])};
+        }
+        left -= own[i];
+      }
+      return {__shfl_sync(kFullWarp, tile.expert, at), __shfl_sync(kFullWarp, tile.begin, at),
+              __shfl_sync(kFullWarp, tile.end, at)};
     }
-    tiles += __shfl_sync(kFullWarp, sum, kWarp - 1);
+    tiles += __shfl_sync(kFullWarp, through, kWarp - 1);
   }
   return {};
 }
 
-template <typename T, Result kResult>
+template <typename T, Result kResult, int kColumns>
 __global__ void __launch_bounds__(kThreads)
     product_kernel(const __grid_constant__ ExpertProduct p) {
   constexpr bool kGated = kResult != Result::kPlain;
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  constexpr int kParts = kGated ? 2 : 1, kRows = kColumns * kTokens;
+  constexpr int kAhead = kColumns > 2 ? 1 : 2;  // steps of a round
+  __shared__ SliceSums<kParts, kColumns> slices;
+  const int lane = threadIdx.x % kWarp, g = lane / 4;
   let_next_start();
   wait_for_previous();
-  const Tile tile = find_tile(p, static_cast<int32_t>(blockIdx.y), lane);
+  const Tile tile = find_tile<kRows>(p, static_cast<int32_t>(blockIdx.y), lane);
   if (tile.expert < 0) return;
-  const T* x[kRows];
+  const T* x[kColumns];
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const int32_t at = min(tile.begin + r, tile.end - 1);  // what is beyond counts for nothing
+  for (int n = 0; n < kColumns; ++n) {
+    // What is beyond counts for nothing.
+    const int32_t at = min(tile.begin + n * kTokens + g, tile.end - 1);
     const int64_t row = p.pairs == nullptr ? at - p.first : p.pairs[at] / p.chosen;
-    x[r] = static_cast<const T*>(p.x) + row * p.x_stride;
+    x[n] = static_cast<const T*>(p.x) + row * p.x_stride;
   }
-  const T* weights = static_cast<const T*>(p.w) + tile.expert * p.w_rows * p.k;
-  const int32_t first = static_cast<int32_t>(blockIdx.x) * kTileOutputs + warp * kOutputs;
-  for (int32_t out = first; out < min(first + kOutputs, p.outputs); ++out) {
-    const T* gate = weights + static_cast<int64_t>(out) * p.k;
-    const T* up = gate + static_cast<int64_t>(p.outputs) * p.k;
-    float sum[kRows] = {}, up_sum[kRows] = {};
-    for (int32_t k = lane * 8; k < p.k; k += kWarp * 8) {
-      const Vec8<T> w = load8(gate + k);
-      Vec8<T> u;
-      if constexpr (kGated) u = load8(up + k);
+  const int32_t first = static_cast<int32_t>(blockIdx.x) * kOutputs;
+  const T* w[kParts][2];
 #pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        const Vec8<T> v = load8(x[r] + k);
+  for (int part = 0; part < kParts; ++part) {
 #pragma unroll
-        for (int j = 0; j < 8; ++j) {
-          sum[r] = fmaf(to_float(v.v[j]), to_float(w.v[j]), sum[r]);
-          if constexpr (kGated) up_sum[r] = fmaf(to_float(v.v[j]), to_float(u.v[j]), up_sum[r]);
-        }
-      }
+    for (int half = 0; half < 2; ++half) {
+      const int64_t row = tile.expert * p.w_rows + int64_t{part} * p.outputs +
+                          min(first + half * 8 + g, p.outputs - 1);
+      w[part][half] = static_cast<const T*>(p.w) + row * p.k;
     }
-    const float* bias =
-        p.bias == nullptr ? nullptr : p.bias + tile.expert * p.outputs * (kGated ? 2 : 1) + out;
+  }
+  float sums[kParts][kColumns][4] = {};
+  multiply_slices<T, kAhead>(sums, w, x, p.k);
+  share_slices(sums, slices);
+  // A thread finishes one output of one token of each eight.
+  const int output = threadIdx.x % kOutputs, token = threadIdx.x / kOutputs;
+  const int32_t out = first + output;
+  if (out >= p.outputs) return;
+  const float* bias = p.bias == nullptr ? nullptr : p.bias + tile.expert * p.outputs * kParts + out;
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      float y = warp_sum(sum[r]);
-      if (bias != nullptr) y += bias[0];
-      if constexpr (kGated) {
-        float u = warp_sum(up_sum[r]);
-        if (bias != nullptr) u += bias[p.outputs];
-        y = gated<kResult>(y, u);
-      }
-      if (lane != 0 || tile.begin + r >= tile.end) continue;
-      const int64_t at = static_cast<int64_t>(tile.begin + r - p.first) * p.outputs + out;
-      if constexpr (kGated) {
-        static_cast<T*>(p.y)[at] = from_float<T>(y);
-      } else {
-        static_cast<float*>(p.y)[at] = y;
-      }
+  for (int n = 0; n < kColumns; ++n) {
+    const int32_t pair = tile.begin + n * kTokens + token;
+    if (pair >= tile.end) return;
+    float y[kParts];
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      y[part] = bias == nullptr ? 0.f : bias[int64_t{part} * p.outputs];
+      y[part] += slices.sum(part, n, output, token);
+    }
+    const int64_t at = static_cast<int64_t>(pair - p.first) * p.outputs + out;
+    if constexpr (kGated) {
+      static_cast<T*>(p.y)[at] = from_float<T>(gated<kResult>(y[0], y[1]));
+    } else {
+      static_cast<float*>(p.y)[at] = y[0];
     }
   }
 }
 
 // A tile has one pair at least, and an expert's last tile may not be full.
-int32_t most_tiles(const ExpertProduct& p) {
-  const int64_t full = (int64_t{p.count} + kRows - 1) / kRows + p.held;
+int32_t most_tiles(const ExpertProduct& p, int rows) {
+  const int64_t full = (int64_t{p.count} + rows - 1) / rows + p.held;
   return static_cast<int32_t>(full < p.count ? full : p.count);
 }
 
+template <typename T, Result kResult, int kColumns>
+cudaError_t run_columns(const ExpertProduct& p, const Launch& launch) {
+  const dim3 grid(static_cast<unsigned>((p.outputs + kOutputs - 1) / kOutputs),
+                  static_cast<unsigned>(most_tiles(p, kColumns * kTokens)));
+  return launch_kernel(product_kernel<T, kResult, kColumns>, {.grid = grid, .threads = kThreads},
+                       launch, p);
+}
+
+// Tiles as wide as experts have tokens on average: a row's bits are the same in all of them.
 template <typename T, Result kResult>
 cudaError_t run(const ExpertProduct& p, const Launch& launch) {
-  const dim3 grid(static_cast<unsigned>((p.outputs + kTileOutputs - 1) / kTileOutputs),
-                  static_cast<unsigned>(most_tiles(p)));
-  return launch_kernel(product_kernel<T, kResult>, {.grid = grid, .threads = kThreads}, launch, p);
+  const int32_t each = p.count / p.held;
+  if (each <= 4) return run_columns<T, kResult, 1>(p, launch);
+  return each <= 12 ? run_columns<T, kResult, 2>(p, launch) : run_columns<T, kResult, 4>(p, launch);
 }
 
 bool takes(const ExpertProduct& p) {
   return p.count > 0 && p.held > 0 && p.outputs > 0 && p.k > 0 && p.k % 8 == 0 &&
-         p.x_stride % 8 == 0 && most_tiles(p) <= 65535;
+         p.x_stride % 8 == 0 && most_tiles(p, kTokens) <= 65535;
 }
 
 template <typename T>
@@ -181,7 +206,8 @@ __global__ void __launch_bounds__(kSumThreads) sum_kernel(const __grid_constant_
     sum = fmaf(p.weights[pair], p.downs[static_cast<int64_t>(place) * p.cols + column], sum);
   }
   if (p.ends) {
-    static_cast<T*>(p.out)[at] = from_float<T>(sum);
+    T* out = static_cast<T*>(p.out) + at;
+    *out = from_float<T>(p.adds ? sum + to_float(*out) : sum);
   } else {
     p.sums[at] = sum;
   }

@@ -57,7 +57,7 @@ struct ExpertSum {
   const float* weights;
   const int32_t* places;
   int32_t tokens, chosen, cols, first, count;
-  bool starts, ends;
+  bool starts, ends, adds;  // `adds`: in the end, to what `out` holds
 };
 cudaError_t sum_experts(Half type, const ExpertSum& p, const Launch& launch);
 

@@ -1,8 +1,9 @@
 // 1. Which experts each token goes to, with which weights, and the pairs of tokens and experts in
 //    the order of experts: core/experts.h says the rules.
 // 2. logits [tokens, experts] f32; experts up to 1024, 1 to 32 chosen; see experts.h.
-// 3. route_kernel: a warp a token, four a block. sort_kernel: a warp an expert, which goes through
-//    all pairs twice: to count those of the experts before it, then to place its own.
+// 3. Up to 8 tokens: one block does both. More: route_kernel, a warp a token, four a block, then
+//    sort_kernel: a warp an expert, which goes through all pairs twice: to count those of the
+//    experts before it, then to place its own.
 // 4. Shared memory: 4 KB a warp for what experts are chosen by.
 // 5. f32. Softmax chooses by the logits, whose order is that of the scores; sums of exponentials
 //    and of weights are in an order of their own, so that weights differ from the CPU's by some
@@ -24,6 +25,8 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
+constexpr int kFewTokens = 8;  // what one block routes and sorts
+static_assert(kMostChosen <= kWarp, "a thread a pair");
 constexpr float kLeast = -3.402823466e38f;
 
 struct Best {
@@ -99,13 +102,8 @@ __device__ void leave_out_groups(const RouterRule& rule, float* choice, int lane
 
 __device__ float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
 
-__global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__ RouteParams p) {
-  __shared__ float choices[kWarps][kMostExperts];
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  const int32_t token = blockIdx.x * kWarps + warp;
-  let_next_start();
-  wait_for_previous();
-  if (token >= p.tokens) return;
+// Experts and weights of a token, by one warp; `choice` is room for a value an expert.
+__device__ void route_token(const RouteParams& p, int32_t token, float* choice, int lane) {
   const RouterRule& rule = p.rule;
   const int64_t at = static_cast<int64_t>(token) * rule.chosen;
   if (p.positions != nullptr && p.positions[token] < 0) {
@@ -116,7 +114,6 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__
     return;
   }
   const float* logits = p.logits + static_cast<int64_t>(token) * rule.experts;
-  float* choice = choices[warp];
   const bool softmax = rule.scores == RouterScores::kSoftmax;
   float top = -CUDART_INF_F, sum = 0.f;
   if (softmax) {
@@ -152,6 +149,50 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__
   if (!has) return;
   p.routing.experts[at + rank] = mine;
   p.routing.weights[at + rank] = weight * factor;
+}
+
+__global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__ RouteParams p) {
+  __shared__ float choices[kWarps][kMostExperts];
+  const int warp = threadIdx.x / kWarp;
+  const int32_t token = blockIdx.x * kWarps + warp;
+  let_next_start();
+  wait_for_previous();
+  if (token < p.tokens) route_token(p, token, choices[warp], threadIdx.x % kWarp);
+}
+
+// Both of a few tokens, a warp each, in one block: a pair's place is the number of pairs before it.
+__global__ void __launch_bounds__(kFewTokens* kWarp)
+    route_few_kernel(const __grid_constant__ RouteParams p) {
+  __shared__ float choices[kFewTokens][kMostExperts];
+  __shared__ int32_t experts[kFewTokens * kMostChosen];
+  const auto token = static_cast<int32_t>(threadIdx.x / kWarp),
+             thread = static_cast<int32_t>(threadIdx.x);
+  const Routing& r = p.routing;
+  let_next_start();
+  wait_for_previous();
+  if (token < p.tokens) route_token(p, token, choices[token], threadIdx.x % kWarp);
+  __syncthreads();
+  const int32_t pairs = p.tokens * p.rule.chosen;
+  // An expert that is not held here comes behind all that are.
+  int32_t mine = p.held;
+  if (thread < pairs) {
+    const int32_t e = r.experts[thread] - p.first_held;
+    mine = r.experts[thread] >= 0 && e >= 0 && e < p.held ? e : p.held;
+    experts[thread] = mine;
+  }
+  __syncthreads();
+  if (thread < pairs) {
+    int32_t place = 0;
+    for (int32_t i = 0; i < pairs; ++i)
+      place += experts[i] < mine || (experts[i] == mine && i < thread);
+    r.places[thread] = mine < p.held ? place : -1;
+    if (mine < p.held) r.pairs[place] = thread;
+  }
+  for (int32_t e = thread; e <= p.held; e += kFewTokens * kWarp) {
+    int32_t before = 0;
+    for (int32_t i = 0; i < pairs; ++i) before += experts[i] < e;
+    r.offsets[e] = before;
+  }
 }
 
 __global__ void __launch_bounds__(kThreads) sort_kernel(const __grid_constant__ RouteParams p) {
@@ -198,6 +239,10 @@ cudaError_t route_tokens(const RouteParams& p, const Launch& launch) {
     return cudaErrorInvalidValue;
   }
   if (p.tokens == 0) return cudaSuccess;
+  if (p.tokens <= kFewTokens) {
+    return launch_kernel(route_few_kernel, {.grid = dim3(1), .threads = kFewTokens * kWarp}, launch,
+                         p);
+  }
   const cudaError_t error =
       launch_kernel(route_kernel, {.grid = warps(p.tokens), .threads = kThreads}, launch, p);
   if (error != cudaSuccess) return error;

@@ -1,5 +1,7 @@
 // The linear layer for many rows on Hopper: see large_gemm_sm90.cu.
 #pragma once
+#include <cstdint>
+
 #include "cuda/device/launch.h"
 #include "cuda/gemm/gemm_args.h"
 
@@ -16,5 +18,14 @@ bool large_gemm_takes(const GemmArgs& args);
 cudaError_t large_gemm(const GemmArgs& args, const Launch& launch);
 // Its part for e4m3 codes.
 cudaError_t large_gemm_codes(const GemmArgs& args, const Launch& launch);
+
+// Of products of groups of rows, each with a w of its own (experts/grouped_gemm.h):
+// rows [row, end) of x and y, at most kGroupTileRows, of one group.
+struct GroupTile {
+  int32_t row, end, group;
+};
+constexpr int32_t kGroupTileRows = 256;
+// `row` of a group's tiles are multiples of it, and y is written up to the next one after `end`.
+constexpr int32_t kGroupRowStep = 16;
 
 }  // namespace inferd::cuda

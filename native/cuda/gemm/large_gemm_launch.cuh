@@ -10,8 +10,9 @@
 namespace inferd::cuda {
 namespace {
 
-// Of x and w: 16-bit numbers, or e4m3 codes, whose 128 bytes of k are twice as many.
-enum class LargeOperands { kHalves, kFloat8Rows, kFloat8Blocks };
+// Of x and w: 16-bit numbers, also where each group of rows of x has a w of its own, or e4m3 codes,
+// whose 128 bytes of k are twice as many.
+enum class LargeOperands { kHalves, kGroupedHalves, kFloat8Rows, kFloat8Blocks };
 
 #ifdef INFERD_HOPPER
 
@@ -19,7 +20,8 @@ enum class LargeOperands { kHalves, kFloat8Rows, kFloat8Blocks };
 // pair 2 t. Results are finished in pieces of 32 columns.
 template <typename T, bool kGated, LargeOperands kOperands>
 struct GemmConsumer {
-  static constexpr bool kCodes = kOperands != LargeOperands::kHalves;
+  static constexpr bool kGroups = kOperands == LargeOperands::kGroupedHalves;
+  static constexpr bool kCodes = kOperands != LargeOperands::kHalves && !kGroups;
   static constexpr int kSums = kTileColumns / 2;  // a thread
   static constexpr int kOutColumns = kGated ? kTileColumns / 2 : kTileColumns;
   static constexpr int kPieces = kOutColumns / 32;
@@ -192,7 +194,7 @@ struct GemmConsumer {
   }
 
   // A warp's rows leave by themselves, while the next product begins.
-  __device__ void store(int32_t row0, int32_t column0, const CUtensorMap* y_map) {
+  __device__ void store(int32_t row0, int32_t end, int32_t column0, const CUtensorMap* y_map) {
     constexpr int kPerPanel = kPanelColumns / 32, kRound = kPieces < 4 ? kPieces : 4;
     const int lane = thread % kWarp, warp = thread / kWarp;
     uint8_t (&to)[2][kPanelBytes] = s.y[group * 4 + warp];
@@ -212,7 +214,7 @@ struct GemmConsumer {
       }
       async_proxy_fence();
       __syncwarp();
-      if (lane == 0 && row < p.m) {
+      if (lane == 0 && row < end) {
 #pragma unroll
         for (int i = 0; i < kRound / kPerPanel; ++i) {
           const int32_t column = column0 + first * 32 + i * kPanelColumns;
@@ -238,7 +240,21 @@ struct GemmConsumer {
       } else {
         multiply_tile(row0, column0, at);
       }
-      store(row0, column0, y_map);
+      store(row0, p.m, column0, y_map);
+    }
+    tensor_store_wait();
+  }
+
+  __device__ void run_groups(const CUtensorMap* y_map) {
+    const int32_t rank = static_cast<int32_t>(cluster_rank());
+    const int32_t tiles = *p.group_count * p.columns;
+    int32_t at = 0;
+    for (int32_t index = static_cast<int32_t>(blockIdx.x) / kCluster; index < tiles;
+         index += p.clusters) {
+      const GroupPlace place(p, index);
+      const int32_t row0 = place.tile.row + rank * kTileRows + group * 64;
+      multiply_tile(row0, place.column * kOutColumns, at);
+      store(row0, place.tile.end, place.column * kOutColumns, y_map);
     }
     tensor_store_wait();
   }
@@ -267,20 +283,39 @@ __global__ void __launch_bounds__(kGemmThreads, 1)
   let_next_start();
   if (threadIdx.x < 128) {
     give_registers<24>();
-    if (threadIdx.x == 0) produce<kGated>(p, s, &x_map, &w_map);
+    if (threadIdx.x == 0) {
+      if constexpr (kOperands == LargeOperands::kGroupedHalves) {
+        produce_groups<kGated>(p, s, &x_map, &w_map);
+      } else {
+        produce<kGated>(p, s, &x_map, &w_map);
+      }
+    }
     __syncwarp();
   } else {
     take_registers<240>();
     wait_for_previous();
-    GemmConsumer<T, kGated, kOperands>(p, s).run(&y_map);
+    GemmConsumer<T, kGated, kOperands> consumer(p, s);
+    if constexpr (kOperands == LargeOperands::kGroupedHalves) {
+      consumer.run_groups(&y_map);
+    } else {
+      consumer.run(&y_map);
+    }
   }
   // A block may not end while another of its cluster arrives at its barriers.
   cluster_sync();
 #endif
 }
 
+// How many groups have a w, and where their tiles are: see experts/grouped_gemm.h. None: w is one.
+struct Groups {
+  int32_t groups = 0, w_step = 0;
+  const GroupTile* tiles = nullptr;
+  const int32_t* count = nullptr;
+  int32_t most = 0;
+};
+
 template <typename T, bool kGated, LargeOperands kOperands>
-cudaError_t launch_form(const GemmArgs& given, const Launch& launch) {
+cudaError_t launch_form(const GemmArgs& given, const Launch& launch, const Groups& groups = {}) {
   const GemmArgs args = as_words(given);
   constexpr size_t kBytes = sizeof(GemmShared) + kAtomBytes;
   static_assert(kBytes <= 227 * 1024);
@@ -297,13 +332,15 @@ cudaError_t launch_form(const GemmArgs& given, const Launch& launch) {
                          .box = {kDepth, kTileRows}},
                         x_map);
   if (status != cudaSuccess) return status;
-  status = encode_tensor_map(args.type,
-                             {.base = args.w.codes,
-                              .rank = 2,
-                              .dims = {k, static_cast<uint64_t>(args.n) * (kGated ? 2 : 1)},
-                              .stride_bytes = {k * 2},
-                              .box = {kDepth, kBoxRows}},
-                             w_map);
+  status = encode_tensor_map(
+      args.type,
+      {.base = args.w.codes,
+       .rank = 2,
+       .dims = {k, groups.most > 0 ? static_cast<uint64_t>(groups.groups) * groups.w_step
+                                   : static_cast<uint64_t>(args.n) * (kGated ? 2 : 1)},
+       .stride_bytes = {k * 2},
+       .box = {kDepth, kBoxRows}},
+      w_map);
   if (status != cudaSuccess) return status;
   status =
       encode_tensor_map(args.type,
@@ -319,7 +356,7 @@ cudaError_t launch_form(const GemmArgs& given, const Launch& launch) {
   if (status != cudaSuccess) return status;
   status = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
   if (status != cudaSuccess) return status;
-  const int32_t rows = (args.m + kClusterRows - 1) / kClusterRows;
+  const int32_t rows = groups.most > 0 ? groups.most : (args.m + kClusterRows - 1) / kClusterRows;
   const int32_t columns = (args.n + kOutColumns - 1) / kOutColumns;
   const LargeGemmArgs p = {.y = args.y,
                            .bias = args.bias,
@@ -334,7 +371,10 @@ cudaError_t launch_form(const GemmArgs& given, const Launch& launch) {
                            .add_to_y = args.add_to_y,
                            .keep_x = kBandRows * k * 2 <= kKeptBytes,
                            .pass_y = static_cast<int64_t>(args.m) * args.n * 2 > kKeptBytes,
-                           .codes = codes_view(given)};
+                           .codes = codes_view(given),
+                           .groups = groups.tiles,
+                           .group_count = groups.count,
+                           .w_step = groups.w_step};
   return launch_kernel(large_gemm_kernel<T, kGated, kOperands>,
                        {.grid = dim3(static_cast<unsigned>(p.clusters * kCluster)),
                         .threads = kGemmThreads,

@@ -4,6 +4,7 @@
 #include "cuda/device/hopper_cluster.cuh"
 #include "cuda/device/launch.cuh"
 #include "cuda/gemm/gemm_codes_view.h"
+#include "cuda/gemm/large_gemm.h"
 
 namespace inferd::cuda {
 
@@ -26,6 +27,8 @@ struct alignas(1024) GemmShared {
   uint64_t full[kStages], free[kStages];
 };
 
+static_assert(kGroupTileRows == kCluster * kTileRows && kGroupRowStep % kPanelRows == 0);
+
 struct LargeGemmArgs {
   void* y;
   const void* bias;
@@ -37,6 +40,9 @@ struct LargeGemmArgs {
   bool add_to_y;
   bool keep_x, pass_y;  // hints to L2: x of a band is read again, y is not
   CodesView codes;
+  const GroupTile* groups;     // of groups: the clusters' rows, in place of `rows` equal ones
+  const int32_t* group_count;  // how many
+  int32_t w_step;              // rows of w from one group to the next
 };
 
 #ifdef INFERD_HOPPER
@@ -54,6 +60,43 @@ struct TilePlace {
     if (number % 2 == 1) column = p.columns - 1 - column;
   }
 };
+
+// The same of groups: all columns of a tile's rows after each other, so that the clusters at work
+// share the w of few groups.
+struct GroupPlace {
+  GroupTile tile;
+  int32_t column;
+
+  __device__ GroupPlace(const LargeGemmArgs& p, int32_t index)
+      : tile(p.groups[index / p.columns]), column(index % p.columns) {}
+};
+
+// As produce(). Nothing can be fetched ahead of the kernels before, which say what the groups are.
+template <bool kGated>
+__device__ void produce_groups(const LargeGemmArgs& p, GemmShared& s, const CUtensorMap* x_map,
+                               const CUtensorMap* w_map) {
+  const int32_t rank = static_cast<int32_t>(cluster_rank());
+  const uint64_t policy = l2_normal();
+  wait_for_previous();
+  const int32_t tiles = *p.group_count * p.columns;
+  int32_t at = 0;
+  for (int32_t index = static_cast<int32_t>(blockIdx.x) / kCluster; index < tiles;
+       index += p.clusters) {
+    const GroupPlace place(p, index);
+    const int32_t w_row =
+        place.tile.group * p.w_step + (kGated ? place.column * kBoxRows + rank * p.n
+                                              : place.column * kTileColumns + rank * kBoxRows);
+    for (int32_t step = 0; step < p.k_steps; ++step, ++at) {
+      const int stage = at % kStages;
+      if (at >= kStages) barrier_wait(&s.free[stage], (at / kStages & 1) ^ 1);
+      barrier_expect(&s.full[stage], (kTileRows + kTileColumns) * kRowBytes);
+      tensor_copy_2d_all(s.w[stage] + rank * kBoxRows * kRowBytes, w_map, &s.full[stage],
+                         step * kDepth, w_row, (1 << kCluster) - 1, policy);
+      tensor_copy_2d(s.x[stage], x_map, &s.full[stage], step * kDepth,
+                     place.tile.row + rank * kTileRows, policy);
+    }
+  }
+}
 
 // One thread. `at` counts stages filled, as in the consumers.
 template <bool kGated>

@@ -63,6 +63,9 @@ class Residual {
   Epilogue epilogue() const { return plain_ ? Epilogue::kAdd : Epilogue::kStore; }
   // hidden += scale * after(linear(x)), summed over the ranks.
   void write(Backend& backend, const Stream& s, const Linear& linear, const Tensor& x) const;
+  // Where a block whose input is read() adds its parts up: in `hidden` itself where nothing comes
+  // between them and the sum, and then nothing is left to write; else in s.delta.
+  bool adds_directly() const { return plain_ && !config_.norm_before.empty(); }
   // hidden += scale * after(what s.delta holds), summed over the ranks.
   void write(Backend& backend, const Stream& s) const;
 

@@ -6,9 +6,10 @@
 namespace inferd {
 namespace {
 
-// Scratch for this many pairs at a time, unless a step has fewer: steps with more take turns.
-constexpr int64_t kPairs = 4096;
-constexpr int64_t kPairBytes = 256 << 20;
+// Scratch for this many pairs at a time, unless a step has fewer: steps with more take turns. GPUs,
+// whose activations have 16 bits, need many tokens of an expert side by side.
+constexpr int64_t kPairs = 4096, kDevicePairs = 32768;
+constexpr int64_t kPairBytes = 256 << 20, kDevicePairBytes = 640 << 20;
 
 }  // namespace
 
@@ -76,7 +77,12 @@ void ExpertsBlock::carve(Arena& arena, DType activation, int64_t max_tokens) {
               .pairs = arena.take<int32_t>(all),
               .offsets = offsets_.as<int32_t>()};
   const int64_t bytes = dtype_bytes(activation) * (hidden + 3 * inner) + 4 * hidden;
-  const int64_t pairs = std::clamp<int64_t>(kPairBytes / bytes, 1, std::min(all, kPairs));
+  const bool narrow = activation != DType::kF32;
+  const int64_t most = narrow ? kDevicePairs : kPairs;
+  const int64_t room = (narrow ? kDevicePairBytes : kPairBytes) / bytes;
+  // Experts may begin at every sixteenth row.
+  const int64_t wanted = narrow ? all + 16 * held_.count : all;
+  const int64_t pairs = std::clamp<int64_t>(room, 1, std::min(wanted, most));
   gathered_ = arena.take_matrix(activation, pairs, hidden);
   products_ = arena.take_matrix(activation, pairs, 2 * inner);
   activated_ = arena.take_matrix(activation, pairs, inner);
@@ -121,9 +127,13 @@ void ExpertsBlock::forward(Backend& backend, const StepContext& step, Stream& s,
                  .first_held = static_cast<int32_t>(held_.first),
                  .held = static_cast<int32_t>(held_.count),
                  .routing = routing_});
-  backend.mix_experts({.out = head_rows(s.delta, s.rows),
+  const bool direct = residual_.adds_directly();
+  const Tensor out = head_rows(direct ? s.hidden : s.delta, s.rows);
+  backend.mix_experts({.out = out,
+                       .add_to_out = direct,
                        .x = x,
                        .chosen = config_.rule.chosen,
+                       .first_held = static_cast<int32_t>(held_.first),
                        .held = static_cast<int32_t>(held_.count),
                        .routing = routing_,
                        .inner = inner_.count,
@@ -137,11 +147,12 @@ void ExpertsBlock::forward(Backend& backend, const StepContext& step, Stream& s,
                        .activated = activated_,
                        .downs = downs_,
                        .sums = sums_});
-  if (has_shared()) add_shared(backend, x, s);
-  residual_.write(backend, s);
+  if (has_shared()) add_shared(backend, x, s, out);
+  if (!direct) residual_.write(backend, s);
 }
 
-void ExpertsBlock::add_shared(Backend& backend, const Tensor& x, const Stream& s) const {
+void ExpertsBlock::add_shared(Backend& backend, const Tensor& x, const Stream& s,
+                              const Tensor& out) const {
   const Tensor activated = head_rows(shared_activated_, s.rows);
   shared_gate_up_.apply(backend, {.out = activated,
                                   .x = x,
@@ -154,7 +165,7 @@ void ExpertsBlock::add_shared(Backend& backend, const Tensor& x, const Stream& s
     backend.gate_rows(activated, logits);  // as good as behind `down`, which is linear
   }
   // x has been read for the last time.
-  shared_down_.apply(backend, {.out = head_rows(s.delta, s.rows),
+  shared_down_.apply(backend, {.out = out,
                                .x = activated,
                                .weight = nullptr,
                                .scratch = head_rows(s.normed, s.rows),

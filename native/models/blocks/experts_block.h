@@ -32,7 +32,7 @@ class ExpertsBlock final : public Block {
 
  private:
   bool has_shared() const { return config_.shared_size > 0; }
-  void add_shared(Backend& backend, const Tensor& x, const Stream& s) const;
+  void add_shared(Backend& backend, const Tensor& x, const Stream& s, const Tensor& out) const;
 
   const ModelConfig& model_;
   ExpertsConfig config_;

@@ -36,12 +36,15 @@ describe('CUDA, route', () => {
   it('follows the rules of every family, ties to the lower number, and sorts by expert and token', () => {
     const random = randomSource(21);
     for (const rule of rules) {
-      for (const ties of [false, true]) {
-        const rows = 301;
+      for (const [ties, rows] of [
+        [false, 301],
+        [true, 301],
+        [true, 7],
+      ] as const) {
         const { experts, chosen } = rule;
         const logits = randomFloats(random, rows * experts, 2).map((x) => (ties ? Math.round(x) : x));
         const correction = rule.sigmoid ? Float32Array.from({ length: experts }, (_, e) => (e % 5) / 4 - 3) : null;
-        const positions = Int32Array.from({ length: rows }, (_, t) => (t % 50 === 49 ? -1 : t));
+        const positions = Int32Array.from({ length: rows }, (_, t) => (t % 50 === 49 || t === 3 ? -1 : t));
         const result = runOp(setup, 'route', ruleAttrs(rule, rows), { logits, positions, ...(correction && { correction }) });
         const routed = choicesOf(result, chosen);
         for (const [t, choices] of routed.entries()) {
@@ -74,6 +77,7 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
         [5, 4, 4, 136, 176, 20],
         [70, 16, 3, 512, 24, 64],
         [300, 6, 2, 64, 64, 4096],
+        [700, 3, 2, 136, 176, 640],
       ] as const) {
         for (const gate of ['silu', 'clamped_swiglu'] as const) {
           const weights = (count: number, fan: number) => roundAll(type, randomFloats(random, count, 1 / Math.sqrt(fan)));
