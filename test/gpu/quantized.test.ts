@@ -13,6 +13,11 @@ import { fixture, openEngine } from '../helpers/native/native-engine.js';
 
 /** Of packs that are quantized, whose activations in bf16 alone make 2e-5 to 7e-5. */
 const bound = 3e-4;
+/**
+ * Of many tokens at once, which FP8 products take as FP8 too, as the scheme says: what that costs quant-fp8-ct-channel, all of whose products do
+ * so, in its own `logits_aq`. Of quant-ct-mixed those of attention do, and an H200 shows 7.8e-3.
+ */
+const float8Scheme = 1.48e-2;
 
 describe('quant-gguf-k', () => {
   const golden = readGolden('quant-gguf-k');
@@ -61,10 +66,13 @@ describe('a checkpoint that is quantized already, its heads taken in pairs', () 
       cpu.close();
       const gpu = openEngine(folder, { backend: 'cuda', kvDtype: 'auto' }, 32, 32);
       const { weightBytes, parameters } = gpu.info();
-      for (const way of [{}, { slot: 1, firstBlock: 16, chunk: 7 }]) {
+      for (const [way, most] of [
+        [{}, pack === 'quant-ct-mixed' ? float8Scheme : bound],
+        [{ slot: 1, firstBlock: 16, chunk: 7 }, bound],
+      ] as const) {
         const error = nmse(generate(gpu, ids, 8, 16, way), wanted);
         t.diagnostic(`nmse ${error.toExponential(2)}, ${(weightBytes / parameters).toFixed(2)} bytes a weight`);
-        assert.ok(error <= bound, `nmse ${error}`);
+        assert.ok(error <= most, `nmse ${error}`);
       }
       gpu.close();
     });
