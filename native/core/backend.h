@@ -16,6 +16,8 @@
 //    follow from the plan alone. A model on one rank calls none.
 //  - Required ops are pure virtual; optional fused ops have a default body that composes required
 //    ones.
+//
+// Longer than other files: one class, whose ops follow one contract.
 #pragma once
 #include <cstddef>
 #include <cstdint>

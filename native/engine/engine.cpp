@@ -1,4 +1,4 @@
-// See engine.h.
+// See engine.h. Longer than other files: the life of an engine, in its order.
 #include "engine/engine.h"
 
 #include <algorithm>

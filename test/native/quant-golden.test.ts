@@ -14,8 +14,8 @@ import { floats, roundsActivations, runOp } from '../helpers/native/op-table.js'
 import { readSafetensors, widenedBf16, writeSafetensors } from '../helpers/native/safetensors.js';
 import { withModelFolder } from '../helpers/native/tiny-model.js';
 
-/** Routers, the biases of stacked experts, and what latent attention takes apart, are never quantized. */
-const alwaysPlain = /\.(gate|router|kv_b_proj)\.weight$|_bias$/;
+/** Routers, the gate of shared experts, the biases of stacked ones, and what latent attention takes apart, are never quantized. */
+const alwaysPlain = /\.(gate|router|shared_expert_gate|kv_b_proj)\.weight$|_bias$/;
 
 type Format = 'int8' | 'int4';
 
