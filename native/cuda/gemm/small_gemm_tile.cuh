@@ -2,6 +2,7 @@
 #pragma once
 #include <cstring>
 
+#include "cuda/device/device_limits.h"
 #include "cuda/device/launch.cuh"
 #include "cuda/device/mma.cuh"
 #include "cuda/gemm/small_gemm.h"
@@ -397,12 +398,8 @@ cudaError_t launch_tiles(const GemmArgs& p, int multiprocessors, const Launch& l
       launch, p);
 }
 
-struct Device {
-  int multiprocessors, most_shared;  // bytes a block may have
-};
-
 template <typename T, typename Chunks, typename Y, int kWarps, int kTokenTiles, bool kGated>
-cudaError_t launch_held(const GemmArgs& p, const Device& device, const Launch& launch) {
+cudaError_t launch_held(const GemmArgs& p, const DeviceLimits& device, const Launch& launch) {
   using S = Tile<1, kTokenTiles>;
   const int64_t rows = kGated ? int64_t{2} * p.n : p.n;
   const bool deep = rows >= int64_t{kDeepTiles} * S::kRows * device.multiprocessors &&
@@ -414,7 +411,7 @@ cudaError_t launch_held(const GemmArgs& p, const Device& device, const Launch& l
 }
 
 template <typename T, typename Chunks, typename Y, int kWarps, bool kGated>
-cudaError_t choose_tile(const GemmArgs& p, const Device& device, const Launch& launch) {
+cudaError_t choose_tile(const GemmArgs& p, const DeviceLimits& device, const Launch& launch) {
   if constexpr (kWarps == kMostWarps) {
     if (p.k <= kHeldColumns) {
       return p.m <= 8 ? launch_held<T, Chunks, Y, kWarps, 1, kGated>(p, device, launch)
@@ -428,7 +425,7 @@ cudaError_t choose_tile(const GemmArgs& p, const Device& device, const Launch& l
 }
 
 template <typename T, typename Chunks, typename Y, int kWarps>
-cudaError_t dispatch(const GemmArgs& p, const Device& device, const Launch& launch) {
+cudaError_t dispatch(const GemmArgs& p, const DeviceLimits& device, const Launch& launch) {
   if constexpr (std::is_same_v<T, Y>) {
     if (p.gated) return choose_tile<T, Chunks, Y, kWarps, true>(p, device, launch);
   }
@@ -437,17 +434,8 @@ cudaError_t dispatch(const GemmArgs& p, const Device& device, const Launch& laun
 
 template <typename T, typename Chunks, typename Y>
 cudaError_t small_gemm_as(const GemmArgs& p, const Launch& launch) {
-  int id = 0;
-  Device device = {};
-  cudaError_t error = cudaGetDevice(&id);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&device.multiprocessors, cudaDevAttrMultiProcessorCount, id);
-  }
-  if (error == cudaSuccess) {
-    error =
-        cudaDeviceGetAttribute(&device.most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, id);
-  }
-  if (error != cudaSuccess) return error;
+  DeviceLimits device;
+  if (const cudaError_t error = ask_limits(device); error != cudaSuccess) return error;
   return static_cast<size_t>(device.most_shared) >= Tile<1, 2>::shared_bytes(kMostWarps, 2)
              ? dispatch<T, Chunks, Y, kMostWarps>(p, device, launch)
              : dispatch<T, Chunks, Y, 8>(p, device, launch);

@@ -26,6 +26,7 @@
 //    2.93 at 8x128, instead of 2.30 and 2.57.
 #include <algorithm>
 
+#include "cuda/device/device_limits.h"
 #include "cuda/device/launch.cuh"
 #include "cuda/device/mma.cuh"
 #include "cuda/gemm/small_gemm.h"
@@ -375,33 +376,18 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 1)
   }
 }
 
-struct Device {
-  int multiprocessors = 0, most_shared = 0;  // bytes a block may have
-};
-
-cudaError_t ask(Device& device) {
-  int id = 0;
-  cudaError_t error = cudaGetDevice(&id);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&device.multiprocessors, cudaDevAttrMultiProcessorCount, id);
-  }
-  if (error == cudaSuccess) {
-    error =
-        cudaDeviceGetAttribute(&device.most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, id);
-  }
-  return error;
-}
-
 CodedLayout layout_of(const GemmArgs& p) {
   return coded_layout(p.w.format, p.gated ? 2 * p.n : p.n, p.k, p.gated);
 }
 
-int warps_of(const Device& device) { return device.most_shared < (128 << 10) ? 8 : kMostWarps; }
+int warps_of(const DeviceLimits& device) {
+  return device.most_shared < (128 << 10) ? 8 : kMostWarps;
+}
 
 bool holds_x(const CodedLayout& layout, int warps) { return layout.across() <= kHeldTiles * warps; }
 
 template <typename T, int kBits, bool kMinima, int kTokenTiles, bool kHeld>
-cudaError_t launch_tiles(CodedSmallArgs args, const Device& device, const Launch& launch) {
+cudaError_t launch_tiles(CodedSmallArgs args, const DeviceLimits& device, const Launch& launch) {
   constexpr int kRowTiles = kHeld ? 1 : 2, kRows = 16 * kRowTiles, kTokens = 8 * kTokenTiles;
   const int queues = args.warps * kStages<kBits, kHeld> * kRowTiles * args.layout.tile_bytes();
   const int rest = static_cast<int>(sizeof(float)) *
@@ -421,7 +407,8 @@ cudaError_t launch_tiles(CodedSmallArgs args, const Device& device, const Launch
 }
 
 template <typename T, int kBits, bool kMinima>
-cudaError_t launch_bits(const CodedSmallArgs& args, const Device& device, const Launch& launch) {
+cudaError_t launch_bits(const CodedSmallArgs& args, const DeviceLimits& device,
+                        const Launch& launch) {
   const bool held = holds_x(args.layout, args.warps);
   if (args.gemm.norm_x && !held) return cudaErrorInvalidValue;
   if (args.gemm.m <= 8) {
@@ -433,7 +420,8 @@ cudaError_t launch_bits(const CodedSmallArgs& args, const Device& device, const 
 }
 
 template <typename T>
-cudaError_t launch_type(const CodedSmallArgs& args, const Device& device, const Launch& launch) {
+cudaError_t launch_type(const CodedSmallArgs& args, const DeviceLimits& device,
+                        const Launch& launch) {
   if (args.layout.bits == 4) {
     return args.layout.minima ? launch_bits<T, 4, true>(args, device, launch)
                               : launch_bits<T, 4, false>(args, device, launch);
@@ -450,15 +438,15 @@ bool coded_small_takes(const GemmArgs& p) {
     return false;
   }
   if (!p.norm_x) return true;
-  Device device;
-  return p.m <= kCodedSmallRows && ask(device) == cudaSuccess &&
+  DeviceLimits device;
+  return p.m <= kCodedSmallRows && ask_limits(device) == cudaSuccess &&
          holds_x(layout_of(p), warps_of(device));
 }
 
 cudaError_t coded_small_gemm(const GemmArgs& p, const Launch& launch) {
   if (!coded_small_takes(p)) return cudaErrorInvalidValue;
-  Device device;
-  cudaError_t error = ask(device);
+  DeviceLimits device;
+  cudaError_t error = ask_limits(device);
   for (int32_t first = 0; first < p.m && error == cudaSuccess; first += kCodedSmallRows) {
     GemmArgs part = p;
     part.m = std::min(kCodedSmallRows, p.m - first);
