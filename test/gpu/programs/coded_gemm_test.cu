@@ -7,6 +7,7 @@
 #include "cuda/gemm/small_gemm.h"
 #include "cuda/gemm/stream_gemm.h"
 #include "cuda/rows/coded_weights.h"
+#include "cuda/rows/weights.h"
 #include "gemm_reference.cuh"
 
 namespace {
@@ -15,17 +16,7 @@ using namespace gpu_test;
 using namespace inferd;
 using namespace inferd::cuda;
 
-constexpr WeightFormat kFormats[] = {
-    kFormatInt8,
-    kFormatInt4,
-    kCodedInt8,
-    kCodedInt4,
-    kCodedInt4Minima,
-    kCodedInt8Halves,
-    coded_format(CodeType::kSint4, 128, Zeros::kNone),
-    coded_format(CodeType::kUint4, 64, Zeros::kMinima),
-    coded_format(CodeType::kInt8, 128, Zeros::kNone),
-};
+constexpr WeightFormat kLongGroups = coded_format(CodeType::kSint4, 128, Zeros::kNone);
 
 std::string name_of(const WeightFormat& f) {
   return std::to_string(code_bits(f.codes)) + " bits by " + std::to_string(f.block_cols) +
@@ -143,7 +134,7 @@ void check_layout(const WeightFormat& format, int rows, int cols, bool paired,
 
 struct Case {
   int m, n, k;
-  bool bias = false, add = false, gated = false, f32 = false;
+  bool bias = false, add = false, gated = false;
   int norm = 0;  // 1: norm_x, 2: with its weight
 };
 
@@ -244,13 +235,15 @@ void check_case(const WeightFormat& format, const Case& c, Way way, cudaStream_t
 
 template <typename T>
 void check_type(bool quick, bool hopper, cudaStream_t stream) {
-  for (const WeightFormat& format : kFormats) {
+  for (const WeightFormat& format : kWeightFormats) {
+    if (!in_tiles(format)) continue;
     check_layout<T>(format, 48, 256, false, stream);
     check_layout<T>(format, 37, 136, false, stream);
     check_layout<T>(format, 48, 320, true, stream);
     check_layout<T>(format, 2 * 13, 40, true, stream);
   }
-  for (const WeightFormat& format : kFormats) {
+  for (const WeightFormat& format : kWeightFormats) {
+    if (!in_tiles(format)) continue;
     for (const Way way : {Way::kSmall, Way::kStream}) {
       const bool small = way == Way::kSmall;
       if (!small && !hopper) continue;
@@ -261,8 +254,7 @@ void check_type(bool quick, bool hopper, cudaStream_t stream) {
           check_case<T, T>(format, {m, n, k, m % 2 == 0, false, true}, way, stream);
           check_case<T, float>(format, {m, n - 3, k, m % 2 == 1, m % 3 == 0}, way, stream);
           if (!small || k > 4096) continue;
-          check_case<T, T>(format, {m, n, k, true, false, m % 2 == 1, false, 1 + m % 2}, way,
-                           stream);
+          check_case<T, T>(format, {m, n, k, true, false, m % 2 == 1, 1 + m % 2}, way, stream);
         }
       }
       if (quick || format.codes != CodeType::kUint4) continue;
@@ -300,7 +292,7 @@ void bench(const std::string& only, cudaStream_t stream) {
     const bool head = s.n > 100000;
     if (!only.empty() && only != s.name) continue;
     const std::vector<WeightFormat> formats =
-        head ? std::vector{kFormatInt8} : std::vector{kFormatInt4, kFormats[6]};
+        head ? std::vector{kFormatInt8} : std::vector{kFormatInt4, kLongGroups};
     for (const WeightFormat& format : formats) {
       const CodedLayout layout = coded_layout(format, s.gated ? 2 * s.n : s.n, s.k, s.gated);
       const auto size = static_cast<size_t>(layout.bytes());
