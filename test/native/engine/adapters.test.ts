@@ -72,11 +72,11 @@ function written(config: Record<string, unknown>, tensors: ReadonlyMap<string, T
 const tensorsOf = (pack: string): Map<string, TestTensor> => readSafetensors(join(folderOf(pack), 'adapter_model.safetensors'));
 const moduleOf = (tensor: string): string => tensor.slice(prefix.length).replace(/\.lora_[AB]\.weight$/, '');
 
-/** The base with s B A added to the weights of every module of an adapter, each by its own factor. */
-function mergedModel(tensors: ReadonlyMap<string, TestTensor>, factor: number): string {
+/** The model of a folder with factor B A added to the weights of every module of an adapter. */
+function mergedModel(tensors: ReadonlyMap<string, TestTensor>, factor: number, model = base): string {
   const folder = tempFolder();
-  cpSync(base, folder, { recursive: true });
-  const stored = readSafetensors(join(base, 'model.safetensors'));
+  cpSync(model, folder, { recursive: true });
+  const stored = readSafetensors(join(model, 'model.safetensors'));
   const weights = new Map([...stored].map(([name, { shape, data }]) => [name, { shape, data: widenedBf16(data) }]));
   for (const module of new Set([...tensors.keys()].map(moduleOf))) {
     const a = tensors.get(`${prefix}${module}.lora_A.weight`);
@@ -217,37 +217,30 @@ describe('adapters', () => {
     assert.ok(rms(with8, wanted) < 0.1 * rms(without8, wanted), `${rms(with8, wanted)} of ${rms(without8, wanted)}`);
   });
 
-  test('a linear of a checkpoint that holds several adds to all of them', () => {
-    const fused = fixture('golden', 'phi3-fused');
-    const config = JSON.parse(readFileSync(join(fused, 'config.json'), 'utf8')) as Record<string, number>;
-    const stored = readSafetensors(join(fused, 'model.safetensors')).get('model.layers.0.self_attn.qkv_proj.weight');
-    assert.ok(stored);
-    const [rows = 0, cols = 0] = stored.shape;
-    const numbers = (count: number, scale: number) => Float32Array.from({ length: count }, (_, i) => scale * Math.sin(i * 12.9898));
-    const a = { shape: [2, cols], data: numbers(2 * cols, 0.3) };
-    const b = { shape: [rows, 2], data: numbers(rows * 2, 0.3) };
-    const module = 'model.layers.0.self_attn.qkv_proj';
-    const engine = open(fused);
-    const tensors = new Map([
-      [`${prefix}${module}.lora_A.weight`, a],
-      [`${prefix}${module}.lora_B.weight`, b],
-    ]);
-    place(engine, 0, 1, written({ ...settings('b'), lora_alpha: 2, use_rslora: false }, tensors));
-    const folder = tempFolder();
-    cpSync(fused, folder, { recursive: true });
-    const weights = new Map(
-      [...readSafetensors(join(fused, 'model.safetensors'))].map(([name, { shape, data }]) => [name, { shape, data: widenedBf16(data) }]),
-    );
-    const weight = weights.get(`${module}.weight`);
-    assert.ok(weight && config['hidden_size'] === cols);
-    for (let o = 0; o < rows; o++)
-      for (let i = 0; i < cols; i++)
-        for (let r = 0; r < 2; r++)
-          weight.data[o * cols + i] = (weight.data[o * cols + i] ?? 0) + (b.data[o * 2 + r] ?? 0) * (a.data[r * cols + i] ?? 0);
-    writeSafetensors(join(folder, 'model.safetensors'), weights);
-    assert.ok(furthest(logitsOf(engine, 0), logitsOf(open(folder))) < 1e-3);
-    assert.ok(furthest(logitsOf(engine, 0), logitsOf(engine)) > 0.01);
-  });
+  for (const [what, pack, modules] of [
+    ['a linear of a checkpoint that holds several adds to all of them', 'phi3-fused', ['self_attn.qkv_proj']],
+    ['shared experts and their gate', 'qwen2-moe', ['mlp.shared_expert_gate', 'mlp.shared_expert.up_proj', 'mlp.shared_expert.down_proj']],
+  ] as const) {
+    test(`${what}: of ${pack}, each computes what merged weights compute`, () => {
+      const path = fixture('golden', pack);
+      const stored = readSafetensors(join(path, 'model.safetensors'));
+      const numbers = (count: number) => Float32Array.from({ length: count }, (_, i) => 0.3 * Math.sin(i * 12.9898));
+      const engine = open(path);
+      const plain = logitsOf(engine);
+      for (const [i, name] of modules.entries()) {
+        const module = `model.layers.0.${name}`;
+        const [rows = 0, cols = 0] = stored.get(`${module}.weight`)?.shape ?? [];
+        const tensors = new Map([
+          [`${prefix}${module}.lora_A.weight`, { shape: [2, cols], data: numbers(2 * cols) }],
+          [`${prefix}${module}.lora_B.weight`, { shape: [rows, 2], data: numbers(rows * 2) }],
+        ]);
+        place(engine, i, i + 1, written({ ...settings('b'), lora_alpha: 2, use_rslora: false }, tensors));
+        const logits = logitsOf(engine, i);
+        assert.ok(furthest(logits, logitsOf(open(mergedModel(tensors, 1, path)))) < 1e-3, name);
+        assert.ok(furthest(logits, plain) > 0.01, name);
+      }
+    });
+  }
 });
 
 describe('adapters that are refused', () => {
