@@ -37,9 +37,10 @@ struct WeightPart {
   std::function<bool(int64_t first_row, int64_t rows, const DummyRows& numbers)> fill_dummy{};
 };
 
+class Linear;
+
 // Where the tensors of a model go while it is being described: the list of parts, and the backend
 // that stores them.
-class Linear;
 struct WeightList {
   Backend& backend;
   DType dtype;  // of the embedding table on the device
