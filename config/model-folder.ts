@@ -12,6 +12,7 @@ import { existsSync, readdirSync, statSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { batchHoldsPrompt } from './check.js';
+import { type DrafterFolder, resolveDrafter } from './drafter-folder.js';
 import { ConfigError } from './error.js';
 import { configLists, ggufConfig } from './gguf/config.js';
 import { ggufBytes, ggufFile, ggufParts, isGguf, quantizationPattern } from './gguf/files.js';
@@ -70,6 +71,8 @@ export interface ModelFolder {
   readonly generation: GenerationDefaults;
   /** Bytes of the weight files. */
   readonly sizeBytes: number;
+  /** The network of its own that drafts for it; absent where there is none. */
+  readonly drafter?: DrafterFolder;
 }
 
 /** A model on disk, as `inferd list` shows it. */
@@ -113,8 +116,15 @@ export function resolveModelFolder(config: Config, env: NodeJS.ProcessEnv = proc
   if (breach !== null) throw new ConfigError(`${breach.message} (the model's own limit is ${files.maxPositions})`);
   if (maxModelLen < 2) throw new ConfigError(`scheduler.max_model_len = ${maxModelLen} leaves no room for an answer; set it to at least 2`);
   const maxTotalTokens = Math.min(config.validation.max_total_tokens ?? maxModelLen, maxModelLen);
+  const drafter = resolveDrafter(
+    config,
+    found,
+    (name) => locate({ ...config, inference: { ...config.inference, model_name: name, revision: 'main' } }, env),
+    ({ path, cache }) => (config.inference.load_dummy ? 0 : weightBytes(path, cache)),
+  );
   return {
     ...files,
+    ...(drafter === null ? {} : { drafter }),
     pooling: isGguf(found.path) ? { mode: config.inference.pooling } : poolingOf(found.path, found.cache, config.inference.pooling),
     path: found.path,
     source: found.source,

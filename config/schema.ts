@@ -171,10 +171,15 @@ export const schema = {
   },
   speculative: {
     method: oneOf(
-      ['none', 'ngram'],
+      ['none', 'ngram', 'draft', 'eagle3', 'mtp'],
       'none',
       'How tokens are drafted ahead of the model, which then checks several in one step; answers stay what they are. ' +
-        'ngram: what followed the last tokens where they stood before.',
+        'ngram: what followed the last tokens where they stood before. draft: by a small model. eagle3: by a head of EAGLE or EAGLE-3. ' +
+        'mtp: by the layer for multi-token prediction that checkpoints of DeepSeek V3 have.',
+    ),
+    model: text(
+      maybeText(null),
+      'What drafts, for draft and eagle3: a folder or Hugging Face id. A small model must have the tokenizer of the model.',
     ),
     num_tokens: int(4, [1, 15], 'Tokens drafted for a sequence and step, at most; fewer in large batches, and where drafts are refused.', {
       unit: 'tokens',

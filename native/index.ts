@@ -59,6 +59,10 @@ export interface EngineOptions {
     /** Of the last tokens so many are looked for in the history, the most first; 1 to 64. */
     readonly ngramMin: number;
     readonly ngramMax: number;
+    /** What drafts: those n-grams, which is what it is when absent, or a network with keys and values of its own in the same blocks. */
+    readonly method?: 'ngram' | DraftNetwork;
+    /** Of `draft` a folder with a model of the same tokenizer, of `eagle3` one with a head; `mtp` is a layer of the model itself. */
+    readonly modelPath?: string;
   };
   /** Absent: no room for adapters, and nothing that it would cost. */
   readonly adapters?: {
@@ -67,6 +71,17 @@ export interface EngineOptions {
     /** Of a module, at most 512. */
     readonly maxRank: number;
   };
+}
+
+/** A small model, a head of EAGLE's on the model's hidden states, or the model's layer for multi-token prediction. */
+export type DraftNetwork = 'draft' | 'eagle3' | 'mtp';
+
+/** What a network drafted for one sequence. */
+export interface MadeDrafts {
+  readonly slot: number;
+  readonly ids: Int32Array;
+  /** Of the last of them; empty for a sequence that had fewer than others. */
+  readonly logits: Float32Array;
 }
 
 /** An adapter in host memory. */
@@ -159,6 +174,8 @@ export interface NativeEngine {
   pending(): number;
   /** Of the last step and each block with experts; while no step runs. Test doubles may lack it. @throws NativeError when one does */
   expertWork?(): ExpertWork[];
+  /** What a network drafted in the last step, for tests; while no step runs. @throws NativeError when one does, and without a network */
+  madeDrafts?(): MadeDrafts[];
   /**
    * Records what the device does from here on, in room for `maxEvents`; waits for running steps. Test doubles may lack all three.
    * @throws NativeError when a recording runs already

@@ -14,18 +14,17 @@ export interface DraftOptions {
   readonly maxTokens: number;
   /** Nobody drafts when more sequences run. */
   readonly maxBatch: number;
-  /** What one more row costs, as a share of a step of one row. */
+  /** What one more row costs, and the making of its draft, as a share of a step of one row. */
   readonly rowCost: number;
+  /** Rows of a step that cost little more than one: those up to which its time is that of reading the weights. */
+  readonly freeRows: number;
+  /** Drafts come from a network, which keeps keys and values behind the history: their blocks have to be there. */
+  readonly inBlocks: boolean;
 }
 
 /** Answers how many drafts a sequence gets; tests have others. */
 export type DraftLength = (history: DraftHistory, batch: number) => number;
 
-/**
- * Rows of a step up to which its time is that of reading the weights: where 2 operations a weight take as long as its two bytes, on a GPU
- * of 790 TFLOP/s and 4.26 TB/s.
- */
-const FREE_ROWS = 185;
 /** Rate of a sequence that nothing is known of, at first and when it tries again, and how many drafts that guess is worth. */
 const FIRST_RATE = 0.7;
 const FIRST_WEIGHT = 4;
@@ -81,10 +80,10 @@ export class DraftHistory {
 }
 
 /** The rule of the daemon. */
-export function adaptiveLength({ maxTokens, maxBatch, rowCost }: DraftOptions): DraftLength {
+export function adaptiveLength({ maxTokens, maxBatch, rowCost, freeRows }: DraftOptions): DraftLength {
   return (history, batch) => {
     if (batch > maxBatch) return 0;
-    const most = Math.min(maxTokens, Math.floor(FREE_ROWS / Math.max(1, batch)) - 1);
+    const most = Math.min(maxTokens, Math.floor(freeRows / Math.max(1, batch)) - 1);
     return most < 1 ? 0 : history.worth(rowCost, most);
   };
 }

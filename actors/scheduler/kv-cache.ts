@@ -123,6 +123,12 @@ export class KvCache {
     return WRITABLE.appended;
   }
 
+  /** Others hold the block of `position`, too. */
+  isShared(sequence: Sequence, position: number): boolean {
+    const index = Math.floor(position / this.blockSize);
+    return index < sequence.numBlocks && this.pool.refCount(sequence.blocks[index]!) > 1; // index < numBlocks
+  }
+
   /** Shares all blocks of `from` with `to`, which has none. */
   fork(from: Sequence, to: Sequence): void {
     this.ensureTable(to, from.numBlocks);

@@ -158,18 +158,34 @@ export class Planner {
 
   /** How many of its drafts the next row of a decoding sequence may compute, `most` at most; takes their blocks. */
   private takeDrafts(sequence: Sequence, most: number): number {
+    const count = Math.max(0, Math.min(sequence.drafts, sequence.room - 1, most));
+    return this.takeBlocks(sequence, 1 + count) - 1;
+  }
+
+  /** How many positions from the next on that is computed have blocks, `count` at most; takes blocks for them, all but the first. */
+  private takeBlocks(sequence: Sequence, count: number): number {
     const { roster, writer } = this;
     const { kv } = roster;
-    const count = Math.max(0, Math.min(sequence.drafts, sequence.room - 1, most));
-    const last = sequence.numComputed + count;
     for (;;) {
-      const end = sequence.numBlocks * kv.blockSize; // behind the first position
-      if (end > last) return count;
+      const held = sequence.numBlocks * kv.blockSize - sequence.numComputed;
+      if (held >= count) return count;
       // Nobody shall give way for a draft, now or in the next step.
-      if (kv.pool.numFree <= roster.running.size) return end - sequence.numComputed - 1;
-      kv.makeWritable(sequence, end);
+      if (kv.pool.numFree <= roster.running.size) return held;
+      kv.makeWritable(sequence, sequence.numBlocks * kv.blockSize);
       writer.tableEntry(sequence, sequence.numBlocks - 1);
     }
+  }
+
+  /**
+   * How many drafts the next row shall compute. A network that drafts writes to the places from the next on, all but the last draft's; not
+   * to a block that others hold, too, as after a fork, or will hold at once.
+   */
+  private draftsFor(sequence: Sequence): number {
+    const wanted = this.draftLength(sequence.draftHistory, this.roster.running.size);
+    const most = Math.max(0, Math.min(wanted, sequence.room - 1));
+    if (most === 0 || this.options.drafts?.inBlocks !== true) return most;
+    const shared = sequence.request.forkPending || this.roster.kv.isShared(sequence, sequence.numComputed);
+    return shared ? 0 : this.takeBlocks(sequence, most);
   }
 
   /** The last token of a sequence, which the device knows, and so many drafts behind it. */
@@ -296,8 +312,7 @@ export class Planner {
   private planSample(sequence: Sequence, count = 1): void {
     this.record.samples.add(sequence, count);
     sequence.length += count;
-    const wanted = this.draftLength(sequence.draftHistory, this.roster.running.size);
-    sequence.drafts = Math.max(0, Math.min(wanted, sequence.room - 1));
+    sequence.drafts = this.draftsFor(sequence);
     this.writer.sample(this.writer.numRows - 1, sequence.slot, count, sequence.drafts);
   }
 }

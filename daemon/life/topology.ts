@@ -126,7 +126,7 @@ function engineOptions(config: Config, model: ModelFolder, probe: boolean): Engi
     commTimeoutMs: config.parallel.comm_timeout_ms,
     isa: 'auto',
     graphSizes: inference.enforce_eager ? [] : inference.cuda_graph_sizes,
-    ...drafting(config),
+    ...drafting(config, model),
     ...(config.lora.enabled ? { adapters: { places: config.lora.max_loras, maxRank: config.lora.max_rank } } : {}),
   });
   return Array.from({ length: groups }, (_, group) => devices.slice(group * ranks, (group + 1) * ranks).map(ofRank));
@@ -158,16 +158,46 @@ function kvDtype(config: Config, model: ModelFolder, backend: BackendName): Engi
   return parameters > 0 && parameters < SMALL_MODEL_PARAMETERS ? 'f32' : 'bf16';
 }
 
-function drafting({ speculative: s }: Config): Pick<EngineOptions, 'drafts'> {
+function drafting({ speculative: s }: Config, model: ModelFolder): Pick<EngineOptions, 'drafts'> {
   if (s.method === 'none') return {};
-  return { drafts: { maxTokens: s.num_tokens, ngramMin: s.ngram_min, ngramMax: s.ngram_max } };
+  return {
+    drafts: {
+      ...{ maxTokens: s.num_tokens, ngramMin: s.ngram_min, ngramMax: s.ngram_max, method: s.method },
+      ...(model.drafter === undefined ? {} : { modelPath: model.drafter.path }),
+    },
+  };
 }
 
 /** A row beside another, as a share of a step: the time of its products, its attention and its logits. Round figures. */
 const DRAFT_ROW_COST = { cpu: 0.3, cuda: 0.05 } as const;
+/**
+ * Rows of a step up to which its time is that of reading the weights: where 2 operations a weight take as long as its two bytes. On a GPU of
+ * 790 TFLOP/s and 4.26 TB/s; on the CPU, whose rows cost much from the first on, where a batch is as fast as it gets.
+ */
+const DRAFT_FREE_ROWS = { cpu: 32, cuda: 185 } as const;
+/** A layer of a model, as a share of the whole: what a head costs. */
+const HEAD_COST = 0.05;
+
+/** What the network that drafts costs for a token, as a share of a step of the model. */
+function drafterCost({ speculative: s }: Config, model: ModelFolder): number {
+  if (s.method === 'mtp') return HEAD_COST;
+  return model.drafter === undefined ? 0 : Math.min(0.5, model.drafter.sizeBytes / Math.max(1, model.sizeBytes));
+}
+
+function draftOptions(config: Config, model: ModelFolder, backend: BackendName): SchedulerOptions['drafts'] {
+  const { speculative: s } = config;
+  if (s.method === 'none') return null;
+  return {
+    maxTokens: s.num_tokens,
+    maxBatch: s.max_batch,
+    rowCost: DRAFT_ROW_COST[backend] + drafterCost(config, model),
+    freeRows: DRAFT_FREE_ROWS[backend],
+    inBlocks: s.method !== 'ngram',
+  };
+}
 
 function schedulerOptions(config: Config, model: ModelFolder, backend: BackendName): Topology['scheduler'] {
-  const { cache, scheduler, speculative: s } = config;
+  const { cache, scheduler } = config;
   return {
     blockSize: cache.block_size,
     maxSlots: scheduler.max_num_sequences,
@@ -178,7 +208,7 @@ function schedulerOptions(config: Config, model: ModelFolder, backend: BackendNa
     delayFactor: scheduler.delay_factor,
     policy: scheduler.policy,
     preemptionMode: scheduler.preemption_mode,
-    drafts: s.method === 'none' ? null : { maxTokens: s.num_tokens, maxBatch: s.max_batch, rowCost: DRAFT_ROW_COST[backend] },
+    drafts: draftOptions(config, model, backend),
     adapterPlaces: config.lora.enabled ? config.lora.max_loras : 0,
     maxQueue: scheduler.max_queue,
     queueTimeoutMs: scheduler.queue_timeout_s * 1000,

@@ -49,6 +49,8 @@ EngineOptions read_options(const Napi::Value& value) {
     o.drafts = {.max_tokens = drafts.integer("maxTokens"),
                 .ngram_min = drafts.integer("ngramMin"),
                 .ngram_max = drafts.integer("ngramMax")};
+    if (drafts.has("method")) o.drafts.method = drafts.string("method");
+    if (drafts.has("modelPath")) o.drafts.model_path = drafts.string("modelPath");
   }
   if (r.has("adapters")) {
     const OptionReader adapters = r.nested("adapters");
@@ -123,6 +125,7 @@ Napi::Function EngineWrap::define(Napi::Env env) {
                          InstanceMethod<&EngineWrap::pending>("pending"),
                          InstanceMethod<&EngineWrap::last_error>("lastError"),
                          InstanceMethod<&EngineWrap::expert_work>("expertWork"),
+                         InstanceMethod<&EngineWrap::made_drafts>("madeDrafts"),
                          InstanceMethod<&EngineWrap::profile_start>("profileStart"),
                          InstanceMethod<&EngineWrap::profile_stop>("profileStop"),
                          InstanceMethod<&EngineWrap::profile_clock>("profileClock"),
@@ -304,6 +307,27 @@ Napi::Value EngineWrap::expert_work(const Napi::CallbackInfo& info) {
       o.Set("chosen", w.chosen);
       o.Set("bytes", static_cast<double>(w.bytes));
       o.Set("parameters", static_cast<double>(w.parameters));
+      out.Set(i, o);
+    }
+    return out;
+  });
+}
+
+Napi::Value EngineWrap::made_drafts(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  return guarded(env, [&] {
+    const std::vector<MadeDrafts> made = open().made_drafts();
+    Napi::Array out = Napi::Array::New(env, made.size());
+    for (uint32_t i = 0; i < out.Length(); ++i) {
+      const MadeDrafts& m = made[i];
+      auto ids = Napi::Int32Array::New(env, m.ids.size());
+      std::copy(m.ids.begin(), m.ids.end(), ids.Data());
+      auto logits = Napi::Float32Array::New(env, m.logits.size());
+      std::copy(m.logits.begin(), m.logits.end(), logits.Data());
+      Napi::Object o = Napi::Object::New(env);
+      o.Set("slot", m.slot);
+      o.Set("ids", ids);
+      o.Set("logits", logits);
       out.Set(i, o);
     }
     return out;

@@ -35,6 +35,7 @@ class EngineWrap final : public Napi::ObjectWrap<EngineWrap> {
   Napi::Value profile_start(const Napi::CallbackInfo& info);
   Napi::Value profile_stop(const Napi::CallbackInfo& info);
   Napi::Value expert_work(const Napi::CallbackInfo& info);
+  Napi::Value made_drafts(const Napi::CallbackInfo& info);
   Napi::Value profile_clock(const Napi::CallbackInfo& info);
   Napi::Value close(const Napi::CallbackInfo& info);
 

@@ -55,6 +55,7 @@ struct BackendInfo {
   bool host_memory;        // device pointers can be read by the host
   bool graphs = false;     // run_graph records and replays
   bool narrow_kv = false;  // keys and values may be kF8 and kI8
+  bool drafters = false;   // networks that draft: gather_drafts and the ops around it
 };
 
 // The sizes of a layer that kernels may not take; 0 where the layer has no such thing.
@@ -363,6 +364,24 @@ class Backend {
   // Fills ids, positions, token_rows of the batch from the slot tables. The id of a draft that
   // there is not is -1; its place in the sequence is computed and means nothing.
   virtual void gather_tokens(const SlotTables& t, const StepBatch& batch) = 0;
+  // ids[i] = the token behind that of batch.positions[i] in the history of its sequence, or -1.
+  virtual void gather_next(const SlotTables& t, const StepBatch& batch, int32_t* ids) {
+    (void)t, (void)batch, (void)ids;
+    no_drafters();
+  }
+  // Row i of the batch is one token: the one that stands `ahead` places behind the last token of
+  // the history of draft row i, as if drafts were history, and its place less `lag`.
+  virtual void gather_drafts(const SlotTables& t, const StepBatch& batch, int32_t ahead,
+                             int32_t lag) {
+    (void)t, (void)batch, (void)ahead, (void)lag;
+    no_drafters();
+  }
+  // picks[i] = the batch row of the last token but one of the history of draft row i.
+  virtual void pick_drafting(const SlotTables& t, const DraftRow* rows, int32_t n,
+                             const int32_t* positions, int32_t* picks) {
+    (void)t, (void)rows, (void)n, (void)positions, (void)picks;
+    no_drafters();
+  }
 
   // --- required ops ---
   // out[i] = scale * table[ids[i] - first_id], or zeros for an id outside; `table` is [ids, hidden]
@@ -395,6 +414,11 @@ class Backend {
   // [n, 2d] -> [n, d], the gate is the first half.
   virtual void gated_mul(Tensor out, const Tensor& gate_up, Gate gate) = 0;
   virtual void gather_rows(Tensor out, const Tensor& x, const int32_t* rows, int32_t n) = 0;
+  // Both may be parts of wider rows.
+  virtual void copy_rows(Tensor out, const Tensor& x) {
+    (void)out, (void)x;
+    no_drafters();
+  }
   // sums[e.to] = (e.fresh ? 0 : sums[e.to]) + x[e.first] + x[e.first + 1] + .. for each entry e of
   // `n`, which is device memory. One after the other and in float32, the type of `sums`, so that a
   // sum taken in pieces has the bits of one taken at once. No two entries have the same `to`.
@@ -432,6 +456,14 @@ class Backend {
     (void)t, (void)rows, (void)n, (void)range, (void)ids;
     throw Error(ErrorCode::kUnsupported,
                 format("The backend %s makes no drafts.", info().name.c_str()));
+  }
+  // The draft `at` places behind the history of each of `n` slots, of which there are that many so
+  // far: the best of its row of `logits`, and of several the first. Rows of logits are of ids 0, 1,
+  // .., or of target_ids[0], target_ids[1], .. `ids` [n, max_sample - 1] gets the same.
+  virtual void draft_best(const Tensor& logits, const SlotTables& t, const DraftRow* rows,
+                          int32_t n, int32_t at, const int32_t* target_ids, int32_t* ids) {
+    (void)logits, (void)t, (void)rows, (void)n, (void)at, (void)target_ids, (void)ids;
+    no_drafters();
   }
   // Log-softmax of chosen targets: for row i of `logits`, logprob and rank of targets[i] and the
   // best `top` entries.
@@ -498,6 +530,14 @@ class Backend {
   // Between steps: chooses how these shapes are computed, as engines have it done at start; waits,
   // and overwrites `out` and `scratch`.
   virtual void tune_linear(const LinearArgs& args) { (void)args; }
+
+ private:
+  [[noreturn]] void no_drafters() const {
+    throw Error(ErrorCode::kUnsupported,
+                format("The backend %s runs no network that drafts; set speculative.method = "
+                       "\"ngram\" or \"none\".",
+                       info().name.c_str()));
+  }
 };
 
 inline void* Backend::allocate_host(size_t bytes) {

@@ -23,7 +23,8 @@ CpuBackend::CpuBackend(const Kernels& kernels, int threads)
            .activation = DType::kF32,
            .total_bytes = memory.total_bytes,
            .free_bytes = memory.free_bytes,
-           .host_memory = true};
+           .host_memory = true,
+           .drafters = true};
 }
 
 // The engine plans the KV cache from free_bytes after the weights are in place.

@@ -130,6 +130,12 @@ void CpuBackend::gather_rows(Tensor out, const Tensor& x, const int32_t* rows, i
   for (int32_t i = 0; i < n; ++i) std::memcpy(row_of(out, i), row_of(x, rows[i]), bytes);
 }
 
+void CpuBackend::copy_rows(Tensor out, const Tensor& x) {
+  const TraceScope scope(trace_, "copy_rows");
+  const auto bytes = static_cast<size_t>(x.cols()) * sizeof(float);
+  for (int64_t i = 0; i < x.rows(); ++i) std::memcpy(row_of(out, i), row_of(x, i), bytes);
+}
+
 void CpuBackend::sum_rows(Tensor sums, const Tensor& x, const RowSum* entries, int32_t n) {
   const TraceScope scope(trace_, "sum_rows");
   const int64_t cols = x.cols();

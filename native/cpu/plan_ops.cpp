@@ -85,4 +85,33 @@ void CpuBackend::gather_tokens(const SlotTables& t, const StepBatch& batch) {
   }
 }
 
+void CpuBackend::gather_next(const SlotTables& t, const StepBatch& batch, int32_t* ids) {
+  const TraceScope scope(trace_, "gather_next");
+  for (int32_t i = 0; i < batch.num_tokens; ++i) {
+    const int64_t slot = batch.host_rows[batch.token_rows[i]].slot;
+    const int32_t next = batch.positions[i] + 1;
+    ids[i] = next < t.lengths[slot] ? t.tokens[slot * t.max_len + next] : -1;
+  }
+}
+
+void CpuBackend::gather_drafts(const SlotTables& t, const StepBatch& batch, int32_t ahead,
+                               int32_t lag) {
+  const TraceScope scope(trace_, "gather_drafts");
+  ++step_;  // as in gather_tokens
+  for (int32_t r = 0; r < batch.num_rows; ++r) {
+    const int64_t slot = batch.host_rows[r].slot;
+    const int32_t at = t.lengths[slot] - 1 + ahead;
+    batch.ids[r] = t.tokens[slot * t.max_len + at];
+    batch.positions[r] = at - lag;
+    batch.token_rows[r] = r;
+  }
+}
+
+void CpuBackend::pick_drafting(const SlotTables& t, const DraftRow* rows, int32_t n,
+                               const int32_t* positions, int32_t* picks) {
+  const TraceScope scope(trace_, "pick_drafting");
+  for (int32_t i = 0; i < n; ++i)
+    picks[i] = rows[i].first + t.lengths[rows[i].slot] - 2 - positions[rows[i].first];
+}
+
 }  // namespace inferd::cpu

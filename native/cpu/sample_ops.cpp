@@ -121,6 +121,24 @@ void CpuBackend::draft_ngram(const SlotTables& t, const DraftRow* rows, int32_t 
   });
 }
 
+void CpuBackend::draft_best(const Tensor& logits, const SlotTables& t, const DraftRow* rows,
+                            int32_t n, int32_t at, const int32_t* target_ids, int32_t* ids) {
+  const TraceScope scope(trace_, "draft_best");
+  const int32_t width = t.max_sample - 1;
+  pool_.parallel_for(n, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t slot = rows[i].slot;
+      const int64_t best =
+          kernels_.argmax(logits.as<const float>() + i * logits.stride[0], logits.cols());
+      const int32_t id = target_ids == nullptr ? static_cast<int32_t>(best) : target_ids[best];
+      t.tokens[slot * t.max_len + t.lengths[slot] + at] = id;
+      t.num_drafts[slot] = at + 1;
+      if (at == 0) std::fill(ids + i * width, ids + (i + 1) * width, -1);
+      ids[i * width + at] = id;
+    }
+  });
+}
+
 void CpuBackend::score(const Tensor& logits, const int32_t* targets, int32_t top,
                        const SampleOutputs& out) {
   const TraceScope scope(trace_, "score");

@@ -85,6 +85,7 @@ void check_options(const EngineOptions& o) {
   check_option(o.drafts.max_tokens, 0, kMaxDrafts, "drafts");
   check_option(o.drafts.ngram_max, 1, kMaxNgram, "ngramMax");
   check_option(o.drafts.ngram_min, 1, o.drafts.ngram_max, "ngramMin");
+  drafts_by_network(o.drafts.method);
   check_option(o.adapters.places, 0, kMaxAdapterPlaces, "adapter places");
   if (o.adapters.places > 0) check_option(o.adapters.max_rank, 1, kMaxAdapterRank, "maxRank");
   check_option(o.comm_timeout_ms, 1, 86'400'000, "commTimeoutMs");
@@ -158,7 +159,8 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
   }
   if (!backend_->info().host_memory) fit_dtypes();
   model_ = std::make_unique<Model>(std::move(config), *backend_, options.max_model_len);
-  kv_ = std::make_unique<KvCache>(model_->kv_specs(), kv_dtype_, options.block_size);
+  OpenedDrafter network = open_network();
+  kv_ = std::make_unique<KvCache>(kv_specs(), kv_dtype_, options.block_size);
   const auto keeps = [&](const WeightFormat& format) { return backend_->refuses(format).empty(); };
   // Codes are kept where nobody asks for another type. What is widened rounds less in f16 than in
   // bf16, where the backend has a choice.
@@ -170,11 +172,23 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
                : plain;
   };
   model_->describe(weight_dtype_, choose_formats(options.quantization, keeps, as_stored));
+  if (drafter_ != nullptr) {
+    // Its own codes are widened: it is small.
+    drafter_->describe(weight_dtype_, choose_formats(options.quantization, keeps,
+                                                     [&](const TensorSlice&) { return plain; }));
+  }
   if (options.world_size > 1) join_ranks();
   check_backend_runs();
   loader_ = checkpoint != nullptr ? std::make_unique<WeightLoader>(
                                         model_->parts(), std::move(checkpoint), model_->config())
                                   : std::make_unique<WeightLoader>(model_->parts(), weight_dtype_);
+  if (drafter_ != nullptr) {
+    drafter_loader_ =
+        network.checkpoint != nullptr
+            ? std::make_unique<WeightLoader>(drafter_->parts(), std::move(network.checkpoint),
+                                             drafter_->config())
+            : std::make_unique<WeightLoader>(drafter_->parts(), weight_dtype_);
+  }
   count_weights();
   limits_ = {.max_slots = options.max_slots,
              .max_len = options.max_model_len,
@@ -185,9 +199,10 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
              .max_batch_tokens = options.max_batch_tokens,
              .vocab_size = static_cast<int32_t>(model_->config().vocab_size),
              .max_sample = 1 + options.drafts.max_tokens,
+             .drafts_in_blocks = drafter_ != nullptr,
              .adapter_places = options.adapters.places};
   Arena measure(nullptr);
-  StepBuffers::carve(measure, *model_, backend_->info(), limits_);
+  StepBuffers::carve(measure, *model_, drafter_.get(), backend_->info(), limits_);
   step_bytes_ = measure.peak();
   check_fits();
   if (backend_->info().graphs) graphs_ = plan_graphs(options, limits_);
@@ -222,8 +237,42 @@ void Engine::check_backend_runs() const {
     throw Error(ErrorCode::kUnsupported, format("The backend %s cannot run this model: its %s.",
                                                 backend_->info().name.c_str(), refusal.c_str()));
   };
-  for (const LayerShape& shape : model_->shapes()) check(shape);
+  for (const LayerShape& shape : shapes()) check(shape);
   for (const WeightFormat& weights : model_->linear_formats()) check(weights);
+  if (drafter_ == nullptr) return;
+  for (const WeightFormat& weights : drafter_->linear_formats()) check(weights);
+}
+
+OpenedDrafter Engine::open_network() {
+  if (options_.drafts.max_tokens == 0 || !drafts_by_network(options_.drafts.method)) return {};
+  if (!backend_->info().drafters) {
+    throw Error(ErrorCode::kUnsupported,
+                format("The backend %s runs no network that drafts; set speculative.method = "
+                       "\"ngram\" or \"none\".",
+                       backend_->info().name.c_str()));
+  }
+  OpenedDrafter opened = open_drafter({.method = options_.drafts.method,
+                                       .path = options_.drafts.model_path,
+                                       .target_path = options_.model_path,
+                                       .dummies = options_.load_dummy,
+                                       .max_len = options_.max_model_len},
+                                      *backend_, *model_);
+  drafter_ = std::move(opened.drafter);
+  return opened;
+}
+
+std::vector<LayerShape> Engine::shapes() const {
+  std::vector<LayerShape> all = model_->shapes();
+  if (drafter_ != nullptr)
+    all.insert(all.end(), drafter_->shapes().begin(), drafter_->shapes().end());
+  return all;
+}
+
+std::vector<KvSpec> Engine::kv_specs() const {
+  std::vector<KvSpec> all = model_->kv_specs();
+  if (drafter_ != nullptr)
+    all.insert(all.end(), drafter_->kv_specs().begin(), drafter_->kv_specs().end());
+  return all;
 }
 
 // Bytes of what this rank keeps, parameters of the whole model. What two parts take from a
@@ -235,6 +284,9 @@ void Engine::count_weights() {
     weight_bytes_ += weight_bytes(part.kept, s.rows, s.cols);
     if (counted.insert(s.name).second) parameters_ += s.stored_rows() * s.stored_cols();
   }
+  if (drafter_ == nullptr) return;
+  for (const WeightPart& part : drafter_->parts())
+    weight_bytes_ += weight_bytes(part.kept, part.slice.rows, part.slice.cols);
 }
 
 // Before anything is loaded, which can take minutes; what steps need besides, and the KV cache, is
@@ -304,12 +356,22 @@ bool Engine::finish(int64_t limit_ms) {
 }
 
 LoadProgress Engine::load(int64_t max_bytes) {
-  if (!loader_->progress().done) loader_->load(max_bytes);
-  if (loader_->progress().done && runner_ == nullptr) {
+  if (!loader_->progress().done)
+    loader_->load(max_bytes);
+  else if (drafter_ != nullptr && !drafter_loader_->progress().done)
+    drafter_loader_->load(max_bytes);
+  LoadProgress progress = loader_->progress();
+  if (drafter_ != nullptr) {
+    const LoadProgress own = drafter_loader_->progress();
+    progress = {progress.done_bytes + own.done_bytes, progress.total_bytes + own.total_bytes,
+                progress.done && own.done};
+  }
+  if (progress.done && runner_ == nullptr) {
     model_->finish_loading();
+    if (drafter_ != nullptr) drafter_->finish_loading();
     allocate_step_memory();
   }
-  return loader_->progress();
+  return progress;
 }
 
 void Engine::allocate_step_memory() {
@@ -320,21 +382,23 @@ void Engine::allocate_step_memory() {
   constraints_ = std::make_unique<Constraints>(backend, slots_->tables());
   step_memory_ = DeviceBuffer(backend, step_bytes_);
   Arena arena(step_memory_.as<void>());
-  buffers_ = StepBuffers::carve(arena, *model_, backend.info(), limits_);
-  const int64_t own = backend.reserve_steps({.max_rows = static_cast<int32_t>(max_sampled(limits_)),
-                                             .max_tokens = limits_.max_batch_tokens,
-                                             // A graph has room for more than short sequences.
-                                             .max_context =
-                                                 std::max(limits_.max_len, kShortContext),
-                                             .max_logit_rows = buffers_.max_logit_rows,
-                                             .block_size = options_.block_size,
-                                             .vocab_size = limits_.vocab_size,
-                                             .head_rows = model_->ids().count,
-                                             .layers = model_->shapes()});
+  buffers_ = StepBuffers::carve(arena, *model_, drafter_.get(), backend.info(), limits_);
+  const std::vector<LayerShape> layers = shapes();
+  const int64_t own =
+      backend.reserve_steps({.max_rows = static_cast<int32_t>(max_sampled(limits_)),
+                             .max_tokens = limits_.max_batch_tokens,
+                             // A graph has room for more than short sequences.
+                             .max_context = std::max(limits_.max_len, kShortContext),
+                             .max_logit_rows = buffers_.max_logit_rows,
+                             .block_size = options_.block_size,
+                             .vocab_size = limits_.vocab_size,
+                             .head_rows = model_->ids().count,
+                             .layers = layers});
   step_bytes_ += own + slots_->bytes();
   runner_ = std::make_unique<StepRunner>(
       backend, *model_, *slots_, *constraints_, *kv_, swap_, buffers_, graphs_,
-      NgramRange{options_.drafts.ngram_min, options_.drafts.ngram_max}, adapters_.get());
+      NgramRange{options_.drafts.ngram_min, options_.drafts.ngram_max}, drafter_.get(),
+      adapters_.get());
   for (StagedStep& s : steps_) runner_->prepare(s, limits_);
 }
 
@@ -365,17 +429,16 @@ void Engine::check_kv_fits(int64_t num_blocks, int64_t num_swap_blocks) const {
   const bool same_memory = backend_->info().host_memory;
   const auto gib = [](double bytes) { return bytes / (1 << 30); };
   const int64_t bytes = kv_->block_bytes();
-  const KvSpec& spec = model_->kv_specs().front();
-  const bool alike =
-      std::all_of(model_->kv_specs().begin(), model_->kv_specs().end(), [&](const KvSpec& other) {
-        return other.kv_heads == spec.kv_heads && other.head_dim == spec.head_dim &&
-               other.arrays == spec.arrays;
-      });
+  const std::vector<KvSpec>& specs = kv_->specs();
+  const KvSpec& spec = specs.front();
+  const bool alike = std::all_of(specs.begin(), specs.end(), [&](const KvSpec& other) {
+    return other.kv_heads == spec.kv_heads && other.head_dim == spec.head_dim &&
+           other.arrays == spec.arrays;
+  });
   const std::string sizes =
-      alike ? format(" (%zu layers x %d x %d heads x %d dims x %d tokens x %s%s)",
-                     model_->kv_specs().size(), spec.arrays, spec.kv_heads, spec.head_dim,
-                     options_.block_size, dtype_name(kv_dtype_),
-                     kv_dtype_ == DType::kI8 ? " and scales" : "")
+      alike ? format(" (%zu layers x %d x %d heads x %d dims x %d tokens x %s%s)", specs.size(),
+                     spec.arrays, spec.kv_heads, spec.head_dim, options_.block_size,
+                     dtype_name(kv_dtype_), kv_dtype_ == DType::kI8 ? " and scales" : "")
             : "";
   const auto check_fits = [&](int64_t blocks, const char* what, int64_t free) {
     if (blocks <= free / bytes) return;
@@ -506,6 +569,30 @@ std::vector<ExpertWork> Engine::expert_work() {
     work.push_back({std::move(ends), load.chosen, load.bytes, load.parameters});
   }
   return work;
+}
+
+std::vector<MadeDrafts> Engine::made_drafts() {
+  if (runner_ == nullptr || pending_ > 0 || drafter_ == nullptr)
+    throw Error(ErrorCode::kUsage,
+                "madeDrafts needs a network that drafts, and that no step runs.");
+  const int32_t width = options_.drafts.max_tokens;
+  // The step that ran last; its plan is there until the one after the next is submitted.
+  const auto last = static_cast<size_t>((next_step_ + kMaxInFlight - 1) % kMaxInFlight);
+  std::vector<MadeDrafts> made;
+  for (const DraftRow& row : steps_[last].plan.drafts) {
+    const auto i = static_cast<int32_t>(made.size());
+    MadeDrafts& m = made.emplace_back();
+    m.slot = row.slot;
+    m.ids.resize(static_cast<size_t>(row.count));
+    backend_->download(m.ids.data(), buffers_.drafts + int64_t{i} * width,
+                       m.ids.size() * sizeof(int32_t));
+    // Those of fewer drafts came to their end before.
+    if (row.count < steps_[last].plan.drafts.front().count) continue;
+    const Tensor logits = drafter_->logits(i, 1);
+    m.logits.resize(static_cast<size_t>(logits.cols()));
+    backend_->download(m.logits.data(), logits.data, m.logits.size() * sizeof(float));
+  }
+  return made;
 }
 
 void Engine::start_trace(int64_t max_events) {

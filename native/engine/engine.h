@@ -24,6 +24,7 @@
 #include "engine/result.h"
 #include "engine/slots.h"
 #include "engine/step_runner.h"
+#include "models/draft/open_drafter.h"
 #include "models/model.h"
 
 namespace inferd {
@@ -66,6 +67,9 @@ class Engine {
   // What the last step made the experts of each block do that has some, for benchmarks and tests.
   // Throws Error(kUsage) before loading is over and while a step runs.
   std::vector<ExpertWork> expert_work();
+  // What the last step drafted, for tests: its sequences in no order, with the logits of the last
+  // draft of each. Throws Error(kUsage) while a step runs and without a network that drafts.
+  std::vector<MadeDrafts> made_drafts();
   // What the last failed step said, or "". Never holds tokens.
   const std::string& last_error() const { return last_error_; }
 
@@ -75,6 +79,11 @@ class Engine {
   // The staged step that was submitted first, of those pending.
   int32_t oldest_step() const { return (next_step_ + kMaxInFlight - pending_) % kMaxInFlight; }
   void fit_dtypes();
+  // The network that drafts and its files, where there is to be one.
+  OpenedDrafter open_network();
+  // Of the target and the drafter together.
+  std::vector<LayerShape> shapes() const;
+  std::vector<KvSpec> kv_specs() const;
   // Throws Error(kUnsupported) with the backend's reason.
   void check_backend_runs() const;
   void count_weights();
@@ -94,6 +103,8 @@ class Engine {
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<WeightLoader> loader_;
+  std::unique_ptr<Drafter> drafter_;  // null: drafts come of no network
+  std::unique_ptr<WeightLoader> drafter_loader_;
   int64_t parameters_ = 0;
   int64_t weight_bytes_ = 0;
   PlanLimits limits_{};

@@ -5,8 +5,8 @@
 
 namespace inferd {
 
-KvCache::KvCache(std::span<const KvSpec> specs, DType dtype, int32_t block_size)
-    : specs_(specs.begin(), specs.end()) {
+KvCache::KvCache(std::vector<KvSpec> specs, DType dtype, int32_t block_size)
+    : specs_(std::move(specs)) {
   for (const KvSpec& spec : specs_) {
     layers_.push_back({.k = nullptr,
                        .v = nullptr,

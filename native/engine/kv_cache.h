@@ -13,7 +13,8 @@ namespace inferd {
 class KvCache {
  public:
   // Sizes only; nothing is allocated yet.
-  KvCache(std::span<const KvSpec> specs, DType dtype, int32_t block_size);
+  KvCache(std::vector<KvSpec> specs, DType dtype, int32_t block_size);
+  const std::vector<KvSpec>& specs() const { return specs_; }
 
   // Of one block in all arrays together.
   int64_t block_bytes() const;

@@ -11,6 +11,8 @@ namespace inferd {
 struct DraftOptions {
   int32_t max_tokens = 0;  // of a sequence and step; 0: none
   int32_t ngram_min = 1, ngram_max = 3;
+  std::string method = "ngram";  // or "draft", "eagle3", "mtp": by a network (models/draft)
+  std::string model_path{};      // of "draft" and "eagle3": a folder
 };
 
 // Room for adapters.
@@ -66,6 +68,13 @@ struct LoadProgress {
   int64_t done_bytes;
   int64_t total_bytes;
   bool done;
+};
+
+// Of one sequence, by a network.
+struct MadeDrafts {
+  int32_t slot;
+  std::vector<int32_t> ids;
+  std::vector<float> logits;
 };
 
 // Of one block with experts.

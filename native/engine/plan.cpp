@@ -89,7 +89,8 @@ PlanChecker::PlanChecker(const PlanLimits& limits, std::function<bool(int32_t ad
       knows_adapter_(std::move(knows)),
       placed_(static_cast<size_t>(limits.adapter_places)),
       slots_(static_cast<size_t>(limits.max_slots)),
-      prompts_(static_cast<size_t>(limits.max_slots)) {
+      prompts_(static_cast<size_t>(limits.max_slots)),
+      draft_of_slot_(static_cast<size_t>(limits.max_slots)) {
   draft_.reserve(slots_.size());
   new_prompts_.reserve(slots_.size());
 }
@@ -380,8 +381,11 @@ void PlanChecker::read_samples(Cursor& at, ParsedPlan& plan) {
     s.sampled = p.count;
     s.drafts = p.drafts;
     plan.drafted = plan.drafted || p.count > 1;
-    plan.draft_of.push_back(p.drafts > 0 ? static_cast<int32_t>(plan.drafts.size()) : -1);
-    if (p.drafts > 0) plan.drafts.push_back({.slot = p.slot, .count = p.drafts});
+    plan.draft_of.push_back(-1);
+    if (p.drafts > 0) {
+      const int32_t first = plan.row_offsets[static_cast<size_t>(p.row)];
+      plan.drafts.push_back({.slot = p.slot, .count = p.drafts, .first = first});
+    }
     if (s.constrained) plan.constrained.push_back(plan.sequences.size());
     plan.max_top = std::max(plan.max_top, s.top_logprobs);
     plan.plain_greedy = plan.plain_greedy && s.plain_greedy;
@@ -411,6 +415,14 @@ void PlanChecker::check_sample(const PlanSample& p, const PlanRow& row, const Sl
   }
   if (int64_t{s.most} + p.count > int64_t{limits_.max_len} + 1)
     bad("slot %d is sampled with %d tokens, the most a sequence may have", p.slot, s.most);
+  if (p.drafts == 0 || !limits_.drafts_in_blocks) return;
+  // The last of its tokens, and all drafts but the last, get keys and values.
+  const int64_t drafted = int64_t{s.most} + p.count - 1 + p.drafts;
+  if (drafted > limits_.max_len || drafted > int64_t{s.num_blocks} * limits_.block_size)
+    bad("slot %d drafts up to %lld, and a sequence has %d tokens at most and its %d blocks hold "
+        "%lld",
+        p.slot, static_cast<long long>(drafted), limits_.max_len, s.num_blocks,
+        static_cast<long long>(int64_t{s.num_blocks} * limits_.block_size));
 }
 
 void PlanChecker::settle(const ParsedPlan& plan, size_t index, int32_t count) {
@@ -454,6 +466,16 @@ void PlanChecker::commit(ParsedPlan& plan) {
                      plan.pools.empty() && plan.samples.size() == plan.rows.size();
   for (size_t i = 0; i < plan.samples.size() && plan.pure_decode; ++i)
     plan.pure_decode = plan.samples[i].row == static_cast<int32_t>(i);
+  // So those that still want a draft are the first ones.
+  std::stable_sort(plan.drafts.begin(), plan.drafts.end(),
+                   [](const DraftRow& a, const DraftRow& b) { return a.count > b.count; });
+  std::vector<int32_t>& of_slot = draft_of_slot_;
+  for (size_t i = 0; i < plan.drafts.size(); ++i)
+    of_slot[static_cast<size_t>(plan.drafts[i].slot)] = static_cast<int32_t>(i);
+  for (size_t i = 0; i < plan.samples.size(); ++i) {
+    const PlanSample& p = plan.samples[i];
+    if (p.drafts > 0) plan.draft_of[i] = of_slot[static_cast<size_t>(p.slot)];
+  }
   for (Slot& s : draft_) {
     s.known += s.sampled > 0 ? 1 : 0;
     s.most += s.sampled;

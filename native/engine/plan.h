@@ -31,6 +31,8 @@ struct PlanLimits {
   int32_t max_batch_tokens;
   int32_t vocab_size;
   int32_t max_sample = 1;  // tokens of one sample
+  // Drafts are made by a network, which writes keys and values at the places behind the history.
+  bool drafts_in_blocks = false;
   int32_t adapter_places = 0;
 };
 
@@ -86,7 +88,7 @@ struct ParsedPlan {
   std::vector<int32_t> freed_constraints;  // slots whose sequences had a grammar
   std::vector<NewConstraint> new_constraints;
   std::vector<size_t> constrained;  // samples of sequences that have one
-  std::vector<DraftRow> drafts;     // wanted, in the order of the samples
+  std::vector<DraftRow> drafts;     // wanted, the most first
   std::vector<int32_t> draft_of;    // [samples] index in `drafts`, or -1
   bool drafted = false;             // a sample may give several tokens
   int32_t max_row_count = 0;
@@ -160,6 +162,7 @@ class PlanChecker {
   std::vector<NewPrompt> new_prompts_;
   // Prompt tokens, kept on the host only for slots that want prompt logprobs: the targets of those.
   std::vector<std::vector<int32_t>> prompts_;
+  std::vector<int32_t> draft_of_slot_;  // of the plan in hand: index in ParsedPlan::drafts
 };
 
 }  // namespace inferd

@@ -1,4 +1,4 @@
-// See step_runner.h.
+// See step_runner.h. Longer than other files: what becomes of a step, in its order.
 #include "engine/step_runner.h"
 
 #include <algorithm>
@@ -23,12 +23,15 @@ SampleOutputs from(const SampleOutputs& o, int64_t row) {
           o.top_counts + row};
 }
 
-// More picks than tokens come of raw logits and pooled states beside those of a prompt.
-bool picks_states(const StagedStep& step) {
-  return step.plan.pure_decode || step.num_picks <= step.plan.header.num_tokens;
-}
-
 }  // namespace
+
+// More picks than tokens come of raw logits and pooled states beside those of a prompt. A drafter
+// may read the states of all tokens.
+bool StepRunner::picks_states(const StagedStep& step) const {
+  if (step.plan.pure_decode) return true;
+  if (drafter_ != nullptr && drafter_->reads() != TargetStates::kNone) return false;
+  return step.num_picks <= step.plan.header.num_tokens;
+}
 
 int32_t StagedStep::tokens_given(size_t index) const {
   const auto first = static_cast<size_t>(plan.sample_offsets[index]);
@@ -76,6 +79,8 @@ StepInputs StepInputs::carve(Arena& arena, const PlanLimits& limits) {
   i.samples = arena.take<TokenSample>(max_sampled(limits));
   i.row_offsets = arena.take<int32_t>(slots + 1);
   i.drafts = arena.take<DraftRow>(slots);
+  i.draft_rows = arena.take<PlanRow>(slots);
+  i.draft_offsets = arena.take<int32_t>(slots + 1);
   i.picks = arena.take<int32_t>(max_sampled(limits) + 3 * tokens);
   i.targets = arena.take<int32_t>(tokens);
   i.sums = arena.take<RowSum>(slots);
@@ -83,8 +88,8 @@ StepInputs StepInputs::carve(Arena& arena, const PlanLimits& limits) {
   return i;
 }
 
-StepBuffers StepBuffers::carve(Arena& arena, Model& model, const BackendInfo& backend,
-                               const PlanLimits& limits) {
+StepBuffers StepBuffers::carve(Arena& arena, Model& model, Drafter* drafter,
+                               const BackendInfo& backend, const PlanLimits& limits) {
   const int64_t tokens = limits.max_batch_tokens, sampled = max_sampled(limits);
   const int64_t logit_bytes = backend.host_memory ? kLogitBytes : kDeviceLogitBytes;
   StepBuffers b{};
@@ -92,6 +97,9 @@ StepBuffers StepBuffers::carve(Arena& arena, Model& model, const BackendInfo& ba
       std::min(std::max(tokens, sampled),
                std::max(kMinLogitRows, logit_bytes / (limits.vocab_size * int64_t{4}))));
   model.carve(arena, tokens, b.max_logit_rows);
+  if (drafter != nullptr) drafter->carve(arena, tokens, limits.max_slots, b.max_logit_rows);
+  b.next_ids = arena.take<int32_t>(drafter == nullptr ? 0 : tokens);
+  b.draft_picks = arena.take<int32_t>(drafter == nullptr ? 0 : limits.max_slots);
   b.inputs = StepInputs::carve(arena, limits);
   b.ids = arena.take<int32_t>(tokens);
   b.positions = arena.take<int32_t>(tokens);
@@ -163,7 +171,13 @@ void StepRunner::stage(StagedStep& step, int32_t graph_rows) {
     for (int32_t i = 0; i < s.count; ++i) *sample++ = {.slot = s.slot, .offset = i};
   }
   std::copy(plan.row_offsets.begin(), plan.row_offsets.end(), in.row_offsets);
-  std::copy(plan.drafts.begin(), plan.drafts.end(), in.drafts);
+  in.draft_offsets[0] = 0;
+  for (size_t i = 0; i < plan.drafts.size(); ++i) {
+    in.drafts[i] = plan.drafts[i];
+    in.draft_rows[i] = {
+        .slot = plan.drafts[i].slot, .start = 0, .count = 1, .flags = kRowFromDevice};
+    in.draft_offsets[i + 1] = static_cast<int32_t>(i) + 1;
+  }
   int32_t* pick = std::copy(plan.sample_rows.begin(), plan.sample_rows.end(), in.picks);
   step.padded_rows = graph_rows;
   for (auto i = static_cast<int32_t>(plan.rows.size()); i < step.padded_rows; ++i) {
@@ -286,6 +300,7 @@ void StepRunner::execute(StagedStep& step) {
   const StepBatch batch = make_batch(step);
   if (step.padded_rows > 0) {
     run_decode_graph(step, batch);
+    if (drafter_ != nullptr) follow(batch, {model_.states(batch.num_tokens), true});
   } else {
     const States states = forward(batch, step);
     score_prompts(step, states);
@@ -294,6 +309,7 @@ void StepRunner::execute(StagedStep& step) {
     constrain(step);
     sample(batch, states);
     if (batch.drafted) backend_.accept_drafts(slots_.tables(), batch, buffers_.sampled.view);
+    if (drafter_ != nullptr) follow(batch, states);
   }
   if (!plan.drafts.empty()) draft(step);
   const auto bring_home = [&](const SampleOutputs& host, const OutputBuffer& device, bool tops) {
@@ -393,7 +409,7 @@ StepRunner::States StepRunner::forward(const StepBatch& batch, const StagedStep&
                        .host_rows = step.inputs.picks,
                        .count = step.num_picks,
                        .adapters = step.num_places > 0 ? &step.picked_adapters : nullptr};
-  return {model_.forward({.kv = kv_.layers(),
+  return {model_.forward({.kv = target_layers(),
                           .slots = slots_.tables(),
                           .batch = batch,
                           .picks = by_pick && !in_order ? &picks : nullptr}),
@@ -473,10 +489,47 @@ void StepRunner::sample(const StepBatch& batch, const States& states) const {
   }
 }
 
+std::span<const KvLayer> StepRunner::target_layers() const {
+  return std::span(kv_.layers()).first(model_.kv_specs().size());
+}
+
+std::span<const KvLayer> StepRunner::drafter_layers() const {
+  return std::span(kv_.layers()).subspan(model_.kv_specs().size());
+}
+
+void StepRunner::follow(const StepBatch& batch, const States& states) const {
+  follow_step(backend_, *drafter_, model_,
+              {.kv = drafter_layers(),
+               .slots = slots_.tables(),
+               .batch = batch,
+               .states = states.rows,
+               .ids = buffers_.next_ids});
+}
+
 void StepRunner::draft(const StagedStep& step) const {
-  const auto rows = static_cast<int32_t>(step.plan.drafts.size());
+  const std::vector<DraftRow>& drafts = step.plan.drafts;
+  const StepInputs& in = buffers_.inputs;
   const SlotTables& t = slots_.tables();
-  backend_.draft_ngram(t, buffers_.inputs.drafts, rows, ngrams_, buffers_.drafts);
+  const auto rows = static_cast<int32_t>(drafts.size());
+  if (drafter_ == nullptr) {
+    backend_.draft_ngram(t, in.drafts, rows, ngrams_, buffers_.drafts);
+  } else {
+    draft_ahead(backend_, *drafter_,
+                {.kv = drafter_layers(),
+                 .slots = t,
+                 .sequences = drafts,
+                 .rows = in.drafts,
+                 .host_rows = step.inputs.draft_rows,
+                 .plan_rows = in.draft_rows,
+                 .offsets = in.draft_offsets,
+                 .ids = buffers_.ids,
+                 .positions = buffers_.positions,
+                 .token_rows = buffers_.token_rows,
+                 .picks = buffers_.draft_picks,
+                 .drafts = buffers_.drafts,
+                 .max_context = step.plan.max_context,
+                 .max_logit_rows = buffers_.max_logit_rows});
+  }
   // Only masks are made from them on the host.
   if (step.plan.constrained.empty()) return;
   backend_.copy_out(step.drafts, buffers_.drafts,

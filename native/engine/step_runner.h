@@ -23,6 +23,7 @@
 #include "engine/kv_cache.h"
 #include "engine/plan.h"
 #include "engine/slots.h"
+#include "models/draft/draft_passes.h"
 #include "models/model.h"
 
 namespace inferd {
@@ -52,6 +53,9 @@ struct StepInputs {
   TokenSample* samples;  // [max_sampled]
   int32_t* row_offsets;  // [max_slots + 1]
   DraftRow* drafts;      // [max_slots] to be made
+  // The rows of a pass that drafts by a network, one token each: [max_slots], [max_slots + 1].
+  PlanRow* draft_rows;
+  int32_t* draft_offsets;
   // [max_sampled + 3 max_batch_tokens] batch rows whose states are wanted: of samples, of prompts,
   // pooled ones, then of raw logits
   int32_t* picks;
@@ -107,11 +111,13 @@ struct StepBuffers {
   OutputBuffer sampled;  // [max_sampled]
   OutputBuffer scored;   // [max_batch_tokens]
   int32_t* drafts;       // [max_slots, max_sample - 1]
+  int32_t* next_ids;     // [max_batch_tokens] behind those of the batch, for drafters with a lag
+  int32_t* draft_picks;  // [max_slots] Drafter::pick
   Tensor sums;           // [max_slots, hidden] f32: of the hidden states of each slot
   int32_t max_logit_rows;
 
-  // Those of `model` too.
-  static StepBuffers carve(Arena& arena, Model& model, const BackendInfo& backend,
+  // Those of `model`, and of the drafter if there is one, too.
+  static StepBuffers carve(Arena& arena, Model& model, Drafter* drafter, const BackendInfo& backend,
                            const PlanLimits& limits);
 };
 
@@ -129,7 +135,7 @@ class StepRunner {
  public:
   StepRunner(Backend& backend, const Model& model, const Slots& slots, Constraints& constraints,
              const KvCache& kv, const SwapPool& swap, const StepBuffers& buffers, GraphPlan graphs,
-             NgramRange ngrams, const Adapters* adapters)
+             NgramRange ngrams, Drafter* drafter, const Adapters* adapters)
       : backend_(backend),
         model_(model),
         slots_(slots),
@@ -139,6 +145,7 @@ class StepRunner {
         buffers_(buffers),
         graphs_(std::move(graphs)),
         ngrams_(ngrams),
+        drafter_(drafter),
         adapters_(adapters) {}
 
   // Memory of a step that will be staged and run here.
@@ -183,8 +190,15 @@ class StepRunner {
   void copy_logits(StagedStep& step, const States& states) const;
   void pool(StagedStep& step, const States& states) const;
   void sample(const StepBatch& batch, const States& states) const;
+  // Row i of the states is of pick i of the step, not of its batch row i.
+  bool picks_states(const StagedStep& step) const;
+  // Has the drafter go through the tokens of the step; behind its samples.
+  void follow(const StepBatch& batch, const States& states) const;
   // Drafts for the rows of the next step.
   void draft(const StagedStep& step) const;
+  // Of the target's keys and values, and of the drafter's, which lie behind them.
+  std::span<const KvLayer> target_layers() const;
+  std::span<const KvLayer> drafter_layers() const;
   // What constrained sequences may take next; ahead of their sample.
   void constrain(StagedStep& step);
 
@@ -198,6 +212,7 @@ class StepRunner {
   std::vector<int32_t> given_;  // blocks of the plan in hand, sorted; engine's thread
   GraphPlan graphs_;
   NgramRange ngrams_;
+  Drafter* drafter_;          // null: n-grams, or no drafts
   const Adapters* adapters_;  // null: no room for any
   // Where a recorded step without its sample leaves the logits, by the key of its graph.
   std::map<uint64_t, Tensor> graph_logits_;

@@ -8,15 +8,22 @@
 
 namespace inferd {
 
-Model::Model(ModelConfig config, Backend& backend, int64_t max_len)
-    : config_(std::move(config)), backend_(backend) {
-  for (const RopeConfig& rope : config_.ropes) {
+std::vector<RopeTable> make_ropes(const std::vector<RopeConfig>& configs, Backend& backend,
+                                  int64_t max_len, std::vector<DeviceBuffer>& memory) {
+  std::vector<RopeTable> ropes;
+  for (const RopeConfig& rope : configs) {
     const RopeFrequencies made = rope_frequencies(rope, max_len);
     const size_t bytes = made.inv_freq.size() * sizeof(float);
-    DeviceBuffer& memory = frequencies_.emplace_back(backend, static_cast<int64_t>(bytes));
-    backend.upload(memory.as<void>(), made.inv_freq.data(), bytes);
-    ropes_.push_back({memory.as<float>(), made.attention_factor, rope.rotary_dim});
+    const DeviceBuffer& own = memory.emplace_back(backend, static_cast<int64_t>(bytes));
+    backend.upload(own.as<void>(), made.inv_freq.data(), bytes);
+    ropes.push_back({own.as<float>(), made.attention_factor, rope.rotary_dim});
   }
+  return ropes;
+}
+
+Model::Model(ModelConfig config, Backend& backend, int64_t max_len)
+    : config_(std::move(config)), backend_(backend) {
+  ropes_ = make_ropes(config_.ropes, backend, max_len, frequencies_);
   for (const LayerConfig& layer : config_.layers) {
     layers_.push_back({"model.layers." + std::to_string(layers_.size()) + ".", {}});
     for (const BlockConfig& block : layer) {
@@ -87,6 +94,10 @@ void Model::carve(Arena& arena, int64_t max_tokens, int64_t max_logit_rows) {
   const DType activation = backend_.info().activation;
   for (Tensor* t : {&stream_.hidden, &stream_.normed, &stream_.delta})
     *t = arena.take_matrix(activation, max_tokens, config_.hidden_size);
+  if (!tapped_.empty()) {
+    const auto taps = static_cast<int64_t>(tapped_.size());
+    taps_ = arena.take_matrix(activation, max_tokens, taps * config_.hidden_size);
+  }
   const int64_t shared = arena.mark();
   for (const Layer& layer : layers_) {
     for (const auto& block : layer.blocks) {
@@ -101,23 +112,38 @@ void Model::carve(Arena& arena, int64_t max_tokens, int64_t max_logit_rows) {
   arena.rewind(arena.peak());
 }
 
+void Model::embed(const Tensor& out, const int32_t* ids) const {
+  const auto first_id = static_cast<int32_t>(this->ids().first);
+  if (packed_ != nullptr) {
+    backend_.embed_weight(out, *packed_->weight(), first_id, ids, config_.embedding_scale);
+  } else {
+    backend_.embed(out, embedding_.tensor(), first_id, ids, config_.embedding_scale);
+  }
+  if (!shard().whole()) backend_.all_reduce(out);
+}
+
+void Model::tap(std::vector<int32_t> layers) { tapped_ = std::move(layers); }
+
+void Model::keep_tap(size_t layer, const Stream& s) const {
+  const int64_t width = config_.hidden_size;
+  for (size_t i = 0; i < tapped_.size(); ++i) {
+    if (tapped_[i] != static_cast<int32_t>(layer)) continue;
+    backend_.copy_rows(columns(head_rows(taps_, s.rows), static_cast<int64_t>(i) * width, width),
+                       head_rows(s.hidden, s.rows));
+  }
+}
+
 Tensor Model::forward(const StepContext& step) const {
   Stream s = stream_;
   s.rows = step.batch.num_tokens;
   s.adapters = step.batch.adapters;
-  const Tensor embedded = head_rows(s.hidden, s.rows);
-  const auto first_id = static_cast<int32_t>(ids().first);
-  if (packed_ != nullptr) {
-    backend_.embed_weight(embedded, *packed_->weight(), first_id, step.batch.ids,
-                          config_.embedding_scale);
-  } else {
-    backend_.embed(embedded, embedding_.tensor(), first_id, step.batch.ids,
-                   config_.embedding_scale);
-  }
-  if (!shard().whole()) backend_.all_reduce(head_rows(s.hidden, s.rows));
-  for (const Layer& layer : layers_)
-    for (const auto& block : layer.blocks)
+  embed(head_rows(s.hidden, s.rows), step.batch.ids);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    keep_tap(i, s);
+    for (const auto& block : layers_[i].blocks)
       block->forward(backend_, step, s, block.get() == last_mixing_);
+  }
+  keep_tap(layers_.size(), s);
   const Tensor states = head_rows(s.normed, s.rows);
   if (s.rows > 0) {
     backend_.rms_norm(states, head_rows(s.hidden, s.rows), final_norm_.data(), config_.norm_eps);

@@ -19,6 +19,10 @@
 
 namespace inferd {
 
+// The rotation tables of positions, up to max_len; `memory` is what they lie in.
+std::vector<RopeTable> make_ropes(const std::vector<RopeConfig>& configs, Backend& backend,
+                                  int64_t max_len, std::vector<DeviceBuffer>& memory);
+
 class Model {
  public:
   // Makes the blocks and asks the backend for nothing but the rotation tables. `max_len`: the
@@ -60,6 +64,16 @@ class Model {
   // values of all tokens; of tokens that are not picked nothing else of the last layer is computed
   // but queries, and attention beside picked tokens.
   Tensor forward(const StepContext& step) const;
+  // Rows of the embedding, scaled as the model wants them. Of several ranks all call it.
+  void embed(const Tensor& out, const int32_t* ids) const;
+  // From here on forward() also leaves what the residual stream holds at these layers: as it enters
+  // each, or, of the number of layers, as it leaves the last. Rising; before carve().
+  void tap(std::vector<int32_t> layers);
+  // [tokens of the last forward, taps * hidden]
+  Tensor taps(int64_t rows) const { return head_rows(taps_, rows); }
+
+  // What the last forward() without picks gave, of `rows` rows.
+  Tensor states(int64_t rows) const { return head_rows(stream_.normed, rows); }
   // Logits of `count` <= max_logit_rows rows of `states`, which forward() gave: first, first + 1,
   // .. or rows[0], rows[1], .., which is device memory. The result is a view of the model's
   // buffers, whose rows may lie apart. Of several ranks all call it.
@@ -96,7 +110,11 @@ class Model {
   const Linear* packed_ = nullptr;  // in whose rows ids are looked up, in place of embedding_
   int64_t table_bytes_ = 0;
 
+  void keep_tap(size_t layer, const Stream& s) const;
+
   Stream stream_;  // [max_tokens, hidden] each
+  std::vector<int32_t> tapped_;
+  Tensor taps_;    // [max_tokens, tapped * hidden]
   Tensor picked_;  // [max_logit_rows, hidden] rows that get logits
   Tensor logits_;  // [max_logit_rows, vocab] float32; of several ranks a share for each
   Tensor part_;    // [max_logit_rows, a share] of this one

@@ -50,9 +50,10 @@ struct PlanSample {
 struct TokenSample {
   int32_t slot, offset;  // 0 .. count - 1
 };
-// The same of its drafts, where there are to be some.
+// The same of its drafts, where there are to be some. `first`: the first token, in the batch, of the
+// row that it is sampled behind.
 struct DraftRow {
-  int32_t slot, count;
+  int32_t slot, count, first;
 };
 
 // In place of a sampled token. The first is the last token of its sequence, whose grammar can take

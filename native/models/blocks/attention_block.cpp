@@ -25,7 +25,7 @@ void AttentionBlock::describe(WeightList& list, const std::string& layer) {
   residual_.describe(list, layer, model_);
   qkv_.add(list, at,
            {{"q_proj", c.q_size(), q}, {"k_proj", c.kv_size(), kv}, {"v_proj", c.kv_size(), kv}},
-           Inputs(hidden), c.qkv_bias);
+           Inputs(c.joined ? 2 * hidden : hidden), c.qkv_bias);
   const auto add_norm = [&](DeviceVector& norm, const char* name, int64_t size, Share share) {
     norm.add(list, TensorSlice::whole(at + name, {size}).some_cols(share.first, share.count), true,
              model_.norm_offset);
@@ -71,7 +71,11 @@ LayerShape AttentionBlock::shape() const {
 void AttentionBlock::project(Backend& backend, const StepContext& step, const Stream& s) const {
   const AttentionConfig& c = config_;
   const Tensor qkv = head_rows(qkv_rows_, s.rows);
-  residual_.read(backend, s, qkv_, qkv, {});
+  if (c.joined) {
+    qkv_.store(backend, {.out = qkv, .x = head_rows(s.joined, s.rows), .weight = nullptr});
+  } else {
+    residual_.read(backend, s, qkv_, qkv, {});
+  }
   const bool each = c.qk_norm == QkNorm::kEachHead;
   if (c.qk_norm == QkNorm::kAllHeads) {
     norm_all_heads(backend, columns(qkv, 0, c.q_size()), columns(qkv, c.q_size(), c.kv_size()));

@@ -7,6 +7,7 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@ namespace inferd {
 
 // What a step brings along. Made by the engine, valid for one forward.
 struct StepContext {
-  const std::vector<KvLayer>& kv;  // [kv_specs]
+  std::span<const KvLayer> kv;  // [kv_specs]
   const SlotTables& slots;
   const StepBatch& batch;
   const Picks* picks;  // null: hidden states of all tokens are wanted
@@ -29,6 +30,7 @@ struct StepContext {
 // count. `normed` and `delta` hold nothing between blocks.
 struct Stream {
   Tensor hidden, normed, delta;
+  Tensor joined{};  // [rows, 2 hidden], see AttentionConfig::joined
   int64_t rows = 0;
   const AdapterRows* adapters = nullptr;  // of these rows; null: none uses an adapter
 };

@@ -54,10 +54,11 @@ struct AttentionConfig {
   bool output_bias = false;
   QkNorm qk_norm = QkNorm::kNone;
   float scale = 0;
-  float softcap = 0;   // of scores: AttentionArgs::softcap
-  int32_t window = 0;  // 0 = full attention
-  bool sinks = false;  // AttentionArgs::sinks
-  int32_t rope = 0;    // of ModelConfig::ropes; kNoRope: positions are not encoded
+  float softcap = 0;    // of scores: AttentionArgs::softcap
+  int32_t window = 0;   // 0 = full attention
+  bool sinks = false;   // AttentionArgs::sinks
+  bool joined = false;  // q, k and v are made of Stream::joined, in place of the residual stream
+  int32_t rope = 0;     // of ModelConfig::ropes; kNoRope: positions are not encoded
 
   int64_t q_size() const { return int64_t{heads} * head_dim; }
   int64_t kv_size() const { return int64_t{kv_heads} * head_dim; }

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { adaptiveLength, DraftHistory } from '../../../actors/scheduler/drafts.js';
 
-const length = adaptiveLength({ maxTokens: 4, maxBatch: 64, rowCost: 0.05 });
+const length = adaptiveLength({ maxTokens: 4, maxBatch: 64, rowCost: 0.05, freeRows: 185, inBlocks: false });
 
 /** A history of `steps` steps whose drafts were right `right` at a time. */
 function after(steps: number, right: (asked: number) => number, history = new DraftHistory()): DraftHistory {
@@ -39,7 +39,7 @@ test('the worse the drafts the fewer there are', () => {
 });
 
 test('where drafts cost more, fewer are worth it', () => {
-  const dear = adaptiveLength({ maxTokens: 4, maxBatch: 64, rowCost: 0.4 });
+  const dear = adaptiveLength({ maxTokens: 4, maxBatch: 64, rowCost: 0.4, freeRows: 185, inBlocks: false });
   assert.ok(dear(new DraftHistory(), 1) < 4);
 });
 

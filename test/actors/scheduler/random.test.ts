@@ -221,7 +221,13 @@ for (const [name, drafter] of Object.entries(drafters)) {
   test(`so with a drafter that is ${name}, and draft lengths at random`, () => {
     const tally = noTally();
     const drafting = fc.record({
-      drafts: fc.record({ maxTokens: fc.integer({ min: 1, max: 6 }), maxBatch: fc.constant(64), rowCost: fc.constant(0.1) }),
+      drafts: fc.record({
+        maxTokens: fc.integer({ min: 1, max: 6 }),
+        maxBatch: fc.constant(64),
+        rowCost: fc.constant(0.1),
+        freeRows: fc.constant(185),
+        inBlocks: fc.boolean(),
+      }),
     });
     const drafted = fc.record({ seed: fc.nat(), settings: fc.tuple(settings, drafting).map(([a, b]) => ({ ...a, ...b })) });
     fc.assert(

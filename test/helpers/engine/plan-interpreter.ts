@@ -35,6 +35,8 @@ export interface PlanInterpreterOptions {
   readonly firstStep?: number;
   /** What it drafts; nothing when not said. */
   readonly drafter?: Drafter;
+  /** Drafting writes to the places from the last token of the history on, but for that of the last draft, as a network does. */
+  readonly draftsInBlocks?: boolean;
 }
 
 /** Drafts at most `count` tokens behind a history; `right` continues it by so many tokens as the model will. */
@@ -272,8 +274,13 @@ export class PlanInterpreter {
   }
 
   private draft(slot: SlotState, count: number): readonly number[] {
-    const { drafter, vocabSize } = this.options;
-    const { history, promptLen } = slot;
+    const { drafter, vocabSize, blockSize, draftsInBlocks } = this.options;
+    const { history, promptLen, table } = slot;
+    // Where it writes, nobody may read before it is computed.
+    for (let p = history.length - 1; draftsInBlocks === true && p < history.length - 1 + count; p++) {
+      assert.ok(p < table.length * blockSize, 'a draft has a block');
+      this.kv[at(table, Math.floor(p / blockSize)) * blockSize + (p % blockSize)] = -1;
+    }
     const right = (n: number): number[] => referenceAnswer(history, n, { ...slot, vocabSize, promptLen }).tokens;
     return drafter?.(count, right, vocabSize).slice(0, count) ?? [];
   }

@@ -1,0 +1,119 @@
+/**
+ * Heads that draft against reference figures (float32, two implementations): at every place of a text the logits of the first draft, with the
+ * text as the target's history, and chains of drafts. The target is made to sample the text by a bias.
+ */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { EngineOptions, NativeEngine } from '../../../native/index.js';
+import { blockSets, fixture, openEngine, runStep } from '../../helpers/native/native-engine.js';
+import { readSafetensors } from '../../helpers/native/safetensors.js';
+
+/** Logits are up to 140 large; the usual mistakes are off by 8 and more. */
+const TOLERANCE = 1e-3;
+const BLOCK = 16;
+
+interface Pack {
+  readonly target: string;
+  readonly head: NonNullable<EngineOptions['drafts']>['method'];
+  readonly path: string | null;
+  readonly golden: string;
+  readonly prefix: string;
+}
+
+const packs: Record<string, Pack> = {
+  'a layer for multi-token prediction': { target: 'mtp', head: 'mtp', path: null, golden: 'mtp/golden', prefix: 'mtp_' },
+  'EAGLE-3 in the layout of the hub': { target: 'llama3.1-gqa', head: 'eagle3', path: 'eagle3/a', golden: 'eagle3/golden-a', prefix: '' },
+  'EAGLE-3 in the layout of speculators': {
+    target: 'llama3.1-gqa',
+    head: 'eagle3',
+    path: 'eagle3/b',
+    golden: 'eagle3/golden-b',
+    prefix: '',
+  },
+  'EAGLE of the first generation': { target: 'llama3.1-gqa', head: 'eagle3', path: 'eagle3/c', golden: 'eagle3/golden-c', prefix: '' },
+};
+
+function numbers(golden: ReturnType<typeof readSafetensors>, name: string): { shape: readonly number[]; data: readonly number[] } {
+  const tensor = golden.get(name);
+  assert.ok(tensor !== undefined, name);
+  return { shape: tensor.shape, data: [...tensor.data] };
+}
+
+/** What is drafted behind `ids`, of which the target samples the last one, in a prompt of one or two chunks. */
+function draftsBehind(engine: NativeEngine, ids: readonly number[], count: number, cut = 0): { ids: number[]; logits: number[] } {
+  const prompt = ids.slice(0, -1);
+  const last = ids.at(-1) ?? 0;
+  const blocks = Math.ceil((ids.length + count) / BLOCK);
+  const rows =
+    cut === 0
+      ? [{ start: 0, count: prompt.length }]
+      : [
+          { start: 0, count: cut },
+          { start: cut, count: prompt.length - cut },
+        ];
+  for (const [i, row] of rows.entries()) {
+    const first = i === 0;
+    const sampled = i === rows.length - 1;
+    runStep(engine, {
+      ...(first ? { newSlots: [{ slot: 0, tokens: prompt, bias: [[last, 1e4]] }], blockSets: blockSets(0, 0, blocks) } : {}),
+      rows: [{ slot: 0, ...row }],
+      samples: sampled ? [{ row: 0, slot: 0, drafts: count }] : [],
+    });
+  }
+  const [made] = engine.madeDrafts?.() ?? [];
+  runStep(engine, { freed: [0] });
+  assert.ok(made !== undefined);
+  return { ids: [...made.ids], logits: [...made.logits] };
+}
+
+for (const [name, pack] of Object.entries(packs)) {
+  describe(name, () => {
+    const golden = readSafetensors(fixture('golden', `${pack.golden}.safetensors`));
+    const input = numbers(golden, 'input_ids').data;
+    const open = (): NativeEngine =>
+      openEngine(fixture('golden', pack.target), {
+        maxModelLen: 192,
+        maxBatchTokens: 192,
+        blockSize: BLOCK,
+        drafts: {
+          ...{ maxTokens: 4, ngramMin: 1, ngramMax: 1, method: pack.head ?? 'ngram' },
+          ...(pack.path === null ? {} : { modelPath: fixture('golden', pack.path) }),
+        },
+      });
+
+    test('has the logits of the reference', () => {
+      const wanted = numbers(golden, pack.prefix === 'mtp_' ? 'mtp_logits' : 'draft_logits');
+      const width = wanted.shape[1] ?? 0;
+      const engine = open();
+      try {
+        for (let row = 0; row < input.length - 1; row += 7) {
+          const { logits } = draftsBehind(engine, input.slice(0, row + 2), 1);
+          assert.equal(logits.length, width);
+          const worst = Math.max(...logits.map((value, i) => Math.abs(value - (wanted.data[row * width + i] ?? Number.NaN))));
+          assert.ok(worst <= TOLERANCE, `row ${row}: ${worst}`);
+        }
+      } finally {
+        engine.close();
+      }
+    });
+
+    test('drafts the chains of the reference, with a prompt in one chunk and in two', () => {
+      const lengths = numbers(golden, `${pack.prefix}draft_lengths`).data;
+      const { shape, data } = numbers(golden, `${pack.prefix}draft_ids`);
+      const depth = shape[1] ?? 0;
+      const engine = open();
+      try {
+        for (const [i, length] of lengths.entries()) {
+          for (const cut of [0, Math.floor(length / 3)])
+            assert.deepEqual(
+              draftsBehind(engine, input.slice(0, length), depth, cut).ids,
+              data.slice(i * depth, (i + 1) * depth),
+              `${length}`,
+            );
+        }
+      } finally {
+        engine.close();
+      }
+    });
+  });
+}
