@@ -19,11 +19,13 @@ const bounds = { bf16: { max: 1, relativeRms: 0.03 }, f16: { max: 0.15, relative
  */
 const narrowBounds = { fp8: { max: 6, relativeRms: 0.26 }, int8: { max: 1.8, relativeRms: 0.06 } } as const;
 /**
- * Packs whose routers turn in bf16 at most positions, so that the one in the middle has other experts too, in any implementation: what
- * transformers 5.17 shows there in bf16 (in f16 0.0073, where the usual bound holds). Of the others it shows 0.025 (mixtral-moe) and
- * 0.017 (qwen3-moe).
+ * Packs whose routers turn in bf16 at most positions, so that the one in the middle has other experts too, in any implementation. The
+ * errors of the positions of transformers 5.17 in bf16 there: a quarter below 0.10, half below 0.17, three quarters below 0.28 (in f16 the
+ * one in the middle has 0.0073, where the usual bound holds). Middles of two samples of such errors, of 58 and 90 positions, lie up to a
+ * quarter of all errors apart (three times their deviation), so ours may be as large as the upper quartile of theirs.
+ * Of other packs transformers shows in the middle 0.025 (mixtral-moe) and 0.017 (qwen3-moe).
  */
-const turnedInBf16: Readonly<Record<string, number>> = { 'gpt-oss': 0.17 };
+const turnedInBf16: Readonly<Record<string, number>> = { 'gpt-oss': 0.278 };
 /** A greedy token may differ from the golden one only where the golden logits say it was close. */
 const closeLogprob = { bf16: 0.3, f16: 0.05, fp8: 1, int8: 0.4 } as const;
 
@@ -114,7 +116,7 @@ for (const pack of packs.filter((p) => p !== GATED && !isNarrow(p))) {
               // Where a router turned, logits and tokens are others: the position in the middle is judged.
               const median = medianError(run, golden);
               t.diagnostic(`${name}: of the position in the middle ${median.toExponential(2)}`);
-              const turned = type === 'bf16' ? 1.25 * (turnedInBf16[pack] ?? 0) : 0;
+              const turned = type === 'bf16' ? (turnedInBf16[pack] ?? 0) : 0;
               assert.ok(median <= Math.max(2 * bound.relativeRms, turned), `${name}: of the position in the middle ${median}`);
               continue;
             }
