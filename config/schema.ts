@@ -185,6 +185,11 @@ export const schema = {
       unit: 'tokens',
     }),
     max_batch: int(64, [1, 1024], 'Sequences that run, above which nothing is drafted.'),
+    forced_acceptance: float(
+      maybe(null),
+      [0, 1],
+      'For benchmarks: behind a draft that is accepted this share of the next ones is, right or not. Answers then mean nothing.',
+    ),
     ngram_min: int(1, [1, 32], 'The fewest last tokens that are looked for.', { unit: 'tokens' }),
     ngram_max: int(3, [1, 32], 'The most last tokens that are looked for.', { unit: 'tokens' }),
   },

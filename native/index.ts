@@ -61,6 +61,8 @@ export interface EngineOptions {
     readonly ngramMax: number;
     /** What drafts: those n-grams, which is what it is when absent, or a network with keys and values of its own in the same blocks. */
     readonly method?: 'ngram' | DraftNetwork;
+    /** 0 to 1, for benchmarks: behind a draft that is accepted so many of the next ones are, right or not; answers then mean nothing. */
+    readonly forcedRate?: number;
     /** Of `draft` a folder with a model of the same tokenizer, of `eagle3` one with a head; `mtp` is a layer of the model itself. */
     readonly modelPath?: string;
   };

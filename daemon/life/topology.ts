@@ -163,6 +163,7 @@ function drafting({ speculative: s }: Config, model: ModelFolder): Pick<EngineOp
   return {
     drafts: {
       ...{ maxTokens: s.num_tokens, ngramMin: s.ngram_min, ngramMax: s.ngram_max, method: s.method },
+      ...(s.forced_acceptance === null ? {} : { forcedRate: s.forced_acceptance }),
       ...(model.drafter === undefined ? {} : { modelPath: model.drafter.path }),
     },
   };

@@ -65,6 +65,12 @@ class OptionReader {
     return v.As<Napi::Boolean>().Value();
   }
   int32_t integer(const char* key) const { return whole(object_.Get(key), key); }
+  double number(const char* key) const {
+    const Napi::Value v = object_.Get(key);
+    if (!v.IsNumber())
+      throw Error(ErrorCode::kUsage, format("the option %s must be a number", key));
+    return v.As<Napi::Number>().DoubleValue();
+  }
   bool has(const char* key) const { return !object_.Get(key).IsUndefined(); }
   OptionReader nested(const char* key) const { return OptionReader(object_.Get(key)); }
   // Where 32 bits are too few: what a JavaScript number can count.

@@ -103,7 +103,9 @@ struct SlotTables {
   // [max_slots, max_sample, mask_words] of a slot with SamplingRow::grammar: bit i % 32 of word
   // i / 32 is 1 when token i may be sampled, behind 0, 1, .. drafts.
   uint32_t* masks;
-  int32_t* num_drafts;  // [max_slots] drafts, which lie in `tokens` behind the history
+  int32_t* num_drafts;     // [max_slots] drafts, which lie in `tokens` behind the history
+  int32_t* forced_steps;   // [max_slots] samples with drafts so far, counted where forced_rate says
+  float forced_rate = -1;  // >= 0: drafts are accepted as forced_drafts() says, right or not
   int32_t max_slots, max_len, max_blocks, mask_words;
   int32_t max_sample = 1;  // tokens of one sample
 };

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/forced_drafts.h"
 #include "cpu/cpu_backend.h"
 
 namespace inferd::cpu {
@@ -88,6 +89,11 @@ void CpuBackend::accept_drafts(const SlotTables& t, const StepBatch& batch,
     const int64_t slot = batch.host_samples[i].slot;
     int32_t* history = t.tokens + slot * t.max_len;
     int32_t& length = t.lengths[slot];
+    const int32_t drafts = t.num_drafts[slot];
+    const bool forced = t.forced_rate >= 0 && drafts > 0;
+    const int32_t kept = forced ? forced_drafts(t.forced_rate, t.forced_steps[slot]++,
+                                                static_cast<int32_t>(slot), drafts)
+                                : 0;
     bool goes_on = true;
     do {
       if (out.tokens[i] == kNoDraft) continue;
@@ -96,7 +102,8 @@ void CpuBackend::accept_drafts(const SlotTables& t, const StepBatch& batch,
         continue;
       }
       // What is at `length` was computed as a draft behind the tokens before it.
-      goes_on = i - first < t.num_drafts[slot] && history[length] == out.tokens[i];
+      if (forced && i - first < kept) out.tokens[i] = history[length];
+      goes_on = forced ? i - first < kept : i - first < drafts && history[length] == out.tokens[i];
       history[length++] = out.tokens[i];
     } while (++i < batch.num_samples && batch.host_samples[i].offset > 0);
     t.num_drafts[slot] = 0;

@@ -50,6 +50,7 @@ const int32_t* CudaBackend::token_slots(const StepBatch& batch) {
   int32_t* at = staged;
   for (int32_t r = 0; r < batch.num_rows; ++r)
     at = std::fill_n(at, batch.host_rows[r].count, batch.host_rows[r].slot);
+  std::fill(at, staged + batch.num_tokens, 0);  // padding
   copy_in(device, staged, static_cast<size_t>(batch.num_tokens) * sizeof(int32_t));
   token_slots_of_ = batch.rows;
   return device;

@@ -40,7 +40,8 @@ CudaBackend::CudaBackend(const CudaOptions& options)
            .free_bytes = 0,
            .host_memory = false,
            .graphs = true,
-           .narrow_kv = true};
+           .narrow_kv = true,
+           .drafters = true};
   stream_ = make_stream();
   host_stream_ = make_stream();
   host_work_done_ = make_event(false);

@@ -87,6 +87,11 @@ class CudaBackend final : public Backend {
   void swap_out(const SwapPool& pool, const BlockCopy* pairs, int32_t n, int32_t urgent) override;
   void swap_in(const SwapPool& pool, const BlockCopy* pairs, int32_t n) override;
   void gather_tokens(const SlotTables& t, const StepBatch& batch) override;
+  void gather_next(const SlotTables& t, const StepBatch& batch, int32_t* ids) override;
+  void gather_drafts(const SlotTables& t, const StepBatch& batch, int32_t ahead,
+                     int32_t lag) override;
+  void pick_drafting(const SlotTables& t, const DraftRow* rows, int32_t n, const int32_t* positions,
+                     int32_t* picks) override;
 
   void embed(Tensor out, const Tensor& table, int32_t first_id, const int32_t* ids,
              float scale) override;
@@ -96,6 +101,7 @@ class CudaBackend final : public Backend {
   void gated_mul(Tensor out, const Tensor& gate_up, Gate gate) override;
   void cap_logits(Tensor logits, float scale, float cap) override;
   void gather_rows(Tensor out, const Tensor& x, const int32_t* rows, int32_t n) override;
+  void copy_rows(Tensor out, const Tensor& x) override;
   void sum_rows(Tensor sums, const Tensor& x, const RowSum* entries, int32_t n) override;
   void route(const RouteArgs& args) override;
   void mix_experts(const ExpertArgs& args) override;
@@ -114,6 +120,8 @@ class CudaBackend final : public Backend {
                      const SampleOutputs& out) override;
   void draft_ngram(const SlotTables& t, const DraftRow* rows, int32_t n, NgramRange range,
                    int32_t* ids) override;
+  void draft_best(const Tensor& logits, const SlotTables& t, const DraftRow* rows, int32_t n,
+                  int32_t at, const int32_t* target_ids, int32_t* ids) override;
   void score(const Tensor& logits, const int32_t* targets, int32_t top,
              const SampleOutputs& out) override;
 

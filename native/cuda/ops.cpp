@@ -13,6 +13,7 @@
 #include "cuda/rows/row_sums.h"
 #include "cuda/rows/weights.h"
 #include "cuda/runtime/block_copy.h"
+#include "cuda/sampler/network_drafts.h"
 #include "cuda/sampler/slots.h"
 
 namespace inferd::cuda {
@@ -42,6 +43,8 @@ DeviceSlots device_slots(const SlotTables& t) {
                        .lists = {},
                        .masks = t.masks,
                        .num_drafts = t.num_drafts,
+                       .forced_steps = t.forced_steps,
+                       .forced_rate = t.forced_rate,
                        .max_slots = t.max_slots,
                        .max_len = t.max_len,
                        .max_blocks = t.max_blocks,
@@ -125,6 +128,58 @@ void CudaBackend::gather_tokens(const SlotTables& t, const StepBatch& batch) {
                             launch()),
         "gather_tokens");
   token_slots_of_ = batch.rows;
+}
+
+void CudaBackend::gather_next(const SlotTables& t, const StepBatch& batch, int32_t* ids) {
+  check(next_tokens({.rows = batch.rows,
+                     .positions = batch.positions,
+                     .token_rows = batch.token_rows,
+                     .ids = ids,
+                     .count = batch.num_tokens,
+                     .slots = device_slots(t)},
+                    launch()),
+        "gather_next");
+}
+
+void CudaBackend::gather_drafts(const SlotTables& t, const StepBatch& batch, int32_t ahead,
+                                int32_t lag) {
+  forget_batch();
+  auto* slots = static_cast<int32_t*>(
+      token_slots_.get(static_cast<size_t>(batch.num_tokens) * sizeof(int32_t), stream_.get()));
+  check(draft_tokens({.rows = batch.rows,
+                      .ahead = ahead,
+                      .lag = lag,
+                      .count = batch.num_tokens,
+                      .ids = batch.ids,
+                      .positions = batch.positions,
+                      .token_rows = batch.token_rows,
+                      .token_slots = slots,
+                      .slots = device_slots(t)},
+                     launch()),
+        "gather_drafts");
+  token_slots_of_ = batch.rows;
+}
+
+void CudaBackend::pick_drafting(const SlotTables& t, const DraftRow* rows, int32_t n,
+                                const int32_t* positions, int32_t* picks) {
+  check(cuda::pick_drafting({.rows = rows,
+                             .positions = positions,
+                             .picks = picks,
+                             .count = n,
+                             .slots = device_slots(t)},
+                            launch()),
+        "pick_drafting");
+}
+
+void CudaBackend::copy_rows(Tensor out, const Tensor& x) {
+  const auto bytes = [](const Tensor& m, int64_t values) {
+    return static_cast<size_t>(values * dtype_bytes(m.dtype));
+  };
+  if (x.rows() == 0) return;
+  check(cudaMemcpy2DAsync(out.data, bytes(out, out.stride[0]), x.data, bytes(x, x.stride[0]),
+                          bytes(x, x.cols()), static_cast<size_t>(x.rows()),
+                          cudaMemcpyDeviceToDevice, stream_.get()),
+        "copy_rows");
 }
 
 void CudaBackend::embed(Tensor out, const Tensor& table, int32_t first_id, const int32_t* ids,

@@ -137,6 +137,7 @@ void CudaBackend::run_graph(uint64_t key, const std::function<void()>& body) {
   // Ranks record what they have not at once, as a run beside it may wait for one that records.
   if (member_ != nullptr && !graphs_.record(key, stream_.get(), fresh)) return fresh();
   graphs_.run(key, stream_.get(), fresh);
+  forget_batch();  // what was made while another step was recorded
 }
 
 void CudaBackend::record_graph(uint64_t key, const std::function<void()>& body) {

@@ -1,6 +1,7 @@
 // Sampling and scoring of a step. Inside run_step, on its thread.
 #include "cuda/cuda_backend.h"
 #include "cuda/sampler/drafts.h"
+#include "cuda/sampler/network_drafts.h"
 #include "cuda/sampler/sampler.h"
 
 namespace inferd::cuda {
@@ -55,6 +56,21 @@ void CudaBackend::draft_ngram(const SlotTables& t, const DraftRow* rows, int32_t
                            .slots = device_slots(t)},
                           launch()),
         "draft_ngram");
+}
+
+void CudaBackend::draft_best(const Tensor& logits, const SlotTables& t, const DraftRow* rows,
+                             int32_t n, int32_t at, const int32_t* target_ids, int32_t* ids) {
+  check(cuda::draft_best({.logits = logits.as<const float>(),
+                          .row_stride = logits.stride[0],
+                          .columns = static_cast<int32_t>(logits.cols()),
+                          .rows = rows,
+                          .count = n,
+                          .at = at,
+                          .target_ids = target_ids,
+                          .ids = ids,
+                          .slots = device_slots(t)},
+                         launch()),
+        "draft_best");
 }
 
 void CudaBackend::score(const Tensor& logits, const int32_t* targets, int32_t top,

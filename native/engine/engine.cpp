@@ -86,6 +86,7 @@ void check_options(const EngineOptions& o) {
   check_option(o.drafts.ngram_max, 1, kMaxNgram, "ngramMax");
   check_option(o.drafts.ngram_min, 1, o.drafts.ngram_max, "ngramMin");
   drafts_by_network(o.drafts.method);
+  if (!(o.drafts.forced_rate <= 1)) throw Error(ErrorCode::kUsage, "forcedRate is above 1.");
   check_option(o.adapters.places, 0, kMaxAdapterPlaces, "adapter places");
   if (o.adapters.places > 0) check_option(o.adapters.max_rank, 1, kMaxAdapterRank, "maxRank");
   check_option(o.comm_timeout_ms, 1, 86'400'000, "commTimeoutMs");
@@ -200,6 +201,7 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
              .vocab_size = static_cast<int32_t>(model_->config().vocab_size),
              .max_sample = 1 + options.drafts.max_tokens,
              .drafts_in_blocks = drafter_ != nullptr,
+             .forced_rate = options.drafts.forced_rate,
              .adapter_places = options.adapters.places};
   Arena measure(nullptr);
   StepBuffers::carve(measure, *model_, drafter_.get(), backend_->info(), limits_);

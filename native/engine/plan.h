@@ -33,6 +33,7 @@ struct PlanLimits {
   int32_t max_sample = 1;  // tokens of one sample
   // Drafts are made by a network, which writes keys and values at the places behind the history.
   bool drafts_in_blocks = false;
+  float forced_rate = -1;  // SlotTables::forced_rate
   int32_t adapter_places = 0;
 };
 

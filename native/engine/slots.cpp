@@ -22,6 +22,7 @@ void carve(Arena& arena, SlotTables& t) {
   }
   t.masks = arena.take<uint32_t>(slots * t.max_sample * t.mask_words);
   t.num_drafts = arena.take<int32_t>(slots);
+  t.forced_steps = arena.take<int32_t>(slots);
 }
 
 }  // namespace
@@ -32,6 +33,7 @@ Slots::Slots(Backend& backend, const PlanLimits& limits) {
   tables_.max_len = limits.max_len + 1;
   tables_.max_blocks = limits.max_blocks;
   tables_.max_sample = limits.max_sample;
+  tables_.forced_rate = limits.forced_rate;
   tables_.mask_words = (limits.vocab_size + 31) / 32;
   Arena measure(nullptr);
   carve(measure, tables_);

@@ -14,6 +14,7 @@
 // 9. A suffix automaton of the history: one look-up, but updates of several words for every token.
 #include <climits>
 
+#include "core/forced_drafts.h"
 #include "cuda/device/launch.cuh"
 #include "cuda/sampler/drafts.h"
 
@@ -32,16 +33,21 @@ __global__ void accept_drafts_kernel(const AcceptDraftsParams p) {
   int32_t* history = t.tokens + slot * t.max_len;
   const int32_t drafts = t.num_drafts[slot];
   int32_t length = t.lengths[slot];
+  const bool forced = t.forced_rate >= 0 && drafts > 0;
+  const int32_t kept = forced ? forced_drafts(t.forced_rate, t.forced_steps[slot]++,
+                                              static_cast<int32_t>(slot), drafts)
+                              : 0;
   bool goes_on = true;
   for (int32_t i = first; i < p.count; ++i) {
     if (i > first && p.samples[i].offset == 0) break;
-    const int32_t token = p.tokens[i];
+    int32_t token = p.tokens[i];
     if (token == kNoDraft) continue;
     if (!goes_on || length >= t.max_len) {
       p.tokens[i] = kDraftRefused;
       continue;
     }
-    goes_on = i - first < drafts && history[length] == token;
+    if (forced && i - first < kept) p.tokens[i] = token = history[length];
+    goes_on = forced ? i - first < kept : i - first < drafts && history[length] == token;
     history[length++] = token;
   }
   t.lengths[slot] = length;

@@ -19,6 +19,8 @@ struct DeviceSlots {
   SlotList lists[kSlotLists];
   uint32_t* masks;      // [max_slots, max_sample, mask_words] tokens that a grammar allows
   int32_t* num_drafts;  // [max_slots] tokens behind the history
+  int32_t* forced_steps = nullptr;
+  float forced_rate = -1;
   int32_t max_slots, max_len, max_blocks, mask_words, max_sample;
 };
 

@@ -2,11 +2,23 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { startTestDaemon, type TestDaemon } from '../../helpers/daemon/daemon.js';
+import { fixture } from '../../helpers/native/native-engine.js';
 import { story } from '../story.js';
+import { fixtureNetworks } from './acceptance.js';
 
 const sum = (values: readonly number[]): number => values.reduce((a, b) => a + b, 0);
 const indices = Array.from({ length: 8 }, (_, i) => i);
 const ngram = ['speculative.method=ngram', 'speculative.num_tokens=4'];
+const draft = ['speculative.method=draft', `speculative.model=${fixtureNetworks.draft()}`];
+const eagle3 = ['speculative.method=eagle3', `speculative.model=${fixtureNetworks.eagle3()}`];
+/** Adapters change the model, and no drafter knows them. */
+const adapters = ['lora.enabled=true', `lora.folders=[${JSON.stringify(fixture())}]`, `lora.preload=["pirate=${fixture('lora')}"]`];
+const ways: readonly { name: string; sets: readonly string[] }[] = [
+  { name: 'n-grams', sets: ngram },
+  { name: 'n-grams on two ranks', sets: [...ngram, 'parallel.tensor_parallel_size=2'] },
+  { name: 'a small model', sets: draft },
+  { name: 'a head on two ranks', sets: [...eagle3, 'parallel.tensor_parallel_size=2'] },
+];
 
 async function started(t: TestContext, sets: readonly string[] = []): Promise<TestDaemon> {
   const at = await startTestDaemon(sets);
@@ -38,20 +50,21 @@ async function answersOf(
 const requests = {
   greedy: {},
   drawn: { temperature: 0.8, top_p: 0.9, seed: 11, presence_penalty: 0.4 },
+  'of an adapter': { model: 'pirate', temperature: 0 },
   'under a grammar': { guided_regex: '(one two three, ){2,20}', max_tokens: 60, ignore_eos: false },
 };
 
-test('the answers are those without drafts, on one rank and on two, and what was drafted is counted', async (t) => {
-  const plain = await started(t);
+test('the answers are those without drafts, whatever drafts, and what was drafted is counted', async (t) => {
+  const plain = await started(t, adapters);
   const expected = await Promise.all(Object.values(requests).map((extra) => answersOf(plain, extra)));
   assert.equal((await plain.stats())['speculation'], undefined);
-  for (const size of [1, 2]) {
-    const at = await started(t, [...ngram, `parallel.tensor_parallel_size=${size}`]);
+  for (const { name: way, sets } of ways) {
+    const at = await started(t, [...sets, ...adapters]);
     let accepted = 0;
     let rejected = 0;
     for (const [i, [name, extra]] of Object.entries(requests).entries()) {
       const got = await answersOf(at, extra);
-      assert.deepEqual(got.tokens, expected[i]?.tokens, `${name}, ${size} ranks`);
+      assert.deepEqual(got.tokens, expected[i]?.tokens, `${name}, ${way}`);
       accepted += got.accepted;
       rejected += got.rejected;
     }
