@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "core/error.h"
-#include "core/forced_drafts.h"
+#include "core/plan/forced_drafts.h"
 #include "cpu/cpu_backend.h"
 
 namespace inferd::cpu {

@@ -14,7 +14,7 @@
 // 9. A suffix automaton of the history: one look-up, but updates of several words for every token.
 #include <climits>
 
-#include "core/forced_drafts.h"
+#include "core/plan/forced_drafts.h"
 #include "cuda/device/launch.cuh"
 #include "cuda/sampler/drafts.h"
 
