@@ -226,8 +226,8 @@ Napi::Value EngineWrap::load_adapter(const Napi::CallbackInfo& info) {
   return guarded(env, [&] {
     if (!info[1].IsString())
       throw Error(ErrorCode::kUsage, "loadAdapter takes a number and a path");
-    const Adapter& a = open().load_adapter(static_cast<int32_t>(read_integer(info[0], "id")),
-                                           info[1].As<Napi::String>().Utf8Value());
+    const Adapter a = open().load_adapter(static_cast<int32_t>(read_integer(info[0], "id")),
+                                          info[1].As<Napi::String>().Utf8Value());
     Napi::Object out = Napi::Object::New(env);
     out.Set("rank", a.rank);
     out.Set("modules", a.modules);

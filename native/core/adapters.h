@@ -9,6 +9,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/plan/adapter_rows.h"
@@ -39,5 +40,12 @@ struct AdapterBank : AdapterBankSpec {
   virtual ~AdapterBank() = default;
 };
 using AdapterBankPtr = std::unique_ptr<AdapterBank>;
+
+// What one adapter adds to one linear, in host memory and in the layout of the backend, ready to
+// take a place.
+struct AdapterImage {
+  virtual ~AdapterImage() = default;
+};
+using AdapterImagePtr = std::unique_ptr<AdapterImage>;
 
 }  // namespace inferd

@@ -295,13 +295,20 @@ class Backend {
                                                 "= false.",
                                                 info().name.c_str()));
   }
+  // Once an adapter is read, steps may be in flight: its factors for the linear of this bank, at
+  // most one entry a section. Throws Error(kOutOfMemory).
+  virtual AdapterImagePtr pack_adapter(const AdapterBank& bank,
+                                       std::span<const AdapterFactors> factors) {
+    (void)bank, (void)factors;
+    return nullptr;
+  }
 
   // --- steps ---
-  // Inside a step, ahead of the ops that read it: `factors`, host memory that lives until the step
-  // is done, take the place of all that was in `place`. Sections without factors get nothing added.
-  virtual void place_adapter(AdapterBank& bank, int32_t place,
-                             std::span<const AdapterFactors> factors) {
-    (void)bank, (void)place, (void)factors;
+  // Inside a step, ahead of the ops that read it: `image`, which lives until the step is done,
+  // takes the place of all that was in `place`. Sections without factors get nothing added; with
+  // null none does.
+  virtual void place_adapter(AdapterBank& bank, int32_t place, const AdapterImage* image) {
+    (void)bank, (void)place, (void)image;
   }
   // Inside a step: enqueue a copy from or to host memory that lives until the step is done.
   virtual void copy_in(void* device, const void* host, size_t bytes) {

@@ -16,14 +16,21 @@ struct PlacedSection {
   std::vector<float> cols;  // [rank, outputs] B transposed
 };
 
+// Read where it lies by all places that hold it.
+struct PackedAdapter {
+  std::unique_ptr<CpuWeight> down;  // [ranks of all sections, inputs]
+  std::vector<PlacedSection> sections;
+};
+
+struct CpuAdapterImage final : AdapterImage {
+  std::shared_ptr<const PackedAdapter> packed;
+};
+
 struct CpuAdapterBank final : AdapterBank {
   using AdapterBank::AdapterBank;
 
-  struct Place {
-    std::unique_ptr<CpuWeight> down;  // [ranks of all sections, inputs]; null: an empty place
-    std::vector<PlacedSection> sections;
-  };
-  std::vector<Place> held{static_cast<size_t>(places)};
+  // Null: an empty place.
+  std::vector<std::shared_ptr<const PackedAdapter>> held{static_cast<size_t>(places)};
 };
 
 }  // namespace
@@ -35,30 +42,38 @@ AdapterBankPtr CpuBackend::make_adapter_bank(const AdapterBankSpec& spec) {
   return std::make_unique<CpuAdapterBank>(spec);
 }
 
-void CpuBackend::place_adapter(AdapterBank& bank, int32_t place,
-                               std::span<const AdapterFactors> factors) {
-  auto& b = static_cast<CpuAdapterBank&>(bank);
-  CpuAdapterBank::Place& held = b.held[static_cast<size_t>(place)];
-  held = {};
+// On the thread of the engine, beside which the pool may be in a step: alone.
+AdapterImagePtr CpuBackend::pack_adapter(const AdapterBank& bank,
+                                         std::span<const AdapterFactors> factors) {
   int64_t lows = 0;
   for (const AdapterFactors& f : factors) lows += f.rank;
-  if (lows == 0) return;
-  held.sections.resize(b.outputs.size());
-  held.down = new_weight(kernels_, {.rows = lows, .cols = b.inputs, .format = kFormatF32});
+  auto packed = std::make_shared<PackedAdapter>();
+  packed->sections.resize(bank.outputs.size());
+  packed->down = new_weight(kernels_, {.rows = lows, .cols = bank.inputs, .format = kFormatF32});
+  ThreadPool alone(1);
   int64_t low = 0;
   for (const AdapterFactors& f : factors) {
     // The kernels only read what they pack.
-    pack_rows(*held.down, low,
-              Tensor::matrix(const_cast<float*>(f.a.data()), DType::kF32, f.rank, b.inputs), pool_);
-    PlacedSection& section = held.sections[static_cast<size_t>(f.section)];
+    pack_rows(*packed->down, low,
+              Tensor::matrix(const_cast<float*>(f.a.data()), DType::kF32, f.rank, bank.inputs),
+              alone);
+    PlacedSection& section = packed->sections[static_cast<size_t>(f.section)];
     section = {.first_low = low, .rank = f.rank, .cols = std::vector<float>(f.b.size())};
-    const int64_t outputs = b.outputs[static_cast<size_t>(f.section)];
+    const int64_t outputs = bank.outputs[static_cast<size_t>(f.section)];
     for (int64_t o = 0; o < outputs; ++o)
       for (int64_t r = 0; r < f.rank; ++r)
         section.cols[static_cast<size_t>(r * outputs + o)] =
             f.b[static_cast<size_t>(o * f.rank + r)];
     low += f.rank;
   }
+  auto image = std::make_unique<CpuAdapterImage>();
+  image->packed = std::move(packed);
+  return image;
+}
+
+void CpuBackend::place_adapter(AdapterBank& bank, int32_t place, const AdapterImage* image) {
+  static_cast<CpuAdapterBank&>(bank).held[static_cast<size_t>(place)] =
+      image == nullptr ? nullptr : static_cast<const CpuAdapterImage*>(image)->packed;
 }
 
 void CpuBackend::add_adapters(const Tensor& y, const Tensor& x, const AdapterBank& bank,
@@ -66,8 +81,8 @@ void CpuBackend::add_adapters(const Tensor& y, const Tensor& x, const AdapterBan
   const TraceScope scope(trace_, "adapters");
   const auto& b = static_cast<const CpuAdapterBank&>(bank);
   for (const AdapterRun& run : adapters.runs) {
-    const CpuAdapterBank::Place& held = b.held[static_cast<size_t>(run.place)];
-    if (held.down == nullptr) continue;
+    if (b.held[static_cast<size_t>(run.place)] == nullptr) continue;
+    const PackedAdapter& held = *b.held[static_cast<size_t>(run.place)];
     const int64_t lows = held.down->rows;
     for (int64_t done = 0; done < run.count; done += kMaxPackedRows) {
       const int64_t first = run.first + done, count = std::min(kMaxPackedRows, run.count - done);

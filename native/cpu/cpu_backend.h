@@ -75,8 +75,9 @@ class CpuBackend final : public Backend {
                   const CodedRows& source) override;
 
   AdapterBankPtr make_adapter_bank(const AdapterBankSpec& spec) override;
-  void place_adapter(AdapterBank& bank, int32_t place,
-                     std::span<const AdapterFactors> factors) override;
+  AdapterImagePtr pack_adapter(const AdapterBank& bank,
+                               std::span<const AdapterFactors> factors) override;
+  void place_adapter(AdapterBank& bank, int32_t place, const AdapterImage* image) override;
 
   void run_step(int done_slot, std::function<void()> step) override;
   bool wait_step(int done_slot, int64_t timeout_us) override;

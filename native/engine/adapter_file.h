@@ -26,7 +26,7 @@ struct AdaptedLinear {
 struct Adapter {
   int32_t rank = 0;     // the largest of its modules
   int32_t modules = 0;  // weights of the checkpoint that it adds to
-  int64_t bytes = 0;    // of host memory
+  int64_t bytes = 0;    // of its factors as f32
   std::string base;     // what its config says that it was trained for, or ""; a note, no more
   std::vector<AdaptedLinear> linears;
 };

@@ -12,10 +12,18 @@ Adapters::Adapters(Backend& backend, Model& model, int32_t places, int32_t max_r
   for (Linear* linear : model.linears()) linear->make_adapter_bank(backend, places, max_rank);
 }
 
-const Adapter& Adapters::load(int32_t id, const std::string& folder) {
+Adapter Adapters::load(int32_t id, const std::string& folder) {
   if (loaded(id)) throw Error(ErrorCode::kUsage, format("The adapter %d is loaded already.", id));
-  auto adapter = std::make_shared<const Adapter>(read_adapter(folder, model_.linears(), max_rank_));
-  return *host_.emplace(id, std::move(adapter)).first->second;
+  const std::vector<Linear*>& linears = model_.linears();
+  Adapter adapter = read_adapter(folder, linears, max_rank_);
+  auto images = std::make_shared<AdapterImages>(linears.size());
+  for (AdaptedLinear& of : adapter.linears) {
+    (*images)[of.linear] = backend_.pack_adapter(*linears[of.linear]->bank(), of.factors);
+    of.factors = {};
+  }
+  adapter.linears.clear();
+  host_.emplace(id, std::move(images));
+  return adapter;
 }
 
 void Adapters::unload(int32_t id) {
@@ -31,14 +39,9 @@ void Adapters::stage(std::span<const AdapterPlacement> plan,
 
 void Adapters::place(const std::vector<PlacedAdapter>& placed) const {
   const std::vector<Linear*>& linears = model_.linears();
-  for (const PlacedAdapter& p : placed) {
-    auto next = p.adapter->linears.begin();
-    for (size_t i = 0; i < linears.size(); ++i) {
-      std::span<const AdapterFactors> factors;
-      if (next != p.adapter->linears.end() && next->linear == i) factors = (next++)->factors;
-      backend_.place_adapter(*linears[i]->bank(), p.place, factors);
-    }
-  }
+  for (const PlacedAdapter& p : placed)
+    for (size_t i = 0; i < linears.size(); ++i)
+      backend_.place_adapter(*linears[i]->bank(), p.place, (*p.adapter)[i].get());
 }
 
 }  // namespace inferd

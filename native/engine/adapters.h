@@ -21,10 +21,13 @@
 
 namespace inferd {
 
+// An adapter in host memory, as the backend takes it: of each linear, null where it adds nothing.
+using AdapterImages = std::vector<AdapterImagePtr>;
+
 // An adapter on its way to a place.
 struct PlacedAdapter {
   int32_t place;
-  std::shared_ptr<const Adapter> adapter;
+  std::shared_ptr<const AdapterImages> adapter;
 };
 
 class Adapters {
@@ -33,8 +36,9 @@ class Adapters {
   // no adapters, Error(kOutOfMemory).
   Adapters(Backend& backend, Model& model, int32_t places, int32_t max_rank);
 
-  // Reads one into host memory under a number that is not in use. Throws as read_adapter.
-  const Adapter& load(int32_t id, const std::string& folder);
+  // Reads one into host memory under a number that is not in use. Throws as read_adapter. The
+  // result says what it is, without its factors.
+  Adapter load(int32_t id, const std::string& folder);
   // No plan places it any more. Throws Error(kUsage) for a number that is not in use.
   void unload(int32_t id);
   bool loaded(int32_t id) const { return host_.contains(id); }
@@ -48,7 +52,7 @@ class Adapters {
   Backend& backend_;
   Model& model_;
   int32_t max_rank_;
-  std::map<int32_t, std::shared_ptr<const Adapter>> host_;
+  std::map<int32_t, std::shared_ptr<const AdapterImages>> host_;
 };
 
 }  // namespace inferd

@@ -492,7 +492,7 @@ Adapters& Engine::adapters() const {
   throw Error(ErrorCode::kUsage, "There is no room for adapters: the option adapters is absent.");
 }
 
-const Adapter& Engine::load_adapter(int32_t id, const std::string& folder) {
+Adapter Engine::load_adapter(int32_t id, const std::string& folder) {
   return adapters().load(id, folder);
 }
 

@@ -48,7 +48,7 @@ class Engine {
   void allocate_kv(int64_t num_blocks, int64_t num_swap_blocks);
   // Reads an adapter into host memory, under a number that plans place it by. Once there is a KV
   // cache. Throws Error(kUsage) without room for adapters, else as read_adapter.
-  const Adapter& load_adapter(int32_t id, const std::string& folder);
+  Adapter load_adapter(int32_t id, const std::string& folder);
   void unload_adapter(int32_t id);
   // `plan` may be unaligned; it is copied.
   void submit(std::span<const std::byte> plan);
