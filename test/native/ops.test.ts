@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { loadAddon } from '../../native/index.js';
+import { adaptedProduct } from '../helpers/native/adapted-products.js';
 import { floats, isas, runOp } from '../helpers/native/op-table.js';
 import {
   capped,
@@ -285,6 +286,16 @@ for (const isa of isas) {
           assert.deepEqual(floats(moved, name), want);
         }
       }
+    });
+
+    it('a product gets what the adapter of each row adds, ahead of its epilogue', () => {
+      const random = randomSource(23);
+      const size = { rows: 5, outs: 24, cols: 40, rank: 3, places: 2, sections: 2 };
+      const { inputs, attrs, want } = adaptedProduct(random, 'f32', size);
+      assertClose(floats(runOp({ isa }, 'linear', attrs, inputs), 'out'), want(inputs.x), F32_BOUND, 'linear');
+      const halves = adaptedProduct(random, 'f32', size, 48);
+      const gated = gatedMul(halves.want(halves.inputs.x), 24);
+      assertClose(floats(runOp({ isa }, 'linear_gated', halves.attrs, halves.inputs), 'out'), gated, 4 * F32_BOUND, 'linear_gated');
     });
 
     it('a linear layer that adds to its result, and one that gates its halves, match', () => {

@@ -24,6 +24,10 @@
 // linear_gated: as linear, gate?, with weight[2 outs, cols] bias?[2 outs] -> out[rows, outs]
 //   gate: "silu", as when absent, "gelu_tanh" or "clamped_swiglu".
 //
+// All of these: adapter_places?, with adapter_rank, sections? | places[rows],
+// adapter_a[adapter_places,
+//   sections, rank, cols] and adapter_b[adapter_places, products, rank] too. The sections have
+//   equally many outputs. Row i adds what the adapter places[i] gives, -1: none.
 // norm_linear, norm_linear_gated: as linear and linear_gated, eps | norm[cols] too
 //   The norm's weight is folded into the linear's where the backend does that, as models do.
 //
@@ -132,6 +136,63 @@ PackedWeightPtr fill(OpTestCall& c, const WeightSpec& spec) {
   return weight;
 }
 
+// What rows use which adapter, and the places that hold them.
+struct PlacedAdapters {
+  AdapterBankPtr bank;
+  std::vector<AdapterImagePtr> images;
+  std::vector<AdapterRun> runs;
+  AdapterRows rows;
+};
+
+std::vector<float> on_host(OpTestCall& c, const char* name, int64_t count) {
+  const float* device = c.floats(name, count);
+  std::vector<float> host(static_cast<size_t>(count));
+  c.backend().download(host.data(), device, host.size() * sizeof(float));
+  return host;
+}
+
+void take_adapters(OpTestCall& c, int32_t num_rows, int64_t products, PlacedAdapters& to) {
+  const int32_t places = c.size("adapter_places"), rank = c.size("adapter_rank");
+  const int32_t cols = c.size("cols"), sections = c.size_or("sections", 1);
+  if (places < 1 || rank < 1 || sections < 1 || products % sections != 0)
+    throw Error(ErrorCode::kUsage, "runOp: adapters of no size");
+  const int64_t outputs = products / sections;
+  const std::vector<float> a = on_host(c, "adapter_a", int64_t{places} * sections * rank * cols);
+  const std::vector<float> b = on_host(c, "adapter_b", places * products * rank);
+  to.bank = c.backend().make_adapter_bank(
+      {.inputs = cols,
+       .outputs = std::vector<int64_t>(static_cast<size_t>(sections), outputs),
+       .places = places,
+       .max_rank = rank});
+  const auto piece = [](const std::vector<float>& all, int64_t index, int64_t count) {
+    const auto first = all.begin() + index * count;
+    return std::vector<float>(first, first + count);
+  };
+  for (int32_t p = 0; p < places; ++p) {
+    std::vector<AdapterFactors> factors;
+    for (int32_t s = 0; s < sections; ++s) {
+      const int64_t index = int64_t{p} * sections + s;
+      factors.push_back({.section = s,
+                         .rank = rank,
+                         .a = piece(a, index, int64_t{rank} * cols),
+                         .b = piece(b, index, outputs * rank)});
+    }
+    to.images.push_back(c.backend().pack_adapter(*to.bank, factors));
+  }
+  const int32_t* host = c.host_ints("places", num_rows);
+  for (int32_t i = 0; i < num_rows; ++i) {
+    if (host[i] < kNoAdapter || host[i] >= places)
+      throw Error(ErrorCode::kUsage, "runOp: there is no such place");
+    if (host[i] == kNoAdapter) continue;
+    if (i > 0 && host[i] == host[i - 1]) {
+      ++to.runs.back().count;
+    } else {
+      to.runs.push_back({i, 1, host[i]});
+    }
+  }
+  to.rows = {.places = c.ints("places", num_rows), .runs = to.runs};
+}
+
 // A linear op with its epilogue, and a norm ahead of it when `normed`, which leaves x as it is.
 Napi::Object run_product(OpTestCall& c, Epilogue epilogue, bool normed) {
   const int32_t rows = c.size("rows"), cols = c.size("cols"), outs = c.size("outs");
@@ -168,7 +229,19 @@ Napi::Object run_product(OpTestCall& c, Epilogue epilogue, bool normed) {
   } else if (c.timed()) {
     c.backend().tune_linear(args);  // timings are those of the choice that an engine would make
   }
-  return c.run([&] { c.backend().linear(args); });
+  PlacedAdapters adapters;
+  if (c.has_attr("adapter_places")) {
+    take_adapters(c, rows, products, adapters);
+    args.bank = adapters.bank.get();
+    args.adapters = &adapters.rows;
+  }
+  bool placed = false;
+  return c.run([&] {
+    for (size_t i = 0; i < adapters.images.size() && !placed; ++i)
+      c.backend().place_adapter(*adapters.bank, static_cast<int32_t>(i), adapters.images[i].get());
+    placed = true;
+    c.backend().linear(args);
+  });
 }
 
 template <Epilogue kEpilogue, bool kNormed>
