@@ -61,6 +61,11 @@ export interface EngineOptions {
     readonly ngramMax: number;
     /** What drafts: those n-grams, which is what it is when absent, or a network with keys and values of its own in the same blocks. */
     readonly method?: 'ngram' | DraftNetwork;
+    /**
+     * A network passes over steps of more rows that ask for no drafts, and so costs nothing where nobody drafts; what it passed over is worse
+     * drafted later. It sees all steps when absent.
+     */
+    readonly maxRows?: number;
     /** 0 to 1, for benchmarks: behind a draft that is accepted so many of the next ones are, right or not; answers then mean nothing. */
     readonly forcedRate?: number;
     /** Of `draft` a folder with a model of the same tokenizer, of `eagle3` one with a head; `mtp` is a layer of the model itself. */

@@ -126,7 +126,7 @@ function engineOptions(config: Config, model: ModelFolder, probe: boolean): Engi
     commTimeoutMs: config.parallel.comm_timeout_ms,
     isa: 'auto',
     graphSizes: inference.enforce_eager ? [] : inference.cuda_graph_sizes,
-    ...drafting(config, model),
+    ...drafting(config, model, backend),
     ...(config.lora.enabled ? { adapters: { places: config.lora.max_loras, maxRank: config.lora.max_rank } } : {}),
   });
   return Array.from({ length: groups }, (_, group) => devices.slice(group * ranks, (group + 1) * ranks).map(ofRank));
@@ -158,11 +158,13 @@ function kvDtype(config: Config, model: ModelFolder, backend: BackendName): Engi
   return parameters > 0 && parameters < SMALL_MODEL_PARAMETERS ? 'f32' : 'bf16';
 }
 
-function drafting({ speculative: s }: Config, model: ModelFolder): Pick<EngineOptions, 'drafts'> {
+function drafting({ speculative: s }: Config, model: ModelFolder, backend: BackendName): Pick<EngineOptions, 'drafts'> {
   if (s.method === 'none') return {};
   return {
     drafts: {
       ...{ maxTokens: s.num_tokens, ngramMin: s.ngram_min, ngramMax: s.ngram_max, method: s.method },
+      // adaptiveLength() gives none to a larger batch.
+      maxRows: Math.max(1, Math.min(s.max_batch, Math.floor(DRAFT_FREE_ROWS[backend] / 2))),
       ...(s.forced_acceptance === null ? {} : { forcedRate: s.forced_acceptance }),
       ...(model.drafter === undefined ? {} : { modelPath: model.drafter.path }),
     },

@@ -50,6 +50,7 @@ EngineOptions read_options(const Napi::Value& value) {
                 .ngram_min = drafts.integer("ngramMin"),
                 .ngram_max = drafts.integer("ngramMax")};
     if (drafts.has("method")) o.drafts.method = drafts.string("method");
+    if (drafts.has("maxRows")) o.drafts.max_rows = drafts.integer("maxRows");
     if (drafts.has("forcedRate"))
       o.drafts.forced_rate = static_cast<float>(drafts.number("forcedRate"));
     if (drafts.has("modelPath")) o.drafts.model_path = drafts.string("modelPath");

@@ -397,10 +397,9 @@ void Engine::allocate_step_memory() {
                              .head_rows = model_->ids().count,
                              .layers = layers});
   step_bytes_ += own + slots_->bytes();
-  runner_ = std::make_unique<StepRunner>(
-      backend, *model_, *slots_, *constraints_, *kv_, swap_, buffers_, graphs_,
-      NgramRange{options_.drafts.ngram_min, options_.drafts.ngram_max}, drafter_.get(),
-      adapters_.get());
+  runner_ =
+      std::make_unique<StepRunner>(backend, *model_, *slots_, *constraints_, *kv_, swap_, buffers_,
+                                   graphs_, options_.drafts, drafter_.get(), adapters_.get());
   for (StagedStep& s : steps_) runner_->prepare(s, limits_);
 }
 

@@ -12,8 +12,9 @@ struct DraftOptions {
   int32_t max_tokens = 0;  // of a sequence and step; 0: none
   int32_t ngram_min = 1, ngram_max = 3;
   std::string method = "ngram";  // or "draft", "eagle3", "mtp": by a network (models/draft)
-  float forced_rate = -1;        // >= 0, for benchmarks: SlotTables::forced_rate
-  std::string model_path{};      // of "draft" and "eagle3": a folder
+  int32_t max_rows = 0;      // of a step that a network follows though nothing is drafted; 0: any
+  float forced_rate = -1;    // >= 0, for benchmarks: SlotTables::forced_rate
+  std::string model_path{};  // of "draft" and "eagle3": a folder
 };
 
 // Room for adapters.

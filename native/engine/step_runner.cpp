@@ -300,7 +300,7 @@ void StepRunner::execute(StagedStep& step) {
   const StepBatch batch = make_batch(step);
   if (step.padded_rows > 0) {
     run_decode_graph(step, batch);
-    if (drafter_ != nullptr) follow(batch, {model_.states(batch.num_tokens), true});
+    if (follows(plan)) follow(batch, {model_.states(batch.num_tokens), true});
   } else {
     const States states = forward(batch, step);
     score_prompts(step, states);
@@ -309,7 +309,7 @@ void StepRunner::execute(StagedStep& step) {
     constrain(step);
     sample(batch, states);
     if (batch.drafted) backend_.accept_drafts(slots_.tables(), batch, buffers_.sampled.view);
-    if (drafter_ != nullptr) follow(batch, states);
+    if (follows(plan)) follow(batch, states);
   }
   if (!plan.drafts.empty()) draft(step);
   const auto bring_home = [&](const SampleOutputs& host, const OutputBuffer& device, bool tops) {
@@ -495,6 +495,12 @@ std::span<const KvLayer> StepRunner::target_layers() const {
 
 std::span<const KvLayer> StepRunner::drafter_layers() const {
   return std::span(kv_.layers()).subspan(model_.kv_specs().size());
+}
+
+bool StepRunner::follows(const ParsedPlan& plan) const {
+  if (drafter_ == nullptr) return false;
+  return !plan.drafts.empty() || max_followed_ == 0 ||
+         static_cast<int32_t>(plan.rows.size()) <= max_followed_;
 }
 
 void StepRunner::follow(const StepBatch& batch, const States& states) const {

@@ -21,6 +21,7 @@
 #include "engine/adapters.h"
 #include "engine/constraints.h"
 #include "engine/kv_cache.h"
+#include "engine/options.h"
 #include "engine/plan.h"
 #include "engine/slots.h"
 #include "models/draft/draft_passes.h"
@@ -135,7 +136,7 @@ class StepRunner {
  public:
   StepRunner(Backend& backend, const Model& model, const Slots& slots, Constraints& constraints,
              const KvCache& kv, const SwapPool& swap, const StepBuffers& buffers, GraphPlan graphs,
-             NgramRange ngrams, Drafter* drafter, const Adapters* adapters)
+             const DraftOptions& drafts, Drafter* drafter, const Adapters* adapters)
       : backend_(backend),
         model_(model),
         slots_(slots),
@@ -144,7 +145,8 @@ class StepRunner {
         swap_(swap),
         buffers_(buffers),
         graphs_(std::move(graphs)),
-        ngrams_(ngrams),
+        ngrams_{drafts.ngram_min, drafts.ngram_max},
+        max_followed_(drafts.max_rows),
         drafter_(drafter),
         adapters_(adapters) {}
 
@@ -192,6 +194,8 @@ class StepRunner {
   void sample(const StepBatch& batch, const States& states) const;
   // Row i of the states is of pick i of the step, not of its batch row i.
   bool picks_states(const StagedStep& step) const;
+  // A network that drafts is to see this step.
+  bool follows(const ParsedPlan& plan) const;
   // Has the drafter go through the tokens of the step; behind its samples.
   void follow(const StepBatch& batch, const States& states) const;
   // Drafts for the rows of the next step.
@@ -212,6 +216,7 @@ class StepRunner {
   std::vector<int32_t> given_;  // blocks of the plan in hand, sorted; engine's thread
   GraphPlan graphs_;
   NgramRange ngrams_;
+  int32_t max_followed_;      // DraftOptions::max_rows
   Drafter* drafter_;          // null: n-grams, or no drafts
   const Adapters* adapters_;  // null: no room for any
   // Where a recorded step without its sample leaves the logits, by the key of its graph.

@@ -142,6 +142,7 @@ export class Rig {
       vocabSize: VOCAB,
       firstStep,
       ...(drafting.drafter && { drafter: drafting.drafter }),
+      draftsInBlocks: this.options.drafts?.inBlocks === true,
     });
   }
 

@@ -70,7 +70,7 @@ for (const method of ['draft', 'eagle3', 'mtp'] as const) {
           const { plain, drafted } = bothOf(folder, drafter, kind, { numRequests: REQUESTS, seed: index + 1 });
           assertSame(plain, drafted);
           // Heads with random weights are right now and then.
-          assert.ok(drafted.accepted > 10 && drafted.accepted < drafted.drafted && drafted.preempted > 5, JSON.stringify(drafted.accepted));
+          assert.ok(drafted.accepted > 0 && drafted.accepted < drafted.drafted && drafted.preempted > 5, JSON.stringify(drafted.accepted));
           if (everyKind) assert.ok(drafted.generated >= 10_000, String(drafted.generated));
         });
       });
@@ -84,6 +84,14 @@ test('a draft model that is the model itself is right about every token, through
     assert.deepEqual([...drafted.tokens].sort(), [...plain.tokens].sort());
     assert.ok(drafted.accepted > 500 && drafted.preempted > 5, JSON.stringify({ ...drafted, tokens: 0, logprobs: 0 }));
     assert.equal(drafted.accepted, drafted.drafted);
+  });
+});
+
+test('one that passes over steps of several rows without drafts is wrong about some, and the tokens stay', () => {
+  withNetwork('draft', model, (folder, drafter) => {
+    const { plain, drafted } = bothOf(folder, { ...drafter, maxRows: 1 }, { sampling: { temperature: 0 } }, { numRequests: 80, seed: 3 });
+    assertSame(plain, drafted);
+    assert.ok(drafted.accepted > 100 && drafted.accepted < drafted.drafted, JSON.stringify([drafted.accepted, drafted.drafted]));
   });
 });
 
