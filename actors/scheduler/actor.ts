@@ -157,6 +157,8 @@ class SchedulerLoop {
       // The executor reports the fault to the supervisor, which ends this group; until then nothing more may be planned.
       if (header[RESULT.errorCode] !== engineFault.none) this.#faulted = true;
       else this.#scheduler.update(result, now);
+      const drafts = this.#scheduler.draftReport();
+      if (drafts !== null) this.#control.log.info({ ...drafts }, 'drafts since the last such line');
       const stepMs = now - (this.#published.shift() ?? now);
       this.#meanStepMs = this.#steps === 0 ? stepMs : this.#meanStepMs * 0.9 + stepMs * 0.1;
       this.#steps++;

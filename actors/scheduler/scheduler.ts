@@ -22,7 +22,7 @@ import { QueueRoom } from '../routing/queue-room.js';
 import { BrokenInvariant, invariant } from '../runtime/invariant.js';
 import { NO_ADAPTER_ID } from './adapter-places.js';
 import { whyNever, whyNotNow } from './admission.js';
-import { DraftCounters } from './draft-counts.js';
+import { DraftCounters, type DraftReport } from './draft-counts.js';
 import type { DraftLength } from './drafts.js';
 import { Events, type Outputs } from './events.js';
 import { Insight } from './insight/insight.js';
@@ -367,6 +367,11 @@ export class Scheduler {
       }
     }
     invariant(at === reader.numTokens, 'a step result has more tokens than its plan');
+  }
+
+  /** How drafts fared, whenever that is worth a line of the log; null in between. */
+  draftReport(): DraftReport | null {
+    return this.counters.speculation?.report() ?? null;
   }
 
   /** Of `planned` tokens `given` came, the first behind the history and the others behind drafts that turned out right. */
