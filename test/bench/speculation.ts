@@ -3,9 +3,10 @@
  * share is accepted whatever it says, through the real scheduler with two steps in flight.
  *
  *   node dist/test/bench/speculation.js FOLDER [--device cpu|cuda] [--method ngram|draft|eagle3|mtp] [--model FOLDER] [--rate 0.8]
- *     [--drafts 0,3,4] [--batch 1] [--prompt 1024] [--tokens 256]
+ *     [--drafts 0,3,4] [--batch 1] [--prompt 1024] [--tokens 256] [--adaptive]
  *
- * FOLDER and the other one hold a config.json each; the latter may be "head", for a head of EAGLE-3's with the sizes of the model.
+ * Prompts repeat themselves: with "--method ngram --rate 1" a step has all its drafts and makes them for nothing, which times rows alone.
+ * --adaptive: as many drafts as the daemon would ask for on a GPU. FOLDER and the other one hold a config.json each; the latter may be "head", for a head of EAGLE-3's with the sizes of the model.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -20,6 +21,10 @@ import { engineOptions, openEngine } from '../helpers/native/native-engine.js';
 import { tempFolder } from '../helpers/temp-folder.js';
 
 const BLOCK = 16;
+/** Tokens behind which a prompt repeats itself. */
+const PERIOD = 64;
+/** What the daemon has on a GPU. */
+const daemons = { maxBatch: 64, rowCost: 0.1, freeRows: 185 };
 
 const { values: v, positionals } = parseArgs({
   allowPositionals: true,
@@ -32,6 +37,7 @@ const { values: v, positionals } = parseArgs({
     batch: { type: 'string', default: '1' },
     prompt: { type: 'string', default: '1024' },
     tokens: { type: 'string', default: '256' },
+    adaptive: { type: 'boolean', default: false },
   },
 });
 const target = positionals[0] ?? '';
@@ -72,6 +78,7 @@ function run(batch: number, drafts: number): Run {
         : {
             drafts: {
               ...{ maxTokens: drafts, ngramMin: 1, ngramMax: 3, method, forcedRate: Number(v.rate) },
+              ...(v.adaptive ? { maxRows: daemons.maxBatch } : {}),
               ...(method === 'draft' || method === 'eagle3' ? { modelPath } : {}),
             },
           }),
@@ -83,15 +90,15 @@ function run(batch: number, drafts: number): Run {
       ...defaultOptions,
       ...{ numBlocks: blocks, blockSize: BLOCK, maxSlots: batch, maxBatchTokens: Math.max(2048, batch * (drafts + 1)), maxModelLen },
       ...{ eosTokenIds: [], epoch: 1, enablePrefixCaching: false },
-      drafts: drafts === 0 ? null : { maxTokens: drafts, maxBatch: 1024, rowCost: 0, freeRows: 1e6, inBlocks: method !== 'ngram' },
+      drafts: drafts === 0 ? null : { maxTokens: drafts, inBlocks: method !== 'ngram', ...daemons },
     },
     undefined,
     1,
-    () => drafts,
+    v.adaptive ? undefined : () => drafts,
   );
   const vocab = engine.info().vocabSize;
   for (let i = 0; i < batch; i++) {
-    const prompt = Array.from({ length: promptLen }, (_, at) => (at * 7919 + i * 104729) % vocab);
+    const prompt = Array.from({ length: promptLen }, (_, at) => ((at % PERIOD) * 7919 + i * 104729) % vocab);
     const row = packSamplingRow(
       { ...generation().sampling, temperature: 0 },
       { seedLo: i, seedHi: 0, topLogprobs: -1, promptLogprobs: -1 },
