@@ -89,6 +89,16 @@ function senderBySite(site: string | string[] | undefined): Sender {
   return site === 'same-origin' ? 'own page' : 'other page';
 }
 
+/**
+ * Whether a web page may have made a browser send a request that changes something. Browsers name the origin of every POST and DELETE, of
+ * forms, beacons and `fetch` in any mode alike; to loopback and over TLS they also say what kind of site asks. An old or reconfigured one
+ * that leaves these out names the page as `Referer`, or gives itself away as all have since the nineties: by `Mozilla/` in its name.
+ */
+export function mayBePage(headers: IncomingHttpHeaders): boolean {
+  const told = ['origin', 'referer', 'cookie', ...Object.keys(headers).filter((name) => name.startsWith('sec-'))];
+  return told.some((name) => headers[name] !== undefined) || /^\s*mozilla\//i.test(headers['user-agent'] ?? '');
+}
+
 /** Host header -> lower-cased name without port and trailing dot; `null` when it is not a well-formed Host. Brackets stay. */
 export function hostName(host: string): string | null {
   const m = /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+?)\.?(?::(\d{1,5}))?$/.exec(host.toLowerCase());

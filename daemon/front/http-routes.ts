@@ -11,6 +11,7 @@ import type { Operation } from '../../rpc/documents/operation.js';
 import type { Face } from '../../rpc/face.js';
 import type { TraceHeaders } from '../../rpc/observe.js';
 import type { PostOptions, PostReply, RpcServer } from '../../rpc/server.js';
+import { mayBePage } from './gate.js';
 import { BodyError, type HttpError, readBody, send, sendErrorAndClose, sendSlices } from './http-reply.js';
 import { type OwnRouteDeps, ownRoutes } from './own-routes.js';
 import type { Described, Handler, OwnRoute, Peer, Route } from './route.js';
@@ -59,6 +60,8 @@ function operationsOf({ path, ...verbs }: OwnRoute): Operation[] {
 const verbs = ['GET', 'POST', 'DELETE'] as const;
 /** A face whose path ends with a name in braces answers all paths that begin as it does. */
 const TAIL = /\{\w+\}$/;
+/** What `curl -d` sends when it is not told another type. */
+const FORM_TYPE = 'application/x-www-form-urlencoded';
 
 /** The table with the faces, which may share a path when their verbs differ. */
 function withFaces(exact: Map<string, Route>, deps: RouteDeps): RouteTable {
@@ -91,7 +94,7 @@ async function answerPost(deps: RouteDeps, request: IncomingMessage, response: S
 /** A method at a path of its own. One without params reads no body: benchmarks send one of theirs along, which says nothing to us. */
 async function answerCall(deps: RouteDeps, face: Face, request: IncomingMessage, response: ServerResponse, peer: Peer): Promise<void> {
   const refuse = (error: HttpError) => sendErrorAndClose(request, response, error, face.dialect);
-  if (face.reads && face.verb !== 'GET' && !takesType(request, refuse)) return;
+  if (face.reads && face.verb !== 'GET' && !takesType(request, refuse, face.dialect.formTyped === true)) return;
   const body = await wholeBody(deps, request, response, { peer, refuse });
   if (body === null) return;
   const [path = '', ...rest] = (request.url ?? '').split('?');
@@ -133,15 +136,19 @@ async function sendReply(response: ServerResponse, reply: PostReply): Promise<vo
   else await sendSlices(response, reply.status, reply.slices);
 }
 
-/** False when it was refused: the body is no plain JSON. */
-function takesType(request: IncomingMessage, sendRefusal: (error: HttpError) => void): boolean {
+/**
+ * False when it was refused: the body does not say that it is plain JSON, which a page of another site cannot make a browser say without
+ * asking. `formTyped`: a program may call it a form (Dialect.formTyped).
+ */
+function takesType(request: IncomingMessage, sendRefusal: (error: HttpError) => void, formTyped = false): boolean {
   const refuse = (message: string): false => {
     sendRefusal({ status: 415, message });
     return false;
   };
   const [type = '', ...parameters] = (request.headers['content-type'] ?? '').toLowerCase().split(';');
   const charset = parameters.map((p) => p.trim()).find((p) => p.startsWith('charset='));
-  if (type.trim() !== 'application/json' || !(charset === undefined || /^charset="?utf-8"?$/.test(charset))) {
+  const good = type.trim() === 'application/json' || (formTyped && type.trim() === FORM_TYPE && !mayBePage(request.headers));
+  if (!good || !(charset === undefined || /^charset="?utf-8"?$/.test(charset))) {
     return refuse('Send the body in UTF-8 with the header "content-type: application/json".');
   }
   const encoding = request.headers['content-encoding'];

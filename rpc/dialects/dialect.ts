@@ -20,6 +20,11 @@ export interface Dialect {
   /** What its shape of errors is called in the documents, such as "Error". */
   readonly errorName: string;
   readonly errorSchema: JsonSchema;
+  /**
+   * Programs, but no web page, may send JSON under the type that curl gives to every body (`curl -d`), since that is how the examples of
+   * this API are written.
+   */
+  readonly formTyped?: true;
   /** A call that failed. */
   failure(failure: Failure): ErrorReply;
   /** A request that was refused before there was a call. `message`: one plain sentence. */

@@ -5,6 +5,7 @@ import type { Dialect } from '../dialect.js';
 export const errorLine = (message: string): { readonly error: string } => ({ error: message });
 
 export const ollama: Dialect = {
+  formTyped: true,
   errorName: 'OllamaError',
   errorSchema: {
     type: 'object',

@@ -1,5 +1,6 @@
 /** Ollama's own client, unmodified, at /api. */
 import assert from 'node:assert/strict';
+import { request } from 'node:http';
 import { after, before, test } from 'node:test';
 import { Ollama } from 'ollama';
 import OpenAI from 'openai';
@@ -144,6 +145,34 @@ test('models are listed, shown and found loaded; the version is one of theirs', 
   const loading = await client.generate({ model, prompt: '' });
   assert.deepEqual([loading.done, loading.done_reason, loading.response], [true, 'load', '']);
   assert.equal((await client.chat({ model })).done_reason, 'load');
+});
+
+test('a body that curl -d calls a form is taken from a program, and from nothing that may be a page', async () => {
+  // Not by fetch, which may neither leave out nor forge what browsers say.
+  const ask = (path: string, more: Record<string, string>): Promise<number> =>
+    new Promise((resolve, reject) => {
+      const headers = { 'content-type': 'application/x-www-form-urlencoded', ...more };
+      const sent = request(`${at.http}${path}`, { method: 'POST', headers }, (response) => {
+        response.resume().on('end', () => resolve(response.statusCode ?? 0));
+      });
+      sent.on('error', reject).end(JSON.stringify({ ...asked, stream: false }));
+    });
+  assert.equal(await ask('/api/chat', { 'user-agent': 'curl/8.5.0' }), 200);
+  assert.equal(await ask('/api/chat', {}), 200);
+  const browsers: Record<string, string>[] = [
+    { origin: at.http }, // our own page too: it says application/json
+    { 'sec-fetch-site': 'same-site' },
+    { 'sec-fetch-site': 'none' },
+    { referer: 'http://elsewhere.example/' },
+    { cookie: 'a=b' },
+    { 'user-agent': 'Mozilla/5.0 (X11; Linux x86_64)' },
+    { 'content-type': 'text/plain' },
+    { 'content-type': 'multipart/form-data; boundary=x' },
+    { 'content-type': 'application/x-www-form-urlencoded; charset=latin1' },
+  ];
+  for (const headers of browsers) assert.equal(await ask('/api/chat', headers), 415, JSON.stringify(headers));
+  assert.equal(await ask('/api/chat', { origin: 'null' }), 403, 'refused at the gate');
+  assert.equal(await ask('/v1/chat/completions', {}), 415, 'other APIs do not show it so');
 });
 
 test('what cannot be done is refused with one sentence, before a stream begins', async () => {
