@@ -60,7 +60,6 @@ std::string CudaBackend::refuses(const LayerShape& layer) const {
   // What ranks have whole must be the same bits on all, and each tunes its products by itself.
   if (member_ != nullptr && (layer.experts > 0 || layer.value_dim > 0))
     return "layers with experts and latent attention are computed by one GPU only";
-  if (layer.gated_rows) return "shared experts have a gate, which this backend does not compute";
   const auto known = std::find(std::begin(kHeadDims), std::end(kHeadDims), layer.head_dim);
   if (layer.value_dim > 0) {
     if (std::string why = latent_attention_refuses(layer.head_dim, layer.value_dim); !why.empty())

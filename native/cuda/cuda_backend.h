@@ -105,6 +105,7 @@ class CudaBackend final : public Backend {
   void sum_rows(Tensor sums, const Tensor& x, const RowSum* entries, int32_t n) override;
   void route(const RouteArgs& args) override;
   void mix_experts(const ExpertArgs& args) override;
+  void gate_rows(Tensor inout, const Tensor& logits) override;
   void add_rms_norm(Tensor out, Tensor inout, const Tensor& x, const float* weight,
                     float eps) override;
 

@@ -5,6 +5,7 @@
 #include "cuda/experts/experts.h"
 #include "cuda/experts/grouped_gemm.h"
 #include "cuda/experts/groups.h"
+#include "cuda/rows/activation.h"
 
 namespace inferd::cuda {
 
@@ -19,6 +20,12 @@ void CudaBackend::route(const RouteArgs& a) {
                       .routing = a.routing},
                      launch()),
         "route");
+}
+
+void CudaBackend::gate_rows(Tensor inout, const Tensor& logits) {
+  check(cuda::gate_rows(half_, inout.data, logits.as<const float>(), logits.stride[0], inout.rows(),
+                        static_cast<int32_t>(inout.cols()), launch()),
+        "gate_rows");
 }
 
 namespace {

@@ -1,6 +1,7 @@
 // 1. out = gate(g) * u, gate(x) = x / (1 + exp(-x)), or 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715
 //    x^3))), or the clamped one of core/gate.h; g is the first half of each row, u the second. And:
-//    inout += scale * x; x = scale * x or, capped, cap tanh(scale * x / cap).
+//    inout += scale * x; x = scale * x or, capped, cap tanh(scale * x / cap). And rows times the
+//    sigmoid of a number each.
 // 2. gate_up [rows, 2 * width], out [rows, width], f16 or bf16, packed, 16-byte aligned; width a
 //    multiple of 8.
 // 3. A thread owns 8 neighbouring outputs; the grid covers rows * width / 8 of them.
@@ -14,32 +15,12 @@
 #include "cuda/device/common.cuh"
 #include "cuda/device/launch.cuh"
 #include "cuda/rows/activation.h"
+#include "cuda/rows/gate_values.cuh"
 
 namespace inferd::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-
-template <Gate kGate>
-__device__ float gate_of(float x) {
-  if constexpr (kGate == Gate::kSilu) {
-    return silu(x);
-  } else {
-    const float y = 0.7978845608f * (x + 0.044715f * x * x * x);
-    return x - x / (1.f + __expf(2.f * y));
-  }
-}
-
-// gate(g) * u
-template <Gate kGate>
-__device__ float gated_value(float g, float u) {
-  if constexpr (kGate == Gate::kClampedSwiglu) {
-    g = fminf(g, 7.f);
-    return __fdividef(g, 1.f + __expf(-1.702f * g)) * (fmaxf(-7.f, fminf(u, 7.f)) + 1.f);
-  } else {
-    return gate_of<kGate>(g) * u;
-  }
-}
 
 template <typename T, Gate kGate>
 __global__ void gated_mul_kernel(T* out, const T* gate_up, int64_t total, Divisor groups) {
@@ -70,6 +51,22 @@ __global__ void add_kernel(T* inout, const T* x, int64_t total, float scale) {
 #pragma unroll
   for (int j = 0; j < 8; ++j)
     y.v[j] = from_float<T>(fmaf(scale, to_float(b.v[j]), to_float(a.v[j])));
+  store8(inout + at * 8, y);
+}
+
+template <typename T>
+__global__ void gate_rows_kernel(T* inout, const float* logits, int64_t logit_stride, int64_t total,
+                                 Divisor groups) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  let_next_start();
+  wait_for_previous();
+  if (at >= total) return;
+  const float logit = logits[groups.divide(static_cast<int32_t>(at)) * logit_stride];
+  const float factor = __fdividef(1.f, 1.f + __expf(-logit));
+  const Vec8<T> x = load8(inout + at * 8);
+  Vec8<T> y;
+#pragma unroll
+  for (int j = 0; j < 8; ++j) y.v[j] = from_float<T>(to_float(x.v[j]) * factor);
   store8(inout + at * 8, y);
 }
 
@@ -128,6 +125,22 @@ cudaError_t add(Half type, void* inout, const void* x, int64_t count, float scal
   }
   return launch_kernel(add_kernel<__half>, cover(total), launch, static_cast<__half*>(inout),
                        static_cast<const __half*>(x), total, scale);
+}
+
+cudaError_t gate_rows(Half type, void* inout, const float* logits, int64_t logit_stride,
+                      int64_t rows, int32_t width, const Launch& launch) {
+  if (width <= 0 || width % 8 != 0 || rows < 0 || rows * (width / 8) > INT32_MAX)
+    return cudaErrorInvalidValue;
+  if (rows == 0) return cudaSuccess;
+  const int32_t groups = width / 8;
+  const int64_t total = rows * groups;
+  if (type == Half::kBF16) {
+    return launch_kernel(gate_rows_kernel<__nv_bfloat16>, cover(total), launch,
+                         static_cast<__nv_bfloat16*>(inout), logits, logit_stride, total,
+                         Divisor::of(groups));
+  }
+  return launch_kernel(gate_rows_kernel<__half>, cover(total), launch, static_cast<__half*>(inout),
+                       logits, logit_stride, total, Divisor::of(groups));
 }
 
 cudaError_t cap_logits(float* x, int64_t count, float scale, float cap, const Launch& launch) {
