@@ -18,6 +18,7 @@ void CudaBackend::forget_batch() {
   row_plan_.batch = nullptr;
   token_slots_of_ = nullptr;
   settled_ = false;
+  tiled_places_ = nullptr;
   for (DecodePlan& plan : decode_plans_) plan.window = -1;
 }
 

@@ -272,6 +272,7 @@ int64_t CudaBackend::reserve_steps(const StepShape& s) {
   if (s.head_rows < s.vocab_size) reserve_bests(s.max_logit_rows);
   // The lists of a step are made for all tokens, and for the picked ones.
   for (StepSlot& slot : slots_) slot.staging.reserve(kPlanBytes + 2 * static_cast<size_t>(lists));
+  reserve_adapters(s.max_tokens);
   tune_products(s);
   check(cudaStreamSynchronize(stream_.get()), "reserving step memory");
   refresh_free_bytes();

@@ -1,9 +1,9 @@
 // The class behind inferd_cuda_make_backend: turns Tensors into pointers and ops into launches on
 // one stream. cuda_backend.cpp: creation, memory; run_step.cpp: steps, graphs, copies; ops.cpp:
 // plans, ops on rows; rank_ops.cpp: what several ranks do with each other; expert_ops.cpp: routing
-// and experts; attention_ops.cpp: cache writes and attention; latent_ops.cpp: the same of latents;
-// sample_ops.cpp: sampling and scoring; tuning.cpp: the choice of products; bench_ops.cpp: what
-// benchmarks ask for.
+// and experts; adapter_ops.cpp: adapters; attention_ops.cpp: cache writes and attention;
+// latent_ops.cpp: the same of latents; sample_ops.cpp: sampling and scoring; tuning.cpp: the choice
+// of products; bench_ops.cpp: what benchmarks ask for.
 //
 // Thread: the one that made it, which is the engine's; ops are called inside run_step, which calls
 // the step at once. Nothing in a step allocates or waits, once reserve_steps has been called; the
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/backend.h"
+#include "cuda/adapters/adapter_products.h"
 #include "cuda/attention/attention_decode.h"
 #include "cuda/attention/attention_prefill.h"
 #include "cuda/device/half_type.h"
@@ -65,6 +66,10 @@ class CudaBackend final : public Backend {
                   const DummyRows& numbers) override;
   bool scale_columns(PackedWeight& weight, const float* factors) override;
   void take_bias(const PackedWeight& weight, const float* bias) override;
+  AdapterBankPtr make_adapter_bank(const AdapterBankSpec& spec) override;
+  AdapterImagePtr pack_adapter(const AdapterBank& bank,
+                               std::span<const AdapterFactors> factors) override;
+  void place_adapter(AdapterBank& bank, int32_t place, const AdapterImage* image) override;
   void* allocate_host(size_t bytes) override;
   void release_host(void* p) override;
   void reserve_swap(const SwapPool& pool) override;
@@ -205,6 +210,10 @@ class CudaBackend final : public Backend {
   void finish_sum();
   void multiply(const LinearArgs& args);
   void multiply_rows(const LinearArgs& args, int64_t first, int64_t count);
+  // A product whose rows have adapters.
+  void multiply_adapted(const LinearArgs& args);
+  AdapterTiles tiles_of(const AdapterRows& adapters, int32_t rows, bool& settled);
+  void reserve_adapters(int32_t most_rows);
   // What one kernel can do of `args`; x and scratch are theirs, the norm is not.
   GemmArgs product(const LinearArgs& args);
   // Room for products of this weight with so many rows; null where they need none.
@@ -262,6 +271,11 @@ class CudaBackend final : public Backend {
   std::vector<int32_t> plan_index_;
   Scratch plan_words_, block_copies_, row_lists_, token_slots_, tickets_, partials_, sampler_,
       tile_counters_, read_result_, spare_;
+  std::vector<AdapterFactorsView> adapter_shapes_;  // of all banks
+  int32_t adapter_places_ = 0;                      // of any bank, at most
+  Scratch adapter_tiles_, adapter_lows_;
+  const int32_t* tiled_places_ = nullptr;  // AdapterRows::places that the tiles were made for
+  int32_t tiled_rows_ = 0;
   Scratch loaded_rows_;   // that are quantized while weights are loaded
   bool settled_ = false;  // attention has run since the batch was gathered: see launch.cuh
   const void* token_slots_of_ = nullptr;                       // StepBatch::rows they were made for

@@ -244,6 +244,7 @@ void CudaBackend::linear(const LinearArgs& args) {
     return;
   }
   finish_sum();
+  if (args.bank != nullptr) return multiply_adapted(args);
   multiply(args);
 }
 

@@ -50,6 +50,9 @@ void CudaBackend::tune_products(const StepShape& shape) {
     const bool fused = fused_epilogue(w->epilogue, w->gate);
     const Epilogue epilogue = fused ? w->epilogue : Epilogue::kStore;
     problems[{w->rows, w->cols, epilogue, w->format, bias_of(w) != nullptr}].push_back(w);
+    // Rows with adapters want both halves ahead of the gate.
+    if (epilogue == Epilogue::kGated && adapter_places_ > 0)
+      problems[{w->rows, w->cols, Epilogue::kStore, w->format, bias_of(w) != nullptr}].push_back(w);
     widest_in = std::max(widest_in, w->cols);
     if (w->rows != shape.head_rows) widest_out = std::max(widest_out, w->rows);
     if (epilogue == Epilogue::kGated) gated_rows = std::max(gated_rows, w->rows);
