@@ -15,6 +15,7 @@ import { builtEngine } from '../build.js';
 import { effectiveConfig } from '../effective.js';
 import { table } from '../table.js';
 import { CliError, configOptions, EXIT, type ExitCode, jsonOption, printJson, type Verb, type VerbInput } from '../verb.js';
+import { withDummyAdapter } from './adapter.js';
 import { arithmeticLimits, deviceLimits, giga, median, percent, readLimit, type Setup } from './limits.js';
 import { explainingNative } from './native-failure.js';
 import { type BatchShape, blocksOf } from './plans.js';
@@ -57,6 +58,13 @@ export const benchForward: Verb = {
       range: [2, 8],
     },
     { flags: '--quantization <q>', doc: 'none, int8, int4 or fp8; inference.quantization when not given', kind: 'text' },
+    {
+      flags: '--lora <n>',
+      doc: 'sequences use n made-up adapters on all linear layers by turns; 0: room for one that none uses',
+      kind: 'int',
+      range: [0, 256],
+    },
+    { flags: '--lora-rank <n>', doc: 'their rank; 16 when not given', kind: 'int', range: [1, 512] },
     { flags: '--isa <name>', doc: 'kernel set of the CPU backend; the best one when not given', kind: 'text' },
     { flags: '--load-dummy', doc: 'random weights in the shape of config.json' },
     ...configOptions,
@@ -134,6 +142,8 @@ function bench(input: VerbInput): ExitCode {
     const loadMs = performance.now() - started;
     const info = engine.info();
     const timer = new StepTimer(engine, sizes.vocab, options.maxSlots);
+    const { adapters } = options;
+    if (adapters !== undefined) withDummyAdapter(sizes, adapters.maxRank, (folder) => timer.placeAdapters(folder, adapters.places));
     for (const shape of shapes) {
       const report = measure({ timer, info, options, sizes, rounds: input.number('repeat') ?? 5, warmup }, shape);
       reports.push(report);
@@ -166,7 +176,7 @@ function parseShapes(input: VerbInput, steps: number): readonly BatchShape[] {
         `--shape ${JSON.stringify(text.slice(0, 40))} is not allowed; write batch x length, for example 4x512`,
         EXIT.usage,
       );
-    return { batch, length, steps, blockSize };
+    return { batch, length, steps, blockSize, adapters: input.number('lora') ?? 0 };
   });
 }
 
@@ -187,6 +197,7 @@ function engineSetup(input: VerbInput, backend: BackendName, shapes: readonly Ba
       `--quantization ${JSON.stringify(quantization.slice(0, 40))} is not allowed; expected none, int8, int4 or fp8`,
       EXIT.usage,
     );
+  const lora = input.number('lora');
   const most = Math.max(...shapes.map((s) => s.batch * s.length));
   const chunk = input.number('chunk') ?? (backend === 'cuda' ? deviceChunk : most);
   return {
@@ -210,6 +221,7 @@ function engineSetup(input: VerbInput, backend: BackendName, shapes: readonly Ba
       expertParallel: input.flag('ep'),
       worldSize: input.number('tp-shape') ?? 1,
       alone: input.number('tp-shape') !== undefined,
+      ...(lora === undefined ? {} : { adapters: { places: Math.max(lora, 1), maxRank: input.number('lora-rank') ?? 16 } }),
       isa: input.text('isa') ?? 'auto',
       graphSizes: input.flag('eager') || inference.enforce_eager ? [] : inference.cuda_graph_sizes,
     },
@@ -289,13 +301,15 @@ function print(
       step_bytes: info.stepBytes,
       load_ms: loadMs,
       backend,
+      ...(options.adapters === undefined ? {} : { adapters: input.number('lora'), adapter_rank: options.adapters.maxRank }),
       graphs: options.backend === 'cuda' && (options.graphSizes?.length ?? 0) > 0,
       shapes: reports,
     });
     return;
   }
   const kind = options.quantization === 'none' ? dtype : options.quantization;
-  io.stdout.write(`${architecture}, ${(parameters / 1e6).toFixed(0)} M parameters, ${kind}, ${backend}\n\n`);
+  const lora = options.adapters === undefined ? '' : `, ${input.number('lora') ?? 0} adapters of rank ${options.adapters.maxRank}`;
+  io.stdout.write(`${architecture}, ${(parameters / 1e6).toFixed(0)} M parameters, ${kind}${lora}, ${backend}\n\n`);
   const row = (r: ShapeReport, step: 'prefill' | 'decode'): string[] => {
     const f = r[step];
     const name = `${r.batch}x${r.length}`;

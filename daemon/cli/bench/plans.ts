@@ -13,6 +13,8 @@ export interface BatchShape {
   /** Tokens that follow, which need blocks too. */
   readonly steps: number;
   readonly blockSize: number;
+  /** Sequences use the places 0, 1, .. of so many by turns; 0: none uses an adapter. */
+  readonly adapters?: number;
 }
 
 /** Greedy, and nothing else asked for. */
@@ -32,9 +34,17 @@ export function admissionPlan(shape: BatchShape, vocabSize: number, inUse: numbe
   const perSlot = blocksOf(shape) / shape.batch;
   for (let slot = 0; slot < shape.batch; slot++) {
     const tokens = Int32Array.from({ length: promptLen }, (_, i) => (slot * 7919 + i * 104_729 + 1) % vocabSize);
-    plan.newSlot({ slot, forkOf: -1, promptLen, tokens, samplingRow, sequenceIndex: 0, lists: noLists });
+    const adapter = shape.adapters ? { adapter: slot % shape.adapters } : {};
+    plan.newSlot({ slot, forkOf: -1, promptLen, tokens, samplingRow, sequenceIndex: 0, lists: noLists, ...adapter });
     for (let index = 0; index < perSlot; index++) plan.blockSet(slot, index, slot * perSlot + index);
   }
+  return plan.finish(0);
+}
+
+/** Puts the adapter of this number into the places 0..places-1. */
+export function placementPlan(adapter: number, places: number): Uint8Array {
+  const plan = new PlanBuilder(0);
+  for (let place = 0; place < places; place++) plan.placeAdapter(place, adapter);
   return plan.finish(0);
 }
 

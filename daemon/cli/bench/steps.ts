@@ -6,7 +6,7 @@ import { RESULT } from '../../../actors/messages/step.js';
 import type { NativeEngine } from '../../../native/index.js';
 import { CliError, EXIT } from '../verb.js';
 import { median } from './limits.js';
-import { admissionPlan, type BatchShape, decodePlan, prefillPlans } from './plans.js';
+import { admissionPlan, type BatchShape, decodePlan, placementPlan, prefillPlans } from './plans.js';
 import { type ExpertSummary, summarize } from './work.js';
 
 const stepTimeoutMs = 600_000;
@@ -32,6 +32,12 @@ export class StepTimer {
     this.#engine = engine;
     this.#vocabSize = vocabSize;
     this.#result = new Uint8Array(resultBytes + mostSlots * sampleBytes);
+  }
+
+  /** Reads an adapter into as many places, each of which has its factors in memory of its own. @throws CliError when the step fails. */
+  placeAdapters(folder: string, places: number): void {
+    this.#engine.loadAdapter?.(1, folder);
+    this.#run([placementPlan(1, places)]);
   }
 
   /** All prompts of a batch, from the submission of the first chunk to the end of the last. @throws CliError when a step fails. */

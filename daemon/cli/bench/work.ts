@@ -5,6 +5,8 @@ import type { BatchShape } from './plans.js';
 /** Sizes of config.json that the counts of operations need. */
 export interface Sizes {
   readonly hidden: number;
+  /** Features of the MLP between its products. */
+  readonly inner: number;
   readonly vocab: number;
   readonly layers: number;
   /** Query heads times their size. */
@@ -21,6 +23,7 @@ export function readSizes(config: Readonly<Record<string, unknown>>): Sizes {
   const headDim = count('head_dim') || hidden / heads;
   return {
     hidden,
+    inner: count('intermediate_size'),
     vocab: count('vocab_size'),
     layers: count('num_hidden_layers'),
     queries: heads * headDim,

@@ -101,6 +101,20 @@ test('bench forward counts the experts that a decode step read; dummy routers sp
   assert.equal((await inferd([...args, '--ep'])).code, 64, 'one rank has all experts');
 });
 
+test('bench forward times steps whose sequences use adapters by turns', async () => {
+  const { newSlots } = readPlan(admissionPlan({ batch: 5, length: 3, steps: 1, blockSize: 16, adapters: 2 }, 50, 0));
+  assert.deepEqual(
+    newSlots.map(({ adapter }) => adapter),
+    [0, 1, 0, 1, 0],
+  );
+  const ask = (...lora: string[]) => inferd(['forward', '--shape', '3x8', '--steps', '1', '--repeat', '1', '--json', ...lora]);
+  const { code, stdout, stderr } = await ask('--lora', '2', '--lora-rank', '5');
+  assert.equal(code, 0, stderr);
+  const report = JSON.parse(stdout);
+  assert.deepEqual([report.adapters, report.adapter_rank], [2, 5]);
+  assert.equal(JSON.parse((await ask()).stdout).adapters, undefined);
+});
+
 test('bench forward times ranks, or the share of one of them, and names a number that does not divide', async () => {
   const ask = (...ranks: string[]) => inferd(['forward', '--shape', '1x16', '--steps', '2', '--repeat', '1', ...ranks, '--json']);
   const all = JSON.parse((await ask('--tp', '2')).stdout);
