@@ -1,47 +1,47 @@
-// 1. o_h = sum_j softmax_j(scale q_h . k_j) k_j[0 .. value_dim) over the keys up to each token's
-// own
+// 1. o_h = sum_j softmax_j(scale q_h . k_j) k_j[0 .. value_dim) over the keys up to each token's own
 //    position (and within its window), for every head h: one key a token serves all heads, and its
 //    first part is its value.
 // 2. q [tokens, heads, head_dim], o [tokens, heads, value_dim] f16/bf16; keys as in paged_kv.h with
 //    one head, of the same type, e4m3 or int8.
-// 3. Block (x = token and group of 16 heads, y = part of the keys) of 4 warps, which go through the
-//    keys in tiles of 32. The 16 heads are the rows of mma.m16n8k16:
+// 3. Block (x = token and group of 16 heads, y = part of the keys) of 8 warps, which go through the
+//    keys in tiles of 64; of 4 warps and 32 keys where shared memory is short (before sm_90). The
+//    16 heads are the rows of mma.m16n8k16:
 //
-//        scores   [16 heads][32 keys]        warp w: keys 8w .. 8w + 7, over all of head_dim
-//        output   [16 heads][value_dim]      warp w: a quarter of the columns, over all keys
+//        scores   [16 heads][64 keys]        two warps: 16 keys, each over a half of head_dim
+//        output   [16 heads][value_dim]      a warp: its columns, over all keys
 //
 //    Where tokens are few the keys are cut into `splits` parts, and a second kernel puts the parts
 //    together.
-// 4. Shared memory: queries 16 rows and keys 32 rows of head_dim + 8 values, which puts
-// neighbouring
-//    rows four banks apart; scores in f32, probabilities in 16 bits: 59 KB for 576. About 64
-//    registers a thread hold the output at 512.
+// 4. Shared memory: queries 16 rows and keys 64 rows of head_dim + 8 values, twice where keys have
+//    16 bits: the next tile is copied while one is multiplied. The 8 put neighbouring rows four
+//    banks apart. Scores in f32, probabilities in 16 bits: 179 KB for 576. A thread holds 80 words
+//    of queries, since reading them again for every tile took a third of shared memory's time.
 // 5. Products of 16-bit values, sums in f32; probabilities are rounded to 16 bits before they meet
 //    the values, and summed before. 8-bit keys are widened to 16 bits on their way in.
 // 6. From sm_80. value_dim 64, 128, 256 or 512; head_dim a multiple of 16, above value_dim, up to
 //    640; any number of heads: rows past the last are zeros.
-// 7. Decode is bound by the cache: heads / 16 reads of it, from L2 after the first. Not measured
-// yet.
+// 7. Decode is bound by the cache: heads / 16 reads of it, from L2 after the first. H200: 16 heads,
+//    64 x 8192 keys 230 us (2629 GB/s of 4450), 64 x 1024 48 us; 128 heads 88 TFLOP/s.
 // 8. FlashAttention (Dao et al. 2022) for one pass over keys, Flash-Decoding (2023) for its parts,
 //    DeepSeek-V2 (2024) for what is attended to.
-// 9. A first version, for its results: copies do not run ahead of the products, prompts take a
-// token
-//    a block, and nothing is expanded.
+// 9. Keys through registers, each behind the block table's entry: 846 us at 64 x 8192, 121 at
+//    64 x 1024. Tiles of 32 keys by 4 warps, two blocks a multiprocessor: 247 and 51. Prompts take a
+//    token a block and nothing is expanded, which is slow.
 #include <cuda_fp8.h>
 
 #include <algorithm>
 
-#include "cuda/latent/latent_attention.h"
 #include "cuda/device/common.cuh"
+#include "cuda/device/device_limits.h"
 #include "cuda/device/launch.cuh"
 #include "cuda/device/mma.cuh"
+#include "cuda/latent/latent_attention.h"
 
 namespace inferd::cuda {
 namespace {
 
-constexpr int kWarps = 4, kThreads = kWarps * kWarp, kRows = 16, kKeys = 32, kPad = 8;
-constexpr int kScoreRow = kKeys + 4, kProbabilityRow = kKeys + 8;
-constexpr int kMostHeadDim = 640, kMostSplits = 32, kLeastKeys = 128;
+constexpr int kRows = 16, kPad = 8, kMergeThreads = 128;
+constexpr int kMostHeadDim = 640, kMostSplits = 32, kLeastKeys = 64;
 constexpr float kLog2e = 1.4426950408889634f;
 
 // Eight values of a key, from `at` of row `row` of a block, as 16 bits.
@@ -65,23 +65,57 @@ __device__ Vec8<T> load_key(const uint8_t* block, const PagedKv& kv, int row, in
   return out;
 }
 
+// What follows from the warps of a block: tiles of 8 keys a warp. Scores: a warp multiplies 16 keys
+// by one half of the columns, with its queries in registers. Values: a warp has its columns of all
+// keys.
+template <int kWarps>
+struct Shape {
+  static constexpr int kThreads = kWarps * kWarp, kKeys = 8 * kWarps, kKeyGroups = kWarps / 2;
+  static constexpr int kScoreRow = kKeys + 4, kProbabilityRow = kKeys + 8;
+  static constexpr int kMostSteps = (kMostHeadDim / 16 + 1) / 2;
+};
+
 // What a part leaves behind for each of its 16 rows: sums of p v, the largest score, the sum of p.
 __host__ __device__ constexpr int64_t partial_floats(int value_dim) {
   return int64_t{kRows} * (value_dim + 2);
 }
 
-template <typename T, int kValueDim>
-__global__ void __launch_bounds__(kThreads) latent_attention_kernel(const LatentAttentionParams p) {
-  constexpr int kWarpColumns = kValueDim / kWarps, kTiles = kWarpColumns / 8;
-  static_assert(kTiles % 2 == 0);
+// Starts the copies of keys base .. base + kKeys - 1, of those before `end`, to rows of shared
+// memory, zeros for the rest. Four neighbouring threads have a row, so that each finds its block
+// once.
+template <typename T>
+__device__ void copy_keys(const PagedKv& kv, const int32_t* table, int base, int end, T* keys,
+                          int row_step) {
+  const int row = threadIdx.x / 4, key = base + row;
+  const bool live = key < end;
+  const auto* from = static_cast<const T*>(kv.k);
+  if (live) {
+    const int number = key / kv.block_size;
+    const auto* block = static_cast<const uint8_t*>(kv.k) + table[number] * kv.block_bytes;
+    from = reinterpret_cast<const T*>(block) + (key - number * kv.block_size) * kv.head_dim;
+  }
+  for (int at = threadIdx.x % 4 * 8; at < kv.head_dim; at += 32)
+    copy16_async_or_zero(keys + row * row_step + at, from + (live ? at : 0), live);
+}
+
+template <typename T, int kValueDim, int kWarps, bool kAhead>
+__global__ void __launch_bounds__(Shape<kWarps>::kThreads)
+    latent_attention_kernel(const LatentAttentionParams p) {
+  using S = Shape<kWarps>;
+  constexpr int kThreads = S::kThreads, kKeys = S::kKeys;
+  constexpr int kScoreRow = S::kScoreRow, kProbabilityRow = S::kProbabilityRow;
+  // Two tiles of 8 columns or more for each warp that has any.
+  constexpr int kColumnWarps = kValueDim / 16 < kWarps ? kValueDim / 16 : kWarps;
+  constexpr int kWarpColumns = kValueDim / kColumnWarps, kTiles = kWarpColumns / 8;
+  static_assert(kTiles % 2 == 0 && kThreads == 4 * kKeys);
   extern __shared__ __align__(16) uint8_t shared[];
   wait_for_previous();
   const int dim = p.kv.head_dim, row_step = dim + kPad;
   T* queries = reinterpret_cast<T*>(shared);
   T* keys = queries + kRows * row_step;
-  T* probabilities = keys + kKeys * row_step;
+  T* probabilities = keys + (kAhead ? 2 : 1) * kKeys * row_step;
   float* scores = reinterpret_cast<float*>(probabilities + kRows * kProbabilityRow);
-  float* alphas = scores + kRows * kScoreRow;
+  float* alphas = scores + 2 * kRows * kScoreRow;
 
   const int groups = (p.heads + kRows - 1) / kRows;
   const int token = blockIdx.x / groups, first_head = blockIdx.x % groups * kRows;
@@ -105,46 +139,79 @@ __global__ void __launch_bounds__(kThreads) latent_attention_kernel(const Latent
     if (first_head + row < p.heads) values = load8(q + row * dim + at);
     store8(queries + row * row_step + at, values);
   }
-  // Of softmax, eight neighbouring threads have a row, and four keys each.
-  const int soft_row = threadIdx.x / 8, soft_at = threadIdx.x % 8 * 4;
+  __syncthreads();
+  const int keys_at = warp % S::kKeyGroups * 16, half = warp / S::kKeyGroups;
+  const int first_half = (dim / 16 + 1) / 2;
+  const int first_step = half * first_half, steps = half == 0 ? first_half : dim / 16 - first_half;
+  uint32_t query[S::kMostSteps][4];
+#pragma unroll
+  for (int i = 0; i < S::kMostSteps; ++i) {
+    if (i < steps)
+      ldmatrix4(query[i], queries + (lane % 16) * row_step + (first_step + i) * 16 + lane / 16 * 8);
+  }
+  // Of softmax, 2 kWarps neighbouring threads have a row, and four keys each.
+  const int soft_row = threadIdx.x / (2 * kWarps), soft_at = threadIdx.x % (2 * kWarps) * 4;
   float largest = -INFINITY, sum = 0.f;
   float out[kTiles][4] = {};
-  for (int base = first_key; base < end_key; base += kKeys) {
+  if constexpr (kAhead) {
+    if (first_key < end_key) copy_keys(p.kv, table, first_key, end_key, keys, row_step);
+    copy_commit();
+  }
+  T* const buffers = keys;
+  for (int base = first_key, tile = 0; base < end_key; base += kKeys, ++tile) {
     __syncthreads();  // the tile before is done with
-    for (int i = threadIdx.x * 8; i < kKeys * dim; i += kThreads * 8) {
-      const int row = i / dim, at = i % dim, key = base + row;
-      Vec8<T> values{};
-      if (key < end_key) {
-        const uint8_t* block =
-            static_cast<const uint8_t*>(p.kv.k) + table[key / p.kv.block_size] * p.kv.block_bytes;
-        values = load_key<T>(block, p.kv, key % p.kv.block_size, at);
+    if constexpr (kAhead) {
+      keys = buffers + tile % 2 * kKeys * row_step;
+      if (base + kKeys < end_key)
+        copy_keys(p.kv, table, base + kKeys, end_key, buffers + (tile + 1) % 2 * kKeys * row_step,
+                  row_step);
+      copy_commit();
+      copy_wait<1>();
+    } else {
+      for (int i = threadIdx.x * 8; i < kKeys * dim; i += kThreads * 8) {
+        const int row = i / dim, at = i % dim, key = base + row;
+        Vec8<T> values{};
+        if (key < end_key) {
+          const uint8_t* block =
+              static_cast<const uint8_t*>(p.kv.k) + table[key / p.kv.block_size] * p.kv.block_bytes;
+          values = load_key<T>(block, p.kv, key % p.kv.block_size, at);
+        }
+        store8(keys + row * row_step + at, values);
       }
-      store8(keys + row * row_step + at, values);
     }
     __syncthreads();
-    float score[4] = {};
-    for (int k = 0; k < dim; k += 16) {
-      uint32_t a[4];
-      ldmatrix4(a, queries + (lane % 16) * row_step + k + lane / 16 * 8);
-      const T* key = keys + (warp * 8 + g) * row_step + k + 2 * t;
-      mma16816<T>(score, a[0], a[1], a[2], a[3], *reinterpret_cast<const uint32_t*>(key),
-                  *reinterpret_cast<const uint32_t*>(key + 8));
+    // Two sums a tile of 8 keys, so that no product waits for the one before it.
+    float score[2][2][4] = {};
+    const T* from =
+        keys + (keys_at + lane / 16 * 8 + lane % 8) * row_step + first_step * 16 + lane / 8 % 2 * 8;
+#pragma unroll
+    for (int i = 0; i < S::kMostSteps; ++i) {
+      if (i >= steps) break;
+      uint32_t b[4];
+      ldmatrix4(b, from + i * 16);
+      const uint32_t (&a)[4] = query[i];
+      mma16816<T>(score[i % 2][0], a[0], a[1], a[2], a[3], b[0], b[1]);
+      mma16816<T>(score[i % 2][1], a[0], a[1], a[2], a[3], b[2], b[3]);
     }
-    float* to = scores + g * kScoreRow + warp * 8 + 2 * t;
-    to[0] = score[0];
-    to[1] = score[1];
-    to[8 * kScoreRow] = score[2];
-    to[8 * kScoreRow + 1] = score[3];
+    float* to = scores + (half * kRows + g) * kScoreRow + keys_at + 2 * t;
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      to[n * 8] = score[0][n][0] + score[1][n][0];
+      to[n * 8 + 1] = score[0][n][1] + score[1][n][1];
+      to[8 * kScoreRow + n * 8] = score[0][n][2] + score[1][n][2];
+      to[8 * kScoreRow + n * 8 + 1] = score[0][n][3] + score[1][n][3];
+    }
     __syncthreads();
     float s[4], tile_largest = largest;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const bool live = base + soft_at + j < end_key;
-      s[j] = live ? scores[soft_row * kScoreRow + soft_at + j] * p.scale * kLog2e : -INFINITY;
+      const float* at = scores + soft_row * kScoreRow + soft_at + j;
+      s[j] = live ? (at[0] + at[kRows * kScoreRow]) * p.scale * kLog2e : -INFINITY;
       tile_largest = fmaxf(tile_largest, s[j]);
     }
 #pragma unroll
-    for (int apart = 4; apart > 0; apart /= 2)
+    for (int apart = kWarps; apart > 0; apart /= 2)
       tile_largest = fmaxf(tile_largest, __shfl_xor_sync(kFullWarp, tile_largest, apart));
     // A tile has a live key, so its largest is finite.
     const float alpha = fast_exp2(largest - tile_largest);
@@ -156,7 +223,7 @@ __global__ void __launch_bounds__(kThreads) latent_attention_kernel(const Latent
       tile_sum += s[j];
     }
 #pragma unroll
-    for (int apart = 4; apart > 0; apart /= 2)
+    for (int apart = kWarps; apart > 0; apart /= 2)
       tile_sum += __shfl_xor_sync(kFullWarp, tile_sum, apart);
     sum = sum * alpha + tile_sum;
     auto* p_row = reinterpret_cast<uint32_t*>(probabilities + soft_row * kProbabilityRow + soft_at);
@@ -164,6 +231,7 @@ __global__ void __launch_bounds__(kThreads) latent_attention_kernel(const Latent
     p_row[1] = pack2<T>(s[2], s[3]);
     if (soft_at == 0) alphas[soft_row] = alpha;
     __syncthreads();
+    if (warp >= kColumnWarps) continue;
     const float low = alphas[g], high = alphas[g + 8];
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
@@ -194,9 +262,10 @@ __global__ void __launch_bounds__(kThreads) latent_attention_kernel(const Latent
     alphas[soft_row] = sum;
   }
   __syncthreads();
+  if (warp >= kColumnWarps) return;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = g + 8 * half;
+  for (int part = 0; part < 2; ++part) {
+    const int row = g + 8 * part;
     if (p.splits > 1) {
       float* partial = p.partials + (static_cast<int64_t>(blockIdx.x) * p.splits + blockIdx.y) *
                                         partial_floats(kValueDim);
@@ -204,7 +273,7 @@ __global__ void __launch_bounds__(kThreads) latent_attention_kernel(const Latent
       for (int n = 0; n < kTiles; ++n) {
         const int column = warp * kWarpColumns + n * 8 + 2 * t;
         *reinterpret_cast<float2*>(partial + row * kValueDim + column) =
-            make_float2(out[n][2 * half], out[n][2 * half + 1]);
+            make_float2(out[n][2 * part], out[n][2 * part + 1]);
       }
       if (warp == 0 && t == 0) {
         partial[kRows * kValueDim + row] = scores[row];
@@ -218,7 +287,7 @@ __global__ void __launch_bounds__(kThreads) latent_attention_kernel(const Latent
       for (int n = 0; n < kTiles; ++n) {
         const int column = warp * kWarpColumns + n * 8 + 2 * t;
         *reinterpret_cast<uint32_t*>(o + column) =
-            pack2<T>(out[n][2 * half] * inverse, out[n][2 * half + 1] * inverse);
+            pack2<T>(out[n][2 * part] * inverse, out[n][2 * part + 1] * inverse);
       }
     }
   }
@@ -226,7 +295,7 @@ __global__ void __launch_bounds__(kThreads) latent_attention_kernel(const Latent
 
 // Block (x = token and group of heads, y = row of the group): the parts of a row, added up.
 template <typename T, int kValueDim>
-__global__ void __launch_bounds__(kThreads) merge_parts_kernel(const LatentAttentionParams p) {
+__global__ void __launch_bounds__(kMergeThreads) merge_parts_kernel(const LatentAttentionParams p) {
   wait_for_previous();
   const int groups = (p.heads + kRows - 1) / kRows;
   const int token = blockIdx.x / groups, row = blockIdx.y;
@@ -238,38 +307,55 @@ __global__ void __launch_bounds__(kThreads) merge_parts_kernel(const LatentAtten
   for (int s = 0; s < p.splits; ++s)
     largest = fmaxf(largest, parts[s * partial_floats(kValueDim) + kRows * kValueDim + row]);
   float sum = 0.f;
-  float out[(kValueDim + kThreads - 1) / kThreads] = {};
+  float out[(kValueDim + kMergeThreads - 1) / kMergeThreads] = {};
   for (int s = 0; s < p.splits; ++s) {
     const float* part = parts + s * partial_floats(kValueDim);
     // 0 of a part without keys, whose largest is -inf.
     const float factor = fast_exp2(part[kRows * kValueDim + row] - largest);
     sum += factor * part[kRows * (kValueDim + 1) + row];
     int i = 0;
-    for (int column = threadIdx.x; column < kValueDim; column += kThreads)
+    for (int column = threadIdx.x; column < kValueDim; column += kMergeThreads)
       out[i++] += factor * part[row * kValueDim + column];
   }
   T* o = static_cast<T*>(p.out) + (static_cast<int64_t>(token) * p.heads + head) * kValueDim;
   int i = 0;
-  for (int column = threadIdx.x; column < kValueDim; column += kThreads)
+  for (int column = threadIdx.x; column < kValueDim; column += kMergeThreads)
     o[column] = from_float<T>(out[i++] / sum);
 }
 
-size_t shared_bytes(int head_dim) {
-  return static_cast<size_t>((kRows + kKeys) * (head_dim + kPad) + kRows * kProbabilityRow) * 2 +
-         static_cast<size_t>(kRows * kScoreRow + kRows) * sizeof(float);
+template <int kWarps>
+size_t shared_bytes(int head_dim, int tiles) {
+  using S = Shape<kWarps>;
+  return static_cast<size_t>((kRows + tiles * S::kKeys) * (head_dim + kPad) +
+                             kRows * S::kProbabilityRow) *
+             2 +
+         static_cast<size_t>(2 * kRows * S::kScoreRow + kRows) * sizeof(float);
+}
+
+template <typename T, int kValueDim, int kWarps>
+cudaError_t attend(const LatentAttentionParams& p, const Launch& launch) {
+  const auto blocks = static_cast<unsigned>(p.tokens * ((p.heads + kRows - 1) / kRows));
+  const bool ahead = p.kv.type == KvType::kActivation;  // 8-bit keys are widened on their way
+  const auto kernel = ahead ? latent_attention_kernel<T, kValueDim, kWarps, true>
+                            : latent_attention_kernel<T, kValueDim, kWarps, false>;
+  return launch_kernel(kernel,
+                       {.grid = dim3(blocks, static_cast<unsigned>(p.splits)),
+                        .threads = Shape<kWarps>::kThreads,
+                        .shared_bytes = shared_bytes<kWarps>(p.kv.head_dim, ahead ? 2 : 1)},
+                       launch, p);
 }
 
 template <typename T, int kValueDim>
 cudaError_t run(const LatentAttentionParams& p, const Launch& launch) {
-  const auto blocks = static_cast<unsigned>(p.tokens * ((p.heads + kRows - 1) / kRows));
-  const cudaError_t error = launch_kernel(latent_attention_kernel<T, kValueDim>,
-                                          {.grid = dim3(blocks, static_cast<unsigned>(p.splits)),
-                                           .threads = kThreads,
-                                           .shared_bytes = shared_bytes(p.kv.head_dim)},
-                                          launch, p);
+  DeviceLimits limits;
+  cudaError_t error = ask_limits(limits);
+  if (error != cudaSuccess) return error;
+  const bool wide = shared_bytes<8>(p.kv.head_dim, 2) <= static_cast<size_t>(limits.most_shared);
+  error = wide ? attend<T, kValueDim, 8>(p, launch) : attend<T, kValueDim, 4>(p, launch);
   if (error != cudaSuccess || p.splits == 1) return error;
+  const auto blocks = static_cast<unsigned>(p.tokens * ((p.heads + kRows - 1) / kRows));
   return launch_kernel(merge_parts_kernel<T, kValueDim>,
-                       {.grid = dim3(blocks, kRows), .threads = kThreads}, launch, p);
+                       {.grid = dim3(blocks, kRows), .threads = kMergeThreads}, launch, p);
 }
 
 template <typename T>
