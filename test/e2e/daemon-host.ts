@@ -3,7 +3,7 @@
  * the --set values as arguments; INFERD_TEST_ENGINE names the module, if any. Prints the same line when ready as `inferd serve --json`.
  *
  * `fork`ed, it takes messages: { kill, index } terminates one actor; { probe } is answered with what the main thread's event loop went
- * through since the last one, { collect } when the main thread's garbage is collected (with --expose-gc). Then nothing may keep its process when the daemon has stopped; else it ends as the command does.
+ * through since the last one, { collect } when the garbage of all its threads is collected. Then nothing may keep its process when the daemon has stopped; else it ends as the command does.
  */
 import type { ActorKind } from '../../actors/runtime/entry.js';
 import { loadConfig } from '../../config/load.js';
@@ -11,6 +11,7 @@ import { resolveModelFolder } from '../../config/model-folder.js';
 import { startDaemon } from '../../daemon/daemon.js';
 import { startEngine } from '../../daemon/life/engine.js';
 import { createLog } from '../../daemon/log.js';
+import { collectAllGarbage } from './collect-garbage.js';
 import { LoopProbe } from './loop-probe.js';
 
 type Message = { readonly kill: ActorKind; readonly index: number } | { readonly probe: true } | { readonly collect: true };
@@ -30,8 +31,7 @@ if (forked) {
   process.on('message', (message: Message) => {
     if ('probe' in message) process.send?.(probe?.take());
     else if ('collect' in message) {
-      globalThis.gc?.();
-      process.send?.('collected');
+      void collectAllGarbage().then(() => process.send?.('collected'));
     } else daemon.engine.killActor(message.kill, message.index);
   });
 }

@@ -107,7 +107,7 @@ export class Target {
     const options = sets.flatMap((set) => ['--set', set]);
     const child =
       this.mode === 'threads'
-        ? fork(host, sets, { env, execArgv: ['--expose-gc'], stdio: ['ignore', 'pipe', 'pipe', 'ipc'] })
+        ? fork(host, sets, { env, stdio: ['ignore', 'pipe', 'pipe', 'ipc'] })
         : spawn(process.execPath, [cli, 'serve', '--json', ...options], { env, stdio: ['ignore', 'pipe', 'pipe'] });
     const life = new Life(++this.#numLives, child);
     this.#figures.count(`daemons started (${this.mode})`);
@@ -141,7 +141,7 @@ export class Target {
     else this.#life?.child.send({ kill: kind, index }, () => {});
   }
 
-  /** Collects the garbage of the living process's main thread, so that its memory is what it holds and not when its heap was last full. */
+  /** Collects the garbage of the living process's threads, so that its memory is what it holds and not when their heaps were last full. */
   async collect(): Promise<void> {
     const life = this.#life;
     if (life === null || life.ending || this.mode !== 'threads') return;
