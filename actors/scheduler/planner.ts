@@ -108,10 +108,12 @@ export class Planner {
       const sequence = items[i]!; // i < length
       if (sequence.remaining !== 1 || !runnable(sequence)) continue;
       if (!this.makeRoom(sequence)) return;
-      if (this.options.drafts !== null && sequence.numComputed >= sequence.request.promptLen) {
-        this.planDrafted(sequence, this.takeDrafts(sequence, this.budget - (items.length - i)));
-      } else {
+      if (sequence.numComputed < sequence.request.promptLen) {
         i += this.planRow(sequence, 1); // siblings forked by the row are listed next and have their sample already
+      } else if (this.options.drafts === null) {
+        this.planDecoded(sequence);
+      } else {
+        this.planDrafted(sequence, this.takeDrafts(sequence, this.budget - (items.length - i)));
       }
     }
   }
@@ -186,6 +188,17 @@ export class Planner {
     if (most === 0 || this.options.drafts?.inBlocks !== true) return most;
     const shared = sequence.request.forkPending || this.roster.kv.isShared(sequence, sequence.numComputed);
     return shared ? 0 : this.takeBlocks(sequence, most);
+  }
+
+  /** The last token of a sequence behind its prompt: the row that most steps consist of. */
+  private planDecoded(sequence: Sequence): void {
+    const start = sequence.numComputed;
+    this.writer.row(sequence.slot, start, 1, 0);
+    this.record.advances.add(sequence, start + 1);
+    sequence.numComputed = start + 1;
+    this.budget--;
+    this.record.numTokens++;
+    this.planSample(sequence);
   }
 
   /** The last token of a sequence, which the device knows, and so many drafts behind it. */
@@ -274,7 +287,7 @@ export class Planner {
     const { request } = sequence;
     const start = sequence.numComputed;
     const end = start + count;
-    const reports = reportsPrompt(sequence) && start + 1 < request.promptLen;
+    const reports = start + 1 < request.promptLen && reportsPrompt(sequence);
     const pools = poolFlags(sequence, end);
     this.writer.row(sequence.slot, start, count, (reports ? ROW_FLAG.promptLogprobs : 0) | pools);
     this.record.advances.add(sequence, end);
@@ -312,7 +325,7 @@ export class Planner {
   private planSample(sequence: Sequence, count = 1): void {
     this.record.samples.add(sequence, count);
     sequence.length += count;
-    sequence.drafts = this.draftsFor(sequence);
+    if (this.options.drafts !== null) sequence.drafts = this.draftsFor(sequence);
     this.writer.sample(this.writer.numRows - 1, sequence.slot, count, sequence.drafts);
   }
 }

@@ -313,10 +313,12 @@ export class Scheduler {
       const sequence = advances.live(i);
       if (sequence === null) continue;
       const end = advances.number(i);
-      const { numRetired: from, request, index, generation } = sequence;
-      const forked = index > 0 && generation === 0 && end === request.promptLen; // its leader computed that
-      if (!forked && (end - from > 1 || end <= request.promptLen))
-        timelines.mark(request.id, { kind: 'prefill', ms, untilMs, sequence: index, from, to: end });
+      const { numRetired: from, request } = sequence;
+      if (end - from > 1 || end <= request.promptLen) {
+        const { index, generation } = sequence;
+        const forked = index > 0 && generation === 0 && end === request.promptLen; // its leader computed that
+        if (!forked) timelines.mark(request.id, { kind: 'prefill', ms, untilMs, sequence: index, from, to: end });
+      }
       kv.retire(sequence, end);
       if (!request.announced) this.tellPrefill(sequence, end);
     }
@@ -348,7 +350,25 @@ export class Scheduler {
     }
   }
 
-  private takeSamples({ samples }: StepRecord): void {
+  private takeSamples(record: StepRecord): void {
+    if (this.options.drafts === null) this.takePlain(record);
+    else this.takeSpans(record);
+  }
+
+  /** Without drafts a sample is one token. */
+  private takePlain({ samples }: StepRecord): void {
+    const { reader } = this;
+    const { size } = samples;
+    invariant(reader.numTokens === size, 'a step result has other tokens than its plan');
+    for (let i = 0; i < size; i++) {
+      invariant(reader.tokenSlot(i) === samples.slot(i), 'a sample has other tokens than its plan');
+      const sequence = samples.live(i);
+      if (sequence !== null) this.takeToken(sequence, i, 0);
+    }
+  }
+
+  /** A sample is the token behind the history, and those behind drafts that turned out right. */
+  private takeSpans({ samples }: StepRecord): void {
     const { reader } = this;
     let at = 0;
     for (let i = 0; i < samples.size; i++) {
@@ -392,10 +412,11 @@ export class Scheduler {
       return;
     }
     sequence.push(token);
-    this.roster.kv.retire(sequence, sequence.numKnown - 1); // all but the new token is computed
+    // All but the new token is computed; where samples are one token each, `advance` has said so.
+    if (this.options.drafts !== null) this.roster.kv.retire(sequence, sequence.numKnown - 1);
     this.counters.generatedTokens++;
     if (request.sumsLogprobs) sequence.cumulativeLogprob += reader.tokenLogprob(at);
-    this.announce(request);
+    if (!request.announced) this.announce(request);
     const finish = this.finishOf(sequence, token);
     events.token(sequence, token, finish, request.wantsLogprobs ? reader.tokenRecord(at) : null, drafted);
     if (finish !== FINISH.none) this.finish(sequence);
@@ -423,7 +444,7 @@ export class Scheduler {
       invariant(state.slot === pools.slot(i), 'a pooled state is of another slot');
       const sequence = pools.live(i);
       if (sequence === null) continue;
-      this.announce(sequence.request);
+      if (!sequence.request.announced) this.announce(sequence.request);
       events.pooled(sequence.request, state.values);
       this.finish(sequence);
     }
@@ -431,7 +452,6 @@ export class Scheduler {
 
   /** Once, before the first thing that a request is answered. */
   private announce(request: Request): void {
-    if (request.announced) return;
     request.announced = true;
     this.insight.timelines.mark(request.id, { kind: 'first_token', ms: this.nowMs });
     const { id, owner, queueMs, cachedTokens } = request;
