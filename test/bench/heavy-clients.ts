@@ -2,11 +2,12 @@
  * What clients that ask for far too much cost a daemon and the others: texts of four megabytes from clients that leave, posts that are
  * pipelined by the thousand, reports of twenty entries a token. Prints a JSON line a case with the daemon's memory before, at most and
  * afterwards (MiB), how long an innocent prompt of 36 kB took meanwhile, and the slowest ping. Daemon and attackers are processes of
- * their own. Run by hand: node dist/test/bench/heavy-clients.js [texts] [posts] [reports]    all when none is named
+ * their own; the daemon is the command as a newcomer starts it. Run by hand: node dist/test/bench/heavy-clients.js [texts] [posts] [reports]    all when none is named
  */
-import { type ChildProcess, fork } from 'node:child_process';
+import { type ChildProcess, fork, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
+import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { WebSocket } from 'ws';
@@ -35,14 +36,13 @@ async function measure(): Promise<void> {
 }
 
 async function costOf(name: Case, unit: string): Promise<Record<string, unknown>> {
-  const host = fileURLToPath(new URL('../e2e/daemon-host.js', import.meta.url));
-  const daemon = fork(host, ['server.port=0', 'inference.device=cpu', 'log.level=silent'], {
+  const command = fileURLToPath(new URL('../../daemon/cli/main.js', import.meta.url));
+  const sets = ['server.port=0', 'log.level=fatal'].flatMap((set) => ['--set', set]);
+  const daemon = spawn(process.execPath, [command, 'serve', '--json', ...sets], {
     env: privateEnv(),
-    stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
+    stdio: ['ignore', 'pipe', 'inherit'],
   });
-  if (daemon.stdout === null) throw new Error('the daemon has no output');
-  const [line] = (await once(daemon.stdout, 'data')) as [Buffer];
-  const { ws, http } = JSON.parse(line.toString()) as { ws: string; http: string };
+  const { ws, http } = await readyOf(createInterface(daemon.stdout));
   const innocent = await RpcSocket.open(ws);
   await askInnocently(innocent);
   const before = memoryOf(daemon);
@@ -84,6 +84,15 @@ async function costOf(name: Case, unit: string): Promise<Record<string, unknown>
     stop: { code, ms: Math.round(performance.now() - stopping) },
     answers: told,
   };
+}
+
+/** @throws when the daemon ends before it is ready. */
+async function readyOf(lines: AsyncIterable<string>): Promise<{ readonly ws: string; readonly http: string }> {
+  for await (const line of lines) {
+    const said = JSON.parse(line) as { readonly event: string; readonly ws: string; readonly http: string };
+    if (said.event === 'ready') return said;
+  }
+  throw new Error('the daemon did not start');
 }
 
 /** A prompt of 36 kB, encoded and cut to what the model takes. */
