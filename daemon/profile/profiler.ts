@@ -37,7 +37,7 @@ export interface Recorder {
 }
 
 export interface ProfilerOptions {
-  /** Gets a folder rank_0, rank_1, ... for each rank. */
+  /** Gets a folder tp0, tp1, ... for each rank. */
   readonly directory: string;
   /** A recording ends by itself after this. */
   readonly maxSeconds: number;
@@ -220,7 +220,7 @@ interface Written {
   readonly summary: ProfileStopped['summary'][number];
 }
 
-const rankFolder = (directory: string, rank: number): string => join(directory, `rank_${rank}`);
+const rankFolder = (directory: string, rank: number): string => join(directory, `tp${rank}`);
 
 /** Makes the folders of all ranks. @throws InferdError with one sentence when files cannot be written there */
 export function checkProfileFolder(directory: string, ranks: number): void {

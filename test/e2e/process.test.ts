@@ -97,9 +97,9 @@ test('serve --profile records from the start, and SIGTERM in the middle of a req
   await socket.event(id, 'delta');
   daemon.child.kill('SIGTERM');
   assert.deepEqual(await daemon.exit, [0, null]);
-  const files = readdirSync(join(folder, 'rank_0'));
+  const files = readdirSync(join(folder, 'tp0'));
   assert.equal(files.length, 1, daemon.stderr());
-  const trace = readTrace(join(folder, 'rank_0', files[0] ?? ''));
+  const trace = readTrace(join(folder, 'tp0', files[0] ?? ''));
   checkTrace(trace);
   assert.ok(spans(trace, 'decode step').length > 0 && spans(trace, 'prompt step').length > 0);
   assert.equal(trace.otherData['ended_by'], 'the daemon stops');
@@ -108,7 +108,7 @@ test('serve --profile records from the start, and SIGTERM in the middle of a req
 test('serve --profile with a folder that cannot be written ends with 78 and says so', async () => {
   const { exit, stderr } = launch(privateEnv(), [], ['--profile', '/dev/null/profiles']);
   assert.deepEqual(await exit, [78, null]);
-  assert.match(stderr(), /Profiles cannot be written to \/dev\/null\/profiles\/rank_0 \(ENOTDIR\); change profile\.directory/);
+  assert.match(stderr(), /Profiles cannot be written to \/dev\/null\/profiles\/tp0 \(ENOTDIR\); change profile\.directory/);
 });
 
 test('a second daemon is refused with 69; after SIGKILL the next one takes over what was left', async () => {

@@ -51,7 +51,7 @@ describe('a daemon', () => {
     await Promise.all([1, 2, 3].map(() => socket.call('chat.completions.create', story(60))));
     const stopped = await stop(socket);
     assert.equal(stopped.status, 'written');
-    assert.ok(stopped.files[0]?.startsWith(join(folder, 'rank_0')));
+    assert.ok(stopped.files[0]?.startsWith(join(folder, 'tp0')));
     const trace = traceOf(stopped);
 
     const planned = stepsOf(spans(trace, 'plan'));
@@ -144,12 +144,12 @@ describe('a daemon', () => {
     const socket = await at.open();
     for (const kind of ['executor', 'scheduler'] as const) {
       await socket.call('profile.start');
-      const files = readdirSync(join(folder, 'rank_0')).length;
+      const files = readdirSync(join(folder, 'tp0')).length;
       at.daemon.engine.killActor(kind, 0);
       const { error } = await socket.reply(socket.send('profile.stop', {}));
       assert.equal(error?.code, -32012);
       assert.match(error?.message ?? '', /The recording is lost/);
-      assert.equal(readdirSync(join(folder, 'rank_0')).length, files, 'no file of it');
+      assert.equal(readdirSync(join(folder, 'tp0')).length, files, 'no file of it');
       await eventually('the engine is back', () => at.daemon.engine.client.state() === 'ready' && at.daemon.engine.recorders().length > 0);
     }
     await socket.call('profile.start');
@@ -191,12 +191,12 @@ test('a daemon that stops while it records writes the file first', async () => {
   const socket = await at.open();
   await socket.call('chat.completions.create', story(20));
   await at.close();
-  const files = readdirSync(join(folder, 'rank_0'));
+  const files = readdirSync(join(folder, 'tp0'));
   assert.deepEqual(
     files.map((name) => name.replace(/^.*Z\./, '')),
     ['trace.json.gz'],
   );
-  const trace = readTrace(join(folder, 'rank_0', files[0]!)); // one file
+  const trace = readTrace(join(folder, 'tp0', files[0]!)); // one file
   checkTrace(trace);
   assert.ok(spans(trace, 'decode step').length >= 19);
   assert.equal(trace.otherData['ended_by'], 'the daemon stops');
@@ -208,7 +208,7 @@ test('without profile.directory files go to the state folder', async () => {
   await socket.call('profile.start');
   const { files } = await stop(socket);
   assert.ok(
-    files[0]?.startsWith(join(at.env['HOME'] ?? '', '.local', 'state', 'inferd', 'profiles', 'rank_0')) && existsSync(files[0]),
+    files[0]?.startsWith(join(at.env['HOME'] ?? '', '.local', 'state', 'inferd', 'profiles', 'tp0')) && existsSync(files[0]),
     files[0],
   );
   await at.close();

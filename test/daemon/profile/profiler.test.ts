@@ -61,7 +61,7 @@ test('a profile is one whole file a rank, and the next one has files of its own'
     const { status, files, ended_by, summary } = await profiler.stop();
     assert.deepEqual([status, ended_by, files.length, summary.map((s) => s.rank)], ['written', 'asked', 2, [0, 1]]);
     for (const [rank, file] of files.entries()) {
-      assert.ok(file.startsWith(join(directory, `rank_${rank}`)));
+      assert.ok(file.startsWith(join(directory, `tp${rank}`)));
       const trace = readTrace(file);
       checkTrace(trace);
       assert.deepEqual(trace.otherData['summary'], JSON.parse(JSON.stringify(summary[rank])));
@@ -69,7 +69,7 @@ test('a profile is one whole file a rank, and the next one has files of its own'
     }
   }
   assert.equal(all.size, 4);
-  assert.equal(readdirSync(join(directory, 'rank_0')).length, 2, 'no half file is left');
+  assert.equal(readdirSync(join(directory, 'tp0')).length, 2, 'no half file is left');
 });
 
 test('starting twice and stopping without a start are refused in one sentence', async () => {
@@ -102,7 +102,7 @@ test('an actor that died while recording makes stop say so, and the next profile
   await profiler.start();
   actors.failAt = 'handover executor 0';
   await assert.rejects(profiler.stop(), failure('engine_failure', /recording is lost: .*The thread is over/));
-  assert.deepEqual(readdirSync(join(directory, 'rank_0')), []);
+  assert.deepEqual(readdirSync(join(directory, 'tp0')), []);
   actors.failAt = null;
   await profiler.start();
   await profiler.stop();
@@ -111,7 +111,7 @@ test('an actor that died while recording makes stop say so, and the next profile
 test('a recording ends by itself after max_seconds, and the next stop tells of it', async () => {
   const { profiler, directory } = profilerOf(new Actors(1), { maxSeconds: 0.05 });
   await profiler.start();
-  while (readdirSync(join(directory, 'rank_0')).filter((f) => f.endsWith('.gz')).length === 0) await new Promise((r) => setTimeout(r, 10));
+  while (readdirSync(join(directory, 'tp0')).filter((f) => f.endsWith('.gz')).length === 0) await new Promise((r) => setTimeout(r, 10));
   const { ended_by, files } = await profiler.stop();
   assert.equal(ended_by, 'max_seconds');
   assert.equal(files.length, 1);
@@ -124,7 +124,7 @@ test('the end of the daemon writes what is being recorded', async () => {
   const starting = profiler.start();
   await profiler.close();
   await starting;
-  assert.equal(readdirSync(join(directory, 'rank_0')).filter((f) => f.endsWith('.trace.json.gz')).length, 1);
+  assert.equal(readdirSync(join(directory, 'tp0')).filter((f) => f.endsWith('.trace.json.gz')).length, 1);
   assert.equal((await profiler.stop()).ended_by, 'the daemon stops');
 });
 
@@ -133,11 +133,11 @@ test('a folder that cannot be written is refused before anything is recorded', a
   writeFileSync(file, '');
   const actors = new Actors(1);
   const { profiler } = profilerOf(actors, { directory: join(file, 'profiles') });
-  await assert.rejects(profiler.start(), failure('request_failed', /cannot be written to .*rank_0 \(ENOTDIR\); change profile\.directory/));
+  await assert.rejects(profiler.start(), failure('request_failed', /cannot be written to .*tp0 \(ENOTDIR\); change profile\.directory/));
   assert.deepEqual(actors.asked, []);
   const good = join(tempFolder(), 'made', 'on the way');
   checkProfileFolder(good, 2);
-  assert.ok(existsSync(join(good, 'rank_1')));
+  assert.ok(existsSync(join(good, 'tp1')));
 });
 
 test('without a running engine the reason is that of its state', async () => {
