@@ -59,30 +59,20 @@ __device__ inline void stream16(uint32_t shared, const void* global) {
                : "memory");
 }
 
-// Barriers whose phases complete after `count` arrivals, of any threads at any time.
-__device__ inline void phase_init(uint64_t* barrier, int count) {
-  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count)
-               : "memory");
+// Barriers of some warps of the block, ids 1..15. One completes when `warps` are here, those that
+// only arrive and go on included. Not mbarriers: tools that look for races follow the one and not
+// the other.
+__device__ inline void warps_sync(int id, int warps) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(warps * kWarp) : "memory");
 }
-// A warp is done, once.
-__device__ inline void phase_arrive(uint64_t* barrier, int lane) {
-  __syncwarp();
-  if (lane != 0) return;
-  asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(
-                   shared_address(barrier))
-               : "memory");
+__device__ inline void warps_arrive(int id, int warps) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(warps * kWarp) : "memory");
 }
-__device__ inline void phase_wait(uint64_t* barrier, uint32_t parity) {
-  uint32_t done = 0;
-  while (done == 0) {
-    asm volatile(
-        "{\n.reg .pred done;\nmbarrier.test_wait.parity.shared.b64 done, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, done;\n}"
-        : "=r"(done)
-        : "r"(shared_address(barrier)), "r"(parity)
-        : "memory");
-  }
-}
+// Of a copy of the sums, which one half of the warps, its readers, add up: all have written it; the
+// readers have added it up, told to the others; the readers among themselves.
+constexpr int sums_written(int copy) { return 1 + copy; }
+constexpr int sums_added(int copy) { return 3 + copy; }
+constexpr int sums_free(int copy) { return 5 + copy; }
 
 // Token tiles are of 8.
 template <typename T, int kBits, bool kMinima, int kTokenTiles, bool kHeld>
@@ -104,18 +94,8 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 1)
   uint8_t* const queue = shared + warp * kDeep * stage_bytes;
   float* const sums = reinterpret_cast<float*>(shared + warps * kDeep * stage_bytes);
   float* const squares = sums + kCopies * sums_of(warps, kTokens, kRows);  // [warp][token]
-  // Of each copy of the sums, where there are two: written by all, added up by half of the warps.
-  __shared__ uint64_t written[2], added[2];
   const auto* tiles = static_cast<const uint8_t*>(p.w.codes);
   const T* x = static_cast<const T*>(p.x);
-
-  if (kHeld && threadIdx.x == 0) {
-    for (int i = 0; i < 2; ++i) {
-      phase_init(&written[i], warps);
-      phase_init(&added[i], warps / 2);
-    }
-  }
-  if constexpr (kHeld) __syncthreads();
 
   // The tile that is fetched next, and where it goes; counters instead of products.
   const int64_t band_step = int64_t{across} * tile_bytes * kRowTiles;
@@ -284,12 +264,15 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 1)
       }
     }
   };
+  const int half = warps / 2;
+  const auto reads = [&](int copy) { return warp / half == copy; };
   const auto add_up_in_turn = [&](int turn) {
-    const int half = warps / 2, copy = turn % 2;
-    if (warp / half != copy) return;
-    phase_wait(&written[copy], turn / 2 & 1);
-    add_up(blockIdx.x + turn * gridDim.x, copy, threadIdx.x - copy * half * kWarp, half * kWarp);
-    phase_arrive(&added[copy], lane);
+    const int copy = turn % 2, band = blockIdx.x + turn * gridDim.x;
+    if (!reads(copy)) return;
+    warps_sync(sums_written(copy), warps);
+    add_up(band, copy, threadIdx.x - copy * half * kWarp, half * kWarp);
+    // Where somebody will wait for it: no barrier is left half complete.
+    if (band + 2 * static_cast<int>(gridDim.x) < bands) warps_arrive(sums_added(copy), warps);
   };
 
   int stage = 0, turn = 0;
@@ -344,7 +327,9 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 1)
       }
     }
     if constexpr (kHeld) {
-      if (turn >= 2) phase_wait(&added[turn % 2], (turn / 2 - 1) & 1);
+      const int copy = turn % 2;
+      if (turn >= 2 && reads(copy)) warps_sync(sums_free(copy), half);
+      if (turn >= 2 && !reads(copy)) warps_sync(sums_added(copy), warps);
     }
     // Rows 16 r + g (0, 1) and 8 more (2, 3) of w, tokens 8 j + 2 t and the next.
     float* mine = sums + (turn % kCopies * warps + warp) * kTokens * kPitch;
@@ -363,7 +348,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 1)
     if constexpr (kHeld) {
       // The sums of a band are added up a band later, when no warp is waited for any more, by
       // either half of the warps in turn.
-      phase_arrive(&written[turn % 2], lane);
+      if (!reads(turn % 2)) warps_arrive(sums_written(turn % 2), warps);
       if (turn > 0) add_up_in_turn(turn - 1);
     } else {
       __syncthreads();
