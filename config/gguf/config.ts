@@ -15,6 +15,8 @@ interface Architecture {
   readonly type: string;
   /** Keys that others do not have. */
   readonly extra?: (head: GgufHead, key: (name: string) => string) => Json;
+  /** Keys and values may differ in length; `extra` says both. */
+  readonly twoLengths?: boolean;
 }
 
 const window = (head: GgufHead, key: (name: string) => string): Json => {
@@ -36,17 +38,78 @@ const gemma =
     };
   };
 
+/** How many experts a layer has, how many a token goes to, and how wide they are. */
+const experts = (head: GgufHead, key: (name: string) => string): Json => ({
+  num_local_experts: ggufNumber(head, key('expert_count')),
+  num_experts_per_tok: ggufNumber(head, key('expert_used_count')),
+});
+
+const llama = (head: GgufHead, key: (name: string) => string): Json => {
+  const name = (architecture: string, type: string): Json => ({ architectures: [architecture], model_type: type });
+  const windowed = ggufNumber(head, key('attention.sliding_window'), 0) > 0;
+  if (ggufNumber(head, key('expert_count'), 0) > 0)
+    return { ...name('MixtralForCausalLM', 'mixtral'), ...experts(head, key), ...window(head, key) };
+  return windowed ? { ...name('MistralForCausalLM', 'mistral'), ...window(head, key) } : {};
+};
+
+/**
+ * DeepSeek V2, and V3 where the scores are sigmoids. Newer files say the lengths of a head as `..._mla`, for the others are those of what is
+ * cached.
+ */
+const deepseek = (head: GgufHead, key: (name: string) => string): Json => {
+  const number = (name: string, fallback?: number): number => ggufNumber(head, key(name), fallback);
+  const rotated = number('rope.dimension_count');
+  const queryRank = number('attention.q_lora_rank', 0);
+  const groups = number('expert_group_count', 1);
+  const sigmoid = number('expert_gating_func', softmaxGate) === sigmoidGate;
+  const third = { architectures: ['DeepseekV3ForCausalLM'], model_type: 'deepseek_v3' };
+  return {
+    ...(sigmoid ? third : { topk_method: groups > 1 ? 'group_limited_greedy' : 'greedy' }),
+    num_key_value_heads: number('attention.head_count'),
+    kv_lora_rank: number('attention.kv_lora_rank'),
+    ...(queryRank > 0 ? { q_lora_rank: queryRank } : {}),
+    qk_rope_head_dim: rotated,
+    qk_nope_head_dim: number('attention.key_length_mla', number('attention.key_length')) - rotated,
+    v_head_dim: number('attention.value_length_mla', number('attention.value_length')),
+    partial_rotary_factor: 1,
+    n_routed_experts: number('expert_count'),
+    num_experts_per_tok: number('expert_used_count'),
+    n_shared_experts: number('expert_shared_count', 0),
+    moe_intermediate_size: number('expert_feed_forward_length'),
+    first_k_dense_replace: number('leading_dense_block_count', 0),
+    routed_scaling_factor: number('expert_weights_scale', 1),
+    norm_topk_prob: head.metadata.get(key('expert_weights_norm')) === true,
+    n_group: groups,
+    topk_group: number('expert_group_used_count', groups),
+  };
+};
+/** Values of `expert_gating_func`. */
+const softmaxGate = 1;
+const sigmoidGate = 2;
+
 const architectures: Readonly<Record<string, Architecture>> = {
-  llama: {
-    name: 'LlamaForCausalLM',
-    type: 'llama',
-    extra: (head, key) =>
-      ggufNumber(head, key('attention.sliding_window'), 0) > 0
-        ? { architectures: ['MistralForCausalLM'], model_type: 'mistral', ...window(head, key) }
-        : {},
-  },
+  llama: { name: 'LlamaForCausalLM', type: 'llama', extra: llama },
   qwen2: { name: 'Qwen2ForCausalLM', type: 'qwen2' },
   qwen3: { name: 'Qwen3ForCausalLM', type: 'qwen3' },
+  qwen3moe: {
+    name: 'Qwen3MoeForCausalLM',
+    type: 'qwen3_moe',
+    extra: (head, key) => ({
+      ...experts(head, key),
+      moe_intermediate_size: ggufNumber(head, key('expert_feed_forward_length')),
+      norm_topk_prob: true,
+    }),
+  },
+  'gpt-oss': {
+    name: 'GptOssForCausalLM',
+    type: 'gpt_oss',
+    extra: (head, key) => ({
+      ...experts(head, key),
+      ...window(head, key),
+      intermediate_size: ggufNumber(head, key('expert_feed_forward_length')),
+    }),
+  },
+  deepseek2: { name: 'DeepseekV2ForCausalLM', type: 'deepseek_v2', extra: deepseek, twoLengths: true },
   phi3: { name: 'Phi3ForCausalLM', type: 'phi3', extra: window },
   gemma2: {
     name: 'Gemma2ForCausalLM',
@@ -90,6 +153,21 @@ function ofEachLayer(head: GgufHead, key: string, fallback?: number): number {
   throw new ConfigError(`${head.path}: ${key} is not the same in all layers, which is not supported; take another model`, 65);
 }
 
+/** gpt-oss alone does not round where its ramp begins and ends, and no key says so. */
+const unroundedRamp = 'gpt-oss';
+
+function yarn(head: GgufHead, key: (name: string) => string, positions: number): Json {
+  const logMultiplier = ggufNumber(head, key('rope.scaling.yarn_log_multiplier'), 0);
+  const scale = 10 * logMultiplier;
+  return {
+    original_max_position_embeddings: ggufNumber(head, key('rope.scaling.original_context_length'), positions),
+    beta_fast: ggufNumber(head, key('rope.scaling.yarn_beta_fast'), 32),
+    beta_slow: ggufNumber(head, key('rope.scaling.yarn_beta_slow'), 1),
+    ...(scale > 0 ? { mscale: scale, mscale_all_dim: scale } : {}),
+    ...(ggufText(head, 'general.architecture') === unroundedRamp ? { truncate: false } : {}),
+  };
+}
+
 /** Scaling of positions, which is told by keys, by small tensors or not at all. */
 function ropeScaling(head: GgufHead, key: (name: string) => string, positions: number): Json {
   const factors = readSmallTensor(head, 'rope_freqs.weight');
@@ -113,7 +191,8 @@ function ropeScaling(head: GgufHead, key: (name: string) => string, positions: n
   }
   const type = ggufText(head, key('rope.scaling.type')) ?? 'none';
   if (type === 'none') return {};
-  return { rope_scaling: { rope_type: type, factor: ggufNumber(head, key('rope.scaling.factor'), 1) } };
+  const factor = ggufNumber(head, key('rope.scaling.factor'), 1);
+  return { rope_scaling: { rope_type: type, factor, ...(type === 'yarn' ? yarn(head, key, positions) : {}) } };
 }
 
 /** Control tokens that end an answer wherever they are found, for files that do not name them. */
@@ -148,7 +227,7 @@ export function ggufConfig(head: GgufHead): Json {
   const heads = ofEachLayer(head, key('attention.head_count'));
   const hidden = ggufNumber(head, key('embedding_length'));
   const headDim = ggufNumber(head, key('attention.key_length'), hidden / heads);
-  if (ggufNumber(head, key('attention.value_length'), headDim) !== headDim)
+  if (architecture.twoLengths !== true && ggufNumber(head, key('attention.value_length'), headDim) !== headDim)
     throw new ConfigError(`${head.path}: keys and values of different length are not supported; take another model`, 65);
   const positions = ggufNumber(head, key('context_length'));
   const embedding = head.tensors.get('token_embd.weight');

@@ -205,6 +205,13 @@ describe('a broken GGUF file', () => {
     assert.throws(opening(path), nativeError('bad_model', /lacks tensors .*: blk\.0\.attn_norm\.weight, blk\.0\.attn_q\.weight/));
   });
 
+  test('with more experts than any model is refused', () => {
+    const stack: TensorSpec = { dims: [1, 16_384], type: 0, data: data(65_536) };
+    const tensors = Array.from({ length: 17 }, (_, i): readonly [string, TensorSpec] => [`blk.${i}.ffn_up_exps.weight`, stack]);
+    const path = writeGguf(join(folder, 'experts.gguf'), { metadata: { 'general.architecture': 'qwen3moe' }, tensors });
+    assert.throws(opening(path), nativeError('bad_model', /more experts than any model/));
+  });
+
   test('of an architecture that is not known is refused by its name', () => {
     const path = writeGguf(join(folder, 'arch.gguf'), { metadata: { 'general.architecture': 'mamba' } });
     assert.throws(opening(path), nativeError('unsupported', /architecture "mamba" is not supported; inferd knows llama/));

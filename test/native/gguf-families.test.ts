@@ -1,6 +1,6 @@
 /**
  * Models of every architecture as GGUF files: the golden packs in the names, metadata and rows that converters of each family write, held to
- * the logits that transformers computed for the packs. Those of models with experts have no names yet.
+ * the logits that transformers computed for the packs.
  */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';

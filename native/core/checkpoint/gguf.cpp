@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -245,12 +247,14 @@ class Gguf final : public Checkpoint {
   }
 
   void open(const std::string& path);
+  void part_experts();
 
  private:
   void add(const std::string& path);
 
   std::vector<std::unique_ptr<GgufFile>> files_;
   std::map<std::string, const StoredTensor*> tensors_;
+  std::deque<StoredTensor> experts_;  // views of tensors that hold several
 };
 
 void Gguf::add(const std::string& path) {
@@ -259,6 +263,31 @@ void Gguf::add(const std::string& path) {
     if (!tensors_.emplace(name, &tensor).second)
       bad(path, "the tensor " + in_quotes(name) + " is in another part too");
   }
+}
+
+// The experts of a layer lie in one tensor, "ffn_up_exps.weight", one after the other. They are
+// found as matrices, and biases, of their own too: "ffn_up_exps.7.weight".
+void Gguf::part_experts() {
+  constexpr std::string_view kStack = "_exps.";
+  // What no model has, and memory of a file that claims it.
+  constexpr int64_t kMostExperts = 1 << 14, kMostViews = 1 << 18;
+  std::map<std::string, const StoredTensor*> views;
+  for (const auto& [name, stack] : tensors_) {
+    const size_t at = name.find(kStack);
+    if (at == std::string::npos || stack->shape.size() < 2 || stack->shape[0] > kMostExperts)
+      continue;
+    const int64_t count = stack->shape[0];
+    if (static_cast<int64_t>(experts_.size()) + count > kMostViews)
+      throw Error(ErrorCode::kBadModel, "The GGUF file has more experts than any model.");
+    for (int64_t e = 0; e < count; ++e) {
+      StoredTensor& one = experts_.emplace_back(*stack);
+      one.shape.erase(one.shape.begin());
+      one.bytes = stack->bytes / count;
+      one.data = stack->data + e * one.bytes;
+      views.emplace(std::string(name).insert(at + kStack.size(), std::to_string(e) + "."), &one);
+    }
+  }
+  tensors_.merge(views);
 }
 
 // The number in `text` at `at`, of 5 digits; -1 when there is none.
@@ -304,6 +333,7 @@ std::unique_ptr<Checkpoint> open_gguf(const std::string& path) {
   if (!path.ends_with(".gguf")) return nullptr;
   auto checkpoint = std::make_unique<Gguf>();
   checkpoint->open(path);
+  checkpoint->part_experts();
   return checkpoint;
 }
 

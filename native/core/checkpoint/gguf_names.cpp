@@ -19,13 +19,27 @@ struct Architecture {
   // Rows of q and k are pairs of what is rotated together: 2i is row i of a head, 2i + 1 row i +
   // d/2.
   bool pairs = false;
+  // What its files call other than the rest do, in full: the rules that fit first.
+  NameMap own{};
 };
-constexpr Architecture kArchitectures[] = {
-    {.name = "llama", .pairs = true},
+const Architecture kArchitectures[] = {
+    // Mixtral too, whose checkpoints have names of their own.
+    {.name = "llama",
+     .pairs = true,
+     .own = {{"model.layers.{}.block_sparse_moe.gate.weight", "blk.{}.ffn_gate_inp.weight"},
+             {"model.layers.{}.block_sparse_moe.experts.{}.w1.weight",
+              "blk.{}.ffn_gate_exps.{}.weight"},
+             {"model.layers.{}.block_sparse_moe.experts.{}.w2.weight",
+              "blk.{}.ffn_down_exps.{}.weight"},
+             {"model.layers.{}.block_sparse_moe.experts.{}.w3.weight",
+              "blk.{}.ffn_up_exps.{}.weight"}}},
     {.name = "granite", .pairs = true},
     {.name = "smollm3", .pairs = true},
     {.name = "qwen2"},
     {.name = "qwen3"},
+    {.name = "qwen3moe"},
+    {.name = "gpt-oss", .after_attention = "post_attention_norm"},
+    {.name = "deepseek2"},
     {.name = "phi3"},
     {.name = "olmo2", .after_attention = "post_attention_norm"},
     {.name = "gemma2", .after_attention = "post_attention_norm"},
@@ -48,6 +62,29 @@ constexpr const char* kLayerNames[][2] = {
     {"mlp.up_proj", "ffn_up"},
     {"mlp.gate_up_proj", "ffn_up"},
     {"mlp.down_proj", "ffn_down"},
+    {"mlp.gate", "ffn_gate_inp"},
+    {"mlp.router", "ffn_gate_inp"},
+    {"mlp.experts.{}.gate_proj", "ffn_gate_exps.{}"},
+    {"mlp.experts.{}.up_proj", "ffn_up_exps.{}"},
+    {"mlp.experts.{}.down_proj", "ffn_down_exps.{}"},
+    {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
+    {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
+    {"mlp.shared_experts.down_proj", "ffn_down_shexp"},
+    {"self_attn.q_a_proj", "attn_q_a"},
+    {"self_attn.q_a_layernorm", "attn_q_a_norm"},
+    {"self_attn.q_b_proj", "attn_q_b"},
+    {"self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"},
+    {"self_attn.kv_a_layernorm", "attn_kv_a_norm"},
+    {"self_attn.kv_b_proj", "attn_kv_b"},
+};
+
+// With what follows the last dot.
+constexpr const char* kFullNames[][2] = {
+    {"model.embed_tokens.weight", "token_embd.weight"},
+    {"model.norm.weight", "output_norm.weight"},
+    {"lm_head.weight", "output.weight"},
+    {"model.layers.{}.self_attn.sinks", "blk.{}.attn_sinks.weight"},
+    {"model.layers.{}.mlp.gate.e_score_correction_bias", "blk.{}.exp_probs_b.bias"},
 };
 
 }  // namespace
@@ -64,9 +101,8 @@ Dialect gguf_dialect(const GgufFile& file) {
                                              " is not supported; inferd knows " + known + ".");
   }
   Dialect d;
-  d.names = {{"model.embed_tokens.weight", "token_embd.weight"},
-             {"model.norm.weight", "output_norm.weight"},
-             {"lm_head.weight", "output.weight"}};
+  d.names = found->own;
+  for (const auto& [canonical, stored] : kFullNames) d.names.push_back({canonical, stored});
   const auto layer = [&](const std::string& canonical, const std::string& stored) {
     for (const char* part : {".weight", ".bias"})
       d.names.push_back({"model.layers.{}." + canonical + part, "blk.{}." + stored + part});

@@ -8,31 +8,43 @@
 namespace inferd {
 namespace {
 
-// What "{}" or "*" of `pattern` stands for in `name`, "" in a pattern without; nothing when the
-// pattern does not fit.
-std::optional<std::string_view> match(std::string_view pattern, std::string_view name) {
-  if (pattern.ends_with('*')) {
-    pattern.remove_suffix(1);
-    if (!name.starts_with(pattern)) return {};
-    return name.substr(pattern.size());
+constexpr std::string_view kHole = "{}";
+
+// What each "{}", or the "*", of `pattern` stands for in `name`; nothing when it does not fit.
+std::optional<std::vector<std::string_view>> match(std::string_view pattern,
+                                                   std::string_view name) {
+  std::vector<std::string_view> found;
+  while (!pattern.empty()) {
+    if (pattern == "*") {
+      found.push_back(name);
+      return found;
+    }
+    if (pattern.starts_with(kHole)) {
+      const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+      if (digits == 0) return {};
+      found.push_back(name.substr(0, digits));
+      pattern.remove_prefix(kHole.size());
+      name.remove_prefix(digits);
+    } else {
+      if (name.empty() || name.front() != pattern.front()) return {};
+      pattern.remove_prefix(1);
+      name.remove_prefix(1);
+    }
   }
-  const size_t hole = pattern.find("{}");
-  if (hole == std::string_view::npos)
-    return name == pattern ? std::optional(std::string_view()) : std::nullopt;
-  const std::string_view before = pattern.substr(0, hole), after = pattern.substr(hole + 2);
-  if (name.size() <= before.size() + after.size() || !name.starts_with(before) ||
-      !name.ends_with(after))
-    return {};
-  const std::string_view number =
-      name.substr(before.size(), name.size() - before.size() - after.size());
-  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
-  return std::all_of(number.begin(), number.end(), digit) ? std::optional(number) : std::nullopt;
+  return name.empty() ? std::optional(found) : std::nullopt;
 }
 
-std::string filled(const std::string& pattern, std::string_view with) {
-  if (pattern.ends_with('*')) return pattern.substr(0, pattern.size() - 1).append(with);
-  const size_t hole = pattern.find("{}");
-  return hole == std::string::npos ? pattern : std::string(pattern).replace(hole, 2, with);
+std::string filled(std::string pattern, const std::vector<std::string_view>& with) {
+  if (pattern.ends_with('*'))
+    return pattern.substr(0, pattern.size() - 1).append(with.empty() ? "" : with.back());
+  size_t at = 0;
+  for (const std::string_view part : with) {
+    at = pattern.find(kHole, at);
+    if (at == std::string::npos) break;
+    pattern.replace(at, kHole.size(), part);
+    at += part.size();
+  }
+  return pattern;
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 
 namespace inferd {
 
-// Patterns with at most one "{}" each, which stands for a number, or at most one "*" at the end,
-// which stands for the rest of the name:
+// Patterns, both with as many "{}", each of which stands for a number, in the same order, or with
+// one "*" at the end, which stands for the rest of the name:
 //   "model.layers.{}.mlp.up_proj.weight" -> "blk.{}.ffn_up.weight"
 //   "model.*"                            -> "language_model.model.*"
 struct NameRule {

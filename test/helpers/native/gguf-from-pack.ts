@@ -28,6 +28,11 @@ const families: Readonly<Record<string, Family>> = {
   qwen3: { name: 'qwen3' },
   phi3: { name: 'phi3' },
   olmo2: { name: 'olmo2', afterAttention: 'post_attention_norm' },
+  mixtral: { name: 'llama', pairs: true },
+  qwen3_moe: { name: 'qwen3moe' },
+  gpt_oss: { name: 'gpt-oss', afterAttention: 'post_attention_norm' },
+  deepseek_v2: { name: 'deepseek2' },
+  deepseek_v3: { name: 'deepseek2' },
   gemma2: { name: 'gemma2', afterAttention: 'post_attention_norm', normsPlusOne: true },
   gemma3_text: { name: 'gemma3', afterAttention: 'post_attention_norm', normsPlusOne: true },
 };
@@ -47,6 +52,22 @@ const layerNames: Readonly<Record<string, string>> = {
   'mlp.up_proj': 'ffn_up',
   'mlp.gate_up_proj': 'ffn_up',
   'mlp.down_proj': 'ffn_down',
+  'mlp.gate': 'ffn_gate_inp',
+  'mlp.router': 'ffn_gate_inp',
+  'block_sparse_moe.gate': 'ffn_gate_inp',
+  'mlp.shared_experts.gate_proj': 'ffn_gate_shexp',
+  'mlp.shared_experts.up_proj': 'ffn_up_shexp',
+  'mlp.shared_experts.down_proj': 'ffn_down_shexp',
+  'self_attn.q_a_proj': 'attn_q_a',
+  'self_attn.q_a_layernorm': 'attn_q_a_norm',
+  'self_attn.q_b_proj': 'attn_q_b',
+  'self_attn.kv_a_proj_with_mqa': 'attn_kv_a_mqa',
+  'self_attn.kv_a_layernorm': 'attn_kv_a_norm',
+  'self_attn.kv_b_proj': 'attn_kv_b',
+};
+const bareNames: Readonly<Record<string, string>> = {
+  'self_attn.sinks': 'attn_sinks.weight',
+  'mlp.gate.e_score_correction_bias': 'exp_probs_b.bias',
 };
 const otherNames: Readonly<Record<string, string>> = {
   'model.embed_tokens.weight': 'token_embd.weight',
@@ -56,10 +77,75 @@ const otherNames: Readonly<Record<string, string>> = {
 
 function storedName(name: string, family: Family): string {
   const [, layer = '', module = '', part = ''] = /^model\.layers\.(\d+)\.(.+)\.(weight|bias)$/.exec(name) ?? [];
+  const [, bareLayer, bare = ''] = /^model\.layers\.(\d+)\.(.+)$/.exec(name) ?? [];
+  if (bareNames[bare] !== undefined) return `blk.${bareLayer}.${bareNames[bare]}`;
   const stored = module === 'post_attention_layernorm' ? (family.afterAttention ?? 'ffn_norm') : layerNames[module];
   const found = stored === undefined ? otherNames[name] : `blk.${layer}.${stored}.${part}`;
   if (found === undefined) throw new Error(`${name} has no name in GGUF files`);
   return found;
+}
+
+const expertNames: Readonly<Record<string, string>> = {
+  gate_proj: 'ffn_gate_exps',
+  up_proj: 'ffn_up_exps',
+  down_proj: 'ffn_down_exps',
+  w1: 'ffn_gate_exps',
+  w3: 'ffn_up_exps',
+  w2: 'ffn_down_exps',
+};
+
+interface Values {
+  readonly shape: readonly number[];
+  readonly data: Float32Array;
+}
+
+/** Experts of their own one after the other, and stacks of both halves taken apart: one tensor for each of three products of a layer. */
+class ExpertStacks {
+  readonly #found = new Map<string, Values[]>();
+
+  /** Whether it belongs to experts, and was taken. */
+  take(name: string, value: Values): boolean {
+    const one = /^model\.layers\.(\d+)\..*\.experts\.(\d+)\.(\w+)\.(weight|bias)$/.exec(name);
+    if (one !== null) {
+      this.#put(`blk.${one[1]}.${expertNames[one[3] ?? '']}.${one[4]}`, Number(one[2]), value);
+      return true;
+    }
+    const stack = /^model\.layers\.(\d+)\..*\.experts\.(gate_up|down)_proj(_bias)?$/.exec(name);
+    if (stack === null) return false;
+    const [, layer, product, bias] = stack;
+    const [count = 0, inputs = 0, outputs = inputs] = value.shape;
+    const matrix = bias === undefined;
+    const turned = (e: number, first: number, step: number): Values => {
+      const rows = outputs / step;
+      const cols = matrix ? inputs : 1;
+      const at = (row: number, col: number): number => value.data[(e * cols + col) * outputs + first + row * step] ?? 0;
+      const data = Float32Array.from({ length: rows * cols }, (_, i) => at(Math.floor(i / cols), i % cols));
+      return { shape: matrix ? [rows, cols] : [rows], data };
+    };
+    for (let e = 0; e < count; e++) {
+      const put = (to: string, first: number, step: number): void =>
+        this.#put(`blk.${layer}.${to}.${matrix ? 'weight' : 'bias'}`, e, turned(e, first, step));
+      if (product === 'down') put('ffn_down_exps', 0, 1);
+      else put('ffn_gate_exps', 0, 2);
+      if (product !== 'down') put('ffn_up_exps', 1, 2);
+    }
+    return true;
+  }
+
+  #put(stored: string, expert: number, value: Values): void {
+    const list = this.#found.get(stored) ?? [];
+    list[expert] = value;
+    this.#found.set(stored, list);
+  }
+
+  *stacks(): Generator<readonly [string, Values]> {
+    for (const [name, list] of this.#found) {
+      const each = list[0]?.data.length ?? 0;
+      const data = new Float32Array(each * list.length);
+      for (const [e, one] of list.entries()) data.set(one.data, e * each);
+      yield [name, { shape: [list.length, ...(list[0]?.shape ?? [])], data }];
+    }
+  }
 }
 
 /** Row i of a head and row i + d/2, which are rotated together, one after the other. */
@@ -95,6 +181,57 @@ function llama3Factors(config: Config, headDim: number, theta: number): Float32A
   });
 }
 
+type Keys = Readonly<Record<string, Meta | undefined>>;
+const numberIn = (config: Config, key: string): number | undefined => (typeof config[key] === 'number' ? config[key] : undefined);
+
+function expertKeys(config: Config): Keys {
+  const count = numberIn(config, 'num_local_experts') ?? numberIn(config, 'n_routed_experts');
+  if (count === undefined) return {};
+  return {
+    expert_count: count,
+    expert_used_count: numberIn(config, 'num_experts_per_tok'),
+    expert_feed_forward_length: numberIn(config, 'moe_intermediate_size') ?? numberIn(config, 'intermediate_size'),
+  };
+}
+
+function yarnKeys(rope: Config): Keys {
+  if (rope['rope_type'] !== 'yarn') return {};
+  const all = numberIn(rope, 'mscale_all_dim');
+  return {
+    'rope.scaling.type': 'yarn',
+    'rope.scaling.factor': numberIn(rope, 'factor'),
+    'rope.scaling.original_context_length': numberIn(rope, 'original_max_position_embeddings'),
+    ...(all === undefined ? {} : { 'rope.scaling.yarn_log_multiplier': 0.1 * all }),
+  };
+}
+
+/** Of DeepSeek: V2 as older files have them, V3 as newer ones, which cache what keys and values are made of and say so. */
+function latentKeys(config: Config): Keys {
+  const number = (key: string): number => numberIn(config, key) ?? 0;
+  const rank = number('kv_lora_rank');
+  if (rank === 0) return {};
+  const rotated = number('qk_rope_head_dim');
+  const lengths = { key: number('qk_nope_head_dim') + rotated, value: number('v_head_dim') };
+  const newer = config['model_type'] === 'deepseek_v3';
+  return {
+    'attention.key_length': newer ? rank + rotated : lengths.key,
+    'attention.value_length': newer ? rank : lengths.value,
+    ...(newer
+      ? { 'attention.key_length_mla': lengths.key, 'attention.value_length_mla': lengths.value, 'attention.head_count_kv': 1 }
+      : {}),
+    'attention.kv_lora_rank': rank,
+    'attention.q_lora_rank': numberIn(config, 'q_lora_rank'),
+    'rope.dimension_count': rotated,
+    expert_shared_count: number('n_shared_experts'),
+    leading_dense_block_count: number('first_k_dense_replace'),
+    expert_weights_scale: number('routed_scaling_factor'),
+    expert_weights_norm: config['norm_topk_prob'] === true,
+    expert_gating_func: newer ? 2 : 1,
+    expert_group_count: numberIn(config, 'n_group'),
+    expert_group_used_count: numberIn(config, 'topk_group'),
+  };
+}
+
 export interface ConvertedPack {
   readonly spec: GgufSpec;
   /** Keys of config.json that no metadata says. */
@@ -126,22 +263,27 @@ export function ggufFromPack(pack: string): ConvertedPack {
     type: 0,
     data: new Uint8Array(data.buffer, data.byteOffset, data.byteLength),
   });
+  const stacks = new ExpertStacks();
   for (const [name, { shape, data }] of readSafetensors(join(folder, 'model.safetensors'))) {
     let values = widenedBf16(data);
+    if (stacks.take(name, { shape, data: values })) continue;
     const rotated = /self_attn\.[qk]_proj\./.test(name);
     if (family.normsPlusOne === true && name.includes('norm')) values = values.map((v) => v + 1);
     if (name.includes('self_attn.q_proj')) values = values.map((v) => v * scale);
     if (family.pairs === true && rotated) values = inPairs(values, shape[1] ?? 1, headDim);
     tensors[storedName(name, family)] = f32(shape, values);
   }
+  for (const [name, { shape, data }] of stacks.stacks()) tensors[name] = f32(shape, data);
   const factors = llama3Factors(config, headDim, theta);
   if (factors !== null) tensors['rope_freqs.weight'] = f32([factors.length], factors);
 
-  const keys: Record<string, number | undefined> = {
+  const keys: Record<string, Meta | undefined> = {
     block_count: number('num_hidden_layers'),
     context_length: number('max_position_embeddings'),
     embedding_length: number('hidden_size'),
     feed_forward_length: number('intermediate_size'),
+    ...expertKeys(config),
+    ...yarnKeys(full),
     'attention.head_count': heads,
     'attention.head_count_kv': number('num_key_value_heads'),
     'attention.key_length': headDim,
@@ -156,9 +298,13 @@ export function ggufFromPack(pack: string): ConvertedPack {
     residual_scale: config['residual_multiplier'] as number | undefined,
     'attention.scale': config['attention_multiplier'] as number | undefined,
     logit_scale: config['logits_scaling'] as number | undefined,
+    ...latentKeys(config),
   };
   const metadata: (readonly [string, Meta])[] = [['general.architecture', family.name]];
   for (const [key, value] of Object.entries(keys)) if (value !== undefined) metadata.push([`${family.name}.${key}`, value]);
-  const unsaid = config['no_rope_layers'] === undefined ? {} : { no_rope_layers: config['no_rope_layers'] };
+  const unsaid = {
+    ...(config['no_rope_layers'] === undefined ? {} : { no_rope_layers: config['no_rope_layers'] }),
+    ...(full['mscale'] === full['mscale_all_dim'] ? {} : { rope_scaling: full }),
+  };
   return { spec: { metadata, tensors }, unsaid };
 }
