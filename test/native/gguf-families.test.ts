@@ -7,14 +7,69 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { openGguf, writeGguf } from '../helpers/native/gguf.js';
+import { type GgufSpec, openGguf, type TensorSpec, writeGguf } from '../helpers/native/gguf.js';
 import { ggufFromPack, hasGgufFamily } from '../helpers/native/gguf-from-pack.js';
 import { generate, nmse, packs, readGolden } from '../helpers/native/golden.js';
+import { nativeError } from '../helpers/native/native-engine.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'inferd-gguf-families-'));
 after(() => rmSync(folder, { recursive: true }));
 /** Seen: 1e-13 to 1e-11. */
 const sameWeights = 1e-8;
+
+const q8 = { type: 8, values: 32, bytes: 34 };
+
+/** A float32 tensor in blocks of Q8_0 whose scales are powers of two, and the float32 values of these. */
+function inQ8({ dims, data }: TensorSpec): { readonly blocks: TensorSpec; readonly values: TensorSpec } {
+  const from = new Float32Array(data.buffer, data.byteOffset, data.byteLength / 4);
+  const blocks = new DataView(new ArrayBuffer((from.length / q8.values) * q8.bytes));
+  const values = from.map((value, i) => {
+    const block = Math.floor(i / q8.values);
+    const largest = Math.max(...from.subarray(block * q8.values, (block + 1) * q8.values).map(Math.abs));
+    const exponent = Math.max(-14, Math.ceil(Math.log2(largest / 127)));
+    const code = Math.round(value / 2 ** exponent);
+    blocks.setUint16(block * q8.bytes, (exponent + 15) << 10, true);
+    blocks.setInt8(block * q8.bytes + 2 + (i % q8.values), code);
+    return code * 2 ** exponent;
+  });
+  return {
+    blocks: { dims, type: q8.type, data: new Uint8Array(blocks.buffer) },
+    values: { dims, type: 0, data: new Uint8Array(values.buffer) },
+  };
+}
+
+describe('experts and latent matrices in blocks', () => {
+  for (const pack of ['qwen3-moe', 'gpt-oss', 'deepseek-v3-mla']) {
+    test(`of ${pack} are the numbers that the blocks hold`, () => {
+      const { spec, unsaid } = ggufFromPack(pack);
+      const all = Object.entries(spec.tensors as Readonly<Record<string, TensorSpec>>);
+      const coded = all.filter(([name]) => /_exps\.weight|attn_[kv]_b\./.test(name)).map(([name, tensor]) => [name, inQ8(tensor)] as const);
+      assert.ok(coded.length > 0);
+      const logits = (kind: 'blocks' | 'values'): Float32Array[] => {
+        const tensors = { ...Object.fromEntries(all), ...Object.fromEntries(coded.map(([name, both]) => [name, both[kind]])) };
+        const path = writeGguf(join(folder, `${pack}-${kind}.gguf`), { ...spec, tensors } satisfies GgufSpec);
+        const engine = openGguf(path, { weightDtype: 'f32' }, unsaid);
+        const run = generate(engine, readGolden(pack).ids, 2, 16);
+        engine.close();
+        return [...run.logits.values()];
+      };
+      assert.deepEqual(logits('blocks'), logits('values'));
+    });
+  }
+});
+
+test('latent matrices that do not make one are refused', () => {
+  const { spec, unsaid } = ggufFromPack('deepseek-v3-mla');
+  const tensors = { ...(spec.tensors as Readonly<Record<string, TensorSpec>>) };
+  const keys = tensors['blk.0.attn_k_b.weight'];
+  assert.ok(keys !== undefined);
+  tensors['blk.0.attn_k_b.weight'] = { ...keys, dims: [...keys.dims.slice(0, 1), ...keys.dims.slice(1).reverse()] };
+  const path = writeGguf(join(folder, 'misfit.gguf'), { ...spec, tensors });
+  assert.throws(
+    () => openGguf(path, {}, unsaid),
+    nativeError('bad_model', /attn_kv_b.*attn_k_b \[64, 4, 64\] and attn_v_b \[4, 64, 64\] do not make/),
+  );
+});
 
 describe('a model as a GGUF file', () => {
   for (const pack of packs.filter(hasGgufFamily)) {

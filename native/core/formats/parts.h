@@ -80,6 +80,9 @@ class GroupedSource : public WeightSource {
   std::vector<int32_t> order_;  // empty: in place
 };
 
+// All rows of a tensor of numbers or blocks; `cols` is the last size of its shape.
+WeightSourcePtr open_rows(const StoredTensor& t, int64_t rows, int64_t cols);
+
 // A format: null when `wanted` is not in it.
 using OpenWeight = WeightSourcePtr (*)(const WantedWeight& wanted);
 WeightSourcePtr open_plain(const WantedWeight& wanted);
@@ -90,5 +93,6 @@ WeightSourcePtr open_gptq(const WantedWeight& wanted);
 WeightSourcePtr open_awq(const WantedWeight& wanted);
 WeightSourcePtr open_packed(const WantedWeight& wanted);
 WeightSourcePtr open_float4(const WantedWeight& wanted);
+WeightSourcePtr open_latent_parts(const WantedWeight& wanted);
 
 }  // namespace inferd

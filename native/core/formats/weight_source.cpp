@@ -15,8 +15,9 @@ namespace {
 constexpr std::string_view kWeight = ".weight";
 
 // The first that knows a weight opens it. The formats with tensors of their own go first.
-constexpr OpenWeight kFormats[] = {open_gptq, open_awq,    open_packed, open_float4,
-                                   open_int8, open_float8, open_blocks, open_plain};
+constexpr OpenWeight kFormats[] = {open_gptq,   open_awq,   open_packed,
+                                   open_float4, open_int8,  open_float8,
+                                   open_blocks, open_plain, open_latent_parts};
 
 class PlainSource final : public WeightSource {
  public:
@@ -120,14 +121,19 @@ const StoredTensor* own_tensor(const WantedWeight& w, bool blocks) {
 
 }  // namespace
 
+WeightSourcePtr open_rows(const StoredTensor& t, int64_t rows, int64_t cols) {
+  if (t.blocks != nullptr) return std::make_unique<BlockSource>(rows, cols, t);
+  return std::make_unique<PlainSource>(rows, cols, t);
+}
+
 WeightSourcePtr open_plain(const WantedWeight& w) {
   const StoredTensor* t = own_tensor(w, false);
-  return t == nullptr ? nullptr : std::make_unique<PlainSource>(w.rows, w.cols, *t);
+  return t == nullptr ? nullptr : open_rows(*t, w.rows, w.cols);
 }
 
 WeightSourcePtr open_blocks(const WantedWeight& w) {
   const StoredTensor* t = own_tensor(w, true);
-  return t == nullptr ? nullptr : std::make_unique<BlockSource>(w.rows, w.cols, *t);
+  return t == nullptr ? nullptr : open_rows(*t, w.rows, w.cols);
 }
 
 void WeightSource::blocks(int64_t, int64_t, int64_t, CodedBlock*) const {

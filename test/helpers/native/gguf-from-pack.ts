@@ -205,7 +205,7 @@ function yarnKeys(rope: Config): Keys {
   };
 }
 
-/** Of DeepSeek: V2 as older files have them, V3 as newer ones, which cache what keys and values are made of and say so. */
+/** Of DeepSeek: V2 as older files have them, V3 as newer ones, which cache what keys and values are made of and hold the makers of both apart. */
 function latentKeys(config: Config): Keys {
   const number = (key: string): number => numberIn(config, key) ?? 0;
   const rank = number('kv_lora_rank');
@@ -230,6 +230,20 @@ function latentKeys(config: Config): Keys {
     expert_group_count: numberIn(config, 'n_group'),
     expert_group_used_count: numberIn(config, 'topk_group'),
   };
+}
+
+/** What makes keys, transposed in each head, and what makes values, as newer files hold them. */
+function latentParts(data: Float32Array, heads: number, keyRows: number, valueRows: number): Readonly<Record<'k_b' | 'v_b', Values>> {
+  const rank = data.length / (heads * (keyRows + valueRows));
+  const keys = new Float32Array(heads * keyRows * rank);
+  const values = new Float32Array(heads * valueRows * rank);
+  for (let head = 0; head < heads; head++) {
+    const first = head * (keyRows + valueRows) * rank;
+    for (let row = 0; row < keyRows; row++)
+      for (let col = 0; col < rank; col++) keys[(head * rank + col) * keyRows + row] = data[first + row * rank + col] ?? 0;
+    values.set(data.subarray(first + keyRows * rank, first + (keyRows + valueRows) * rank), head * valueRows * rank);
+  }
+  return { k_b: { shape: [heads, rank, keyRows], data: keys }, v_b: { shape: [heads, valueRows, rank], data: values } };
 }
 
 export interface ConvertedPack {
@@ -263,6 +277,7 @@ export function ggufFromPack(pack: string): ConvertedPack {
     type: 0,
     data: new Uint8Array(data.buffer, data.byteOffset, data.byteLength),
   });
+  const newerLatent = config['model_type'] === 'deepseek_v3';
   const stacks = new ExpertStacks();
   for (const [name, { shape, data }] of readSafetensors(join(folder, 'model.safetensors'))) {
     let values = widenedBf16(data);
@@ -271,6 +286,12 @@ export function ggufFromPack(pack: string): ConvertedPack {
     if (family.normsPlusOne === true && name.includes('norm')) values = values.map((v) => v + 1);
     if (name.includes('self_attn.q_proj')) values = values.map((v) => v * scale);
     if (family.pairs === true && rotated) values = inPairs(values, shape[1] ?? 1, headDim);
+    if (newerLatent && name.includes('kv_b_proj')) {
+      const parts = latentParts(values, heads, number('qk_nope_head_dim'), number('v_head_dim'));
+      for (const [part, value] of Object.entries(parts))
+        tensors[storedName(name, family).replace('kv_b', part)] = f32(value.shape, value.data);
+      continue;
+    }
     tensors[storedName(name, family)] = f32(shape, values);
   }
   for (const [name, { shape, data }] of stacks.stacks()) tensors[name] = f32(shape, data);
