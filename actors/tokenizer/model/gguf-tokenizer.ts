@@ -4,7 +4,7 @@
  * A new way to cut is an entry of `families`. Called by model-files.ts at start-up.
  */
 import { type GgufHead, ggufText } from '../../../config/gguf/read.js';
-import { gpt4o, llama3, qwen2, tekken } from './split-patterns.js';
+import { deepseekV3, gpt4o, llama3, qwen2, tekken } from './split-patterns.js';
 
 type Json = Record<string, unknown>;
 
@@ -39,6 +39,7 @@ const families: ReadonlyMap<string, Family> = new Map([
   ...['qwen2', 'deepseek-r1-qwen', 'megrez'].map((name) => [name, qwen2Family] as const),
   ['tekken', { cuts: [split(tekken)], ignoreMerges: true, addBos: true }],
   ...['gpt-4o', 'llama4'].map((name) => [name, { cuts: [split(gpt4o)] }] as const),
+  ['deepseek-v3', { cuts: deepseekV3.map(split) }],
   ...['smollm', 'starcoder', 'refact', 'command-r'].map((name) => [name, digitsFamily] as const),
   ...['gpt-2', 'phi-2', 'mpt', 'olmo', 'jais'].map((name) => [name, gpt2Family] as const),
   // OLMo 2 cuts as GPT-4 did, which is Llama 3's way; its merges decide.

@@ -29,6 +29,13 @@ export const qwen2 = words(digit);
 export const gpt4o = cased(threeDigits, `[${upper}]`, `[${lower}]`, `${contractions}?`, String.raw`[\r\n/]*`);
 /** Mistral's Tekken. */
 export const tekken = cased(digit, `[${upper}]`, `[${lower}]`, '', String.raw`[\r\n/]*`);
+/** DeepSeek V3, one after the other: the last is of whole texts. */
+export const deepseekV3 = [
+  threeDigits,
+  '[一-龥぀-ゟ゠-ヿ]+',
+  '[!"#$%&\'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|' +
+    String.raw`[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|${spaces}`,
+] as const;
 
 /** Patterns of whole texts: encode/cuts.ts says where their words end for certain. */
 export const wordPatterns: ReadonlySet<string> = new Set([
@@ -41,10 +48,8 @@ export const wordPatterns: ReadonlySet<string> = new Set([
   // Kimi K2.
   String.raw`[\p{Han}]+|` +
     cased(threeDigits, `[${upper}&&[^\\p{Han}]]`, `[${lower}&&[^\\p{Han}]]`, `${contractions}?`, String.raw`[\r\n]*`),
-  // DeepSeek V3, the last of three.
-  '[!"#$%&\'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|' +
-    String.raw`[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|${spaces}`,
+  deepseekV3[2],
 ]);
 
 /** Patterns that stand before one of those and only take runs of one class out of the text: DeepSeek V3. */
-export const runPatterns: ReadonlySet<string> = new Set([digit, threeDigits, '[一-龥぀-ゟ゠-ヿ]+']);
+export const runPatterns: ReadonlySet<string> = new Set([digit, deepseekV3[0], deepseekV3[1]]);

@@ -44,6 +44,25 @@ test('the demo model in GGUF has its chat template, the texts of its special tok
   assert.deepEqual(config['eos_token_id'], [4092, 4095]);
 });
 
+test('text is cut as DeepSeek V3 does: digits by three, runs of Chinese by themselves', async () => {
+  const merges = ['1 2', '12 3', '123 4', 'Į a', 'a b', '! ab'];
+  const characters = ['1', '2', '3', '4', 'ä', 'º', 'Į', 'a', 'b', '!'];
+  const tokens = [...characters, ...merges.map((merge) => merge.replace(' ', ''))];
+  const metadata = {
+    'tokenizer.ggml.model': 'gpt2',
+    'tokenizer.ggml.pre': 'deepseek-v3',
+    'tokenizer.ggml.tokens': tokens,
+    'tokenizer.ggml.merges': merges,
+  };
+  const vocabulary = await loadVocabulary(writeGguf(join(folder, 'deepseek.gguf'), { metadata }), tokens.length);
+  const cut = async (text: string): Promise<(string | undefined)[]> =>
+    [...(await vocabulary.encode([{ id: null, text }]))].map((id) => tokens[id]);
+  assert.deepEqual(await cut('1234'), ['123', '4']);
+  assert.deepEqual(await cut('二ab'), ['ä', 'º', 'Į', 'ab']);
+  assert.deepEqual(await cut('b!ab'), ['b', '!ab']);
+  vocabulary.close();
+});
+
 describe('a tokenizer that cannot be made', () => {
   const made = (metadata: Record<string, Meta>) => loadVocabulary(writeGguf(join(folder, 'tokenizer.gguf'), { metadata }), 3);
   const lists = { 'tokenizer.ggml.tokens': ['a', 'b', 'ab'], 'tokenizer.ggml.merges': ['a b'] };
