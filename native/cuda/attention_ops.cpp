@@ -10,6 +10,9 @@
 namespace inferd::cuda {
 namespace {
 
+int32_t runs_of(const PlanRow& row, int32_t most_tokens) {
+  return (row.count + most_tokens - 1) / most_tokens;
+}
 bool decodes(const PlanRow& row) { return row.count == 1 || (row.flags & kRowFromDevice) != 0; }
 
 }  // namespace
@@ -85,16 +88,18 @@ void CudaBackend::rope_and_cache(const QkvArgs& args, const SlotTables& t, const
         "rope_and_cache");
 }
 
-// Rows of one token decode, and so does each token of a row that starts from the device, of which
-// the host does not know where it is; the others are cut into tiles, of which those without a
-// picked token are left out. A pure decode batch needs nothing from the host, so it can be
-// recorded.
+// Rows of one token decode, and so do rows that start from the device, of which the host does not
+// know where they are, in runs of up to run_tokens; the others are cut into tiles, of which those
+// without a picked token are left out. A pure decode batch needs nothing from the host, so it can
+// be recorded.
 const CudaBackend::RowPlan& CudaBackend::plan_rows(const StepBatch& batch, int32_t tile_tokens,
-                                                   const Picks* picks) {
+                                                   int32_t run_tokens, const Picks* picks) {
   RowPlan& plan = row_plan_;
-  if (plan.batch == batch.rows && plan.tile_tokens == tile_tokens && plan.picks == picks)
+  if (plan.batch == batch.rows && plan.tile_tokens == tile_tokens &&
+      plan.run_tokens == run_tokens && plan.picks == picks)
     return plan;
-  plan = {.batch = batch.rows, .tile_tokens = tile_tokens, .picks = picks};
+  plan = {
+      .batch = batch.rows, .tile_tokens = tile_tokens, .picks = picks, .run_tokens = run_tokens};
   if (batch.num_tokens == batch.num_rows) {
     plan.decode_rows = batch.num_rows;
     plan.decode_slots = token_slots(batch);
@@ -106,8 +111,7 @@ const CudaBackend::RowPlan& CudaBackend::plan_rows(const StepBatch& batch, int32
   for (int32_t r = 0; r < batch.num_rows; ++r) {
     const PlanRow& row = batch.host_rows[r];
     if (decodes(row)) {
-      plan.decode_rows += row.count;
-      plan.drafts = plan.drafts || row.count > 1;
+      plan.decode_rows += runs_of(row, run_tokens);
     } else {
       // Whole tiles, so that a token is computed among the same others as without picks.
       const auto [begin, end] = spans[static_cast<size_t>(r)];
@@ -120,17 +124,23 @@ const CudaBackend::RowPlan& CudaBackend::plan_rows(const StepBatch& batch, int32
   }
   plan.num_tiles = count_prefill_tiles(prefill_rows_, tile_tokens);
   const auto singles = static_cast<size_t>(plan.decode_rows);
-  const size_t list_bytes = (2 * singles * sizeof(int32_t) + 15) / 16 * 16;
+  static_assert(sizeof(DecodeRun) == sizeof(int32_t));
+  const size_t list_bytes = (3 * singles * sizeof(int32_t) + 15) / 16 * 16;
   const size_t bytes = list_bytes + static_cast<size_t>(plan.num_tiles) * sizeof(PrefillTile);
   auto* staged = current_->staging.take<std::byte>(bytes);
   auto* lists = reinterpret_cast<int32_t*>(staged);
+  auto* runs = reinterpret_cast<DecodeRun*>(lists + 2 * singles);
   size_t i = 0;
   first = 0;
   for (int32_t r = 0; r < batch.num_rows; ++r) {
     const PlanRow& row = batch.host_rows[r];
-    for (int32_t at = 0; decodes(row) && at < row.count; ++at, ++i) {
-      lists[i] = first + at;
+    const int32_t pieces = decodes(row) ? runs_of(row, run_tokens) : 0;
+    for (int32_t piece = 0; piece < pieces; ++piece, ++i) {
+      const int32_t begin = row.count * piece / pieces, end = row.count * (piece + 1) / pieces;
+      lists[i] = first + begin;
       lists[singles + i] = row.slot;
+      runs[i] = {.tokens = static_cast<int16_t>(end - begin), .fresh = static_cast<int16_t>(end)};
+      plan.most_tokens = std::max(plan.most_tokens, end - begin);
     }
     first += row.count;
   }
@@ -141,6 +151,7 @@ const CudaBackend::RowPlan& CudaBackend::plan_rows(const StepBatch& batch, int32
   copy_in(device, staged, bytes);
   plan.decode_tokens = reinterpret_cast<const int32_t*>(device);
   plan.decode_slots = plan.decode_tokens + singles;
+  plan.decode_runs = reinterpret_cast<const DecodeRun*>(plan.decode_slots + singles);
   plan.tiles = reinterpret_cast<const PrefillTile*>(device + list_bytes);
   return plan;
 }
@@ -168,6 +179,7 @@ CudaBackend::DecodePlan& CudaBackend::plan_decode(const StepBatch& batch, int32_
   check(plan_decode_attention(
             {.tokens = row_plan_.decode_tokens,
              .slots = row_plan_.decode_slots,
+             .runs = row_plan_.decode_runs,
              .positions = batch.positions,
              .rows = row_plan_.decode_rows,
              .window = window,
@@ -186,7 +198,8 @@ void CudaBackend::attention(const AttentionArgs& args, const SlotTables& t,
                             const StepBatch& batch) {
   if (args.kv.v == nullptr) return attend_latent(args, t, batch);
   const PagedKv kv = paged(args.kv, t);
-  plan_rows(batch, prefill_tile_tokens(args.heads, kv.kv_heads), args.picks);
+  plan_rows(batch, prefill_tile_tokens(args.heads, kv.kv_heads),
+            decode_attention_most_tokens(args.heads / kv.kv_heads), args.picks);
   if (row_plan_.num_tiles > 0) prefill_rows(args, kv, batch);
   if (row_plan_.decode_rows > 0) decode_rows(args, kv, batch);
   settled_ = true;
@@ -208,14 +221,17 @@ void CudaBackend::decode_rows(const AttentionArgs& args, const PagedKv& kv,
              .grid = plan.grid,
              .heads = args.heads,
              .scale = args.scale,
+             .most_tokens = row_plan_.most_tokens,
+             .window = args.window,
              .softcap = args.softcap,
              .sinks = args.sinks,
              .tickets = static_cast<int32_t*>(tickets_.get(
                  static_cast<size_t>(rows * kv.kv_heads) * sizeof(int32_t), stream_.get())),
-             .partials = partials_.get(
-                 decode_attention_partial_bytes(plan.grid.blocks, args.heads, kv.head_dim),
-                 stream_.get())},
-            launch_settled(plan.settled && !row_plan_.drafts)),
+             .partials =
+                 partials_.get(decode_attention_partial_bytes(plan.grid.blocks, args.heads,
+                                                              kv.head_dim, row_plan_.most_tokens),
+                               stream_.get())},
+            launch_settled(plan.settled)),
         "decode attention");
   plan.settled = true;
 }

@@ -162,10 +162,12 @@ class CudaBackend final : public Backend {
     const void* batch = nullptr;  // StepBatch::rows that this was made for; null: to be made
     int32_t tile_tokens = 0;
     const Picks* picks = nullptr;  // AttentionArgs::picks
-    int32_t decode_rows = 0;       // each token of a row that starts from the device is one
-    bool drafts = false;  // such a row has drafts: keys of this step are read by other rows
+    int32_t run_tokens = 1;        // of a decode row at most
+    int32_t decode_rows = 0;       // of one token, or pieces of those that start from the device
+    int32_t most_tokens = 1;       // of a decode row
     const int32_t* decode_tokens = nullptr;  // null: row i is token i
     const int32_t* decode_slots = nullptr;
+    const DecodeRun* decode_runs = nullptr;  // null: all are of one token
     const PrefillTile* tiles = nullptr;
     int32_t num_tiles = 0;
   };
@@ -227,7 +229,8 @@ class CudaBackend final : public Backend {
   const void* bias_of(const PackedWeight& weight, const float* bias, DType result);
   const int32_t* token_slots(const StepBatch& batch);
   void forget_batch();
-  const RowPlan& plan_rows(const StepBatch& batch, int32_t tile_tokens, const Picks* picks);
+  const RowPlan& plan_rows(const StepBatch& batch, int32_t tile_tokens, int32_t run_tokens,
+                           const Picks* picks);
   DecodePlan& plan_decode(const StepBatch& batch, int32_t window, const PagedKv& kv);
   void decode_rows(const AttentionArgs& args, const PagedKv& kv, const StepBatch& batch);
   void prefill_rows(const AttentionArgs& args, const PagedKv& kv, const StepBatch& batch);

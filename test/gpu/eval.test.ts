@@ -1,5 +1,5 @@
 /**
- * The evaluation set through a daemon on CUDA, in bf16, alone and in a crowd, with graphs and without, and in a pool so small that
+ * The evaluation set through a daemon on CUDA, in bf16, alone and in a crowd, with drafts, with graphs and without, and in a pool so small that
  * requests are preempted, by recompute and by swapping. The wanted answers were computed in float32, so a few may differ where 16 bits decide otherwise; the model
  * answers nearly all tasks by a wide margin.
  */
@@ -36,6 +36,7 @@ const swap = [...tiny, 'scheduler.preemption_mode=swap', 'cache.swap_space_bytes
 const settings = [
   { name: 'alone', inFlight: 1, sets: [] },
   { name: '32 in flight', inFlight: 32, sets: [] },
+  { name: '32 in flight, with drafts', inFlight: 32, sets: ['speculative.method=ngram'] },
   { name: '32 in flight, no graphs', inFlight: 32, sets: ['inference.enforce_eager=true'] },
   { name: '32 in flight, f16, prefix cache off', inFlight: 32, sets: ['inference.dtype=f16', 'cache.enable_prefix_caching=false'] },
   { name: '32 in flight in a pool that is too small for them', inFlight: 32, sets: small },

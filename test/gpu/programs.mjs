@@ -33,7 +33,9 @@ const allKernels = 'gemm_kernels.cpp small_gemm.cu stream_gemm.cpp stream_gemm_s
 
 /** @type {readonly Program[]} */
 export const programs = [
-  program('attention_decode_test', { 'cuda/attention': 'attention_decode.cu attention_decode_plan.cu rope_kv.cu' }),
+  program('attention_decode_test', {
+    'cuda/attention': 'attention_decode.cu attention_decode_runs.cu attention_decode_plan.cu rope_kv.cu',
+  }),
   program(
     'attention_prefill_test',
     { 'cuda/attention': 'attention_prefill.cu attention_prefill_sm90.cu', 'cuda/device': 'tensor_map.cu' },

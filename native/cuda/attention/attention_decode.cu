@@ -1,4 +1,5 @@
-// 1. out[row, head] = softmax(cap(scale * q . K^T)) V over the row's paged keys, one query a row;
+// 1. out[row, head] = softmax(cap(scale * q . K^T)) V over the row's paged keys, one query a row
+//    (several: attention_decode_runs.cu; the kernel: attention_decode_kernel.cuh);
 //    merges its own partial results, so that a long row is spread over the device in one launch.
 //    cap(s) = s, or softcap tanh(s / softcap). A head's sink, where there are any, is one more term
 //    of the denominator, added at the very end.
@@ -52,190 +53,10 @@
 //    before there were caps, 1.2 % in kernels of their own. Unrolled ring start and merge (100 KB
 //    of code): 10.3 instead of 8.4 us at 1x1024, instruction misses. 8 warps a block: 32 us at
 //    128x128. 2 warps: 5.6 at 1x128. e4m3 widened by integer operations: 124 us at 128x1024.
-#include <math_constants.h>
-
-#include "cuda/attention/attention_decode_merge.cuh"
-#include "cuda/attention/attention_decode_row.cuh"
-#include "cuda/attention/attention_decode_stream.cuh"
-#include "cuda/device/launch.cuh"
+#include "cuda/attention/attention_decode_kernel.cuh"
+#include "cuda/attention/attention_decode_runs.cuh"
 
 namespace inferd::cuda {
-namespace {
-
-template <typename S, int kHeadDim, int kRows, bool kCapped>
-__global__ void __launch_bounds__(DecodeConfig<S, kHeadDim>::kThreads)
-    decode_attention_kernel(const __grid_constant__ DecodeArgs p) {
-  using C = DecodeConfig<S, kHeadDim>;
-  using Tile = KvTile<S, kHeadDim>;
-  extern __shared__ __align__(128) uint8_t ring_bytes[];
-  __shared__ float warp_top[C::kWarps][kRows], warp_total[C::kWarps][kRows];
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
-  const int kv_head = blockIdx.x, group = p.group;
-  uint8_t* ring = ring_bytes + warp * C::kWarpBytes;
-  KvStream<S, kHeadDim> stream(p, ring, warp, lane);
-
-  int32_t entry = blockIdx.y * C::kWarps + warp;
-  DecodeShare share = load_share(p.shares + entry);
-  if (share.shares == 0 || share.chained) {
-    wait_for_previous();
-    return;
-  }
-  auto out_of = [&](const DecodeShare& of) {
-    return of.token * p.out_stride + static_cast<int64_t>(kv_head) * group * kHeadDim;
-  };
-  for (;;) {                               // one share of a team, or all of a lone warp's
-    RowSums<S, kHeadDim, kRows> row = {};  // nothing of the last one lives through its merge
-    WarpTiles<C> tiles(share, warp);
-    stream.start(share);
-    int32_t used = 0, stage = 0;
-    // Turns below 0 only fill the ring, and up to `begin` with what this step does not write.
-    const int32_t begin = 1 - C::kStages + max(0, tiles.settled(share, C::kStages - 1));
-    for (int32_t turn = 1 - C::kStages;; ++turn) {
-      bool fresh = turn == begin;
-      if (turn >= 0 && used == tiles.count) {
-        if (share.team) break;
-        row.finish();
-#pragma unroll
-        for (int h = 0; h < kRows / 8; ++h) {
-          const int head = g + h * 8;
-          uint16_t* out = static_cast<uint16_t*>(p.out) + out_of(share) + head * kHeadDim;
-          if (head >= group) continue;
-          const float total =
-              sunk_total(row.total[h], row.top[h], p.scale.log2, p.sinks, kv_head * group + head);
-          Tile::store(out, row.o, h, 1.f / total, t, p.is_bf16);
-        }
-        if (share.next == 0) return;
-        share = load_share(p.shares + share.next);
-        tiles = WarpTiles<C>(share, warp);
-        used = 0;
-        fresh = true;
-      }
-      if (fresh) {
-        wait_for_previous();
-        let_next_start();
-        row.start(p, share.token, g, t);
-      }
-      const uint8_t* at = ring + stage * C::kStageBytes;
-      float s[2][4] = {};
-      if (turn >= 0) {
-        copy_wait<C::kStages - 2>();
-        __syncwarp();  // all lanes' copies of this stage have landed, and none reads the one before
-        Tile::template scores<kRows, kHeadDim <= 128 ? 2 : 1>(s, row.q, at, lane);
-      }
-      stream.copy_next();
-      if (turn < 0) continue;
-      row.template add<kCapped>(s, at, at + Tile::kBytes,
-                                (tiles.first + used * tiles.step) * kTileTokens, share.first_key,
-                                share.end_key, p.scale, lane);
-      stage = stage + 1 == C::kStages ? 0 : stage + 1;
-      ++used;
-    }
-    copy_wait<0>();
-    __syncwarp();
-
-    // Merge of the team's warps. Each leaves its sums in its own ring.
-    row.finish();
-#pragma unroll
-    for (int h = 0; h < kRows / 8; ++h) {
-      const int head = g + h * 8;
-      if (t == 0) {
-        warp_top[warp][head] = row.top[h];
-        warp_total[warp][head] = row.total[h];
-      }
-      float* dst = reinterpret_cast<float*>(ring) + head * C::kPitch;
-#pragma unroll
-      for (int n = 0; n < Tile::kColumns; ++n) {
-        if constexpr (!Tile::kNarrow) {
-          *reinterpret_cast<float2*>(dst + n * 8 + t * 2) = {row.o[n][h * 2], row.o[n][h * 2 + 1]};
-        } else {
-          dst[Tile::out_dim(n, t * 2)] = row.o[n][h * 2];
-          dst[Tile::out_dim(n, t * 2 + 1)] = row.o[n][h * 2 + 1];
-        }
-      }
-    }
-    __syncthreads();
-    constexpr int kQuads = kHeadDim / 4;
-    const int64_t out_at = out_of(share);
-    const int32_t block = entry / C::kWarps;
-    const int64_t slot = (static_cast<int64_t>(block) * gridDim.x + kv_head) * group;
-#pragma unroll 1
-    for (int i = threadIdx.x; i < group * kQuads; i += C::kThreads) {
-      const int head = i / kQuads;
-      float best = -CUDART_INF_F, sum = 0.f;
-#pragma unroll 1
-      for (int w = 0; w < C::kWarps; ++w) best = fmaxf(best, warp_top[w][head]);
-      float4 x = {0.f, 0.f, 0.f, 0.f};
-#pragma unroll 1
-      for (int w = 0; w < C::kWarps; ++w) {
-        const float factor = fast_exp2((warp_top[w][head] - best) * p.scale.log2);
-        const float* src = reinterpret_cast<const float*>(ring_bytes + w * C::kWarpBytes) +
-                           head * C::kPitch + i % kQuads * 4;
-        x = scaled_sum(x, factor, *reinterpret_cast<const float4*>(src));
-        sum += factor * warp_total[w][head];
-      }
-      if (share.shares == 1) {
-        sum = sunk_total(sum, best, p.scale.log2, p.sinks, kv_head * group + head);
-        store_out<S>(p, out_at + i * 4, scaled_sum({0.f, 0.f, 0.f, 0.f}, 1.f / sum, x));
-      } else {
-        __stcg(reinterpret_cast<float4*>(p.partial_out) + slot * kQuads + i, x);
-        if (i % kQuads == 0) __stcg(p.partial_sums + slot + head, make_float2(best, sum));
-      }
-    }
-    if (share.shares > 1) {
-      int32_t* ticket = p.tickets + static_cast<int64_t>(share.row) * gridDim.x + kv_head;
-      if (take_ticket(ticket, share.shares)) {
-        merge_shares<S, kHeadDim>(p, share, block, out_at, reinterpret_cast<float*>(ring_bytes));
-      }
-    }
-    if (share.next == 0) return;
-    __syncthreads();  // the rings are free again
-    entry = share.next;
-    share = load_share(p.shares + entry);
-    if (share.shares == 0) return;  // a lone warp without a row
-  }
-}
-
-template <typename S, int kHeadDim, int kRows, bool kCapped>
-cudaError_t launch_rows(const DecodeArgs& args, dim3 grid, const Launch& launch) {
-  using C = DecodeConfig<S, kHeadDim>;
-  const size_t merge_bytes =
-      (static_cast<size_t>(args.most_shares) * args.group + 16) * sizeof(float) +
-      (C::kThreads + 1) * 16;
-  const size_t bytes = merge_bytes > C::kRingBytes ? merge_bytes : C::kRingBytes;
-  return launch_kernel(decode_attention_kernel<S, kHeadDim, kRows, kCapped>,
-                       {grid, C::kThreads, bytes}, launch, args);
-}
-
-template <typename S, int kHeadDim, bool kCapped>
-cudaError_t choose_rows(const DecodeArgs& args, dim3 grid, const Launch& launch) {
-  return args.group <= 8 ? launch_rows<S, kHeadDim, 8, kCapped>(args, grid, launch)
-                         : launch_rows<S, kHeadDim, 16, kCapped>(args, grid, launch);
-}
-
-template <typename S, int kHeadDim>
-cudaError_t choose_cap(const DecodeArgs& args, dim3 grid, const Launch& launch) {
-  return args.scale.cap_log2 == 0.f ? choose_rows<S, kHeadDim, false>(args, grid, launch)
-                                    : choose_rows<S, kHeadDim, true>(args, grid, launch);
-}
-
-template <typename S>
-cudaError_t choose_head_dim(int32_t head_dim, const DecodeArgs& args, dim3 grid,
-                            const Launch& launch) {
-  switch (head_dim) {
-    case 64:
-      return choose_cap<S, 64>(args, grid, launch);
-    case 96:
-      return choose_cap<S, 96>(args, grid, launch);
-    case 128:
-      return choose_cap<S, 128>(args, grid, launch);
-    case 256:
-      return choose_cap<S, 256>(args, grid, launch);
-    default:
-      return cudaErrorInvalidValue;
-  }
-}
-
-}  // namespace
 
 cudaError_t decode_attention(Half type, const DecodeAttentionParams& params, const Launch& launch) {
   const PagedKv& kv = params.kv;
@@ -243,12 +64,13 @@ cudaError_t decode_attention(Half type, const DecodeAttentionParams& params, con
   if (params.rows < 0 || size.blocks < params.rows || size.ctas <= 0 || kv.kv_heads <= 0 ||
       kv.block_size <= 0 || params.heads % kv.kv_heads != 0 || params.heads / kv.kv_heads > 16 ||
       params.heads <= 0 || size.ctas > 65535 || size.blocks > 65535 || params.q_stride % 2 != 0 ||
-      params.out_stride % 4 != 0) {
+      params.out_stride % 4 != 0 || params.most_tokens < 1 ||
+      params.most_tokens > decode_attention_most_tokens(params.heads / kv.kv_heads)) {
     return cudaErrorInvalidValue;
   }
   if (params.rows == 0) return cudaSuccess;
   float2* sums = static_cast<float2*>(params.partials);
-  const int64_t slots = static_cast<int64_t>(size.blocks) * params.heads;
+  const int64_t slots = static_cast<int64_t>(size.blocks) * params.heads * params.most_tokens;
   const DecodeArgs args = {
       .q = params.q,
       .k = kv.k,
@@ -265,22 +87,16 @@ cudaError_t decode_attention(Half type, const DecodeAttentionParams& params, con
       .block_bytes = static_cast<uint32_t>(kv.block_bytes),
       .group = params.heads / kv.kv_heads,
       .max_blocks = kv.max_blocks,
+      .most_rows = params.heads / kv.kv_heads * params.most_tokens,
+      .window = params.window,
       .most_shares = size.blocks - params.rows + 1,  // one more than there are spare blocks
       .scale = ScoreScale::of(params.scale, params.softcap),
       .sinks = params.sinks,
       .is_bf16 = type == Half::kBF16,
   };
   const dim3 grid(kv.kv_heads, size.ctas);
-  switch (kv.type) {
-    case KvType::kFloat8:
-      return choose_head_dim<Float8>(kv.head_dim, args, grid, launch);
-    case KvType::kInt8:
-      return choose_head_dim<Int8>(kv.head_dim, args, grid, launch);
-    case KvType::kActivation:
-      return type == Half::kBF16 ? choose_head_dim<__nv_bfloat16>(kv.head_dim, args, grid, launch)
-                                 : choose_head_dim<__half>(kv.head_dim, args, grid, launch);
-  }
-  return cudaErrorInvalidValue;
+  return params.most_tokens > 1 ? decode_attention_of_runs(type, kv, args, grid, launch)
+                                : choose_cache<false>(type, kv, args, grid, launch);
 }
 
 }  // namespace inferd::cuda

@@ -1,4 +1,7 @@
-// Attention of rows with one query each over their paged keys and values; see attention_decode.cu.
+// Attention of few queries a sequence over its paged keys and values; see attention_decode.cu.
+//
+// A row is one token, or a run: a few neighbouring tokens of one sequence, each of which sees the
+// keys up to its own. A run reads its keys and values once for all of its tokens.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -11,6 +14,12 @@
 
 namespace inferd::cuda {
 
+// How many tokens a row has, and how many of its last keys this step writes: those of the tokens of
+// its sequence up to its own.
+struct DecodeRun {
+  int16_t tokens, fresh;
+};
+
 // A part of one row: tiles [tile_begin, tile_end) of 16 keys, within keys [first_key, end_key). The
 // plan fills blocks of one share a warp: either the same share for all warps, which work on it as a
 // team, or a share of its own for each. Device memory; the kernels alone read and write it.
@@ -18,9 +27,10 @@ struct alignas(16) DecodeShare {
   int32_t token, slot, row;
   int32_t index, shares;  // the index-th of this row's; shares = 0: nothing to do
   int32_t first_key, end_key, tile_begin, tile_end;
-  int32_t team;
+  int16_t team;
+  int16_t chained;  // some other share's `next`
+  DecodeRun run;    // of the row
   int32_t next;     // what the warp does then: index of a share, 0: nothing
-  int32_t chained;  // some other share's `next`
 };
 
 // How many blocks a kv head the plan may fill, and how many thread blocks a kv head work on them.
@@ -28,11 +38,13 @@ struct DecodeGrid {
   int32_t blocks, ctas;
 };
 
-// Row i: query and output of token tokens[i] of the step, attending to all positions up to its own,
-// of sequence slots[i]. Device arrays, read by the kernel, so that a captured launch follows them.
+// Row i: query and output of token tokens[i] of the step and of those that follow it in its run,
+// each attending to all positions up to its own, of sequence slots[i]. Device arrays, read by the
+// kernel, so that a captured launch follows them.
 struct DecodePlanParams {
   const int32_t* tokens;     // [rows], or null: row i is token i
   const int32_t* slots;      // [rows]
+  const DecodeRun* runs;     // [rows], or null: each row is one token
   const int32_t* positions;  // of the step's tokens; negative: the row is padding, no output
   int32_t rows;
   int32_t window;       // 0: all keys, else keys with position > query position - window
@@ -53,6 +65,8 @@ struct DecodeAttentionParams {
   DecodeGrid grid;
   int32_t heads;
   float scale;
+  int32_t most_tokens = 1;       // of a row; above 1 the plan had runs
+  int32_t window = 0;            // as in the plan
   float softcap = 0;             // 0: none, else scores s become softcap tanh(s / softcap)
   const float* sinks = nullptr;  // [heads], or null: AttentionArgs::sinks
   int32_t* tickets;              // [rows, kv_heads], zeroed once; zero again when a launch is done
@@ -64,6 +78,9 @@ constexpr int32_t decode_attention_warps(int32_t head_dim, bool kv_is_8_bit) {
   return head_dim > 128 && !kv_is_8_bit ? 2 : 4;
 }
 
+// Tokens that a run may have, with `group` query heads a kv head: what fits the rows of an mma.
+constexpr int32_t decode_attention_most_tokens(int32_t group) { return group > 8 ? 1 : 16 / group; }
+
 // Thread blocks a kv head that the device holds at a time, if it is of sm_90.
 int32_t decode_attention_resident(int32_t kv_heads, int32_t sm_count);
 
@@ -72,8 +89,10 @@ int32_t decode_attention_resident(int32_t kv_heads, int32_t sm_count);
 // thread blocks, is correct; captured launches keep them while the lengths change.
 DecodeGrid decode_attention_grid(int32_t rows, int32_t max_context, int32_t resident);
 
-// Bytes of `partials` for a plan of this many blocks; all launches of a stream share them.
-size_t decode_attention_partial_bytes(int32_t blocks, int32_t heads, int32_t head_dim);
+// Bytes of `partials` for a plan of this many blocks, of rows of up to most_tokens tokens; all
+// launches of a stream share them.
+size_t decode_attention_partial_bytes(int32_t blocks, int32_t heads, int32_t head_dim,
+                                      int32_t most_tokens = 1);
 
 // Cuts the rows of a step into shares; once a step for each window size of the model's layers.
 // Up to 4096 rows, else cudaErrorInvalidValue.

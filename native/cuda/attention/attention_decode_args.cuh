@@ -1,5 +1,5 @@
-// The decode kernel's configuration and arguments: see attention_decode.cu. Device code of that
-// file alone.
+// The decode kernel's configuration and arguments: see attention_decode.cu. Device code of
+// attention_decode_kernel.cuh alone.
 #pragma once
 #include "cuda/attention/attention_decode.h"
 #include "cuda/attention/attention_tile.cuh"
@@ -29,15 +29,39 @@ struct DecodeArgs {
   const int32_t* tables;
   const DecodeShare* shares;  // [blocks of the plan, kWarps]
   int32_t* tickets;           // [rows, kv_heads], zero between launches
-  float2* partial_sums;       // [blocks of the plan, kv_heads, group]: maximum and denominator
-  float* partial_out;         // [blocks of the plan, kv_heads, group, head_dim]
+  float2* partial_sums;       // [blocks of the plan, kv_heads, most_rows]: maximum and denominator
+  float* partial_out;         // [blocks of the plan, kv_heads, most_rows, head_dim]
   Divisor block_size;
   uint32_t block_bytes;
   int32_t group, max_blocks;
+  int32_t most_rows;    // query rows a kv head of a plan's row: group times its tokens at most
+  int32_t window;       // 0: all keys
   int32_t most_shares;  // of a row
   ScoreScale scale;
   const float* sinks;  // [heads], or null
   bool is_bf16;
 };
+
+constexpr int kMostQueryRows = 16;  // of a row and kv head
+
+// Query row r of a kv head is that of the token-th token of its row and the head-th of its heads.
+// Without runs the token is always 0.
+struct QueryRow {
+  int32_t token, head;
+
+  template <bool kRuns>
+  __device__ static QueryRow of(const DecodeArgs& p, int32_t r) {
+    if constexpr (!kRuns) return {0, r};
+    const int32_t token = r / p.group;
+    return {token, r - token * p.group};
+  }
+};
+
+// Where the output of a query row lies, from that of the first on.
+template <int kHeadDim, bool kRuns>
+__device__ inline int64_t out_offset(const DecodeArgs& p, int32_t r) {
+  const QueryRow row = QueryRow::of<kRuns>(p, r);
+  return row.token * p.out_stride + row.head * kHeadDim;
+}
 
 }  // namespace inferd::cuda

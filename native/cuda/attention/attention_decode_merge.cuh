@@ -1,5 +1,5 @@
-// How the shares of a row become its output: see attention_decode.cu. Device code of that file
-// alone.
+// How the shares of a row become its output: see attention_decode.cu. Device code of
+// attention_decode_kernel.cuh alone.
 #pragma once
 #include <math_constants.h>
 
@@ -115,6 +115,98 @@ __device__ void merge_shares(const DecodeArgs& p, const DecodeShare& share, int3
     first = part;
     column += width;
     if (column - threadIdx.x % width >= columns) return;
+  }
+}
+
+// As merge_shares, of a run, whose columns are many and shares few: a thread adds up several
+// columns at once, a warp finds the factors of several query rows at once.
+template <typename S, int kHeadDim>
+__device__ void merge_run_shares(const DecodeArgs& p, const DecodeShare& share, int32_t block,
+                                 int64_t out_at, float* scratch) {
+  constexpr int kThreads = DecodeConfig<S, kHeadDim>::kThreads, kQuads = kHeadDim / 4;
+  constexpr int kWarps = kThreads / kWarp, kRowsAtOnce = kMostQueryRows / kWarps;
+  constexpr int kColumnsAtOnce = 2, kSharesAtOnce = 16;
+  const int kv_heads = gridDim.x, kv_head = blockIdx.x, shares = share.shares;
+  const int rows = p.group * share.run.tokens, columns = rows * kQuads;
+  const int64_t slot = static_cast<int64_t>(block - share.index) * kv_heads + kv_head;
+  const int pitch = kv_heads * p.most_rows;  // from a share to the next
+  const float2* sums = p.partial_sums + slot * p.most_rows;
+  const float4* partial =
+      reinterpret_cast<const float4*>(p.partial_out) + slot * p.most_rows * kQuads;
+  float* inverse = scratch;                   // [kMostQueryRows] 1 / denominator
+  float* factors = scratch + kMostQueryRows;  // [shares][rows]
+
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const auto find_factors = [&]() {
+    float2 first[kRowsAtOnce];
+#pragma unroll
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+      const int r = warp + i * kWarps;
+      first[i] = r < rows && lane < shares ? __ldcg(sums + lane * pitch + r)
+                                           : make_float2(-CUDART_INF_F, 0.f);
+    }
+#pragma unroll
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+      const int r = warp + i * kWarps;
+      if (r >= rows) break;
+      float top = first[i].x, total = 0.f;
+#pragma unroll 1
+      for (int s = lane + kWarp; s < shares; s += kWarp)
+        top = fmaxf(top, __ldcg(sums + s * pitch + r).x);
+      top = warp_max(top);
+      float2 mine = first[i];
+#pragma unroll 1
+      for (int s = lane; s < shares; s += kWarp) {
+        if (s != lane) mine = __ldcg(sums + s * pitch + r);
+        const float factor = fast_exp2((mine.x - top) * p.scale.log2);
+        factors[s * rows + r] = factor;
+        total += factor * mine.y;
+      }
+      total = warp_sum(total);
+      const int head = QueryRow::of<true>(p, r).head;
+      if (lane == 0) {
+        inverse[r] = 1.f / sunk_total(total, top, p.scale.log2, p.sinks, kv_head * p.group + head);
+      }
+    }
+    __syncthreads();
+  };
+  bool found = false;
+#pragma unroll 1
+  for (int base = threadIdx.x; base - static_cast<int>(threadIdx.x) < columns;
+       base += kColumnsAtOnce * kThreads) {
+    float4 sum[kColumnsAtOnce] = {};
+#pragma unroll 1
+    for (int begin = 0; begin < shares; begin += kSharesAtOnce) {
+      float4 x[kColumnsAtOnce][kSharesAtOnce];
+#pragma unroll
+      for (int c = 0; c < kColumnsAtOnce; ++c) {
+        const int column = base + c * kThreads;
+#pragma unroll
+        for (int j = 0; j < kSharesAtOnce; ++j) {
+          x[c][j] = column < columns && begin + j < shares
+                        ? __ldcg(partial + (begin + j) * pitch * kQuads + column)
+                        : float4{0.f, 0.f, 0.f, 0.f};
+        }
+      }
+      if (!found) find_factors();  // while the first loads are under way
+      found = true;
+#pragma unroll
+      for (int c = 0; c < kColumnsAtOnce; ++c) {
+        const int row = min((base + c * kThreads) / kQuads, rows - 1);
+#pragma unroll
+        for (int j = 0; j < kSharesAtOnce; ++j) {
+          if (begin + j < shares)
+            sum[c] = scaled_sum(sum[c], factors[(begin + j) * rows + row], x[c][j]);
+        }
+      }
+    }
+#pragma unroll
+    for (int c = 0; c < kColumnsAtOnce; ++c) {
+      const int column = base + c * kThreads, row = column / kQuads;
+      if (column >= columns) continue;
+      store_out<S>(p, out_at + out_offset<kHeadDim, true>(p, row) + column % kQuads * 4,
+                   scaled_sum({0.f, 0.f, 0.f, 0.f}, inverse[row], sum[c]));
+    }
   }
 }
 

@@ -35,14 +35,21 @@ constexpr int kBlocksPerSm = 2;  // what the rings of sm_90 have room for
 // stop, and nothing is to be merged.
 constexpr int kPackTiles = 32;
 
+__device__ inline DecodeRun run_of(const DecodePlanParams& p, int32_t row) {
+  return p.runs != nullptr ? p.runs[row] : DecodeRun{1, 1};
+}
 __device__ inline int32_t first_key(int32_t position, int32_t window) {
   return window > 0 ? max(0, position + 1 - window) : 0;
 }
 __device__ inline int32_t count_tiles_between(int32_t first_key, int32_t end_key) {
   return end_key <= 0 ? 0 : (end_key - 1) / kTileTokens + 1 - first_key / kTileTokens;
 }
-__device__ inline int32_t count_tiles(int32_t position, int32_t window) {
-  return count_tiles_between(first_key(position, window), position + 1);
+// The end of the keys of a row whose first token is at `position`.
+__device__ inline int32_t end_key(int32_t position, DecodeRun run) {
+  return position < 0 ? 0 : position + run.tokens;
+}
+__device__ inline int32_t count_tiles(int32_t position, DecodeRun run, int32_t window) {
+  return count_tiles_between(first_key(position, window), end_key(position, run));
 }
 __device__ inline int32_t count_shares(int32_t tiles, int32_t share_tiles) {
   return tiles == 0 ? 0 : max(1, (tiles + share_tiles / 2) / share_tiles);
@@ -115,7 +122,9 @@ __device__ inline void write_shares(const DecodePlanParams& p, const Row& mine, 
     row.share.shares = of(mine.share.shares);
     row.share.first_key = of(mine.share.first_key);
     row.share.end_key = of(mine.share.end_key);
-    row.share.team = of(mine.share.team);
+    row.share.team = static_cast<int16_t>(of(mine.share.team));
+    row.share.run.tokens = static_cast<int16_t>(of(mine.share.run.tokens));
+    row.share.run.fresh = static_cast<int16_t>(of(mine.share.run.fresh));
     row.begin = of(mine.begin);
     row.copies = of(mine.copies);
     write_entries(p, row, team_chain, lane, kWarp);
@@ -129,7 +138,7 @@ __global__ void __launch_bounds__(kThreads)
   auto position_of = [&](int row) {
     return p.positions[p.tokens != nullptr ? p.tokens[row] : row];
   };
-  auto tiles_of = [&](int row) { return count_tiles(position_of(row), p.window); };
+  auto tiles_of = [&](int row) { return count_tiles(position_of(row), run_of(p, row), p.window); };
   uint32_t mine = 0;
   for (int row = threadIdx.x; row < p.rows; row += kThreads) mine += tiles_of(row);
   const int32_t total = static_cast<int32_t>(block_total(mine, nullptr));
@@ -191,7 +200,8 @@ __global__ void __launch_bounds__(kThreads)
     const int row = base + threadIdx.x;
     const bool exists = row < p.rows;
     const int32_t position = exists ? position_of(row) : -1;
-    const int32_t tiles = count_tiles(position, p.window);
+    const DecodeRun run = exists ? run_of(p, row) : DecodeRun{1, 1};
+    const int32_t tiles = count_tiles(position, run, p.window);
     const bool is_short = !is_long(tiles);
     const uint32_t shares = shares_of(tiles);
     uint32_t below;
@@ -207,12 +217,13 @@ __global__ void __launch_bounds__(kThreads)
                   .index = 0,
                   .shares = static_cast<int32_t>(is_short ? shares >> 16 : shares),
                   .first_key = first_key(position, p.window),
-                  .end_key = position + 1,
+                  .end_key = end_key(position, run),
                   .tile_begin = 0,
                   .tile_end = 0,
                   .team = !lone,
-                  .next = 0,
-                  .chained = 0},
+                  .chained = 0,
+                  .run = run,
+                  .next = 0},
         .begin = lone ? first_lone + at - teams : (is_short ? long_blocks + at : at) * p.warps,
         .copies = lone ? 1 : p.warps};
     write_shares(p, entries, lone ? lone_chain : team_chain, team_chain);
@@ -237,8 +248,9 @@ DecodeGrid decode_attention_grid(int32_t rows, int32_t max_context, int32_t resi
   return {.blocks = blocks, .ctas = std::min(blocks, resident)};
 }
 
-size_t decode_attention_partial_bytes(int32_t blocks, int32_t heads, int32_t head_dim) {
-  return (static_cast<size_t>(blocks) * heads + 1) * (head_dim + 2) * sizeof(float);
+size_t decode_attention_partial_bytes(int32_t blocks, int32_t heads, int32_t head_dim,
+                                      int32_t most_tokens) {
+  return (static_cast<size_t>(blocks) * heads * most_tokens + 1) * (head_dim + 2) * sizeof(float);
 }
 
 cudaError_t plan_decode_attention(const DecodePlanParams& params, const Launch& launch) {

@@ -1,5 +1,5 @@
 // The keys and values of a warp of the decode kernel on their way from the paged cache to its ring
-// in shared memory. Device code of attention_decode.cu alone.
+// in shared memory. Device code of attention_decode_kernel.cuh alone.
 //
 //   shares of the warp   | row 3: t0 t1 .. t9 | row 9: t0 t1 t2 .. | ..     (next, in a chain)
 //   ring of kStages      | t7 | t8 | t9 | t0 | t1 | t2 |
@@ -30,11 +30,10 @@ struct WarpTiles {
         step(share.team ? C::kWarps : 1),
         count(max(0, (share.tile_end - first + step - 1) / step)) {}
 
-  // Of the first `most` tiles, those that hold no key of the step at hand: of a row's keys only the
-  // last is new.
+  // Of the first `most` tiles, those that hold no key of the step at hand.
   __device__ int32_t settled(const DecodeShare& share, int32_t most) const {
-    const int32_t last = first + (count - 1) * step;
-    return min(most, count - (last == (share.end_key - 1) / kTileTokens ? 1 : 0));
+    const int32_t fresh = (share.end_key - share.run.fresh) / kTileTokens;
+    return min(most, min(count, max(0, (fresh - first + step - 1) / step)));
   }
 };
 

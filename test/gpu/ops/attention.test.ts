@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { ROW_FLAG } from '../../../actors/messages/step.js';
 import { floats, PagedCache, type PagedShape, runOp, type Setup, type StepRow } from '../../helpers/native/op-table.js';
 import { attendVectors, randomFloats, randomInt, randomSource, roundAll } from '../../helpers/native/reference-ops.js';
 import { close, quick, rowWidth, STORED, type Type, tokensOf } from './bounds.js';
@@ -107,6 +108,39 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
         const { heads, headDim, blockSize } = shape;
         const what = `batch ${batch}, heads ${heads}/${kvHeads} of ${headDim}, blocks of ${blockSize}, first context ${lengths[0]}, window ${window}`;
         close(out, attendReference(cache, rows, qkv, { window, softcap }), ATTENDED[type], what);
+      }
+    });
+
+    it('rows of 2 to 8 drafted tokens match beside others, all head sizes and ratios, with windows, caps and sinks', () => {
+      const random = randomSource(18);
+      const headDims = [64, 96, 128, 256];
+      for (let round = 0; round < (quick ? 4 : 16); round++) {
+        const kvHeads = randomInt(random, 1, 2);
+        const shape: PagedShape = {
+          ...{ heads: kvHeads * ([4, 1, 2, 8, 3, 16, 7][round % 7] ?? 1), kvHeads, headDim: headDims[round % 4] ?? 64 },
+          ...{ blockSize: [16, 8, 32][round % 3] ?? 16, kvDtype: type, lengths: [1500, 33, 70, 16] },
+        };
+        const cache = new PagedCache(shape, random);
+        const flags = ROW_FLAG.fromDevice;
+        const rows: StepRow[] = [
+          { slot: 1, start: 32, count: 1 },
+          { slot: 0, start: randomInt(random, 0, 1492), count: 2 + (round % 7), flags },
+          { slot: 2, start: randomInt(random, 0, 60), count: 5, flags },
+          { slot: 3, start: 0, count: 8, flags },
+          ...(round % 2 === 0 ? [] : [{ slot: 2, start: 0, count: 20 }]),
+        ];
+        const qkv = rounded(random, tokensOf(rows) * rowWidth(shape), 1.5);
+        const sinks = Float32Array.from({ length: shape.heads }, (_, h) => 3 * h - 6);
+        for (const [window, softcap] of [
+          [0, 0],
+          [randomInt(random, 1, 90), 0],
+          [randomInt(random, 1, 90), 2.5],
+        ] as const) {
+          const attrs = { ...cache.attrs(rows), scale: 1 / Math.sqrt(shape.headDim), window, softcap };
+          const out = floats(runOp(setup, 'attention', attrs, { ...cache.inputs(rows, qkv), ...(softcap > 0 ? { sinks } : {}) }), 'out');
+          const wanted = attendReference(cache, rows, qkv, { window, softcap, ...(softcap > 0 ? { sinks } : {}) });
+          close(out, wanted, ATTENDED[type], `${JSON.stringify(shape)} rows of ${2 + (round % 7)}, window ${window} softcap ${softcap}`);
+        }
       }
     });
 

@@ -1,5 +1,5 @@
 // Decode attention on a GPU: correctness against float64 over ragged shapes, then timing.
-//   attention_decode_test [check|quick|bench] [part of a name in the table]
+//   attention_decode_test [check|quick|bench|runs] [part of a name in the table]
 // Fails (exit 1) when an error exceeds its tolerance, a repeat differs in a bit, padding is
 // written, a ticket stays taken, a captured launch does not follow changed lengths, or an early
 // start reads what is written while it waits.
@@ -30,39 +30,56 @@ bool capable_of_early() {
   return major >= 9;
 }
 
+// The last `each` tokens of every sequence, in as few rows as they fit in: a row each, or runs.
 struct Setup {
-  Setup(const Shape& shape_, const std::vector<int32_t>& lengths_, uint32_t seed)
+  Setup(const Shape& shape_, const std::vector<int32_t>& lengths_, uint32_t seed, int32_t each_ = 1)
       : shape(shape_),
         lengths(lengths_),
         cache(shape, lengths, seed),
-        rows(static_cast<int32_t>(lengths.size())),
-        q(static_cast<size_t>(rows + 2) * shape.qkv_width()),
-        out(static_cast<size_t>(rows + 2) * shape.out_width()),
-        tokens(lengths.size()),
-        slots(lengths.size()),
-        positions(lengths.size()),
-        token_positions(lengths.size() + 2),
-        tickets(lengths.size() * shape.kv_heads),
-        partials(decode_attention_partial_bytes(rows + 1000, shape.heads, shape.head_dim)),
-        shares(4 * (rows + 1000)) {
+        each(each_),
+        pieces((each + most_tokens() - 1) / most_tokens()),
+        rows(static_cast<int32_t>(lengths.size()) * pieces),
+        all_tokens(static_cast<int32_t>(lengths.size()) * each + 2),
+        q(static_cast<size_t>(all_tokens) * shape.qkv_width()),
+        out(static_cast<size_t>(all_tokens) * shape.out_width()),
+        tokens(rows),
+        slots(rows),
+        positions(rows),
+        token_positions(all_tokens),
+        tickets(static_cast<size_t>(rows) * shape.kv_heads),
+        partials(decode_attention_partial_bytes(rows + 1000, shape.heads, shape.head_dim,
+                                                most_tokens())),
+        shares(4 * (rows + 1000)),
+        runs(rows) {
     fill_noise<<<256, 256>>>(q.get(), q.size(), 2.f, seed + 7, shape.is_bf16());
     tickets.fill(0);
-    std::vector<int32_t> order(rows + 2);
+    const auto sequences = static_cast<int32_t>(lengths.size());
+    std::vector<int32_t> order(sequences + (each == 1 ? 2 : 0));
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), std::mt19937(seed));
     for (int32_t i = 0; i < rows; ++i) {
-      host_tokens.push_back(order[i]);
-      host_slots.push_back(rows - 1 - i);
-      host_positions.push_back(lengths[rows - 1 - i] - 1);
+      const int32_t sequence = i / pieces, piece = i % pieces, slot = sequences - 1 - sequence;
+      const int32_t begin = each * piece / pieces, end = each * (piece + 1) / pieces;
+      host_tokens.push_back(order[sequence] * each + begin);
+      host_slots.push_back(slot);
+      host_positions.push_back(lengths[slot] < each ? -1 : lengths[slot] - each + begin);
+      host_runs.push_back({static_cast<int16_t>(end - begin), static_cast<int16_t>(end)});
     }
     tokens.upload(host_tokens);
     slots.upload(host_slots);
+    runs.upload(host_runs);
     upload_positions();
+  }
+  int32_t most_tokens() const {
+    return each == 1 ? 1 : decode_attention_most_tokens(shape.heads / shape.kv_heads);
   }
   void upload_positions() {
     positions.upload(host_positions);
     std::vector<int32_t> by_token(token_positions.size(), -1);
-    for (int32_t i = 0; i < rows; ++i) by_token[host_tokens[i]] = host_positions[i];
+    for (int32_t i = 0; i < rows; ++i) {
+      for (int32_t j = 0; j < host_runs[i].tokens && host_positions[i] >= 0; ++j)
+        by_token[host_tokens[i] + j] = host_positions[i] + j;
+    }
     token_positions.upload(by_token);
   }
   bool narrow() const { return shape.kv_type != KvType::kActivation; }
@@ -71,6 +88,7 @@ struct Setup {
   DecodePlanParams plan(DecodeGrid grid) const {
     return {.tokens = tokens.get(),
             .slots = slots.get(),
+            .runs = each == 1 ? nullptr : runs.get(),
             .positions = token_positions.get(),
             .rows = rows,
             .window = shape.window,
@@ -90,6 +108,8 @@ struct Setup {
             .grid = grid,
             .heads = shape.heads,
             .scale = shape.scale(),
+            .most_tokens = most_tokens(),
+            .window = shape.window,
             .tickets = tickets.get(),
             .partials = partials.get()};
   }
@@ -104,22 +124,25 @@ struct Setup {
   double error() const {
     std::vector<int32_t> t, s, p;
     for (int32_t i = 0; i < rows; ++i) {
-      if (host_positions[i] < 0) continue;
-      t.push_back(host_tokens[i]);
-      s.push_back(host_slots[i]);
-      p.push_back(host_positions[i]);
+      for (int32_t j = 0; j < host_runs[i].tokens && host_positions[i] >= 0; ++j) {
+        t.push_back(host_tokens[i] + j);
+        s.push_back(host_slots[i]);
+        p.push_back(host_positions[i] + j);
+      }
     }
     return relative_error(shape, cache.kv, q.get(), out.get(), t, s, p);
   }
   Shape shape;
   std::vector<int32_t> lengths;
   Cache cache;
-  int32_t rows;
+  int32_t each, pieces, rows, all_tokens;
   Device<uint16_t> q, out;
   Device<int32_t> tokens, slots, positions, token_positions, tickets;
   Device<uint8_t> partials;
   Device<DecodeShare> shares;
+  Device<DecodeRun> runs;
   std::vector<int32_t> host_tokens, host_slots, host_positions;
+  std::vector<DecodeRun> host_runs;
 };
 
 int failures = 0, cases = 0;
@@ -132,9 +155,9 @@ void expect(bool good, const Shape& shape, const char* what, double value) {
 }
 
 void check_case(const Shape& shape, const std::vector<int32_t>& lengths, uint32_t seed,
-                cudaStream_t stream) {
+                cudaStream_t stream, int32_t each = 1) {
   ++cases;
-  Setup setup(shape, lengths, seed);
+  Setup setup(shape, lengths, seed, each);
   const DecodeGrid usual = setup.default_grid();
   std::vector<uint16_t> first;
   int turn = 0;
@@ -150,11 +173,12 @@ void check_case(const Shape& shape, const std::vector<int32_t>& lengths, uint32_
     const std::vector<uint16_t> bits = setup.out.download();
     if (turn == 1) expect(bits == first, shape, "repeat differs", grid.ctas);
     if (turn++ == 0) first = bits;
-    std::vector<bool> used(setup.rows + 2, false);
+    std::vector<bool> used(setup.all_tokens, false);
     for (int32_t i = 0; i < setup.rows; ++i) {
-      if (setup.host_positions[i] >= 0) used[setup.host_tokens[i]] = true;
+      for (int32_t j = 0; j < setup.host_runs[i].tokens && setup.host_positions[i] >= 0; ++j)
+        used[setup.host_tokens[i] + j] = true;
     }
-    for (int32_t i = 0; i < setup.rows + 2; ++i) {
+    for (int32_t i = 0; i < setup.all_tokens; ++i) {
       if (!used[i]) {
         expect(bits[static_cast<size_t>(i) * shape.out_width()] == 0xffff, shape,
                "padding was written", i);
@@ -301,6 +325,7 @@ void check_all(cudaStream_t stream, bool quick) {
                                .block_size = block_sizes[n % 8],
                                .window = windows[n % 5]};
           check_case(shape, ragged, 17 + n, stream);
+          check_case(shape, ragged, 17 + n, stream, 2 + n % 7);  // runs
         }
       }
     }
@@ -321,6 +346,11 @@ void check_all(cudaStream_t stream, bool quick) {
     check_case({}, lengths, rows, stream);
   }
   check_case({}, {20000, 5, 60, 9}, 1, stream);
+  for (int32_t each : {2, 5, 8}) {
+    check_case({}, {8193}, each, stream, each);
+    check_case({}, {20000, 5, 60, 9, 16}, each, stream, each);
+    check_case({.window = 300}, std::vector<int32_t>(200, 700), each, stream, each);
+  }
   for (int head_dim : {64, 96, 128, 256}) {  // many short rows among a few long ones: packed
     for (KvType kv_type : {KvType::kActivation, KvType::kFloat8, KvType::kInt8}) {
       std::vector<int32_t> lengths(401);
@@ -452,17 +482,57 @@ void bench(cudaStream_t stream, const std::string& only) {
   }
 }
 
+// Runs: the last `each` tokens of every sequence in one row, in us of a chain with early starts.
+void bench_runs(cudaStream_t stream) {
+  const int each_of[] = {1, 2, 4, 5, 8};
+  std::printf("%-14s", "runs, bf16");
+  for (int each : each_of) std::printf(" %5d tok", each);
+  std::printf("\n");
+  for (const auto& [rows, length] :
+       {std::pair{1, 1024}, {1, 8192}, {8, 1024}, {8, 8192}, {64, 1024}}) {
+    std::printf("%5d x %-6d", rows, length);
+    for (int each : each_of) {
+      const Setup setup({}, std::vector<int32_t>(rows, length), 1, each);
+      const size_t layer_bytes =
+          static_cast<size_t>(setup.cache.kv.num_blocks * setup.shape.block_bytes());
+      const int layers = static_cast<int>(std::clamp(3e8 / layer_bytes, 2.0, 40.0));
+      Device<uint8_t> pool(2 * layers * layer_bytes);
+      for (int i = 0; i < 2 * layers; ++i) {
+        CHECK_CUDA(cudaMemcpy(pool.get() + i * layer_bytes,
+                              i % 2 == 0 ? setup.cache.kv.k : setup.cache.kv.v, layer_bytes,
+                              cudaMemcpyDeviceToDevice));
+      }
+      const DecodeGrid grid = setup.default_grid();
+      CHECK_CUDA(plan_decode_attention(setup.plan(grid), stream));
+      const double us = time_in_graph(stream, layers, 9, [&](int i) {
+        DecodeAttentionParams params = setup.params(grid);
+        params.kv.k = pool.get() + 2 * i * layer_bytes;
+        params.kv.v = pool.get() + (2 * i + 1) * layer_bytes;
+        CHECK_CUDA(decode_attention(setup.shape.type, params,
+                                    Launch(stream, i > 0 && capable_of_early())));
+      });
+      std::printf(" %9.1f", us);
+    }
+    std::printf("\n");
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "all";
   cudaStream_t stream;
   CHECK_CUDA(cudaStreamCreate(&stream));
-  if (what != "bench") {
+  if (what != "bench" && what != "runs") {
     check_all(stream, what == "quick");
     std::printf("decode attention: %d cases, %d failures, worst error bf16 %.1e f16 %.1e\n", cases,
                 failures, worst_bf16, worst_f16);
   }
-  if (what != "check" && what != "quick") bench(stream, argc > 2 ? argv[2] : "");
+  if (what == "runs") {
+    bench_runs(stream);
+  } else if (what != "check" && what != "quick") {
+    bench_runs(stream);
+    bench(stream, argc > 2 ? argv[2] : "");
+  }
   return failures == 0 ? 0 : 1;
 }

@@ -43,6 +43,8 @@ export interface StepRow {
   readonly slot: number;
   readonly start: number;
   readonly count: number;
+  /** Of ROW_FLAG; none when absent. */
+  readonly flags?: number;
 }
 
 export interface PagedShape {
@@ -99,7 +101,7 @@ export class PagedCache {
   }
 
   inputs(rows: readonly StepRow[], qkv: Float32Array): Record<string, Float32Array | Int32Array> {
-    const words = Int32Array.from(rows.flatMap((r) => [r.slot, r.start, r.count, 0]));
+    const words = Int32Array.from(rows.flatMap((r) => [r.slot, r.start, r.count, r.flags ?? 0]));
     return { rows: words, qkv, blocks: this.blocks, k: this.k, v: this.v };
   }
 }
