@@ -49,6 +49,7 @@ template <typename T>
 __device__ void take_lows(T* to, int32_t to_stride, const AdapterProduct& p,
                           const AdapterTile& tile, int32_t section, int32_t rank) {
   const int32_t width = p.factors.sections * p.factors.rank_room, rows = p.tiles.rows;
+#pragma unroll 1
   for (int32_t v = threadIdx.x; v < kAdapterTileRows * rank; v += kExpandThreads) {
     const int32_t r = v / rank, j = v % rank, row = tile.first + r;
     float sum = 0.f;
@@ -85,6 +86,7 @@ struct Strip {
   // c += low B^T, whose first step is in `w`.
   __device__ void multiply(float (&c)[4][4], uint2 (&w)[4], const T* low, int32_t low_stride, int g,
                            int t) const {
+#pragma unroll 1
     for (int32_t step = 0; step < rank; step += kAdapterRankStep) {
       const T* at = low + g * low_stride + step + 4 * t;
       const uint2 upper = *reinterpret_cast<const uint2*>(at);
@@ -110,21 +112,9 @@ struct ExpandTarget {
   int64_t out_stride;
   void* y;
   int64_t y_stride;
-  Gate gate;
   int32_t strips;  // of a warp
   bool wide;       // rows of y and sections begin at 16 bytes and have whole groups of 8
 };
-
-__device__ float gated(Gate gate, float g, float u) {
-  switch (gate) {
-    case Gate::kSilu:
-      return gated_value<Gate::kSilu>(g, u);
-    case Gate::kGeluTanh:
-      return gated_value<Gate::kGeluTanh>(g, u);
-    default:
-      return gated_value<Gate::kClampedSwiglu>(g, u);
-  }
-}
 
 // A lane's 8 outputs of row g (half 0) or g + 8 (half 1) from c, added to what is there: `before`,
 // or `count` of them one by one.
@@ -152,12 +142,14 @@ __global__ __launch_bounds__(kExpandThreads) void expand_kernel(
   const AdapterFactorsView& f = p.factors;
   const int32_t low_stride = f.rank_room + kLowPadding, columns = to.strips * kExpandColumns;
   int32_t of_tile = 0;
+#pragma unroll 1
   for (int32_t s = 0; s < f.sections; ++s) of_tile += (f.outputs[s] + columns - 1) / columns;
   const int32_t items = __ldcg(p.tiles.counts) * of_tile;
   bool waited = false;
   for (int32_t item = blockIdx.x; item < items; item += gridDim.x) {
     const AdapterTile tile = tile_at(p.tiles, item / of_tile);
     int32_t block = item % of_tile, section = 0, first_output = 0;
+#pragma unroll 1
     for (;; ++section) {
       const int32_t blocks = (f.outputs[section] + columns - 1) / columns;
       if (block < blocks) break;
@@ -185,6 +177,7 @@ __global__ __launch_bounds__(kExpandThreads) void expand_kernel(
         ahead[half] = load8(y_of(half));
     take_lows(low, low_stride, p, tile, section, strip.rank);
     __syncthreads();
+#pragma unroll 1
     for (int32_t s = 0; s < to.strips; ++s) {
       float c[4][4] = {};
       if (s > 0) strip.load(w, 0, g, t);
@@ -207,7 +200,7 @@ __global__ __launch_bounds__(kExpandThreads) void expand_kernel(
   if (!waited) wait_for_previous();
 }
 
-template <typename T>
+template <typename T, Gate kGate>
 __global__ __launch_bounds__(kExpandThreads) void expand_gated_kernel(
     const __grid_constant__ AdapterProduct p, ExpandTarget to) {
   extern __shared__ __align__(16) unsigned char shared[];
@@ -248,6 +241,7 @@ __global__ __launch_bounds__(kExpandThreads) void expand_gated_kernel(
     for (int i = 0; i < 2; ++i)
       if (strips[i].rank > 0) take_lows(lows[i], low_stride, p, tile, i, strips[i].rank);
     __syncthreads();
+#pragma unroll 1
     for (int32_t s = 0; s < to.strips; ++s) {
       float c[2][4][4] = {};
 #pragma unroll
@@ -265,8 +259,8 @@ __global__ __launch_bounds__(kExpandThreads) void expand_gated_kernel(
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
           const int of = i % 2 + 2 * half;
-          out.v[i] = from_float<T>(gated(to.gate, to_float(gates.v[i]) + c[0][i / 2][of],
-                                         to_float(ups.v[i]) + c[1][i / 2][of]));
+          out.v[i] = from_float<T>(gated_value<kGate>(to_float(gates.v[i]) + c[0][i / 2][of],
+                                                      to_float(ups.v[i]) + c[1][i / 2][of]));
         }
         store8(static_cast<T*>(to.out) + rows[half] * to.out_stride + at, out);
       }
@@ -302,7 +296,6 @@ cudaError_t adapter_expand(Half type, const AdapterProduct& p, void* y, int64_t 
                   .out_stride = 0,
                   .y = y,
                   .y_stride = y_stride,
-                  .gate = Gate::kSilu,
                   .strips = 1,
                   .wide = !y_f32 && y_stride % 8 == 0 && reinterpret_cast<uintptr_t>(y) % 16 == 0};
   int32_t blocks = 0;
@@ -331,12 +324,22 @@ cudaError_t adapter_expand_gated(Half type, const AdapterProduct& p, Gate gate, 
                         .out_stride = out_stride,
                         .y = const_cast<void*>(y),  // only read
                         .y_stride = y_stride,
-                        .gate = gate,
                         .strips = 1,
                         .wide = true};
   const int32_t blocks = (f.outputs[0] + kExpandColumns - 1) / kExpandColumns;
-  return type == Half::kBF16 ? expand(expand_gated_kernel<__nv_bfloat16>, p, to, blocks, 2, launch)
-                             : expand(expand_gated_kernel<__half>, p, to, blocks, 2, launch);
+  const auto of = [&]<Gate kGate>() {
+    return type == Half::kBF16
+               ? expand(expand_gated_kernel<__nv_bfloat16, kGate>, p, to, blocks, 2, launch)
+               : expand(expand_gated_kernel<__half, kGate>, p, to, blocks, 2, launch);
+  };
+  switch (gate) {
+    case Gate::kSilu:
+      return of.operator()<Gate::kSilu>();
+    case Gate::kGeluTanh:
+      return of.operator()<Gate::kGeluTanh>();
+    default:
+      return of.operator()<Gate::kClampedSwiglu>();
+  }
 }
 
 }  // namespace inferd::cuda
