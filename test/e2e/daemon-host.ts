@@ -11,7 +11,7 @@ import { resolveModelFolder } from '../../config/model-folder.js';
 import { startDaemon } from '../../daemon/daemon.js';
 import { startEngine } from '../../daemon/life/engine.js';
 import { createLog } from '../../daemon/log.js';
-import { collectAllGarbage } from './collect-garbage.js';
+import { collectAllGarbage } from '../helpers/daemon/collect-garbage.js';
 import { LoopProbe } from './loop-probe.js';
 
 type Message = { readonly kill: ActorKind; readonly index: number } | { readonly probe: true } | { readonly collect: true };

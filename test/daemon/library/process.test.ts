@@ -48,7 +48,7 @@ test('a program that ends without closing its engine ends, with its own exit cod
     process.exitCode = 3;
   `);
   assert.deepEqual([code, stdout, stderr], [3, '1\n', '']);
-  assert.equal(readdirSync(join(folder, 'rank_0')).filter((name) => name.endsWith('.trace.json.gz')).length, 1);
+  assert.equal(readdirSync(join(folder, 'tp0')).filter((name) => name.endsWith('.trace.json.gz')).length, 1);
 });
 
 test('an answer that nobody waits for any more still comes before the program ends', async () => {
