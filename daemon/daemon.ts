@@ -189,8 +189,8 @@ class DaemonProcess implements Daemon {
     else if (authModes(config.auth.mode).length > 0 && givenTokenFile === null) prepareRuntimeDir(runtimeDir);
     const auth = createAuth(config, this.#authFiles(tokenFile), this.#log);
     this.#auth = auth;
-    if (config.profile.at_start)
-      checkProfileFolder(profileFolder(config, this.#env), config.parallel.tensor_parallel_size * config.parallel.data_parallel_size);
+    const { data_parallel_size: groups, tensor_parallel_size: ranks } = config.parallel;
+    if (config.profile.at_start) checkProfileFolder(profileFolder(config, this.#env), { groups, ranks });
     const tracing = await openTracing(config.metrics, this.#log);
     this.#tracing = tracing;
 

@@ -37,7 +37,7 @@ export interface Recorder {
 }
 
 export interface ProfilerOptions {
-  /** Gets a folder tp0, tp1, ... for each rank. */
+  /** Gets a folder for each rank: tp0, tp1, ...; where there are several groups, dp0_tp0, ... */
   readonly directory: string;
   /** A recording ends by itself after this. */
   readonly maxSeconds: number;
@@ -81,7 +81,7 @@ export class EngineProfiler implements Profiler {
     if (this.#writing) throw new InferdError('request_failed', 'The last profile is still being written; try again in a moment');
     const recorders = this.#options.recorders();
     if (recorders.length === 0) throw absent(this.#options.state());
-    checkProfileFolder(this.#options.directory, recorders.filter((one) => one.kind === 'executor').length);
+    checkProfileFolder(this.#options.directory, extentOf(recorders));
     this.#written = null;
     const starting = this.#record(recorders);
     this.#starting = starting;
@@ -154,6 +154,7 @@ export class EngineProfiler implements Profiler {
     );
     const head = { startedAt, originUs, reason, seconds: Math.round(endedUs - originUs) / 1e6 };
     const written: Written[] = [];
+    const extent = extentOf(recorders);
     for (const [i, one] of recorders.entries()) {
       if (one.kind !== 'executor') continue;
       const { spans, device, deviceOffsetUs } = handedOver[i] as ExecutorRecording; // proof: an executor's answer to handover
@@ -161,12 +162,16 @@ export class EngineProfiler implements Profiler {
       const own = recorders.findIndex(({ kind, group }) => kind === 'scheduler' && group === one.group);
       const scheduler = handedOver[own] as Recording; // proof: its answer to handover
       const steps = stepFacts(scheduler);
-      written.push(await this.#write({ rank: one.rank, scheduler, executor: spans, device: shown }, steps, head));
+      const folder = rankFolder(this.#options.directory, extent, one.rank);
+      written.push(await this.#write({ rank: one.rank, scheduler, executor: spans, device: shown }, { steps, head, folder }));
     }
     return { status: 'written', files: written.map((one) => one.file), ended_by: reason, summary: written.map((one) => one.summary) };
   }
 
-  async #write(recording: RankRecording, steps: ReadonlyMap<number, StepFacts>, head: Head): Promise<Written> {
+  async #write(
+    recording: RankRecording,
+    { steps, head, folder }: { readonly steps: ReadonlyMap<number, StepFacts>; readonly head: Head; readonly folder: string },
+  ): Promise<Written> {
     const { version } = this.#options;
     const model = this.#options.model();
     const { rank, scheduler, executor, device } = recording;
@@ -191,7 +196,7 @@ export class EngineProfiler implements Profiler {
     const deviceName = model?.backend ?? 'device';
     const pieces = chromeTrace({ recording, steps, originUs: head.originUs, deviceName, facts });
     const stamp = head.startedAt.toISOString().replaceAll(':', '-');
-    const file = join(rankFolder(this.#options.directory, rank), `${stamp}.trace.json.gz`);
+    const file = join(folder, `${stamp}.trace.json.gz`);
     try {
       await pipeline(
         Readable.from(pieces, { objectMode: true, highWaterMark: 1 }),
@@ -220,12 +225,27 @@ interface Written {
   readonly summary: ProfileStopped['summary'][number];
 }
 
-const rankFolder = (directory: string, rank: number): string => join(directory, `tp${rank}`);
+/** How many groups there are, and ranks in each. */
+interface Extent {
+  readonly groups: number;
+  readonly ranks: number;
+}
+
+function extentOf(recorders: readonly Recorder[]): Extent {
+  const groups = new Set(recorders.map(({ group }) => group)).size;
+  return { groups, ranks: recorders.filter(({ kind }) => kind === 'executor').length / groups };
+}
+
+/** `rank`: counted through all groups. */
+function rankFolder(directory: string, { groups, ranks }: Extent, rank: number): string {
+  const own = `tp${rank % ranks}`;
+  return join(directory, groups === 1 ? own : `dp${Math.floor(rank / ranks)}_${own}`);
+}
 
 /** Makes the folders of all ranks. @throws InferdError with one sentence when files cannot be written there */
-export function checkProfileFolder(directory: string, ranks: number): void {
-  for (let rank = 0; rank < ranks; rank++) {
-    const folder = rankFolder(directory, rank);
+export function checkProfileFolder(directory: string, extent: Extent): void {
+  for (let rank = 0; rank < extent.groups * extent.ranks; rank++) {
+    const folder = rankFolder(directory, extent, rank);
     try {
       makeFolder(folder);
       accessSync(folder, constants.W_OK | constants.X_OK);

@@ -7,7 +7,7 @@ import { at, call, connectPeer, guest, setup } from './harness.js';
 
 const stopped: ProfileStopped = {
   status: 'written',
-  files: ['/profiles/rank_0/a.trace.json.gz'],
+  files: ['/profiles/tp0/a.trace.json.gz'],
   ended_by: 'asked',
   summary: [
     {

@@ -136,8 +136,9 @@ test('a folder that cannot be written is refused before anything is recorded', a
   await assert.rejects(profiler.start(), failure('request_failed', /cannot be written to .*tp0 \(ENOTDIR\); change profile\.directory/));
   assert.deepEqual(actors.asked, []);
   const good = join(tempFolder(), 'made', 'on the way');
-  checkProfileFolder(good, 2);
-  assert.ok(existsSync(join(good, 'tp1')));
+  checkProfileFolder(good, { groups: 1, ranks: 2 });
+  checkProfileFolder(good, { groups: 2, ranks: 2 });
+  for (const name of ['tp0', 'tp1', 'dp0_tp0', 'dp0_tp1', 'dp1_tp0', 'dp1_tp1']) assert.ok(existsSync(join(good, name)), name);
 });
 
 test('without a running engine the reason is that of its state', async () => {

@@ -99,7 +99,7 @@ describe('two groups', () => {
       summary: readonly { events: { scheduler: number; executor: number } }[];
     };
     assert.deepEqual(
-      written.files.map((file) => /rank_(\d)/.exec(file)?.[1]),
+      written.files.map((file) => /dp(\d)_tp0/.exec(file)?.[1]),
       ['0', '1'],
     );
     for (const { events } of written.summary) assert.ok(events.scheduler > 0 && events.executor > 0);
