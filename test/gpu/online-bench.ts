@@ -8,12 +8,15 @@
  *   IN/OUT@USERS[xN]      closed loop: USERS requests at all times, prompts of IN random tokens, answers of OUT; N x USERS requests (5)
  *   IN/OUT~RATIO@USERS    the same with lengths drawn between RATIO and 1 of them
  *   sharegpt@RATE[xN]     arrivals by Poisson at RATE a second ("inf": all at once), lengths like those of ShareGPT; N requests (1000)
- * Each point has prompts of its own, so that none is found in the prefix cache; answers ignore the end of text, temperature 0.
+ * Each point has prompts of its own, so that none is found in the prefix cache; answers ignore the end of text, temperature 0. `idle` is
+ * the share of time in which the device computed no step, in percent, from 40 to 90 % of the way between start and end of the client: so
+ * without its start and its first request, which it sends alone.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { packageRoot } from '../../native/index.js';
 import { deviceEnv } from '../helpers/daemon/device-env.js';
@@ -102,23 +105,47 @@ function bench(door: string, http: string, point: string, seed: number): Promise
   });
 }
 
+/** Seconds of steps on the device since the daemon started. */
+async function deviceSeconds(http: string): Promise<number> {
+  const text = await (await fetch(`${http}/metrics`)).text();
+  return [...text.matchAll(/^inferd_step_seconds_sum\S* (\S+)$/gm)].reduce((sum, [, value]) => sum + Number(value), 0);
+}
+
+/** Asks for the device's time while `work` goes on. The share of idle time in the middle of it, and what `work` came to. */
+async function withIdleShare<T>(http: string, work: Promise<T>): Promise<{ result: T; idle: number }> {
+  const samples: { readonly atS: number; readonly busyS: number }[] = [];
+  let ended = false;
+  const settled = work.finally(() => (ended = true));
+  const began = performance.now();
+  while (!ended) {
+    samples.push({ busyS: await deviceSeconds(http), atS: (performance.now() - began) / 1000 });
+    await Promise.race([settled, sleep(200)]);
+  }
+  const result = await settled;
+  const from = samples[Math.floor(samples.length * 0.4)];
+  const to = samples[Math.floor(samples.length * 0.9)];
+  if (from === undefined || to === undefined) return { result, idle: Number.NaN };
+  return { result, idle: 1 - (to.busyS - from.busyS) / (to.atS - from.atS) };
+}
+
 const model = dummyModel(values.shape);
 const daemon = await startDaemon(model);
 const shown = (value: number | undefined, digits = 1): string => (value ?? Number.NaN).toFixed(digits).padStart(9);
 process.stdout.write(
-  `${'point'.padEnd(22)} ${'door'.padEnd(10)} ${['done', 'req/s', 'tok/s', 'ttft50', 'ttft95', 'ttft99', 'tpot', 'tpot95', 'itl99', 'e2el50', 'e2el99', 'goodput'].map((name) => name.padStart(9)).join(' ')}\n`,
+  `${'point'.padEnd(22)} ${'door'.padEnd(10)} ${['done', 'req/s', 'tok/s', 'ttft50', 'ttft95', 'ttft99', 'tpot', 'tpot95', 'itl99', 'e2el50', 'e2el99', 'goodput', 'idle'].map((name) => name.padStart(9)).join(' ')}\n`,
 );
 let failed = false;
 let seed = 0;
 for (const point of positionals)
   for (const door of values.doors.split(',')) {
     try {
-      const r = await bench(door, daemon.http, point, seed++);
+      const { result: r, idle } = await withIdleShare(daemon.http, bench(door, daemon.http, point, seed++));
       const figures = [
         ...[shown(r['completed'], 0), shown(r['request_throughput'], 2), shown(r['output_throughput'], 0)],
         ...[shown(r['median_ttft_ms']), shown(r['p95_ttft_ms']), shown(r['p99_ttft_ms'])],
         ...[shown(r['mean_tpot_ms'], 2), shown(r['p95_tpot_ms'], 2), shown(r['p99_itl_ms'], 2)],
         ...[shown(r['median_e2el_ms'], 0), shown(r['p99_e2el_ms'], 0), shown(r['request_goodput'], 2)],
+        shown(100 * idle),
       ];
       process.stdout.write(`${point.padEnd(22)} ${door.padEnd(10)} ${figures.join(' ')}\n`);
     } catch (error) {
