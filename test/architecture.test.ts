@@ -271,7 +271,7 @@ const rooms: readonly (readonly [string, readonly string[]])[] = [
   ['cuda/gemm/tiles', ['core', 'cuda/device', 'cuda/rows', 'cuda/gemm']],
   ['cuda/attention', ['core', 'cuda/device']],
   ['cuda/latent', ['core', 'cuda/device', 'cuda/attention']],
-  ['cuda/experts', ['core', 'cuda/device', 'cuda/gemm']],
+  ['cuda/experts', ['core', 'cuda/device', 'cuda/gemm', 'cuda/rows']],
   ['cuda/sampler', ['core', 'core/plan', 'cuda/device']],
   ['cuda/ranks', ['core', 'cuda/device', 'cuda/runtime', 'cuda/sampler']],
   ['cuda', ['core', 'core/plan', ...cuda]],

@@ -62,9 +62,10 @@ struct BackendInfo {
 struct LayerShape {
   int64_t hidden_size = 0, intermediate_size = 0;
   int32_t heads = 0, kv_heads = 0, head_dim = 0, rotary_dim = 0;
-  int32_t experts = 0;      // intermediate_size is then that of one of them
-  bool gated_rows = false;  // the layer calls gate_rows
-  int32_t value_dim = 0;    // > 0: values are the first so many of the keys (core/latent.h)
+  int32_t experts = 0;         // intermediate_size is then that of one of them
+  bool coded_experts = false;  // whose weights are codes in blocks (is_coded())
+  bool gated_rows = false;     // the layer calls gate_rows
+  int32_t value_dim = 0;       // > 0: values are the first so many of the keys (core/latent.h)
 };
 
 // What becomes of a product y = x w^T (+ bias); with LinearArgs::out:

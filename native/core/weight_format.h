@@ -30,6 +30,7 @@ enum class CodeType : int32_t {
   kFloat8,  // e4m3
   kUint6,   // 0..63
   kSint6,   // -32..31
+  kFloat4,  // e2m1: 0 .5 1 1.5 2 3 4 6 and their negatives
 };
 
 enum class Zeros : int32_t {
@@ -94,8 +95,17 @@ constexpr WeightFormat kCodedInt8Halves = coded_format(CodeType::kInt8, 16, Zero
 constexpr WeightFormat kCodedInt6Minima = coded_format(CodeType::kUint6, 32, Zeros::kMinima);
 constexpr WeightFormat kCodedInt6Halves = coded_format(CodeType::kSint6, 16, Zeros::kNone);
 
+// MXFP4: the scales are powers of two, of which their 8-bit exponents are kept (e8m0).
+constexpr WeightFormat kCodedFloat4{.codes = CodeType::kFloat4,
+                                    .scaled = true,
+                                    .scales = DType::kI8,
+                                    .block_rows = 1,
+                                    .block_cols = 32,
+                                    .packing = Packing::kBlocks};
+
 constexpr bool is_coded(const WeightFormat& f) {
-  return f.scaled && f.packing == Packing::kBlocks && f.scales == DType::kF16;
+  return f.scaled && f.packing == Packing::kBlocks &&
+         (f.scales == DType::kF16 || f.codes == CodeType::kFloat4);
 }
 
 // Rows of 8-bit codes with a table of scales, as checkpoints store them and tensor cores multiply
@@ -148,6 +158,7 @@ constexpr int64_t code_bits(CodeType t) {
       return 6;
     case CodeType::kUint4:
     case CodeType::kSint4:
+    case CodeType::kFloat4:
       return 4;
   }
   return 0;
@@ -172,11 +183,14 @@ constexpr int64_t weight_bytes(const WeightFormat& f, int64_t rows, int64_t cols
 // weights".
 inline std::string format_name(const WeightFormat& f) {
   constexpr const char* kCodes[] = {"f32",  "f16", "bf16", "int8", "int4",
-                                    "int4", "fp8", "int6", "int6"};
+                                    "int4", "fp8", "int6", "int6", "fp4"};
   const std::string codes = kCodes[static_cast<int32_t>(f.codes)];
   if (!f.scaled || f == kFormatInt8 || f == kFormatInt4) return codes;
   const auto count = [](int32_t n) { return n == 0 ? std::string("all") : std::to_string(n); };
-  const char* scales = f.scales == DType::kF32 ? "f32" : f.scales == DType::kF16 ? "f16" : "bf16";
+  const char* scales = f.scales == DType::kF32   ? "f32"
+                       : f.scales == DType::kF16 ? "f16"
+                       : f.scales == DType::kI8  ? "8-bit"
+                                                 : "bf16";
   const char* zeros = f.zeros == Zeros::kMinima   ? " and minima"
                       : f.zeros == Zeros::kPoints ? " and zero points"
                                                   : "";

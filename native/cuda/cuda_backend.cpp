@@ -76,6 +76,10 @@ std::string CudaBackend::refuses(const LayerShape& layer) const {
     return format("hidden_size is %lld, not a multiple of 8 up to %lld",
                   static_cast<long long>(layer.hidden_size), static_cast<long long>(kWidest));
   }
+  if (layer.coded_experts && layer.intermediate_size % kTileRows16 != 0) {
+    return format("experts are quantized and have %lld features, not a multiple of %d",
+                  static_cast<long long>(layer.intermediate_size), kTileRows16);
+  }
   if (layer.intermediate_size % 8 != 0) {
     return format("intermediate_size is %lld, not a multiple of 8",
                   static_cast<long long>(layer.intermediate_size));
@@ -135,10 +139,13 @@ std::string CudaBackend::refuses(const WeightFormat& format) const {
 }
 
 PackedWeightPtr CudaBackend::make_weight(const WeightSpec& spec) {
-  if (spec.stacked && spec.format != kFormatF16 && spec.format != kFormatBF16) {
+  const bool takes =
+      spec.stacked ? !spec.format.scaled || in_tiles(spec.format) : spec.format != kCodedFloat4;
+  if (!takes) {
     throw Error(ErrorCode::kUnsupported,
-                "The CUDA backend multiplies experts as f16 and bf16 only, and they are " +
-                    format_name(spec.format) + ".");
+                format("The CUDA backend has no products of %s that are %s.",
+                       spec.stacked ? "experts" : "linear weights outside of experts",
+                       format_name(spec.format).c_str()));
   }
   use_device();
   std::unique_ptr<CudaWeight> weight = new_weight(spec);

@@ -30,6 +30,14 @@ void CudaBackend::gate_rows(Tensor inout, const Tensor& logits) {
 
 namespace {
 
+void take_weight(ExpertProduct& product, const PackedWeight* weight, int64_t rows) {
+  const auto& w = static_cast<const CudaWeight&>(*weight);
+  product.w = w.view().codes;
+  product.w_rows = stacked_rows(rows);
+  product.coded = w.coded();
+  if (w.coded()) product.layout = w.layout();
+}
+
 // Tokens an expert, on average, from which on products go by tiles of kGroupTileRows.
 constexpr int32_t kManyTokens = 48;
 
@@ -43,7 +51,8 @@ bool CudaBackend::mix_expert_groups(const ExpertArgs& a) {
   const int32_t room = static_cast<int32_t>(std::min(a.gathered.rows(), a.activated.rows())) -
                        a.held * (kGroupRowStep - 1);
   if (pairs / a.held < kManyTokens || std::min(room, pairs) / a.held < kManyTokens ||
-      a.gate != Gate::kSilu || a.gate_up_bias != nullptr || a.down_bias != nullptr) {
+      a.gate_up->format.scaled || a.down->format.scaled || a.gate != Gate::kSilu ||
+      a.gate_up_bias != nullptr || a.down_bias != nullptr) {
     return false;
   }
   ExpertRows rows{.routing = a.routing,
@@ -115,18 +124,20 @@ void CudaBackend::mix_experts(const ExpertArgs& a) {
                           .count = std::min(room, pairs - first),
                           .x = a.x.data,
                           .x_stride = a.x.stride[0],
-                          .w = static_cast<const CudaWeight&>(*a.gate_up).view().codes,
-                          .w_rows = stacked_rows(2 * a.inner),
+                          .w = nullptr,
+                          .w_rows = 0,
+                          .coded = false,
+                          .layout = {},
                           .bias = a.gate_up_bias,
                           .y = a.activated.data,
                           .outputs = inner,
                           .k = hidden};
+    take_weight(product, a.gate_up, 2 * a.inner);
     check(gated_expert_product(half_, a.gate, product, launch()), "experts, gate and up");
     product.pairs = nullptr;
     product.x = a.activated.data;
     product.x_stride = a.activated.stride[0];
-    product.w = static_cast<const CudaWeight&>(*a.down).view().codes;
-    product.w_rows = stacked_rows(hidden);
+    take_weight(product, a.down, hidden);
     product.bias = a.down_bias;
     product.y = a.downs.data;
     product.outputs = hidden;

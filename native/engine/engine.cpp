@@ -168,9 +168,9 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
   const WeightFormat plain = plain_format(weight_dtype_);
   const KeptFormats kept{keeps, plain, backend_->info().host_memory ? kFormatF16 : plain};
   const auto as_stored = [&](const TensorSlice& slice) {
-    return options.weight_dtype == "auto" && checkpoint != nullptr
-               ? kept_format_of(*checkpoint, model_->config(), slice, kept)
-               : plain;
+    if (options.weight_dtype != "auto") return plain;
+    return checkpoint != nullptr ? kept_format_of(*checkpoint, model_->config(), slice, kept)
+                                 : dummy_format_of(model_->config(), slice, kept);
   };
   model_->describe(weight_dtype_, choose_formats(options.quantization, keeps, as_stored));
   if (drafter_ != nullptr) {

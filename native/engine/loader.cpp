@@ -97,6 +97,14 @@ WeightFormat kept_format_of(const Checkpoint& checkpoint, const ModelConfig& con
   return kept.wide;
 }
 
+WeightFormat dummy_format_of(const ModelConfig& config, const TensorSlice& slice,
+                             const KeptFormats& kept) {
+  const bool float4 = config.stored.method == StoredQuantization::Method::kMxfp4 &&
+                      slice.name.find(".experts.") != std::string::npos;
+  return float4 && slice.first_col % kCodedBlock == 0 && kept.keeps(kCodedFloat4) ? kCodedFloat4
+                                                                                  : kept.plain;
+}
+
 const StoredTensor* find_tensor(const Checkpoint& checkpoint, const NameMap& names,
                                 const std::string& name) {
   return checkpoint.find(stored_name(names, name));

@@ -40,6 +40,11 @@ struct KeptFormats {
 WeightFormat kept_format_of(const Checkpoint& checkpoint, const ModelConfig& config,
                             const TensorSlice& slice, const KeptFormats& kept);
 
+// The same of a checkpoint that is only thought of, as `config` says how it would be quantized: of
+// experts in MXFP4.
+WeightFormat dummy_format_of(const ModelConfig& config, const TensorSlice& slice,
+                             const KeptFormats& kept);
+
 class WeightLoader {
  public:
   // Loads `parts` (which must outlive this) from `checkpoint`, of whose names and ways `config`

@@ -124,6 +124,7 @@ WeightFormat OpTestCall::weight_format(const char* name) const {
   const std::string text = string_field(attrs_, name);
   if (text == "int8") return kFormatInt8;
   if (text == "int4") return kFormatInt4;
+  if (text == "fp4") return kCodedFloat4;
   if (text == "fp8") return kFloat8Blocks;
   if (text == "fp8_rows") return kFloat8Rows;
   if (text == "fp8_groups") return kFloat8Groups;

@@ -101,6 +101,7 @@ class StackedFloat4Source final : public WeightSource {
     }
   }
   WeightFormat coded() const override { return kCodedInt8; }
+  WeightFormat compact() const override { return kCodedFloat4; }
   int64_t row_bytes() const override { return cols / 2; }
 
  private:

@@ -9,6 +9,7 @@
 #include "core/experts.h"
 #include "cuda/device/half_type.h"
 #include "cuda/device/launch.h"
+#include "cuda/rows/coded_layout.h"
 
 namespace inferd::cuda {
 
@@ -33,15 +34,18 @@ struct ExpertProduct {
   int32_t first, count;
   const void* x;     // rows of k values, row of pair p: p / chosen, or see `pairs`
   int64_t x_stride;  // elements
-  const void* w;     // of expert e from row e * w_rows on; rows of k values, packed
+  const void* w;     // of expert e from row e * w_rows on; rows of k values, packed, or as codes
   int64_t w_rows;
-  const float* bias;  // [held, outputs], or [held, 2 outputs] when gated; or null
-  void* y;            // row i is that of pair first + i; [count, outputs], packed
+  bool coded;          // in tiles
+  CodedLayout layout;  // of w where it is coded; not paired, w_rows a multiple of 16
+  const float* bias;   // [held, outputs], or [held, 2 outputs] when gated; or null
+  void* y;             // row i is that of pair first + i; [count, outputs], packed
   int32_t outputs, k;
 };
 
 // y = gate(x w_gate^T + b_gate) * (x w_up^T + b_up) in the 16-bit type; of an expert's rows the
-// first `outputs` are the gate's. k a multiple of 8, rows 16-byte aligned.
+// first `outputs` are the gate's. k a multiple of 8, rows 16-byte aligned; where w is coded
+// `outputs` a multiple of 16.
 cudaError_t gated_expert_product(Half type, Gate gate, const ExpertProduct& p,
                                  const Launch& launch);
 // y = x w^T + b in float32.

@@ -8,15 +8,20 @@
 //            has what it has of A in mma.m16n8k16 (device/mma.cuh): of rows g and g + 8, columns
 //            2t, 2t + 1, 2t + 8 and 2t + 9, where `high` marks the last two.
 //              4 bits: a word a step; byte 2 (column % 2) + (row / 8), its upper half is `high`
+//              e2m1 as 4 bits
 //              8 bits: two words a step, that of row g first; byte 2 high + column % 2
 //   scales   [group of columns][g] of two 16-bit numbers, of rows g and g + 8, or of four with
-//            their minima behind them
+//            their minima behind them; of e2m1 [group of 32 columns][g] of two bytes
 //
 // With the code u, 0 to 15 or 0 to 255, the scale s and the minimum m of its group
 //   w = s u + m, without minima m = -8 s or -128 s
 // as numbers of the type of the activations. In bf16 they are kept as s 2^101 and m 2^-32: a code
 // in the low bits of a bf16 is a number u 2^-133, so that one multiplication makes w 2^-32 of it,
 // and what was summed is multiplied by 2^32. These factors are exact.
+//
+// With a code v of e2m1, w = 2^(e - 127) v, where e is the byte that is kept; 161 stands for all
+// from 2^34 on, and for no number. Its sign and its three other bits, moved to the lowest bits of
+// the exponent and the first one behind them, are a bf16 of v 2^-126 or an f16 of v 2^-14.
 //
 // A gated weight (paired) has in each tile 8 rows of gates and the 8 rows of the same outputs.
 #pragma once
@@ -25,6 +30,8 @@
 #include "core/weight_format.h"
 
 namespace inferd::cuda {
+
+constexpr int32_t kMostExponent = 161;  // of e2m1
 
 constexpr int32_t kTileRows16 = 16, kTileColumns128 = 128;
 // What sums of products of bf16 weights are multiplied by, and what is stored for a scale of 1.
@@ -35,11 +42,12 @@ struct CodedLayout {
   int32_t bits = 4;    // 4 or 8
   int32_t group = 32;  // columns of a scale: 16, 32, 64 or 128
   bool minima = false;
+  bool float4 = false;  // e2m1 in groups of 32; else integers
   bool paired = false;
   int32_t rows = 0, cols = 0;  // of the weight
 
   constexpr int32_t code_bytes() const { return kTileRows16 * kTileColumns128 * bits / 8; }
-  constexpr int32_t entry_bytes() const { return minima ? 8 : 4; }
+  constexpr int32_t entry_bytes() const { return float4 ? 2 : minima ? 8 : 4; }
   constexpr int32_t scale_bytes() const { return kTileColumns128 / group * 8 * entry_bytes(); }
   constexpr int32_t tile_bytes() const { return code_bytes() + scale_bytes(); }
   constexpr int32_t across() const { return (cols + kTileColumns128 - 1) / kTileColumns128; }
@@ -65,6 +73,7 @@ constexpr CodedLayout coded_layout(const WeightFormat& f, int64_t rows, int64_t 
   return {.bits = static_cast<int32_t>(code_bits(f.codes)),
           .group = f.block_cols,
           .minima = f.zeros == Zeros::kMinima,
+          .float4 = f.codes == CodeType::kFloat4,
           .paired = paired,
           .rows = static_cast<int32_t>(rows),
           .cols = static_cast<int32_t>(cols)};

@@ -39,13 +39,15 @@ struct CodedScales {
   }
   template <bool kMinima>
   __device__ void load(const uint8_t* entry) {
-    constexpr uint32_t kNegativeZeros = 0x80008000u;
-    uint2 words;
     if constexpr (kMinima) {
-      words = *reinterpret_cast<const uint2*>(entry);
+      take<true>(*reinterpret_cast<const uint2*>(entry));
     } else {
-      words.x = *reinterpret_cast<const uint32_t*>(entry);
+      take<false>({*reinterpret_cast<const uint32_t*>(entry), 0});
     }
+  }
+  template <bool kMinima>
+  __device__ void take(const uint2& words) {
+    constexpr uint32_t kNegativeZeros = 0x80008000u;
     scale[0] = __byte_perm(words.x, 0, 0x1010);
     scale[1] = __byte_perm(words.x, 0, 0x3232);
     if constexpr (kMinima) {
@@ -106,6 +108,44 @@ __device__ inline void unpack_step(uint32_t first, uint32_t second, const CodedS
   a[1] = fma_pair<T>(pair(second, 0x4140), s.scale[1], s.min[1]);
   a[2] = fma_pair<T>(pair(first, 0x4342), s.scale[0], s.min[0]);
   a[3] = fma_pair<T>(pair(second, 0x4342), s.scale[1], s.min[1]);
+}
+
+// Scales of e2m1 of rows g and g + 8 in one group of columns, each twice in a word.
+template <typename T>
+struct Float4Scales {
+  uint32_t scale[2];
+
+  // From the two bytes of this g.
+  __device__ void take(uint32_t entry) {
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const uint32_t exponent = entry >> (8 * row) & 0xffu;
+      if constexpr (std::is_same_v<T, __half>) {
+        const __half2 twice = __float2half2_rn(__uint_as_float(exponent << 23));
+        scale[row] = *reinterpret_cast<const uint32_t*>(&twice);
+      } else {
+        // 2^(e - 127 + 94), in both halves: a code is v 2^-126, and w 2^-32 is wanted.
+        scale[row] = exponent * 0x00800080u + 0x2f002f00u;
+      }
+    }
+  }
+};
+
+template <typename T>
+__device__ inline void unpack_step(uint32_t word, const Float4Scales<T>& s, uint32_t (&a)[4]) {
+  constexpr bool kF16 = std::is_same_v<T, __half>;
+  constexpr uint32_t kSigns = 0x80008000u, kRest = kF16 ? 0x0e000e00u : 0x01c001c0u;
+  constexpr int kDown = kF16 ? 3 : 6;  // from the upper end of a half of the word
+  // The lowest code of the halves is brought to their upper end for a[0], and so on.
+  constexpr int kUp[4] = {12, 4, 8, 0};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int up = kUp[i];
+    const uint32_t rest = up >= kDown ? word << (up - kDown) : word >> (kDown - up);
+    uint32_t code = (word << up & kSigns) | (rest & kRest);
+    if constexpr (kF16) code = fma_pair<T>(code, 0x74007400u /* 2^14 */, 0x80008000u);
+    a[i] = fma_pair<T>(code, s.scale[i % 2], 0x80008000u);
+  }
 }
 
 // Steps whose codes are 16 bytes of a lane.

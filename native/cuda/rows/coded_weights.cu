@@ -17,7 +17,9 @@
 // 8. Products of many rows by widened weights: the usual dequantize-then-multiply.
 // 9. -
 #include <algorithm>
+#include <bit>
 
+#include "core/host_device.h"
 #include "core/quant.h"
 #include "cuda/device/mma.cuh"
 #include "cuda/rows/coded_tile.cuh"
@@ -46,6 +48,39 @@ __device__ T stored_min(float min) {
   }
 }
 
+// The exponent of a power of two, as coded_layout.h keeps it.
+INFERD_HOST_DEVICE uint8_t stored_exponent(float scale) {
+  const uint32_t exponent = std::bit_cast<uint32_t>(scale) >> 23 & 0xff;
+  return static_cast<uint8_t>(std::min<uint32_t>(exponent, kMostExponent));
+}
+
+// The code of e2m1 nearest to `value`, of two the even one.
+INFERD_HOST_DEVICE uint8_t float4_code(float value) {
+  const float v = value < 0 ? -value : value;
+  const int code = v <= 0.25f   ? 0
+                   : v < 0.75f  ? 1
+                   : v <= 1.25f ? 2
+                   : v < 1.75f  ? 3
+                   : v <= 2.5f  ? 4
+                   : v < 3.5f   ? 5
+                   : v <= 5.f   ? 6
+                                : 7;
+  return static_cast<uint8_t>(code | (value < 0 ? 8 : 0));
+}
+
+// The smallest power of two by which all of a block are 6 at most.
+INFERD_HOST_DEVICE void quantize_float4(const float* w, CodedRecord& out) {
+  float top = 0;
+  for (int k = 0; k < kQuantBlock; ++k) top = fmaxf(top, fabsf(w[k]));
+  uint32_t exponent = std::bit_cast<uint32_t>(top / 6) >> 23;
+  if ((std::bit_cast<uint32_t>(top / 6) & 0x7fffff) != 0) ++exponent;
+  exponent = exponent > 253 ? 253 : exponent < 1 ? 1 : exponent;
+  out.scale[0] = out.scale[1] = std::bit_cast<float>(exponent << 23);
+  out.min[0] = out.min[1] = 0;
+  const float inverse = std::bit_cast<float>((254 - exponent) << 23);
+  for (int k = 0; k < kQuantBlock; ++k) out.codes[k] = float4_code(w[k] * inverse);
+}
+
 // Columns [32 block, 32 block + 32) of a row.
 template <typename T>
 __device__ void store_record(const CodedRowsOf& to, int32_t row, int32_t block,
@@ -67,6 +102,10 @@ __device__ void store_record(const CodedRowsOf& to, int32_t row, int32_t block,
       tile[step / 4 * 512 + lane * 16 + step % 4 * 4 + odd * 2 + lower] =
           static_cast<uint8_t>(record.codes[i] | record.codes[i + 8] << 4);
     }
+  }
+  if (layout.float4) {
+    tile[layout.code_bytes() + (first / 32 * 8 + g) * 2 + lower] = stored_exponent(record.scale[0]);
+    return;
   }
   const int32_t part = min(layout.group, 32);
   for (int i = 0; i < 32; i += part) {
@@ -95,13 +134,17 @@ __global__ void quantize_kernel(const CodedRowsOf to, const From* source, int32_
   float values[kQuantBlock];
   // What fills up the last block must not widen its range.
   for (int k = 0; k < kQuantBlock; ++k) values[k] = to_float(from[k < count ? k : 0]);
+  CodedRecord record;
+  if (to.layout.float4) {
+    quantize_float4(values, record);
+    return store_record<T>(to, to.first_row + row, block, record);
+  }
   QuantBlock q{};
   if (to.layout.bits == 4) {
     quantize_int4(values, q);
   } else {
     quantize_int8(values, q);
   }
-  CodedRecord record;
   record.scale[0] = record.scale[1] = bf16_to_f32(q.scale);
   record.min[0] = record.min[1] = bf16_to_f32(q.min);
   for (int k = 0; k < kQuantBlock; ++k) record.codes[k] = q.codes[k];
@@ -209,8 +252,17 @@ cudaError_t launch_widen(const CodedLayout& layout, const void* tiles, void* out
 
 }  // namespace
 
-CodedRecord coded_record(const CodedBlock& block, int32_t bits, bool minima) {
-  CodedRecord record;
+CodedRecord coded_record(const CodedBlock& block, const CodedLayout& layout) {
+  const int32_t bits = layout.bits;
+  const bool minima = layout.minima;
+  CodedRecord record{};
+  if (layout.float4) {
+    // Codes of blocks are twice the numbers, their scales half.
+    record.scale[0] = record.scale[1] = 2 * block.scale[0];
+    for (int64_t i = 0; i < kCodedBlock; ++i)
+      record.codes[i] = float4_code(0.5f * static_cast<float>(block.codes[i]));
+    return record;
+  }
   for (int64_t half = 0; half < 2; ++half) {
     const int16_t* from = block.codes + 16 * half;
     // Codes of a sign are moved up, and the minimum down by as much.
@@ -245,7 +297,7 @@ cudaError_t quantize_to_codes(Half type, const CodedRowsOf& to, const Tensor& so
 
 cudaError_t widen_codes(Half type, const CodedLayout& layout, const void* tiles, void* out,
                         cudaStream_t stream) {
-  if (layout.cols % 8 != 0) return cudaErrorInvalidValue;
+  if (layout.cols % 8 != 0 || layout.float4) return cudaErrorInvalidValue;
   return type == Half::kF16 ? launch_widen<__half>(layout, tiles, out, stream)
                             : launch_widen<__nv_bfloat16>(layout, tiles, out, stream);
 }

@@ -18,8 +18,8 @@ struct CodedRecord {
   uint8_t codes[kCodedBlock];
 };
 
-// What `block` is in a layout of `bits` and `minima`, of whose formats it is.
-CodedRecord coded_record(const CodedBlock& block, int32_t bits, bool minima);
+// What `block` is in the layout, of whose format it is: of e2m1 the codes, and w = scale[0] v.
+CodedRecord coded_record(const CodedBlock& block, const CodedLayout& layout);
 
 // Rows [first_row, first_row + rows) of a weight at `tiles`.
 struct CodedRowsOf {

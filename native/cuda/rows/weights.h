@@ -26,6 +26,7 @@ constexpr WeightFormat kWeightFormats[] = {
     kCodedInt4,
     kCodedInt4Minima,
     kCodedInt8Halves,
+    kCodedFloat4,  // of experts only
     coded_format(CodeType::kSint4, 64, Zeros::kNone),
     coded_format(CodeType::kSint4, 128, Zeros::kNone),
     coded_format(CodeType::kUint4, 64, Zeros::kMinima),

@@ -98,6 +98,7 @@ LayerShape ExpertsBlock::shape() const {
   return {.hidden_size = model_.hidden_size,
           .intermediate_size = inner_.count,
           .experts = config_.rule.experts,
+          .coded_experts = gate_up_.weight_format().scaled || down_.weight_format().scaled,
           .gated_rows = config_.shared_gate};
 }
 

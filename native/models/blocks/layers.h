@@ -116,6 +116,9 @@ class Linear {
   // One section without a bias, whose tensor has a name of its own: a tied head's is the embedding.
   void add_tensor(WeightList& list, const std::string& name, const TensorSlice& weight);
 
+  // In which its weight is kept, once `add` or `add_tensor` has chosen it.
+  const WeightFormat& weight_format() const { return spec_.format; }
+
   // Computes `args`, whose weight, bias, epilogue and gate are filled in here.
   void apply(Backend& backend, LinearArgs args) const { apply(backend, args, spec_.epilogue); }
   // The same with kStore, for results that are not used as this layer usually uses them.

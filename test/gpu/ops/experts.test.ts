@@ -66,6 +66,29 @@ describe('CUDA, route', () => {
   });
 });
 
+/** Numbers of e2m1. */
+const FLOAT4 = [0, 0.5, 1, 1.5, 2, 3, 4, 6];
+
+/**
+ * Rows of weights that quantizing leaves as they are: each block of 32 columns has a scale of its own, a power of two, and the largest
+ * number that its codes have for it; int4 the smallest as well. No weight has more than 8 digits.
+ */
+function codedRows(random: () => number, dtype: 'fp4' | 'int4' | 'int8', rows: number, cols: number): Float32Array {
+  const largest = { fp4: 6, int4: 7, int8: 127 }[dtype];
+  const weights = new Float32Array(rows * cols);
+  for (let row = 0; row < rows; ++row) {
+    for (let first = 0; first < cols; first += 32) {
+      const unit = 2 ** (Math.round(-Math.log2(largest * Math.sqrt(cols))) - Math.floor(random() * 4));
+      for (let i = 0; i < Math.min(32, cols - first); ++i) {
+        const sign = random() < 0.5 ? -1 : 1;
+        const any = dtype === 'fp4' ? sign * FLOAT4[Math.floor(random() * 8)]! : Math.round((2 * random() - 1) * largest);
+        weights[row * cols + first + i] = unit * (i === 0 ? largest : i === 1 && dtype === 'int4' ? -8 : any);
+      }
+    }
+  }
+  return weights;
+}
+
 for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
   describe(`CUDA, mix_experts, ${type}`, () => {
     const setup: Setup = { isa: 'auto', backend: 'cuda', activation: type };
@@ -101,6 +124,50 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
           for (const [t, choices] of choicesOf(result, chosen).entries())
             want.set(mixToken(x.subarray(t * cols, (t + 1) * cols), choices, e), t * cols);
           close(floats(result, 'out'), want, MIXED[type], `${rows} of ${experts} x ${cols} x ${inner} ${gate}, pieces of ${capacity}`);
+        }
+      }
+    });
+
+    it('is that of experts kept as codes, where their matrices are what codes can say', () => {
+      const random = randomSource(23);
+      for (const dtype of ['fp4', 'int4', 'int8'] as const) {
+        for (const [rows, experts, chosen, cols, inner, capacity] of [
+          [1, 8, 2, 160, 96, 2],
+          [5, 4, 4, 136, 176, 20],
+          [70, 16, 3, 512, 32, 64],
+          [300, 6, 2, 64, 64, 4096],
+        ] as const) {
+          for (const gate of ['silu', 'clamped_swiglu'] as const) {
+            const biased = gate !== 'silu';
+            const e: Experts = {
+              ...{ held: experts, cols, inner, gate },
+              gateUp: codedRows(random, dtype, experts * 2 * inner, cols),
+              down: codedRows(random, dtype, experts * cols, inner),
+              gateUpBias: biased ? randomFloats(random, experts * 2 * inner) : undefined,
+              downBias: biased ? randomFloats(random, experts * cols) : undefined,
+            };
+            const x = roundAll(type, randomFloats(random, rows * cols, 1));
+            const rule = { experts, chosen, normalize: true };
+            const result = runOp(
+              setup,
+              'mix_experts',
+              { ...ruleAttrs(rule, rows), cols, inner, dtype, gate, capacity },
+              {
+                ...{ logits: randomFloats(random, rows * experts), x, gate_up: e.gateUp, down: e.down },
+                ...(e.gateUpBias && { gate_up_bias: e.gateUpBias }),
+                ...(e.downBias && { down_bias: e.downBias }),
+              },
+            );
+            const want = new Float64Array(rows * cols);
+            for (const [t, choices] of choicesOf(result, chosen).entries())
+              want.set(mixToken(x.subarray(t * cols, (t + 1) * cols), choices, e), t * cols);
+            close(
+              floats(result, 'out'),
+              want,
+              MIXED[type],
+              `${dtype}, ${rows} of ${experts} x ${cols} x ${inner} ${gate}, pieces of ${capacity}`,
+            );
+          }
         }
       }
     });

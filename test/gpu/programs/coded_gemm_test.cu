@@ -49,7 +49,7 @@ struct RandomCodes {
           b.scale[half] = to_float(to_half(scale, static_cast<T*>(nullptr)));
           b.min[half] = to_float(to_half(min, static_cast<T*>(nullptr)));
         }
-        const CodedRecord record = coded_record(b, layout.bits, layout.minima);
+        const CodedRecord record = coded_record(b, layout);
         out.records.push_back(record);
         for (int i = 0; i < 32 && block * 32 + i < layout.cols; ++i) {
           const int half = i / 16;
