@@ -41,6 +41,12 @@ interface TokensDraft {
   pooled?: Pooled[];
 }
 
+interface Building {
+  readonly message: TokensDraft;
+  /** Some of its tokens have more than the first four columns. */
+  hasMore: boolean;
+}
+
 /** What is packed when a message is handed over, by its tokenizer. */
 interface Records {
   readonly sampled: LogprobColumn;
@@ -49,6 +55,8 @@ interface Records {
 
 export class Events {
   private tokens = new Map<number, TokensDraft>();
+  /** The same by owner, which are few and small numbers: looked up for each token. */
+  private buildings: (Building | undefined)[] = [];
   private readonly records = new Map<number, Records>();
   private refused: { owner: number; message: Refused }[] = [];
   private notices: Notice[] = [];
@@ -61,21 +69,30 @@ export class Events {
    */
   token(sequence: Sequence, token: number, finish: number, record: Int32Array | null, drafted = 0): void {
     const { request } = sequence;
-    const draft = this.draft(request.owner);
-    const at = draft.ids.length;
-    draft.ids.push(request.id);
-    draft.indices.push(sequence.index);
-    draft.tokens.push(token);
-    draft.finishes.push(finish);
+    const building = this.building(request.owner);
+    const { message } = building;
+    message.ids.push(request.id);
+    message.indices.push(sequence.index);
+    message.tokens.push(token);
+    message.finishes.push(finish);
+    if (building.hasMore || record !== null || request.sumsLogprobs || drafted !== 0) {
+      building.hasMore = true;
+      this.addColumns(message, sequence, record, drafted);
+    }
+  }
+
+  /** What most tokens do not have, of the token added last. */
+  private addColumns(message: TokensDraft, { request, cumulativeLogprob }: Sequence, record: Int32Array | null, drafted: number): void {
+    const at = message.ids.length - 1;
     if (record !== null) {
-      draft.logprobWords ??= new Array<number>(at).fill(0);
+      message.logprobWords ??= new Array<number>(at).fill(0);
       this.recordsOf(request.owner).sampled.add(record);
     }
-    draft.logprobWords?.push(record === null ? 0 : record.length);
-    if (request.sumsLogprobs && draft.cumulative === undefined) draft.cumulative = new Array<number>(at).fill(0);
-    draft.cumulative?.push(sequence.cumulativeLogprob);
-    if (drafted !== 0) draft.drafted ??= new Array<number>(at).fill(0);
-    draft.drafted?.push(drafted);
+    message.logprobWords?.push(record === null ? 0 : record.length);
+    if (request.sumsLogprobs) message.cumulative ??= new Array<number>(at).fill(0);
+    message.cumulative?.push(cumulativeLogprob);
+    if (drafted !== 0) message.drafted ??= new Array<number>(at).fill(0);
+    message.drafted?.push(drafted);
   }
 
   started(owner: number, started: Started): void {
@@ -116,6 +133,7 @@ export class Events {
   /** Forgets what was collected for a tokenizer that is gone. */
   dropOwner(owner: number): void {
     this.tokens.delete(owner);
+    this.buildings[owner] = undefined;
     this.records.delete(owner);
     this.refused = this.refused.filter((r) => r.owner !== owner);
   }
@@ -125,6 +143,7 @@ export class Events {
     if (this.records.size > 0) this.packRecords();
     const outputs = { tokens: this.tokens, refused: this.refused, notices: this.notices };
     this.tokens = new Map();
+    this.buildings = [];
     this.refused = [];
     this.notices = [];
     this.hasFirst = false;
@@ -150,11 +169,17 @@ export class Events {
   }
 
   private draft(owner: number): TokensDraft {
-    let draft = this.tokens.get(owner);
-    if (draft === undefined) {
-      draft = { k: 'tokens', ids: [], indices: [], tokens: [], finishes: [] };
-      this.tokens.set(owner, draft);
-    }
-    return draft;
+    return this.building(owner).message;
+  }
+
+  private building(owner: number): Building {
+    return this.buildings[owner] ?? this.begin(owner);
+  }
+
+  private begin(owner: number): Building {
+    const building: Building = { message: { k: 'tokens', ids: [], indices: [], tokens: [], finishes: [] }, hasMore: false };
+    this.buildings[owner] = building;
+    this.tokens.set(owner, building.message);
+    return building;
   }
 }

@@ -103,24 +103,31 @@ export class KvCache {
   }
 
   /** Lets `position`, at most one block behind the table, be written: a new block at its end, or a copy of a shared last one. */
-  makeWritable(sequence: Sequence, position = sequence.numComputed): number {
-    const index = Math.floor(position / this.blockSize);
-    if (index < sequence.numBlocks) {
-      const current = sequence.blocks[index]!; // index < numBlocks
-      if (this.pool.refCount(current) === 1) return WRITABLE.already;
-      const copy = this.take();
-      if (copy === -1) return WRITABLE.noBlock;
-      sequence.blocks[index] = copy;
-      this.pool.release(current, false); // others hold it: it is not freed
-      this.copySource = current;
-      return WRITABLE.copied;
-    }
+  makeWritable(sequence: Sequence, position: number): number {
+    // Asked for each token of a step, and small enough to be compiled into the loop over them: the rest is elsewhere.
+    const index = (position / this.blockSize) | 0;
+    if (index >= sequence.numBlocks) return this.appendBlock(sequence);
+    return this.pool.refCount(sequence.blocks[index]!) === 1 ? WRITABLE.already : this.copyBlock(sequence, index); // index < numBlocks
+  }
+
+  private appendBlock(sequence: Sequence): number {
     const block = this.take();
     if (block === -1) return WRITABLE.noBlock;
+    const index = sequence.numBlocks;
     this.ensureTable(sequence, index + 1);
     sequence.blocks[index] = block;
     sequence.numBlocks = index + 1;
     return WRITABLE.appended;
+  }
+
+  private copyBlock(sequence: Sequence, index: number): number {
+    const copy = this.take();
+    if (copy === -1) return WRITABLE.noBlock;
+    const shared = sequence.blocks[index]!; // index < numBlocks
+    sequence.blocks[index] = copy;
+    this.pool.release(shared, false); // others hold it: it is not freed
+    this.copySource = shared;
+    return WRITABLE.copied;
   }
 
   /** Others hold the block of `position`, too. */

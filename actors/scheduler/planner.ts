@@ -107,7 +107,8 @@ export class Planner {
     for (let i = 0; i < items.length; i++) {
       const sequence = items[i]!; // i < length
       if (sequence.remaining !== 1 || !runnable(sequence)) continue;
-      if (!this.makeRoom(sequence)) return;
+      const done = this.roster.kv.makeWritable(sequence, sequence.numComputed);
+      if (done !== WRITABLE.already && !this.makeRoom(sequence, done)) return;
       if (sequence.numComputed < sequence.request.promptLen) {
         i += this.planRow(sequence, 1); // siblings forked by the row are listed next and have their sample already
       } else if (this.options.drafts === null) {
@@ -119,13 +120,12 @@ export class Planner {
   }
 
   /**
-   * Makes the sequence's next position writable; the youngest running sequences are preempted until it is. Returns false when it
-   * was the youngest itself and had to go: then nothing comes behind it.
+   * Makes the sequence's next position writable, of which `done` is what became of the first attempt; the youngest running sequences are
+   * preempted until it is. Returns false when it was the youngest itself and had to go: then nothing comes behind it.
    */
-  private makeRoom(sequence: Sequence): boolean {
+  private makeRoom(sequence: Sequence, done: number): boolean {
     const { roster, writer } = this;
-    for (;;) {
-      const done = roster.kv.makeWritable(sequence);
+    for (; ; done = roster.kv.makeWritable(sequence, sequence.numComputed)) {
       if (done === WRITABLE.already) return true;
       if (done !== WRITABLE.noBlock) {
         const last = sequence.numBlocks - 1;

@@ -461,8 +461,8 @@ export class Scheduler {
   /** A stop on the last allowed token is a stop, not a length. */
   private finishOf(sequence: Sequence, token: number): number {
     const { request } = sequence;
-    if (request.stopTokenIds.includes(token)) return FINISH.stopToken;
-    if (!request.ignoreEos && this.options.eosTokenIds.includes(token)) return FINISH.eos;
+    if (holds(request.stopTokenIds, token)) return FINISH.stopToken;
+    if (!request.ignoreEos && holds(this.options.eosTokenIds, token)) return FINISH.eos;
     return sequence.numGenerated === request.maxTokens ? FINISH.length : FINISH.none;
   }
 
@@ -502,4 +502,10 @@ export class Scheduler {
     }
     this.earliestTimeoutMs = next;
   }
+}
+
+/** As `list.includes`, which is a call for each token; lists of a few ids are compared in place. */
+function holds(list: readonly number[], token: number): boolean {
+  for (let i = 0; i < list.length; i++) if (list[i] === token) return true;
+  return false;
 }
