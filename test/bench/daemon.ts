@@ -3,7 +3,7 @@
  * takes a known time and computes nothing (daemon/step-engine.ts), and bare clients in a second process (daemon/bare-socket.ts). Daemon
  * and clients share the machine's cores; the targets are for two (`taskset -c 0,1` where there are more) and an idle machine.
  *
- *   npm run bench:daemon [-- --only first,streams,stall,steps --seconds-scale 1 --gates --cpu-prof DIR]
+ *   npm run bench:daemon [-- --only first,streams,sse,stall,steps --seconds-scale 1 --gates --cpu-prof DIR]
  *
  * Prints one JSON line a part. With --gates it exits with 1 when a target of `targets` is missed.
  *
@@ -24,6 +24,7 @@
  *            response. Tokens of one stream that come together (two steps, before the scheduler looked) are one notification. `paced`: a
  *            step of 64 tokens takes 0.9 ms, so that at most 71,000 a second are made and nearly each has a notification of its own; the
  *            target is for notifications. `free`: a step takes no time, and they come in pairs.
+ *   sse      Tokens a second to 256 connections with one stream of server-sent events each, over POST /v1/completions, steps of no time.
  *   stall    One of 64 clients stops reading: how that changes the gap between two tokens of the other 63, with steps of 5 ms. Rounds of
  *            three kinds in turn: all read; one stops reading at its first token (`fresh`); one stopped before and all its buffers, the
  *            daemon's 1 MiB too, are full, its streams paused (`full`). The ratio of p99s is taken within each turn.
@@ -43,7 +44,7 @@ import { Clients, Host } from './daemon/processes.js';
 import type { StepTimes } from './daemon/step-log.js';
 import { origin, percentiles } from './report.js';
 
-const targets = { firstP50Us: 500, firstP99Us: 2000, tokensPerS: 60_000, stallRatio: 1.1, schedulerUs: 100 };
+const targets = { firstP50Us: 500, firstP99Us: 2000, tokensPerS: 60_000, sseTokensPerS: 50_000, stallRatio: 1.1, schedulerUs: 100 };
 const STREAMS = 64;
 
 interface Setup {
@@ -182,6 +183,34 @@ const streams: Part = (setup) =>
     return { figures: { streams: STREAMS, paced_step_us: PACED_STEP_US, ...figures }, missed };
   });
 
+const SSE_STREAMS = 256;
+
+const sse: Part = (setup) =>
+  withHost(setup, SSE_STREAMS, async (host) => {
+    await host.setStepUs(0);
+    const tokens = Math.round(1000 * setup.scale);
+    const rounds: { readonly perS: number; readonly eventsPerToken: number; readonly daemonUs: number; readonly clientUs: number }[] = [];
+    for (let turn = 0; turn <= 5; turn++) {
+      const before = await host.steps(Number.MAX_SAFE_INTEGER);
+      const answer = await setup.clients.sse({ url: host.http, streams: SSE_STREAMS, tokens });
+      const after = await host.steps(Number.MAX_SAFE_INTEGER);
+      if (turn === 0) continue; // it warms up
+      const { tokens: made, events, us, cpuUs } = answer;
+      const daemonUs = (after.cpuUs - before.cpuUs) / made;
+      rounds.push({ perS: (made / us) * 1e6, eventsPerToken: events / made, daemonUs, clientUs: cpuUs / made });
+    }
+    const rates = rounds.map(({ perS }) => Math.round(perS));
+    const middle = (of: (round: (typeof rounds)[number]) => number): number => Math.round(median(rounds.map(of)) * 1000) / 1000;
+    const figures = {
+      streams: SSE_STREAMS,
+      tokens_per_s: { median: median(rates), min: Math.min(...rates), max: Math.max(...rates) },
+      events_per_token: middle((r) => r.eventsPerToken),
+      daemon_cpu_us_per_token: middle((r) => r.daemonUs),
+      client_cpu_us_per_token: middle((r) => r.clientUs),
+    };
+    return { figures, missed: median(rates) < targets.sseTokensPerS ? ['tokens a second, sse'] : [] };
+  });
+
 const STALL_STEP_US = 5000;
 const kinds = ['all', 'fresh', 'full'] as const;
 /** Streams of the client that fills all buffers, and their tokens: some 40 MB; the system's two buffers and the daemon's held 13. */
@@ -264,7 +293,7 @@ const steps: Part = async (setup) => {
   };
 };
 
-const parts: Readonly<Record<string, Part>> = { first, streams, stall, steps };
+const parts: Readonly<Record<string, Part>> = { first, streams, sse, stall, steps };
 
 async function main(): Promise<void> {
   const { values } = parseArgs({

@@ -3,12 +3,14 @@
  *   { first }    one request after the other: when each was sent and when its first token came
  *   { bare }     the same bytes over a plain socket to somebody who answers at once
  *   { streams }  so many connections with one stream each, all begun together: frames, time, gaps between two tokens
+ *   { sse }      the same over HTTP
  * Ends when the parent goes away.
  */
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { BareSocket, type Encoding } from './bare-socket.js';
+import { type SseRound, sseStreams } from './sse-clients.js';
 import { clockUs } from './step-log.js';
 
 export interface FirstRound {
@@ -63,6 +65,7 @@ export type ClientCommand =
   | { readonly first: FirstRound }
   | { readonly bare: BareRound }
   | { readonly streams: StreamsRound }
+  | { readonly sse: SseRound }
   | { readonly fill: FillRound }
   | { readonly unfill: true };
 
@@ -206,6 +209,7 @@ function run(command: ClientCommand): Promise<unknown> {
   if ('first' in command) return first(command.first);
   if ('bare' in command) return bare(command.bare);
   if ('streams' in command) return streams(command.streams);
+  if ('sse' in command) return sseStreams(command.sse);
   if ('fill' in command) return fill(command.fill);
   filling?.close();
   filling = null;

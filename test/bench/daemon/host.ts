@@ -1,6 +1,6 @@
 /**
  * The daemon of the benchmark in a process of its own: the real one with step-engine.ts in its executor thread. `fork`ed with the --set
- * values as arguments; sends { ready, bare } and then answers each command with one message:
+ * values as arguments; sends { ready, http, bare } and then answers each command with one message:
  *   { stepUs }       from now on a step takes this long
  *   { steps: from }  the times of the steps after the first `from`; how many there were, and the processor time used so far
  *   { stamps: true } when each request since the last time passed the front (requests are stamped from the first of these on)
@@ -132,4 +132,4 @@ const bare = createServer({ noDelay: true }, (socket) => {
   socket.on('error', () => socket.destroy());
 }).listen(0, '127.0.0.1');
 await once(bare, 'listening');
-process.send?.({ ready: daemon.addresses.ws, bare: (bare.address() as AddressInfo).port }); // proof: it listens on TCP
+process.send?.({ ready: daemon.addresses.ws, http: daemon.addresses.http, bare: (bare.address() as AddressInfo).port }); // proof: it listens on TCP

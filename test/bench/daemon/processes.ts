@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import type { BareRound, ClientCommand, FillRound, FirstRound, FirstToken, StreamsAnswer, StreamsRound } from './client.js';
 import type { HostCommand, Stamp, StepsAnswer } from './host.js';
+import type { SseAnswer, SseRound } from './sse-clients.js';
 
 const settings = [
   'server.port=0',
@@ -49,21 +50,23 @@ class Child {
 
 export class Host {
   readonly url: string;
+  readonly http: string;
   /** Port of the plain socket. */
   readonly bare: number;
   readonly #child: Child;
 
-  private constructor(child: Child, url: string, bare: number) {
+  private constructor(child: Child, url: string, http: string, bare: number) {
     this.#child = child;
     this.url = url;
+    this.http = http;
     this.bare = bare;
   }
 
   /** `nodeArgs`: for example --cpu-prof. */
   static async start(sets: readonly string[], nodeArgs: readonly string[]): Promise<Host> {
     const child = new Child('./host.js', [...settings, ...sets], nodeArgs);
-    const { ready, bare } = (await child.next()) as { readonly ready: string; readonly bare: number };
-    return new Host(child, ready, bare);
+    const { ready, http, bare } = (await child.next()) as { readonly ready: string; readonly http: string; readonly bare: number };
+    return new Host(child, ready, http, bare);
   }
 
   setStepUs(stepUs: number): Promise<null> {
@@ -107,6 +110,10 @@ export class Clients {
 
   streams(round: StreamsRound): Promise<StreamsAnswer> {
     return this.#child.ask({ streams: round });
+  }
+
+  sse(round: SseRound): Promise<SseAnswer> {
+    return this.#child.ask({ sse: round });
   }
 
   fill(round: FillRound): Promise<null> {
