@@ -2,6 +2,12 @@
  * How often drafts of a network are right: the prompts of an evaluation set, one after the other and greedily, through the real scheduler and
  * engine with a fixed number of drafts a step. A draft behind the end of an answer counts as wrong.
  *
+ * A prompt's first token comes of its prefill, so the first step that counts is the one behind it. Whoever lets drafts begin at the prompt
+ * itself cuts the answers elsewhere: a float32 walk of the draft model so, over the prompts 1, 5, 9, .. of the demo's set without those that
+ * have tools (36), accepts 129, 116, 100 and 88 of 132 steps (0.977 0.879 0.758 0.667), and 119, 105, 92 and 84 of 122 (0.975 0.861 0.754
+ * 0.689) when it begins behind the first token. Over all 152 prompts, begun there, it accepts 0.979 0.877 0.797 0.727 of 561 steps, which is
+ * what is counted here.
+ *
  *   node dist/test/e2e/speculation/acceptance.js draft|eagle3|mtp [--target FOLDER] [--model FOLDER] [--tokens N] [--every N] [--device cuda]
  *
  * tells it of the demo model and the networks of the fixtures, or of others.
