@@ -39,15 +39,20 @@ function runtime(library) {
   return process.exit(69);
 }
 
-const preload = runtime(sanitizer.library);
-const built = run(process.execPath, [join(root, 'native', 'build.mjs'), '--sanitize', name]);
-if (built !== 0) process.exit(built);
 const files = readdirSync(join(here, 'native'))
   // The test of the build script loads no addon.
   .filter((file) => file.endsWith('.test.ts') && file !== 'build.test.ts')
   .filter((file) => words.length === 0 || words.some((word) => file.includes(word)))
   .sort()
   .map((file) => join(root, 'dist', 'test', 'native', file.replace(/\.ts$/, '.js')));
+// Without a file Node would look for tests itself.
+if (files.length === 0) {
+  process.stderr.write(`No test file of test/native has "${words.join('" or "')}" in its name.\n`);
+  process.exit(64);
+}
+const preload = runtime(sanitizer.library);
+const built = run(process.execPath, [join(root, 'native', 'build.mjs'), '--sanitize', name]);
+if (built !== 0) process.exit(built);
 const node = [process.execPath, '--test', '--test-concurrency=1', ...files];
 // ThreadSanitizer cannot map its shadow memory where the kernel randomises addresses widely.
 const fixed = name === 'thread' && run('setarch', ['--addr-no-randomize', 'true']) === 0;
