@@ -2,13 +2,25 @@
 import type { RequestId } from './messages/ids.js';
 import type { Delta } from './messages/requests.js';
 
-/** Splits the pieces of one step by request, keeping their order. Almost always each request has one piece. */
-export function byRequest(deltas: readonly Delta[]): Map<RequestId, Delta[]> {
-  const groups = new Map<RequestId, Delta[]>();
+/** A request that may gain something. */
+export interface Gaining {
+  /** With the step that is being told; null between steps. */
+  gained: Delta[] | null;
+}
+
+/** Lays the pieces of one step to their requests, keeping their order; the requests that gained something. Pieces of unknown ones are dropped. */
+export function gather<Request extends Gaining>(
+  deltas: readonly Delta[],
+  find: (id: RequestId) => Request | undefined,
+): readonly Request[] {
+  const gaining: Request[] = [];
   for (const delta of deltas) {
-    const own = groups.get(delta.id);
-    if (own === undefined) groups.set(delta.id, [delta]);
-    else own.push(delta);
+    const request = find(delta.id);
+    if (request === undefined) continue;
+    if (request.gained === null) {
+      request.gained = [delta];
+      gaining.push(request);
+    } else request.gained.push(delta);
   }
-  return groups;
+  return gaining;
 }

@@ -7,7 +7,7 @@
  * The engine (daemon/life/engine.ts) tells it which actors are there and in which state the engine is.
  */
 import { asError, Calls } from './client-calls.js';
-import { byRequest } from './client-deltas.js';
+import { type Gaining, gather } from './client-deltas.js';
 import { EngineGroups } from './client-groups.js';
 import type { RequestIds } from './client-ids.js';
 import { idsSize, promptSize, TokenizerLoad } from './client-load.js';
@@ -33,7 +33,6 @@ import { InferdError } from './messages/errors.js';
 import type { RequestId } from './messages/ids.js';
 import type {
   Abort,
-  Delta,
   Deltas,
   Encoded,
   Failed,
@@ -56,7 +55,8 @@ import { EventLink } from './runtime/mailbox.js';
 type FromTokenizer = Encoded | Routed | Deltas | Failed | CallReply;
 type TokenizerLink = EventLink<FromTokenizer, Submit | Abort | TokenizerCall>;
 
-interface Live {
+interface Live extends Gaining {
+  readonly id: RequestId;
   readonly arrivalMs: number;
   readonly sink: RequestSink;
   readonly client: ClientKey;
@@ -143,6 +143,8 @@ export class ActorClient implements EngineClient {
     const arrivalMs = nowMs();
     const turn = this.#turns.take(client);
     const live: Live = {
+      id,
+      gained: null,
       arrivalMs,
       sink,
       client,
@@ -417,6 +419,8 @@ export class ActorClient implements EngineClient {
 
   // --- what actors say ---
 
+  readonly #find = (id: RequestId): Live | undefined => this.#requests.get(id);
+
   #onTokenizer(message: FromTokenizer): void {
     switch (message.k) {
       case 'routed':
@@ -462,7 +466,7 @@ export class ActorClient implements EngineClient {
       const live = this.#requests.get(id);
       if (live !== undefined) this.#guarded(() => live.sink.onPromptLogprobs(int32Of(logprobs)));
     }
-    for (const [id, own] of byRequest(deltas)) this.#onOwnDeltas(id, own);
+    for (const live of gather(deltas, this.#find)) this.#onGained(live);
   }
 
   /** Told once, also when a restarted engine starts the request again. */
@@ -474,9 +478,10 @@ export class ActorClient implements EngineClient {
     this.#guarded(() => live.sink.onStarted(started, live.group ?? 0));
   }
 
-  #onOwnDeltas(id: RequestId, deltas: readonly Delta[]): void {
-    const live = this.#requests.get(id);
-    if (live === undefined) return;
+  #onGained(live: Live): void {
+    const { id, gained: deltas } = live;
+    live.gained = null;
+    if (deltas === null || this.#requests.get(id) !== live) return; // a sink before it may have ended it
     for (const delta of deltas) {
       live.generatedTokens += delta.tokens.length;
       if (delta.finish !== undefined) live.open.delete(delta.index);

@@ -78,8 +78,14 @@ export class ProgressSink implements CallSink {
     this.#head = null;
     this.#credit -= tokens;
     const { token, credit } = this.#options;
+    const seq = this.#seq++;
+    if (head === null && credit === null) {
+      // What almost every event is: spreading nothing into it would take as long as all else here.
+      this.#out.notify('$/progress', { token, seq, kind, choices });
+      return;
+    }
     const named = head === null ? null : { id: head.id, created: head.created, model: head.model };
     const counted = credit === null ? null : { tokens };
-    this.#out.notify('$/progress', { token, seq: this.#seq++, kind, ...named, choices, ...counted });
+    this.#out.notify('$/progress', { token, seq, kind, ...named, choices, ...counted });
   }
 }

@@ -62,13 +62,12 @@ export class AnswerStream {
     if (!this.#closed && !this.#sink.full) this.#sink.event(event);
   }
 
-  /** Takes pieces of one step; sends what may be sent. */
-  push(pieces: readonly Piece[]): void {
+  /** Takes the pieces of one step, and the list itself; sends what may be sent. */
+  push(pieces: Piece[]): void {
     if (this.#closed) return;
-    for (const piece of pieces) {
-      this.#waiting.push(piece);
-      this.#waitingTokens += piece.tokens;
-    }
+    for (const { tokens } of pieces) this.#waitingTokens += tokens;
+    if (this.#waiting.length === 0) this.#waiting = pieces;
+    else for (const piece of pieces) this.#waiting.push(piece);
     this.pump();
   }
 
@@ -125,15 +124,14 @@ export class AnswerStream {
       count++;
     }
     if (count === 0) return;
-    const pieces = this.#waiting.splice(0, count);
+    let pieces = this.#waiting;
+    if (count === pieces.length) this.#waiting = [];
+    else pieces = pieces.splice(0, count);
     this.#waitingTokens -= tokens;
     const { shape, chunkFields } = this.#options;
-    this.#sink.event({
-      kind: 'delta',
-      choices: shape(pieces),
-      tokens,
-      ...(chunkFields === undefined ? {} : { fields: chunkFields(pieces) }),
-    });
+    const choices = shape(pieces);
+    if (chunkFields === undefined) this.#sink.event({ kind: 'delta', choices, tokens });
+    else this.#sink.event({ kind: 'delta', choices, tokens, fields: chunkFields(pieces) });
     this.#stopTimer();
   }
 

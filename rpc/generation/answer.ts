@@ -21,17 +21,18 @@ export interface AnswerOptions {
   readonly textOf: TextOf;
 }
 
+const none: readonly never[] = [];
+
 /** What choice `index` gained with one delta of the engine. */
 export function pieceOf(delta: Delta, index: number, textOf: TextOf): Piece {
+  const { text, tokens: tokenIds, reasoning, calls, stopReason } = delta;
+  const logprobs = delta.logprobs === undefined ? none : [new RecordView(int32Of(delta.logprobs), textOf)];
+  const piece: Piece = { index, text, tokens: tokenIds.length, tokenIds, logprobs, finish: delta.finish ?? null };
+  if (reasoning === undefined && calls === undefined && stopReason === undefined) return piece;
   return {
-    index,
-    text: delta.text,
-    ...(delta.reasoning === undefined ? {} : { reasoning: delta.reasoning }),
-    ...(delta.calls === undefined ? {} : { calls: delta.calls }),
-    tokens: delta.tokens.length,
-    tokenIds: delta.tokens,
-    logprobs: delta.logprobs === undefined ? [] : [new RecordView(int32Of(delta.logprobs), textOf)],
-    finish: delta.finish ?? null,
-    ...(delta.stopReason === undefined ? {} : { stopReason: delta.stopReason }),
+    ...piece,
+    ...(reasoning === undefined ? {} : { reasoning }),
+    ...(calls === undefined ? {} : { calls }),
+    ...(stopReason === undefined ? {} : { stopReason }),
   };
 }

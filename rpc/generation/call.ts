@@ -259,7 +259,8 @@ export class GenerationCall {
         this.#fail(refusal);
         return;
       }
-      if (this.#plan.stream !== null) pieces.push(...this.#plan.stream.pieces(delta, index, prompt));
+      if (this.#plan.stream === null) continue;
+      for (const piece of this.#plan.stream.pieces(delta, index, prompt)) pieces.push(piece);
     }
     if (pieces.length > 0) this.#stream?.push(pieces);
   }

@@ -58,8 +58,12 @@ export class ChatAnswer {
   deltas(pieces: readonly Piece[]): readonly ChatDelta[] {
     return mergePieces(pieces).map((piece) => {
       const { index, text, reasoning, calls } = piece;
+      const { logprobs, tokenIds } = this.#options;
       const first = !this.#begun.has(index);
-      this.#begun.add(index);
+      if (first) this.#begun.add(index);
+      else if (!logprobs && !tokenIds && reasoning === undefined && calls === undefined && piece.finish === null) {
+        return { index, delta: { content: text }, finish_reason: null };
+      }
       return {
         index,
         delta: {
@@ -68,10 +72,10 @@ export class ChatAnswer {
           ...(text === '' && (reasoning !== undefined || calls !== undefined) ? {} : { content: text }),
           ...(calls === undefined ? {} : { tool_calls: calls.map(callDelta) }),
         },
-        ...(this.#options.logprobs ? { logprobs: { content: chatLogprobs(piece.logprobs) } } : {}),
+        ...(logprobs ? { logprobs: { content: chatLogprobs(piece.logprobs) } } : {}),
         finish_reason: piece.finish === null ? null : finishOf(piece.finish, this.#lastCall.get(index)),
         ...(piece.stopReason === undefined ? {} : { stop_reason: piece.stopReason }),
-        ...(this.#options.tokenIds ? { token_ids: [...piece.tokenIds] } : {}),
+        ...(tokenIds ? { token_ids: [...piece.tokenIds] } : {}),
       };
     });
   }

@@ -54,14 +54,16 @@ export class CompletionAnswer {
   deltas(pieces: readonly Piece[]): readonly CompletionDelta[] {
     return mergePieces(pieces).map((piece) => {
       const from = this.#offsets.get(piece.index) ?? 0;
-      if (this.#options.logprobs) this.#offsets.set(piece.index, from + codePointsOf(piece.logprobs));
+      const { logprobs, tokenIds } = this.#options;
+      if (logprobs) this.#offsets.set(piece.index, from + codePointsOf(piece.logprobs));
+      const finish = piece.finish as Finish | null; // proof: set from Delta.finish
+      const plain = { index: piece.index, text: piece.text, finish_reason: finish };
+      if (!logprobs && !tokenIds && finish === null && piece.prompt === undefined) return plain;
       return {
-        index: piece.index,
-        text: piece.text,
-        ...(this.#options.logprobs ? { logprobs: completionLogprobs(piece.logprobs, from) } : {}),
-        finish_reason: piece.finish as Finish | null, // proof: set from Delta.finish
+        ...plain,
+        ...(logprobs ? { logprobs: completionLogprobs(piece.logprobs, from) } : {}),
         ...(piece.stopReason === undefined ? {} : { stop_reason: piece.stopReason }),
-        ...(this.#options.tokenIds ? { token_ids: [...piece.tokenIds] } : {}),
+        ...(tokenIds ? { token_ids: [...piece.tokenIds] } : {}),
         ...promptFields(piece.prompt),
       };
     });

@@ -47,6 +47,7 @@ export function pieceChars({ text, reasoning, calls }: Piece): number {
 
 /** One piece per choice, holding what all of its pieces held. */
 export function mergePieces(pieces: readonly Piece[]): readonly Piece[] {
+  if (pieces.length === 1) return pieces; // as in almost every event
   const byIndex = new Map<number, Piece[]>();
   for (const piece of pieces) {
     const list = byIndex.get(piece.index);

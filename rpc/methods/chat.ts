@@ -51,6 +51,7 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
         constrained: offer.constrains,
       });
       const head = { id: `chatcmpl-${randomUUID()}`, created: Math.floor(Date.now() / 1000), model: servedName(known) };
+      const promptInStream = ctx.sinks.kind === 'http';
       const answer = new ChatAnswer({
         ...head,
         n: params.n,
@@ -59,7 +60,7 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
         logprobs: params.topLogprobs >= 0,
         promptLogprobs: params.promptLogprobs >= 0,
         tokenIds: body.return_token_ids ?? false,
-        promptInStream: ctx.sinks.kind === 'http',
+        promptInStream,
         textOf: (id) => call.textOf(id),
       });
       const call: GenerationCall = new GenerationCall(
@@ -74,7 +75,7 @@ export function chatMethod(deps: RpcDeps, limits: RequestLimits) {
           stream: open && {
             open,
             shape: (pieces) => answer.deltas(pieces),
-            chunkFields: (pieces) => answer.chunkFields(pieces),
+            ...(promptInStream ? { chunkFields: (pieces) => answer.chunkFields(pieces) } : {}),
             pieces: (delta, index, prompt) => answer.pieces(delta, index, prompt),
           },
         },
