@@ -14,7 +14,7 @@ export const rootKey = (adapter: number): number => ROOT_KEY ^ Math.imul(adapter
 
 /**
  * Key of what ends with `tokens[offset .. offset + count)` and begins with what `parent` names. Never 0. Four sums that do not wait for each
- * other, each of every fourth token, then the last mixing steps of MurmurHash3.
+ * other, as FNV's are but each of every fourth token, then the last mixing steps of MurmurHash3.
  */
 export function nextKey(parent: number, tokens: Int32Array, offset: number, count: number): number {
   let a = parent | 0;
@@ -28,15 +28,8 @@ export function nextKey(parent: number, tokens: Int32Array, offset: number, coun
     b = Math.imul(b ^ tokens[i + 1]!, 0x1b873593);
     c = Math.imul(c ^ tokens[i + 2]!, 0xe6546b65);
     d = Math.imul(d ^ tokens[i + 3]!, 0x27d4eb2f);
-    a ^= a >>> 15;
-    b ^= b >>> 13;
-    c ^= c >>> 14;
-    d ^= d >>> 16;
   }
-  for (; i < end; i++) {
-    a = Math.imul(a ^ tokens[i]!, 0xcc9e2d51);
-    a ^= a >>> 15;
-  }
+  for (; i < end; i++) a = Math.imul(a ^ tokens[i]!, 0xcc9e2d51);
   let h = a ^ rotated(b, 8) ^ rotated(c, 16) ^ rotated(d, 24);
   h = Math.imul(h ^ (h >>> 16), 0x85ebca6b);
   h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35);

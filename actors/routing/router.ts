@@ -34,8 +34,9 @@ const FIRST_BLOCKS = 16;
 
 export class Router {
   readonly #blockSize: number;
-  /** Of the blocks of the prompt at hand, as many as were needed. */
-  readonly #keys: number[] = [];
+  /** Of the blocks of the prompt at hand, the first `#made` of which are there. */
+  readonly #keys: Int32Array;
+  #made = 0;
   #turn = 0;
   /** Key of the empty beginning of the request in hand. */
   #root = rootKey(0);
@@ -43,6 +44,7 @@ export class Router {
   /** `blockSize`: tokens in a KV block. */
   constructor(blockSize: number) {
     this.#blockSize = blockSize;
+    this.#keys = new Int32Array(Math.ceil(MAX_COMPARED / blockSize));
   }
 
   /** `candidates`: one at least. `adapter`: of the request, 0 for none. */
@@ -70,7 +72,7 @@ export class Router {
   #matched(candidates: readonly Candidate[], prompt: Int32Array): number[] {
     const limit = Math.floor(Math.min(prompt.length - 1, MAX_COMPARED) / this.#blockSize);
     const keys = this.#keys;
-    keys.length = 0;
+    this.#made = 0;
     let end = Math.min(FIRST_BLOCKS, limit);
     this.#extend(prompt, end);
     while (end < limit && candidates.some(({ board }) => board.has(keys[end - 1]!))) {
@@ -95,7 +97,12 @@ export class Router {
   #extend(prompt: Int32Array, end: number): void {
     const keys = this.#keys;
     const size = this.#blockSize;
-    while (keys.length < end) keys.push(nextKey(keys[keys.length - 1] ?? this.#root, prompt, keys.length * size, size));
+    let key = keys[this.#made - 1] ?? this.#root;
+    for (let block = this.#made; block < end; block++) {
+      key = nextKey(key, prompt, block * size, size);
+      keys[block] = key;
+    }
+    this.#made = end;
   }
 }
 
