@@ -154,15 +154,20 @@ export function modelNeed(found: FoundModel): ModelNeed {
   return { weights: groups * Math.ceil(model.sizeBytes * share), kv: groups * blocks * blockBytes(found) };
 }
 
-/** Bytes of a block of keys and values, about: what config.json says of a usual attention. */
+/** Bytes of a block of keys and values, about: what config.json says of a usual attention, or of one with a latent (MLA). */
 function blockBytes({ model, config }: FoundModel): number {
   const number = (key: string): number | null => (typeof model.config[key] === 'number' ? model.config[key] : null);
   const heads = number('num_attention_heads') ?? 1;
   const layers = number('num_hidden_layers') ?? 1;
-  const width = (number('num_key_value_heads') ?? heads) * (number('head_dim') ?? model.hiddenSize / heads);
+  const latent = number('kv_lora_rank');
+  // A latent is kept once for all heads, beside the part of the key that has a position.
+  const values =
+    latent === null
+      ? 2 * (number('num_key_value_heads') ?? heads) * (number('head_dim') ?? model.hiddenSize / heads)
+      : latent + (number('qk_rope_head_dim') ?? 0);
   const asked = config.cache.cache_dtype;
   const each = asked === 'auto' && model.sizeBytes > SMALL_WEIGHTS ? 2 : kvBytes[asked];
-  return 2 * layers * width * each * config.cache.block_size;
+  return layers * values * each * config.cache.block_size;
 }
 
 function size(bytes: number): string {

@@ -1,10 +1,15 @@
-/** Memory of several models on a host: each leaves room for the next, and together they never reserve more than there is. */
+/**
+ * Memory of several models on a host: each leaves room for the next, and together they never reserve more than there is. What is planned
+ * of keys and values is what an engine then takes.
+ */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { kvBlocks } from '../../../actors/executor/capacity.js';
 import { loadConfig } from '../../../config/load.js';
 import { resolveModelFolder } from '../../../config/model-folder.js';
 import { Memory, modelNeed } from '../../../daemon/models/memory.js';
+import { openPack } from '../../helpers/native/golden.js';
+import { fixture } from '../../helpers/native/native-engine.js';
 
 const GiB = 2 ** 30;
 
@@ -33,3 +38,14 @@ test('ten models fit beside the default one, and what they reserve is there', ()
   }
   assert.ok(reserved < free, `${reserved}`);
 });
+
+for (const pack of ['llama3.1-gqa', 'qwen3-qknorm', 'deepseek-v2', 'deepseek-v3-mla']) {
+  test(`keys and values are planned as the engine lays them out: ${pack}`, () => {
+    const { config } = loadConfig({ env: {}, sets: [`inference.model_name=${JSON.stringify(fixture('golden', pack))}`] });
+    const model = resolveModelFolder(config, {});
+    const { block_size: blockSize } = config.cache;
+    const engine = openPack(pack, { blockSize });
+    assert.equal(modelNeed({ model, config }).kv, Math.ceil(model.maxModelLen / blockSize) * engine.info().blockBytes);
+    engine.close();
+  });
+}
