@@ -97,7 +97,7 @@ ModelConfig read_model_config(const std::string& path, const std::string& given)
   const Entry& model = find_model(reader);
   ModelConfig config = model.configure(reader);
   config.architecture = model.architecture;
-  if (file) config.stored = read_stored(reader, path);
+  config.stored = read_stored(reader, path);
   return config;
 }
 

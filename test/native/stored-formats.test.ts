@@ -3,10 +3,12 @@
  * Widened to float32 they are those weights, and must agree as closely as any model does.
  */
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import { loadAddon } from '../../native/index.js';
 import { type Golden, generate, hasExperts, medianError, nmse, openPack, readGolden, storedPacks } from '../helpers/native/golden.js';
+import { fixture } from '../helpers/native/native-engine.js';
 import { roundsActivations } from '../helpers/native/op-table.js';
 
 /** Seen: 1e-14 to 4e-12. */
@@ -59,3 +61,12 @@ for (const pack of storedPacks) {
 
 test('quantized activations turn the greedy tokens of one of these packs at most', () =>
   assert.ok(turned.size <= mostTurned, [...turned].join()));
+
+test('a configuration that is given as text says as much of stored weights as the file does', () => {
+  for (const pack of ['quant-fp8-block', 'quant-gptq-int4-sym', 'quant-ct-w4a16']) {
+    const golden = readGolden(pack);
+    const engine = openPack(pack, { weightDtype: 'f32', modelConfig: readFileSync(fixture('golden', pack, 'config.json'), 'utf8') });
+    assert.deepEqual(generate(engine, golden.ids, 32, 16).tokens, golden.greedyIds, pack);
+    engine.close();
+  }
+});
