@@ -286,6 +286,7 @@ void Engine::count_weights() {
     weight_bytes_ += weight_bytes(part.kept, s.rows, s.cols);
     if (counted.insert(s.name).second) parameters_ += s.stored_rows() * s.stored_cols();
   }
+  parameters_ += model_->parameters_elsewhere();
   if (drafter_ == nullptr) return;
   for (const WeightPart& part : drafter_->parts())
     weight_bytes_ += weight_bytes(part.kept, part.slice.rows, part.slice.cols);

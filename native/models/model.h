@@ -44,6 +44,8 @@ class Model {
   const std::vector<WeightPart>& parts() const { return list_->parts; }
   // Of the linear weights: what a backend may refuse.
   const std::vector<WeightFormat>& linear_formats() const { return list_->linear_formats; }
+  // Of the tensors that only other ranks hold, as experts are that ranks share out whole.
+  int64_t parameters_elsewhere() const { return list_->parameters_elsewhere; }
   // Bytes of the embedding that steps look rows up in and read no further; 0 where it is the head.
   int64_t table_bytes() const { return table_bytes_; }
   // The linears that adapters may add to.

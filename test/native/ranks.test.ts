@@ -231,6 +231,16 @@ describe('ranks that share experts whole', () => {
     });
   });
 
+  for (const pack of packs.filter(hasExperts)) {
+    it(`count the parameters of the whole model, as one rank does: ${pack}`, () => {
+      const whole = openPack(pack);
+      const split = openPackRanks(pack, 2, { expertParallel: true });
+      assert.equal(split.info().parameters, whole.info().parameters);
+      split.close();
+      whole.close();
+    });
+  }
+
   it('hold all of their own experts and nothing of the others', () => {
     const expertBytes = 2 * 3 * 20 * 32 * 4; // in two layers
     withModelFolder({ ...moe, vocab_size: 128 }, (folder) => {

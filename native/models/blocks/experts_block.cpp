@@ -55,6 +55,7 @@ void ExpertsBlock::describe(WeightList& list, const std::string& layer) {
   // Products of parts of an expert are added up over the ranks: its bias belongs to one of them.
   const bool adds_bias = model_.shard.whole_experts || model_.shard.rank == 0;
   down_.add(list, at, down, {inner, inner_}, c.bias && adds_bias);
+  list.parameters_elsewhere += (c.rule.experts - held_.count) * parameters_of_one();
   if (!has_shared()) return;
   const std::string shared = at + n.shared + ".";
   shared_gate_up_.add(list, shared,
@@ -112,7 +113,12 @@ std::optional<ExpertLoad> ExpertsBlock::expert_load() const {
       .held = static_cast<int32_t>(held_.count),
       .chosen = config_.rule.chosen,
       .bytes = bytes(*gate_up_.weight(), 2 * inner_.count) + bytes(*down_.weight(), hidden),
-      .parameters = 3 * hidden * config_.intermediate_size};
+      .parameters = parameters_of_one()};
+}
+
+int64_t ExpertsBlock::parameters_of_one() const {
+  const int64_t hidden = model_.hidden_size, inner = config_.intermediate_size;
+  return 3 * hidden * inner + (config_.bias ? 2 * inner + hidden : 0);
 }
 
 void ExpertsBlock::forward(Backend& backend, const StepContext& step, Stream& s, bool) const {

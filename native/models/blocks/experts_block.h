@@ -32,6 +32,7 @@ class ExpertsBlock final : public Block {
 
  private:
   bool has_shared() const { return config_.shared_size > 0; }
+  int64_t parameters_of_one() const;  // of one expert, as all ranks hold it
   void add_shared(Backend& backend, const Tensor& x, const Stream& s, const Tensor& out) const;
 
   const ModelConfig& model_;

@@ -49,6 +49,7 @@ struct WeightList {
   std::vector<WeightPart> parts{};
   std::vector<WeightFormat> linear_formats{};  // that the linears have
   std::vector<Linear*> linears{};              // that adapters may add to
+  int64_t parameters_elsewhere = 0;            // of tensors that only other ranks hold
 };
 
 // A float32 vector (norm weight, bias) of one or several checkpoint tensors one after another.
