@@ -17,17 +17,12 @@
 
 export type PreemptionMode = 'auto' | 'recompute' | 'swap';
 
-/** Operations that a device does in the time that one byte takes between it and the host's memory. */
-const OPERATIONS_PER_BYTE = {
-  /** 3e14 operations/s of a large prefill in 16 bits; 2.5e10 bytes/s of PCIe 4.0 x16. */
-  cuda: 12_000,
-  /** 1e11 operations/s a few cores; 2e9 bytes/s of copies beside them. */
-  cpu: 50,
-} as const;
-
-/** Tokens of prefill that cost as much as swapping one block out and in again. */
-export function swapCostTokens(blockBytes: number, parameters: number, device: keyof typeof OPERATIONS_PER_BYTE): number {
-  return (blockBytes / Math.max(1, parameters)) * OPERATIONS_PER_BYTE[device];
+/**
+ * Tokens of prefill that cost as much as swapping one block out and in again. `operationsPerByte`: what the device does in the time that
+ * one byte takes between it and the host's memory.
+ */
+export function swapCostTokens(blockBytes: number, parameters: number, operationsPerByte: number): number {
+  return (blockBytes / Math.max(1, parameters)) * operationsPerByte;
 }
 
 /** Whether `numTokens` tokens in `numBlocks` blocks are rather swapped than computed again, if the host has room. */

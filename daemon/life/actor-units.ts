@@ -14,6 +14,7 @@ import { createRing } from '../../actors/runtime/ring.js';
 import { swapCostTokens } from '../../actors/scheduler/preemption.js';
 import { loadAddon } from '../../native/index.js';
 import { Child, type ChildOptions, type ChildStart, type Ending } from './child-actor.js';
+import { deviceKinds } from './device-kinds.js';
 import { SummedProgress } from './summed-progress.js';
 import type { Life, Unit } from './supervisor.js';
 import type { Topology } from './topology.js';
@@ -111,6 +112,7 @@ export class EngineGroup implements Unit {
     const { index, room } = this.#seat;
     const kv = { ...this.#topology.kv, groups: groups.length, loading: this.#seat.loading() };
     const epoch = ++this.#epoch;
+    const { operationsPerByte } = deviceKinds[executors[0]?.backend ?? 'cpu'];
     // Fresh for each life: what is left of the last one can never meet this one's ranks.
     const ranks = executors.length > 1 ? { group: loadAddon().newRankGroup() } : {};
     const part = ranks.group === undefined ? () => {} : (why: string) => loadAddon().endRankGroup(ranks.group, why);
@@ -140,7 +142,7 @@ export class EngineGroup implements Unit {
           ...options,
           numBlocks: capacity.numBlocks,
           numSwapBlocks: capacity.numSwapBlocks,
-          swapCostTokens: swapCostTokens(capacity.blockBytes, capacity.parameters, executors[0]?.backend ?? 'cpu'),
+          swapCostTokens: swapCostTokens(capacity.blockBytes, capacity.parameters, operationsPerByte),
           epoch,
         },
         bell: schedulerBell,

@@ -22,6 +22,7 @@ import { isGguf } from '../../config/gguf/files.js';
 import type { ModelFolder } from '../../config/model-folder.js';
 import type { Config } from '../../config/schema.js';
 import { type BackendName, type EngineOptions, loadAddon } from '../../native/index.js';
+import { deviceKinds } from './device-kinds.js';
 
 export interface RingSpec {
   readonly capacityBytes: number;
@@ -164,20 +165,13 @@ function drafting({ speculative: s }: Config, model: ModelFolder, backend: Backe
     drafts: {
       ...{ maxTokens: s.num_tokens, ngramMin: s.ngram_min, ngramMax: s.ngram_max, method: s.method },
       // adaptiveLength() gives none to a larger batch.
-      maxRows: Math.max(1, Math.min(s.max_batch, Math.floor(DRAFT_FREE_ROWS[backend] / 2))),
+      maxRows: Math.max(1, Math.min(s.max_batch, Math.floor(deviceKinds[backend].draftFreeRows / 2))),
       ...(s.forced_acceptance === null ? {} : { forcedRate: s.forced_acceptance }),
       ...(model.drafter === undefined ? {} : { modelPath: model.drafter.path }),
     },
   };
 }
 
-/** A row beside another, as a share of a step: the time of its products, its attention and its logits. Round figures. */
-const DRAFT_ROW_COST = { cpu: 0.3, cuda: 0.05 } as const;
-/**
- * Rows of a step up to which its time is that of reading the weights: where 2 operations a weight take as long as its two bytes. On a GPU of
- * 790 TFLOP/s and 4.26 TB/s; on the CPU, whose rows cost much from the first on, where a batch is as fast as it gets.
- */
-const DRAFT_FREE_ROWS = { cpu: 32, cuda: 185 } as const;
 /** A layer of a model, as a share of the whole: what a head costs. */
 const HEAD_COST = 0.05;
 
@@ -193,8 +187,8 @@ function draftOptions(config: Config, model: ModelFolder, backend: BackendName):
   return {
     maxTokens: s.num_tokens,
     maxBatch: s.max_batch,
-    rowCost: DRAFT_ROW_COST[backend] + drafterCost(config, model),
-    freeRows: DRAFT_FREE_ROWS[backend],
+    rowCost: deviceKinds[backend].draftRowCost + drafterCost(config, model),
+    freeRows: deviceKinds[backend].draftFreeRows,
     inBlocks: s.method !== 'ngram',
   };
 }

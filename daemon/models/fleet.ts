@@ -11,6 +11,7 @@ import type { EngineClient, EngineState, StartProgress } from '../../actors/clie
 import { type Failure, failureOf, InferdError } from '../../actors/messages/errors.js';
 import type { Log } from '../../actors/runtime/log.js';
 import type { Config } from '../../config/schema.js';
+import type { BackendName } from '../../native/index.js';
 import {
   adapterLease,
   findAdapter,
@@ -38,7 +39,7 @@ export interface FleetOptions {
   readonly queue: { readonly maxWaiting: number; readonly timeoutMs: number };
   readonly memory: Pick<MemoryOptions, 'probe'>;
   /** What a model would run on. */
-  deviceOf(config: Config): 'cpu' | 'cuda';
+  deviceOf(config: Config): BackendName;
   readonly startEngine: typeof startEngine;
   /** The engine of a model as calls see it, and the end of that. */
   metered(found: FoundModel, engine: EngineClient): EngineClient;

@@ -9,10 +9,10 @@
 import type { ServedModel } from '../../actors/client-types.js';
 import { isGguf } from '../../config/gguf/files.js';
 import type { Config } from '../../config/schema.js';
+import type { BackendName } from '../../native/index.js';
+import { deviceKinds } from '../life/device-kinds.js';
 import type { FoundModel } from './catalogue.js';
 import type { Room } from './residency.js';
-
-export type Device = 'cpu' | 'cuda';
 
 /** What the machine says. Bytes. */
 export interface MemoryProbe {
@@ -32,14 +32,14 @@ export interface ModelNeed {
 
 interface Held {
   readonly bytes: number;
-  readonly device: Device;
+  readonly device: BackendName;
   readonly deviceIds: readonly number[];
 }
 
 export interface MemoryOptions {
   readonly probe: MemoryProbe;
   /** The model that a name means, and the device it would run on. */
-  plan(name: string): FoundModel & { readonly device: Device };
+  plan(name: string): FoundModel & { readonly device: BackendName };
   /** One that is loaded whatever is planned: the engine then says what is wrong. */
   readonly always: string;
 }
@@ -82,9 +82,9 @@ export class Memory implements Room {
     const { model, config, device } = this.#options.plan(name);
     const { weights, kv } = modelNeed({ model, config });
     const { gpu_memory_utilization: share, num_gpu_blocks_override: fixed } = config.cache;
-    const free = device === 'cpu' ? this.#hostFree(gone) : this.#deviceFree(config.inference.device_ids, others, share);
+    const free = deviceKinds[device].onHost ? this.#hostFree(gone) : this.#deviceFree(config.inference.device_ids, others, share);
     // Of what is free on a host only a share may become keys and values.
-    const need = weights + (device === 'cpu' && fixed === null ? kv / share : kv);
+    const need = weights + (deviceKinds[device].onHost && fixed === null ? kv / share : kv);
     if (need <= free) return null;
     const room = `but ${size(Math.max(0, free))} are free`;
     return `needs ${size(need)} (weights ${size(weights)}, KV cache ${size(kv)}), ${room}`;
@@ -97,7 +97,7 @@ export class Memory implements Room {
   configFor(name: string): Config {
     const { model, config, device } = this.#options.plan(name);
     const { gpu_memory_utilization: share, num_gpu_blocks_override: fixed } = config.cache;
-    if (device !== 'cpu' || fixed !== null || name === this.#options.always) return config;
+    if (!deviceKinds[device].onHost || fixed !== null || name === this.#options.always) return config;
     const { weights, kv } = modelNeed({ model, config });
     const seen = this.#options.probe.hostFree() - weights;
     const free = share * (this.#hostFree([name]) - weights);
@@ -109,7 +109,7 @@ export class Memory implements Room {
   #hostFree(gone: readonly string[]): number {
     const { probe } = this.#options;
     const held = (names: readonly string[]): number => names.reduce((sum, name) => sum + (this.#held.get(name)?.bytes ?? 0), 0);
-    const onHost = [...this.#held].filter(([, { device }]) => device === 'cpu').map(([name]) => name);
+    const onHost = [...this.#held].filter(([, { device }]) => deviceKinds[device].onHost).map(([name]) => name);
     const grown = Math.max(0, probe.resident() - this.#residentAtStart);
     const untouched = Math.max(0, held(onHost) - grown);
     return probe.hostFree() - untouched + held(onHost.filter((name) => gone.includes(name)));
@@ -120,7 +120,7 @@ export class Memory implements Room {
     const { probe } = this.#options;
     return Math.min(
       ...ids.map((id) => {
-        const sharing = others.filter(([, { device, deviceIds }]) => device === 'cuda' && deviceIds.includes(id));
+        const sharing = others.filter(([, { device, deviceIds }]) => !deviceKinds[device].onHost && deviceIds.includes(id));
         return share * probe.deviceTotal(id) - sharing.reduce((sum, [, { bytes, deviceIds }]) => sum + bytes / deviceIds.length, 0);
       }),
     );

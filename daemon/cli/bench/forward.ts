@@ -10,6 +10,7 @@ import { isGguf } from '../../../config/gguf/files.js';
 import { resolveModelFolder } from '../../../config/model-folder.js';
 import { type BackendName, type EngineOptions, loadAddon, type NativeModelInfo } from '../../../native/index.js';
 import { RankEngines } from '../../../native/rank-engines.js';
+import { deviceKinds } from '../../life/device-kinds.js';
 import { bestBackend } from '../../life/topology.js';
 import { builtEngine } from '../build.js';
 import { effectiveConfig } from '../effective.js';
@@ -25,7 +26,7 @@ import { type ExpertSummary, readSizes, type Sizes, workOf } from './work.js';
 const blockSize = 16;
 const loadBytes = 256 * 2 ** 20;
 /** Rounds, decode steps of one, and of these the first ones that only warm up, where nothing else is asked for. */
-const usual = { cpu: { steps: 8, warmup: 0 }, cuda: { steps: 64, warmup: 6 } } as const;
+const usualOf = (backend: BackendName) => (deviceKinds[backend].onHost ? { steps: 8, warmup: 0 } : { steps: 64, warmup: 6 });
 /** Tokens of a prefill step on a GPU; a CPU takes a whole batch in one. */
 const deviceChunk = 16_384;
 
@@ -127,8 +128,8 @@ interface ShapeReport {
 
 function bench(input: VerbInput): ExitCode {
   const backend = deviceOf(input);
-  const { warmup } = usual[backend];
-  const shapes = parseShapes(input, (input.number('steps') ?? usual[backend].steps) + warmup);
+  const { warmup } = usualOf(backend);
+  const shapes = parseShapes(input, (input.number('steps') ?? usualOf(backend).steps) + warmup);
   const { options, sizes } = engineSetup(input, backend, shapes);
   const started = performance.now();
   const ranks = input.number('tp') ?? 1;

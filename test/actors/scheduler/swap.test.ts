@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { prefersSwap, swapCostTokens } from '../../../actors/scheduler/preemption.js';
 import type { SchedulerOptions } from '../../../actors/scheduler/scheduler.js';
+import { deviceKinds } from '../../../daemon/life/device-kinds.js';
 import type { PlanSummary } from '../../helpers/engine/plan-interpreter.js';
 import { type Ask, Rig } from './rig.js';
 
@@ -198,9 +199,9 @@ test('auto swaps where that costs less than computing again', () => {
 });
 
 test('a block of a large model costs few tokens, one of a small model on a GPU many', () => {
-  const llama8b = swapCostTokens(16 * 128 * 1024, 8.03e9, 'cuda');
+  const llama8b = swapCostTokens(16 * 128 * 1024, 8.03e9, deviceKinds.cuda.operationsPerByte);
   assert.ok(llama8b > 2 && llama8b < 5, `${llama8b} of 16 tokens`);
-  const tiny = swapCostTokens(16 * 8 * 1024, 2e6, 'cuda');
+  const tiny = swapCostTokens(16 * 8 * 1024, 2e6, deviceKinds.cuda.operationsPerByte);
   assert.ok(tiny > 16, `${tiny} of 16 tokens`);
-  assert.ok(swapCostTokens(16 * 8 * 1024, 2e6, 'cpu') < 16);
+  assert.ok(swapCostTokens(16 * 8 * 1024, 2e6, deviceKinds.cpu.operationsPerByte) < 16);
 });
