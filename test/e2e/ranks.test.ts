@@ -3,9 +3,10 @@
  * them.
  */
 import assert from 'node:assert/strict';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { describe, type TestContext, test } from 'node:test';
 import { startTestDaemon, type TestDaemon } from '../helpers/daemon/daemon.js';
+import { readTrace, spans, stepsOf } from '../helpers/daemon/profile.js';
 import { faultyRankModule, type RankFault } from '../helpers/engine/faulty-rank.js';
 import { eventually } from '../helpers/eventually.js';
 import { tempFolder } from '../helpers/temp-folder.js';
@@ -68,6 +69,21 @@ test('the model is reported as one', async (t) => {
   assert.ok(more >= 1 && more < 1.01, `norms are held twice, nothing else: ${more}`);
 });
 
+test('ranks are recorded each in a folder of its own, with the same steps', async (t) => {
+  const at = await started(t, ranked(2));
+  const socket = await at.open();
+  await socket.call('profile.start');
+  await tokensOf(at);
+  const { files } = (await socket.call('profile.stop')) as unknown as { files: readonly string[] };
+  assert.deepEqual(
+    files.map((file) => basename(dirname(file))),
+    ['tp0', 'tp1'],
+  );
+  const [first = [], second] = files.map((file) => stepsOf(spans(readTrace(file), 'submit')));
+  assert.ok(first.length >= 60, `${first.length} steps`);
+  assert.deepEqual(second, first);
+});
+
 const limitMs = 1000;
 
 async function assertRestarts(t: TestContext, fault: Omit<RankFault, 'once'>): Promise<void> {
@@ -113,11 +129,13 @@ describe('a rank that fails in its start ends the start of all', () => {
     }
   }
 
-  test('a slow one is waited for', async (t) => {
-    const module = faultyRankModule({ rank: 1, where: 'load', how: 'sleep', ms: 2 * limitMs, once: join(tempFolder(), 'struck') });
-    const at = await started(t, ranked(2), module);
-    assert.equal((await tokensOf(at)).length, indices.length);
-  });
+  for (const where of ['create', 'load', 'agree', 'allocate'] as const) {
+    test(`a slow one is waited for at ${where}`, async (t) => {
+      const module = faultyRankModule({ rank: 1, where, how: 'sleep', ms: 2 * limitMs, once: join(tempFolder(), 'struck') });
+      const at = await started(t, ranked(2), module);
+      assert.equal((await tokensOf(at)).length, indices.length);
+    });
+  }
 });
 
 describe('the end of a daemon', () => {
