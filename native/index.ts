@@ -13,6 +13,9 @@ import { fileURLToPath } from 'node:url';
 /** The backends of native/engine/backends.cpp. */
 export type BackendName = 'cpu' | 'cuda';
 
+/** What plain weights can be made into while they are loaded; native/models/config/quantization.cpp. */
+export const quantizations = ['none', 'int8', 'int4', 'fp8'] as const;
+
 export interface EngineOptions {
   /** Folder with config.json and *.safetensors, or a GGUF file. */
   readonly modelPath: string;
@@ -23,7 +26,7 @@ export interface EngineOptions {
   /** CPU compute threads of all ranks together, of which each has one at least; 0 = physical cores. */
   readonly threads: number;
   readonly weightDtype: 'auto' | 'f32' | 'f16' | 'bf16';
-  readonly quantization: 'none' | 'int8' | 'int4' | 'fp8';
+  readonly quantization: (typeof quantizations)[number];
   /** auto = the type of the activations: f32 on the CPU, the model's 16-bit type on a GPU, which takes only fp8 and int8 besides. */
   readonly kvDtype: 'auto' | 'f32' | 'f16' | 'bf16' | 'fp8' | 'int8';
   readonly blockSize: number;

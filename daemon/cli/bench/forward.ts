@@ -8,7 +8,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { isGguf } from '../../../config/gguf/files.js';
 import { resolveModelFolder } from '../../../config/model-folder.js';
-import { type BackendName, type EngineOptions, loadAddon, type NativeModelInfo } from '../../../native/index.js';
+import { type BackendName, type EngineOptions, loadAddon, type NativeModelInfo, quantizations } from '../../../native/index.js';
 import { RankEngines } from '../../../native/rank-engines.js';
 import { deviceKinds } from '../../life/device-kinds.js';
 import { bestBackend } from '../../life/topology.js';
@@ -58,7 +58,7 @@ export const benchForward: Verb = {
       kind: 'int',
       range: [2, 8],
     },
-    { flags: '--quantization <q>', doc: 'none, int8, int4 or fp8; inference.quantization when not given', kind: 'text' },
+    { flags: '--quantization <q>', doc: `${quantizations.join(', ')}; inference.quantization when not given`, kind: 'text' },
     {
       flags: '--lora <n>',
       doc: 'sequences use n made-up adapters on all linear layers by turns; 0: room for one that none uses',
@@ -192,10 +192,11 @@ function engineSetup(input: VerbInput, backend: BackendName, shapes: readonly Ba
   const model = bare
     ? { path: folder, config: JSON.parse(readFileSync(join(folder, 'config.json'), 'utf8')) as Record<string, unknown> }
     : resolveModelFolder(config, input.io.env);
-  const quantization = input.text('quantization') ?? inference.quantization;
-  if (quantization !== 'none' && quantization !== 'int8' && quantization !== 'int4' && quantization !== 'fp8')
+  const asked = input.text('quantization') ?? inference.quantization;
+  const quantization = quantizations.find((known) => known === asked);
+  if (quantization === undefined)
     throw new CliError(
-      `--quantization ${JSON.stringify(quantization.slice(0, 40))} is not allowed; expected none, int8, int4 or fp8`,
+      `--quantization ${JSON.stringify(asked.slice(0, 40))} is not allowed; expected ${quantizations.join(', ')}`,
       EXIT.usage,
     );
   const lora = input.number('lora');
