@@ -118,8 +118,8 @@ export class Fleet implements Models {
   find(name?: string | null): KnownModel {
     const adapted = findAdapter(this.loaded(), name);
     if (adapted !== null) return { ...this.#known(this.#foundModel(adapted.model.name)), adapter: adapted.adapter };
-    const life = this.#lives.get(name ?? this.#first);
-    return this.#known(life?.found ?? this.#catalogue.find(name ?? this.#first));
+    // Of a model that is there, what it was made with: each request asks for it several times.
+    return this.#lives.get(name ?? this.#first)?.served ?? this.#known(this.#catalogue.find(name ?? this.#first));
   }
 
   list(): readonly KnownModel[] {
