@@ -17,7 +17,7 @@ import { RecordStore, type TextOf } from './logprob-records.js';
 import type { Piece } from './piece.js';
 import { PromptEntries } from './prompt-logprobs.js';
 import { ReportBudget, type Reports } from './report-budget.js';
-import { type PromptFacts, usageOf } from './usage.js';
+import { countedTokens, type PromptFacts, usageOf } from './usage.js';
 
 /** Where the pieces of a streaming call go, and how they look. */
 export interface StreamShape {
@@ -300,14 +300,12 @@ export class GenerationCall {
   }
 
   #remember(state: EndedAnswer['state']): void {
-    const { prompt_tokens: promptTokens, completion_tokens: completionTokens, latency_s } = this.usage();
     this.#ctx.ended.add({
       answerId: this.#plan.head.id,
       model: servedName(this.#plan.known),
       state,
-      promptTokens,
-      completionTokens,
-      durationMs: latency_s * 1000,
+      ...countedTokens(this.prompts, this.choices),
+      durationMs: performance.now() - this.#arrivalMs,
       endedAt: Date.now(),
       ids: this.#handles.slice(0, maxPromptsTold).map(({ id }) => id),
       session: this.#ctx.session === null ? null : new WeakRef(this.#ctx.session),
