@@ -83,6 +83,9 @@ struct WeightSpec {
   Epilogue epilogue = Epilogue::kStore;
   Gate gate = Gate::kSilu;
   bool stacked = false;  // of several experts, for mix_experts: no product takes all of it
+  // All ranks of a group compute the same bits with it, of the same x: no rank chooses how by
+  // measuring.
+  bool alike = false;
 };
 
 // A linear weight in the backend's own layout (repacked for the instruction set or tensor cores).

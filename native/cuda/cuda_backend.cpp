@@ -57,9 +57,6 @@ CudaBackend::CudaBackend(const CudaOptions& options)
 std::string CudaBackend::refuses(const LayerShape& layer) const {
   constexpr int32_t kHeadDims[] = {64, 96, 128, 256};
   constexpr int64_t kWidest = 16384;  // row of a norm
-  // What ranks have whole must be the same bits on all, and each tunes its products by itself.
-  if (member_ != nullptr && (layer.experts > 0 || layer.value_dim > 0))
-    return "layers with experts and latent attention are computed by one GPU only";
   const auto known = std::find(std::begin(kHeadDims), std::end(kHeadDims), layer.head_dim);
   if (layer.value_dim > 0) {
     if (std::string why = latent_attention_refuses(layer.head_dim, layer.value_dim); !why.empty())

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <set>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -46,7 +48,13 @@ void CudaBackend::tune_products(const StepShape& shape) {
   };
   std::map<Problem, std::vector<const CudaWeight*>> problems;
   int64_t widest_in = 0, widest_out = 0, gated_rows = 0;
+  // Each rank measures by itself, and may find another way to be the best.
+  std::set<std::pair<int64_t, int64_t>> alike;
   for (const CudaWeight* w : weights_) {
+    if (w->alike && member_ != nullptr) alike.emplace(w->rows, w->cols);
+  }
+  for (const CudaWeight* w : weights_) {
+    if (alike.contains({w->rows, w->cols})) continue;
     const bool fused = fused_epilogue(w->epilogue, w->gate);
     const Epilogue epilogue = fused ? w->epilogue : Epilogue::kStore;
     problems[{w->rows, w->cols, epilogue, w->format, bias_of(w) != nullptr}].push_back(w);

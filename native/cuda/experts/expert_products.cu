@@ -16,7 +16,9 @@
 //    it. Many tokens an expert go by groups.h instead.
 // 8. Grouped products: Gale et al. 2023 (MegaBlocks).
 // 9. A warp an output, lanes along k, in f32 by multiply-adds: bound by instructions at one token
-//    already, as each of 8 columns costs them whether there is a token or not.
+//    already, as each of 8 columns costs them whether there is a token or not. Early start of the
+//    plain product: see coded_products.cu; Qwen3-30B-A3B 2.98 ms a step for 2.71, of 8 tokens 10.3
+//    for 7.3.
 #include "cuda/device/launch.cuh"
 #include "cuda/experts/coded_products.h"
 #include "cuda/experts/expert_tile.cuh"

@@ -23,6 +23,7 @@ ExpertsBlock::ExpertsBlock(const ModelConfig& model, const BlockConfig& config)
       shared_gate_up_(Epilogue::kGated, config_.gate),
       shared_down_(Epilogue::kAdd) {
   router_.keep_plain();
+  router_.keep_alike();
   shared_gate_.keep_plain();
   gate_up_.stack();
   down_.stack();

@@ -8,7 +8,7 @@
 //
 // Of several ranks each has its share of the features of every expert, or all of some experts
 // (Shard); of the shared MLP always a share of the features. The router is whole on every rank and
-// sees the same bits there, so that without a word all know which experts compute what; each rank
+// gives the same bits there, so that without a word all know which experts compute what; each rank
 // adds what its share gives, nothing for tokens that chose none of its experts, and the sum over
 // the ranks, which the block has anyway, brings it together.
 #pragma once

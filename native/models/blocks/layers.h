@@ -112,6 +112,8 @@ class Linear {
            const Inputs& inputs, bool bias);
   // Before: it is kept in the type of the list, be the other linears quantized or not.
   void keep_plain() { plain_ = true; }
+  // Before: what it gives must be the same bits on all ranks.
+  void keep_alike() { spec_.alike = true; }
   // Before: it holds several experts.
   void stack() { spec_.stacked = true; }
   // One section without a bias, whose tensor has a name of its own: a tied head's is the embedding.
