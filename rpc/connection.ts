@@ -4,7 +4,10 @@
  * any method of this class throw.
  */
 import { decodeMessage, type Encoding } from './decode.js';
+import { largeBytes } from './large-messages.js';
+import type { Message } from './message.js';
 import { Outbox } from './outbox.js';
+import { joined, lengthOf, type Pieces } from './pieces.js';
 import type { Scopes } from './scope.js';
 import type { Caller, RpcServer } from './server.js';
 import { Session } from './session.js';
@@ -19,6 +22,8 @@ export class RpcConnection {
   readonly #caller: Omit<Caller, 'holding'>;
   #closed = false;
   #reading = true;
+  /** A large message is being decoded. */
+  #decoding = false;
 
   constructor(server: RpcServer, wire: Wire, options: { readonly encoding: Encoding; readonly scopes: Scopes }) {
     this.#server = server;
@@ -31,13 +36,42 @@ export class RpcConnection {
     this.#caller = { calls: session.calls, session, sinks: session, client: session, scopes: options.scopes };
   }
 
-  /** One whole frame. */
+  /** One whole message. */
   receive(data: string | Uint8Array): void {
-    if (this.#closed) return;
-    const message = decodeMessage(data, this.#encoding, this.#server.deps.config.server.max_message_bytes);
+    if (!this.#closed) this.#answer(this.#decode(data), data.length);
+  }
+
+  /**
+   * The same in pieces, which are not the caller's any more. False, and no answer: it was to be text and is not UTF-8. A promise, of large
+   * messages: the next one is to be given when it has resolved, so that messages are begun in their order.
+   */
+  receivePieces(pieces: Pieces): boolean | Promise<boolean> {
+    if (this.#closed) return true;
+    const length = lengthOf(pieces);
+    return length > largeBytes ? this.#receiveLarge(pieces, length) : this.#take(this.#decode(joined(pieces)), length);
+  }
+
+  async #receiveLarge(pieces: Pieces, length: number): Promise<boolean> {
+    this.#decoding = true;
+    const message = await this.#server.large.message(pieces, this.#encoding);
+    this.#decoding = false;
+    return this.#closed || this.#take(message, length);
+  }
+
+  #decode(data: string | Uint8Array): Message {
+    return decodeMessage(data, this.#encoding, this.#server.deps.config.server.max_message_bytes);
+  }
+
+  #take(message: Message, length: number): boolean {
+    if (message.kind === 'failed' && message.notUtf8) return false;
+    this.#answer(message, length);
+    return true;
+  }
+
+  #answer(message: Message, length: number): void {
     const holding = this.#server.holdings.open();
     const release = (): void => holding.release();
-    void this.#server.answer(message, { ...this.#caller, holding }, data.length).then((reply) => {
+    void this.#server.answer(message, { ...this.#caller, holding }, length).then((reply) => {
       if (reply === null) release();
       else this.#out.respond(reply, release);
       this.#steerReading();
@@ -67,7 +101,7 @@ export class RpcConnection {
 
   /** Calls that are not answered yet, or whose answer is being written. */
   get pending(): number {
-    return this.#session.calls.size + (this.#out.writing ? 1 : 0);
+    return this.#session.calls.size + (this.#out.writing ? 1 : 0) + (this.#decoding ? 1 : 0);
   }
 
   #steerReading(): void {

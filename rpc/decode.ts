@@ -2,7 +2,7 @@
  * Bytes of a frame or body -> a checked message. Everything the JSON-RPC 2.0 specification says about malformed input is decided here,
  * to the letter, before the package json-rpc-2.0 sees a member; so is every limit on size and structure.
  *
- * Called on the main thread for each frame. Never throws. Choices where the specification is silent: an id may be a fraction, but not an
+ * Called for each frame on the main thread, for large ones in a thread of their own (large-messages.ts). Never throws. Choices where the specification is silent: an id may be a fraction, but not an
  * integer beyond 2^53, which could not be echoed as it came; a message with a `result` or `error` member is no request, since the daemon
  * asks its clients nothing; own members named `__proto__` are dropped wherever they stand.
  */
@@ -26,13 +26,21 @@ export function decodeMessage(data: string | Uint8Array, encoding: Encoding, max
 }
 
 function decodeJson(bytes: Uint8Array): Message {
-  const { value, failure } = decodeValue(bytes);
-  return failure === undefined ? checkMessage(value) : { kind: 'failed', failure };
+  const { value, failure, notUtf8 } = decodeValue(bytes);
+  if (failure === undefined) return checkMessage(value);
+  return { kind: 'failed', failure, ...(notUtf8 ? { notUtf8 } : {}) };
+}
+
+/** What JSON text holds, or why it cannot be read. */
+export interface Decoded {
+  readonly value?: unknown;
+  readonly failure?: Failure;
+  readonly notUtf8?: true;
 }
 
 /** JSON text within the limits of a message as a value. */
-export function decodeValue(bytes: Uint8Array): { readonly value?: unknown; readonly failure?: Failure } {
-  if (!isUtf8(bytes)) return failed('parse_error', 'The message is not valid UTF-8');
+export function decodeValue(bytes: Uint8Array): Decoded {
+  if (!isUtf8(bytes)) return { ...failed('parse_error', 'The message is not valid UTF-8'), notUtf8: true };
   const fault = scanJson(bytes);
   if (fault !== null) return structureFailure(fault);
   const text = textOf(bytes);

@@ -20,11 +20,14 @@ export type Member =
     }
   | { readonly kind: 'invalid' /** `null` when it could not be read. */; readonly id: Id; readonly reason: string };
 
-/** One frame or body. `failed`: nothing in it could be read; answered by one error with id null. */
+/**
+ * One frame or body. `failed`: nothing in it could be read; answered by one error with id null. `notUtf8`: it was to be text and is none,
+ * which a WebSocket ends its connection for (RFC 6455, 8.1).
+ */
 export type Message =
   | { readonly kind: 'single'; readonly member: Member }
   | { readonly kind: 'batch'; readonly members: readonly Member[] }
-  | { readonly kind: 'failed'; readonly failure: Failure };
+  | { readonly kind: 'failed'; readonly failure: Failure; readonly notUtf8?: true };
 
 export interface ErrorObject {
   readonly code: number;

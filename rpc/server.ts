@@ -14,7 +14,7 @@ import { authModes } from '../config/auth-modes.js';
 import { similar } from '../config/nearest.js';
 import { CallTable } from './calls.js';
 import type { CallContext, LiveRequest, RpcDeps } from './context.js';
-import { decodeMessage, decodeValue } from './decode.js';
+import { type Decoded, decodeMessage, decodeValue } from './decode.js';
 import type { StreamFormat } from './dialects/dialect.js';
 import { errorReply, renamed } from './dialects/failure.js';
 import { dialectFaces } from './dialects/index.js';
@@ -25,10 +25,12 @@ import type { Operation } from './documents/operation.js';
 import { type Face, ownFace } from './face.js';
 import { type Holding, HoldingLimit } from './holding.js';
 import { EndedAnswers } from './insight/ended-answers.js';
+import { LargeMessages, largeBytes } from './large-messages.js';
 import { encodeReply, errorResponse, type Id, type Member, type Message, maxBatchMembers, type Response } from './message.js';
 import { type HttpInput, type Method, needOf } from './method.js';
 import { createMethods } from './methods/index.js';
 import { type TraceHeaders, watched } from './observe.js';
+import { joined, lengthOf, type Pieces, piecesOf } from './pieces.js';
 import { allScopes, checkScope, noScopes, type Scopes } from './scope.js';
 import type { Session } from './session.js';
 import { type EndingSinkMaker, type SinkMaker, wholeOnly } from './sink.js';
@@ -68,7 +70,8 @@ export interface CallOptions extends PostOptions {
   /** See HttpInput. */
   readonly tail?: string;
   /** Read only by faces that take params. */
-  readonly body?: Uint8Array;
+  /** Not the caller's any more. */
+  readonly body?: Uint8Array | Pieces;
   /** Makes the door through which an answer leaves while it is made, where the face can stream. */
   readonly sinks?: (format: StreamFormat) => EndingSinkMaker;
 }
@@ -105,6 +108,7 @@ export class RpcServer {
   readonly deps: RpcDeps;
   /** What all answers hold that are not written yet. */
   readonly holdings: HoldingLimit;
+  readonly large: LargeMessages;
   readonly #methods: ReadonlyMap<string, Method>;
   /** By id. */
   readonly #faces: ReadonlyMap<string, Face>;
@@ -120,6 +124,7 @@ export class RpcServer {
     this.deps = deps;
     this.#ended = new EndedAnswers(deps.config.scheduler.kept_timelines);
     this.holdings = new HoldingLimit(LARGE_ANSWERS * ENTRY_BYTES * deps.config.validation.max_reported_logprobs);
+    this.large = new LargeMessages(deps.config.server.max_message_bytes);
     const methods = [...Object.values(createMethods(deps, () => this.openrpc())), ...extra];
     this.#methods = new Map(methods.map((m) => [m.name, m]));
     const own = methods.map(ownFace).filter((face) => face !== null);
@@ -163,16 +168,22 @@ export class RpcServer {
     }
   }
 
-  /** One HTTP body. JSON-RPC errors are answers: their status is 200. 204: nothing but notifications came. Never rejects. */
-  async handlePost(body: Uint8Array, options: PostOptions = {}): Promise<PostReply> {
-    const { config } = this.deps;
+  /**
+   * One HTTP body, which is not the caller's any more. JSON-RPC errors are answers: their status is 200. 204: nothing but notifications came.
+   * Never rejects.
+   */
+  async handlePost(body: Uint8Array | Pieces, options: PostOptions = {}): Promise<PostReply> {
+    const pieces = piecesOf(body);
+    const length = lengthOf(pieces);
+    const maxBytes = this.deps.config.server.max_message_bytes;
     const calls = new CallTable(maxBatchMembers);
-    const message = decodeMessage(body, 'json', config.server.max_message_bytes);
+    const large = length > largeBytes;
+    const message = large ? await this.large.message(pieces, 'json') : decodeMessage(joined(pieces), 'json', maxBytes);
     const cancel = (): void => calls.cancelAll();
     const holding = this.holdings.open();
     options.signal?.addEventListener('abort', cancel);
     try {
-      const answering = this.answer(message, this.#httpCaller(calls, holding, options), body.length);
+      const answering = this.answer(message, this.#httpCaller(calls, holding, options), length);
       if (options.signal?.aborted) calls.cancelAll();
       const reply = await answering;
       if (reply !== null && isLarge(reply)) return { status: 200, body: null, slices: slicesOf(reply, 'json', () => holding.release()) };
@@ -186,6 +197,7 @@ export class RpcServer {
   /** A request to a face: the result of the method that it calls, or an error, in the shapes of its dialect. Never rejects. */
   async handleCall(id: string, options: CallOptions = {}): Promise<PostReply> {
     const face = this.#faces.get(id);
+    const maxBytes = this.deps.config.server.max_message_bytes;
     const calls = new CallTable(1);
     const cancellation = new Cancellation();
     const cancel = (): void => cancellation.cancel();
@@ -197,13 +209,18 @@ export class RpcServer {
       if (face === undefined) throw new InferdError('method_not_found');
       const caller = this.#httpCaller(calls, holding, options);
       checkScope(caller.scopes, face.access);
-      const input = inputOf(face, options, this.deps.config.server.max_message_bytes);
+      const pieces = piecesOf(options.body ?? []);
+      const length = lengthOf(pieces); // asked before they go
+      if (length > maxBytes) throw new InferdError('invalid_request', `The body is larger than ${maxBytes} bytes`);
+      const read = face.reads && face.verb !== 'GET' && length > 0;
+      const large = read && length > largeBytes ? await this.large.value(pieces) : null;
+      const input = inputOf(options, read ? (large ?? decodeValue(joined(pieces))) : null);
       const ask = face.ask(input);
       const method = this.#methods.get(ask.method);
       if (method === undefined) throw new InferdError('method_not_found');
       if (options.sinks !== undefined && ask.stream !== undefined) sinks = options.sinks(ask.stream);
       const streaming = { ...caller, sinks: sinks ?? wholeOnly };
-      const result = await this.#counted(options.body?.length ?? 0, async (crowded) =>
+      const result = await this.#counted(length, async (crowded) =>
         this.#run(method, ask.params, this.#context(undefined, cancellation, streaming, { inBatch: false, crowded })),
       );
       if (sinks?.opened) {
@@ -331,11 +348,10 @@ export class RpcServer {
 
 const streamed: PostReply = { status: 200, body: null, streamed: true };
 
-/** @throws InferdError when the body is no JSON object within the limits */
-function inputOf(face: Face, { query = new URLSearchParams(), tail = '', body }: CallOptions, maxBytes: number): HttpInput {
-  if (!face.reads || face.verb === 'GET' || body === undefined || body.length === 0) return { query, tail, body: undefined };
-  if (body.length > maxBytes) throw new InferdError('invalid_request', `The body is larger than ${maxBytes} bytes`);
-  const { value, failure } = decodeValue(body);
+/** @throws InferdError when the body, which is read when `decoded` is not null, is no JSON object within the limits */
+function inputOf({ query = new URLSearchParams(), tail = '' }: CallOptions, decoded: Decoded | null): HttpInput {
+  if (decoded === null) return { query, tail, body: undefined };
+  const { value, failure } = decoded;
   if (failure !== undefined) throw new InferdError(failure.kind, failure.message);
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     throw new InferdError('invalid_request', 'The body must be a JSON object');

@@ -9,6 +9,7 @@ import type { Duplex } from 'node:stream';
 import type { ErrorKind, RefusalStatus } from '../../actors/messages/errors.js';
 import type { Dialect, ErrorReply } from '../../rpc/dialects/dialect.js';
 import { openai } from '../../rpc/dialects/openai/errors.js';
+import type { Pieces } from '../../rpc/pieces.js';
 import type { Slices } from '../../rpc/slices.js';
 import { SlicePump } from './slice-pump.js';
 
@@ -143,7 +144,7 @@ export function refuseSocket(socket: Duplex, error: HttpError): void {
  * Reads a body of at most `limit` bytes. `digest`: the SHA-256 that it must have, or null; nobody sees a byte of it before that is certain.
  * @throws BodyError as soon as it is known to be longer, or is another than was signed; any other error when the client goes away.
  */
-export function readBody(request: IncomingMessage, response: ServerResponse, limit: number, digest: Buffer | null): Promise<Uint8Array> {
+export function readBody(request: IncomingMessage, response: ServerResponse, limit: number, digest: Buffer | null): Promise<Pieces> {
   const tooLong = () => new BodyError(`The body is larger than ${limit} bytes (server.max_message_bytes).`);
   if (Number(request.headers['content-length'] ?? 0) > limit) return Promise.reject(tooLong());
   if (request.headers.expect !== undefined) response.writeContinue();
@@ -162,7 +163,7 @@ export function readBody(request: IncomingMessage, response: ServerResponse, lim
       }
     });
     request.once('end', () => {
-      if (hash === null || (digest !== null && timingSafeEqual(hash.digest(), digest))) resolve(Buffer.concat(parts));
+      if (hash === null || (digest !== null && timingSafeEqual(hash.digest(), digest))) resolve(parts);
       else reject(new BodyError('The body is not the one that was signed (content-digest).', 401));
     });
     request.once('error', reject);

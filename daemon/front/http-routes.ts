@@ -10,6 +10,7 @@ import { type OpenapiFacts, openapiDocument } from '../../rpc/documents/openapi.
 import type { Operation } from '../../rpc/documents/operation.js';
 import type { Face } from '../../rpc/face.js';
 import type { TraceHeaders } from '../../rpc/observe.js';
+import type { Pieces } from '../../rpc/pieces.js';
 import type { PostOptions, PostReply, RpcServer } from '../../rpc/server.js';
 import { mayBePage } from './gate.js';
 import { BodyError, type HttpError, readBody, send, sendErrorAndClose, sendSlices } from './http-reply.js';
@@ -162,7 +163,7 @@ async function wholeBody(
   request: IncomingMessage,
   response: ServerResponse,
   { peer, refuse }: { readonly peer: Peer; readonly refuse: (error: HttpError) => void },
-): Promise<Uint8Array | null> {
+): Promise<Pieces | null> {
   try {
     return await readBody(request, response, deps.maxBodyBytes, peer.bodyDigest);
   } catch (error) {

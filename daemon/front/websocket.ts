@@ -3,6 +3,8 @@
  *
  *   upgrade (passed by http.ts) -> subprotocol -> RpcConnection -> frames both ways -> close
  *
+ * ws does the handshake, control frames and closing; messages are read by message-reader.ts and written by message-frame.ts.
+ *
  * Runs on the main thread. Each connection owns one RpcConnection and tells it when its send buffer has drained and when the socket is
  * gone. Close codes: 1001 the daemon stops, 1003 wrong kind of frame, 1007 bad UTF-8, 1008 the credential has ended, 1009 too large, 1011 a bug of ours.
  * Invariants: nothing is sent after close; a peer that neither reads nor answers pings, or never comes to the end of a message, is
@@ -13,14 +15,16 @@ import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type RawData, type ServerOptions, type WebSocket, WebSocketServer } from 'ws';
+import { type ServerOptions, type WebSocket, WebSocketServer } from 'ws';
 import { errorFields, type Log } from '../../actors/runtime/log.js';
 import type { Config } from '../../config/schema.js';
 import type { Scopes } from '../../rpc/scope.js';
 import type { Slices } from '../../rpc/slices.js';
 import type { Wire } from '../../rpc/wire.js';
+import { ControlSocket } from './control-socket.js';
 import { refuseSocket } from './http-reply.js';
 import { type FramePart, messageFrame } from './message-frame.js';
+import { MessageReader } from './message-reader.js';
 import type { Peer } from './route.js';
 import { SlicePump } from './slice-pump.js';
 
@@ -30,8 +34,11 @@ export type Encoding = 'json' | 'msgpack';
 export interface MessageHandler {
   /** Calls that are not answered yet. */
   readonly pending: number;
-  /** The bytes of one message, text as UTF-8. */
-  receive(data: Uint8Array): void;
+  /**
+   * The bytes of one message, which are the handler's from now on. False: they were to be text and are not UTF-8. A promise: the next
+   * message is not given before it resolves; it never rejects.
+   */
+  receivePieces(pieces: readonly Uint8Array[]): boolean | Promise<boolean>;
   writable(): void;
   close(): void;
   shutdown(): void;
@@ -64,25 +71,20 @@ const MESSAGE_TIMEOUT_MS = 60_000;
 /** Pieces of one message, and reads it may take: far above what any client needs, and each costs more memory than its bytes. */
 const MAX_FRAGMENTS = 4096;
 const MAX_READS = 16_384;
-/** A masked control frame, besides its payload. */
-const CONTROL_FRAME_BYTES = 6;
 /** Below this many buffered bytes the handler is told that it may send again. */
 const LOW_WATER_BYTES = 256 * 1024;
 /** A peer gets this long to answer our close frame. */
 const CLOSE_TIMEOUT_MS = 2000;
 const ANSWER_POLL_MS = 5;
+const NOTHING = Buffer.alloc(0);
 
 export function createSockets(deps: SocketsDeps): Sockets {
-  const options: ServerOptions & { closeTimeout: number; maxFragments: number; maxBufferedChunks: number } = {
+  const options: ServerOptions & { closeTimeout: number } = {
     noServer: true,
     maxPayload: deps.config.max_message_bytes,
-    maxFragments: MAX_FRAGMENTS,
-    maxBufferedChunks: MAX_READS,
     // Compression is memory and a decompression bomb for text that stays on this machine.
     perMessageDeflate: false,
     clientTracking: false,
-    // One message a turn: a packet may hold hundreds, and other clients come between them.
-    allowSynchronousEvents: false,
     closeTimeout: CLOSE_TIMEOUT_MS,
     handleProtocols: (offered) => [...offered].find((p) => subprotocols.has(p)) ?? false,
   };
@@ -106,8 +108,9 @@ export function createSockets(deps: SocketsDeps): Sockets {
         refuseSocket(socket, { status: 400, message: 'Offer the subprotocol jsonrpc or jsonrpc.msgpack, or none.' });
         return;
       }
-      server.handleUpgrade(request, socket, head, (websocket) => {
-        const connection = new Connection(websocket, request.socket, deps, { scopes: peer.scopes, unread: head.length });
+      const control = new ControlSocket(request.socket);
+      server.handleUpgrade(request, control, NOTHING, (websocket) => {
+        const connection = new Connection(websocket, { socket: request.socket, control, head }, deps, peer.scopes);
         open.add(connection);
         const forget = peer.onEnd(() => connection.endCredential());
         websocket.once('close', () => {
@@ -132,9 +135,20 @@ export function createSockets(deps: SocketsDeps): Sockets {
   };
 }
 
+/** A connection below its WebSocket. */
+interface Line {
+  readonly socket: Socket;
+  /** The same as ws sees it. */
+  readonly control: ControlSocket;
+  /** What came with the upgrade. */
+  readonly head: Buffer;
+}
+
 class Connection implements Wire {
   readonly #ws: WebSocket;
   readonly #socket: Socket;
+  readonly #control: ControlSocket;
+  readonly #reader: MessageReader;
   readonly #messageMs: number;
   readonly #log: Log;
   readonly #encoding: Encoding;
@@ -147,28 +161,34 @@ class Connection implements Wire {
   /** A ping left and nothing came back since. */
   #pinged = false;
   #lastProgress = performance.now();
-  /** Bytes received that belong to whole messages. */
-  #taken: number;
+  /** What the socket had received at the last heartbeat. */
+  #received = 0;
+  /** The handler has a message and takes the next one later. */
+  #handling = false;
+  /** One message was read in this turn. */
+  #turnTaken = false;
+  /** The handler wants no more for now. */
+  #held = false;
+  #paused = false;
   /** A heartbeat saw the beginning of a message whose end has not come since. */
   #partialSince: number | null = null;
   #closed = false;
 
-  /** `unread`: bytes that came with the upgrade. */
-  constructor(ws: WebSocket, socket: Socket, deps: SocketsDeps, options: { scopes: Scopes; unread: number }) {
+  constructor(ws: WebSocket, { socket, control, head }: Line, deps: SocketsDeps, scopes: Scopes) {
     this.#ws = ws;
     this.#socket = socket;
+    this.#control = control;
+    this.#reader = new MessageReader({
+      maxBytes: deps.config.max_message_bytes,
+      maxFragments: MAX_FRAGMENTS,
+      maxReads: MAX_READS,
+    });
     this.#messageMs = deps.messageMs ?? MESSAGE_TIMEOUT_MS;
-    this.#taken = socket.bytesRead - options.unread;
     this.#log = deps.log;
     this.#encoding = subprotocols.get(ws.protocol) ?? 'json';
-    this.#handler = deps.openHandler(this, { encoding: this.#encoding, scopes: options.scopes });
-    ws.on('message', (data, isBinary) => this.#onMessage(data, isBinary));
-    ws.on('pong', (data) => {
+    this.#handler = deps.openHandler(this, { encoding: this.#encoding, scopes });
+    ws.on('pong', () => {
       this.#pinged = false;
-      this.#taken += CONTROL_FRAME_BYTES + data.length;
-    });
-    ws.on('ping', (data) => {
-      this.#taken += CONTROL_FRAME_BYTES + data.length;
     });
     ws.on('error', (error) => this.#log.debug({ error: error.message }, 'a WebSocket peer broke the protocol'));
     ws.once('close', () => {
@@ -176,6 +196,11 @@ class Connection implements Wire {
       this.#handler.close();
       this.#pump?.stop();
     });
+    socket.on('data', (chunk) => {
+      this.#reader.add(chunk);
+      this.#read();
+    });
+    if (head.length > 0) socket.unshift(head);
   }
 
   send(data: string | Uint8Array): void {
@@ -190,7 +215,7 @@ class Connection implements Wire {
         this.#write(slice, { first, last });
         first = false;
         if (!this.#isOpen()) this.#pump?.stop(); // it is closing: nobody will read the rest
-        return this.#ws.bufferedAmount <= LOW_WATER_BYTES;
+        return this.bufferedBytes() <= LOW_WATER_BYTES;
       },
       done: (error) => {
         this.#pump = null;
@@ -225,14 +250,35 @@ class Connection implements Wire {
   }
 
   bufferedBytes(): number {
-    return this.#ws.bufferedAmount;
+    return this.#socket.writableLength;
   }
 
   /** Backpressure on input, asked for by the handler of a client that calls and takes no answers. */
   setReading(on: boolean): void {
-    this.#partialSince = null;
-    if (on) this.#ws.resume();
-    else this.#ws.pause();
+    this.#held = !on;
+    this.#read();
+  }
+
+  /** Reads what has come, one message a turn: a packet may hold hundreds, and other clients come between them. */
+  #read(): void {
+    while (!this.#waits()) {
+      const next = this.#reader.read();
+      if (next === null) break;
+      if (next.kind === 'other') this.#control.push(next.bytes);
+      else if (next.kind === 'broken') this.#ws.close(next.code, next.reason);
+      else this.#onMessage(next.pieces, next.text);
+    }
+    const waits = this.#waits();
+    if (waits) this.#partialSince = null;
+    if (waits === this.#paused) return;
+    this.#paused = waits;
+    if (waits) this.#socket.pause();
+    else this.#socket.resume();
+  }
+
+  /** Nothing is read now. Who closes reads on, for the client's close frame. */
+  #waits(): boolean {
+    return this.#isOpen() && (this.#handling || this.#turnTaken || this.#held);
   }
 
   announceShutdown(): void {
@@ -241,8 +287,11 @@ class Connection implements Wire {
 
   /** One beat of the heart: drop a dead peer, else ping it. A ping still in our buffer is not held against a slow reader. */
   beat(now: number, stalledMs: number): void {
-    if (this.#ws.isPaused) this.#pinged = false; // its pong is not read
-    if (this.#ws.isPaused || this.#socket.bytesRead <= this.#taken) this.#partialSince = null;
+    const { bytesRead } = this.#socket;
+    // Its pong is not read, or comes behind what it is sending.
+    if (this.#waits() || bytesRead > this.#received) this.#pinged = false;
+    this.#received = bytesRead;
+    if (this.#waits() || !this.#reader.partial) this.#partialSince = null;
     else {
       this.#partialSince ??= now;
       if (now - this.#partialSince > this.#messageMs) {
@@ -250,8 +299,7 @@ class Connection implements Wire {
         return;
       }
     }
-    const buffered = this.#ws.bufferedAmount;
-    if (buffered > 0) {
+    if (this.bufferedBytes() > 0) {
       this.#pinged = false;
       if (now - this.#lastProgress > stalledMs) this.#drop('took nothing for too long');
       return;
@@ -268,12 +316,12 @@ class Connection implements Wire {
   async closeGently(until: number): Promise<void> {
     // An ended request is answered a few turns after its end, and its answer leaves a few more after it stopped pending.
     do await sleep(ANSWER_POLL_MS);
-    while (this.#handler.pending > 0 && !this.#closed && performance.now() < until);
+    while ((this.#handler.pending > 0 || this.#handling) && !this.#closed && performance.now() < until);
     if (this.#closed) return;
     const closed = new Promise<void>((resolve) => this.#ws.once('close', () => resolve()));
-    this.#ws.resume();
     // The close frame queues behind all data, so nothing that was sent is lost.
     this.#ws.close(1001, 'The daemon is shutting down');
+    this.#read();
     await closed;
   }
 
@@ -282,31 +330,46 @@ class Connection implements Wire {
     if (!this.#isOpen()) return;
     this.#handler.close();
     this.#pump?.stop();
-    this.#ws.resume();
     this.#ws.close(1008, 'The credential was revoked or has expired');
+    this.#read();
   }
 
   terminate(): void {
     this.#ws.terminate();
   }
 
-  #onMessage(data: RawData, isBinary: boolean): void {
+  #onMessage(pieces: readonly Buffer[], text: boolean): void {
     if (!this.#isOpen()) return;
     this.#pinged = false;
-    this.#taken = this.#socket.bytesRead;
     this.#partialSince = null;
-    if (isBinary !== (this.#encoding === 'msgpack')) {
-      const wanted = isBinary ? 'This subprotocol takes text frames' : 'This subprotocol takes binary frames';
+    if (text === (this.#encoding === 'msgpack')) {
+      const wanted = text ? 'This subprotocol takes binary frames' : 'This subprotocol takes text frames';
       this.#ws.close(1003, wanted);
       return;
     }
-    const bytes = data as Buffer; // binaryType is "nodebuffer", so never a list or an ArrayBuffer
     try {
-      this.#handler.receive(bytes);
+      const good = this.#handler.receivePieces(pieces);
+      if (typeof good === 'boolean') this.#taken(good);
+      else {
+        this.#handling = true;
+        void good.then((later) => {
+          this.#handling = false;
+          this.#taken(later);
+          this.#read();
+        });
+      }
     } catch (error) {
       // The handler answers bad input itself: an exception here is a bug and must not take the daemon down.
       this.#fail(error, 'a WebSocket message failed');
     }
+    if (this.#reader.numUnread === 0) return;
+    this.#turnTaken = true;
+    setImmediate(this.#nextTurn);
+  }
+
+  /** The handler has taken a message. */
+  #taken(utf8: boolean): void {
+    if (!utf8 && this.#isOpen()) this.#ws.close(1007, 'The text is not UTF-8');
   }
 
   /** Costs the peer its connection. */
@@ -315,10 +378,15 @@ class Connection implements Wire {
     this.#ws.close(1011, 'Internal error');
   }
 
+  readonly #nextTurn = (): void => {
+    this.#turnTaken = false;
+    this.#read();
+  };
+
   readonly #uncork = (): void => {
     this.#corked = false;
     // What the handler saw in this turn counts, though the kernel may take all of it now.
-    if (this.#ws.bufferedAmount > LOW_WATER_BYTES) this.#pressed = true;
+    if (this.bufferedBytes() > LOW_WATER_BYTES) this.#pressed = true;
     this.#socket.uncork();
   };
 
@@ -326,14 +394,15 @@ class Connection implements Wire {
   readonly #onSent = (error?: Error | null): void => {
     if (error || this.#closed) return;
     this.#lastProgress = performance.now();
-    if (this.#pump !== null && this.#ws.bufferedAmount <= LOW_WATER_BYTES) this.#pump.go();
-    if (!this.#pressed || this.#ws.bufferedAmount > LOW_WATER_BYTES) return;
+    const low = this.bufferedBytes() <= LOW_WATER_BYTES;
+    if (this.#pump !== null && low) this.#pump.go();
+    if (!this.#pressed || this.bufferedBytes() > LOW_WATER_BYTES) return;
     this.#pressed = false;
     this.#handler.writable();
   };
 
   #drop(why: string): void {
-    this.#log.info({ buffered: this.#ws.bufferedAmount }, `a WebSocket peer was dropped: it ${why}`);
+    this.#log.info({ buffered: this.bufferedBytes() }, `a WebSocket peer was dropped: it ${why}`);
     this.#ws.terminate();
   }
 }

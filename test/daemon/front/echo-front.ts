@@ -1,4 +1,5 @@
 /** The HTTP and WebSocket front of the daemon on a free port with a handler that echoes, without engine and rpc. */
+import { isUtf8 } from 'node:buffer';
 import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { z } from 'zod';
@@ -12,6 +13,7 @@ import { Traffic } from '../../../daemon/front/traffic.js';
 import { createSockets, type Encoding, type MessageHandler, type Sockets } from '../../../daemon/front/websocket.js';
 import { openai } from '../../../rpc/dialects/openai/errors.js';
 import type { Face } from '../../../rpc/face.js';
+import { joined, type Pieces, piecesOf } from '../../../rpc/pieces.js';
 import type { Scopes } from '../../../rpc/scope.js';
 import type { Slices } from '../../../rpc/slices.js';
 import type { Wire } from '../../../rpc/wire.js';
@@ -34,15 +36,18 @@ export class RecordingHandler implements MessageHandler {
   pending = 0;
   readonly #onReceive: (handler: RecordingHandler, data: Uint8Array) => void;
 
-  constructor(wire: Wire, options: { encoding: Encoding; scopes: Scopes }, onReceive: RecordingHandler['receive'] | undefined) {
+  constructor(wire: Wire, options: { encoding: Encoding; scopes: Scopes }, onReceive: FrontOptions['onReceive']) {
     this.wire = wire;
     this.options = options;
     const echo = (_: unknown, data: Uint8Array) => wire.send(options.encoding === 'json' ? Buffer.from(data).toString() : data);
     this.#onReceive = onReceive ? (_, data) => onReceive.call(this, data) : echo;
   }
-  receive(data: Uint8Array): void {
+  receivePieces(pieces: Pieces): boolean {
+    const data = joined(pieces);
+    if (this.options.encoding === 'json' && !isUtf8(data)) return false;
     this.#note(this.options.encoding === 'json' ? 'text' : 'bytes');
     this.#onReceive(this, data);
+    return true;
   }
   writable(): void {
     this.#note('writable');
@@ -79,7 +84,7 @@ export interface FrontOptions {
   readonly config?: ConfigChanges;
   readonly auth?: Auth;
   readonly timeouts?: Partial<HttpTimeouts>;
-  readonly onReceive?: RecordingHandler['receive'];
+  readonly onReceive?: (this: RecordingHandler, data: Uint8Array) => void;
   /** A large answer to each post. */
   readonly postSlices?: () => Slices;
   /** Time for one WebSocket message to arrive whole. */
@@ -106,12 +111,12 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
     probed: { healthy: () => front.healthy, state: () => (front.healthy ? 'ready' : 'starting'), requests: () => [] },
     rpc: {
       handlePost: async (body) => {
-        posts.push(Buffer.from(body).toString());
+        posts.push(Buffer.from(joined(piecesOf(body))).toString());
         if (options.postSlices !== undefined) return { status: 200, body: null, slices: options.postSlices() };
         return posts[posts.length - 1] === '"note"' ? { status: 204, body: null } : { status: 200, body: '{"jsonrpc":"2.0"}' };
       },
       handleCall: async (name, { query, body } = {}) => {
-        posts.push(`${name} ?${query} ${Buffer.from(body ?? []).toString()}`);
+        posts.push(`${name} ?${query} ${Buffer.from(joined(piecesOf(body ?? []))).toString()}`);
         if (options.postSlices !== undefined) return { status: 200, body: null, slices: options.postSlices() };
         return { status: 200, body: '{}' };
       },

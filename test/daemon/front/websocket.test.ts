@@ -235,7 +235,7 @@ test('a handler can stop the reading of its socket and go on later', () =>
 test('messages sent in one turn leave in one write', () =>
   withFront(
     {
-      onReceive(this: never) {},
+      onReceive() {},
     },
     async (front) => {
       const socket = rawConnect(front.port);

@@ -1,0 +1,97 @@
+/**
+ * Decodes large messages in a thread of their own, so that the event loop, and with it every other client, goes on meanwhile: checking and
+ * parsing 60 MB takes a tenth of a second, and text beyond Latin-1 ten times that. The bytes move there and are not copied; the thread begins
+ * with the first large message and ends when none has come for a while, which gives its memory back.
+ * Main thread; one for each RpcServer.
+ */
+import { Worker } from 'node:worker_threads';
+import type { Decoded, Encoding } from './decode.js';
+import type { Message } from './message.js';
+import type { Pieces } from './pieces.js';
+
+/** Messages above this are large: one takes about 2 ms to decode. */
+export const largeBytes = 2 ** 20;
+
+/** How a job is to be read: as a message of JSON-RPC, or as the JSON of an HTTP body. */
+export type DecodeAs = Encoding | 'value';
+
+export interface DecodeJob {
+  readonly id: number;
+  readonly pieces: Pieces;
+  readonly as: DecodeAs;
+  readonly maxBytes: number;
+}
+
+export interface DecodeAnswer {
+  readonly id: number;
+  readonly decoded: Message | Decoded;
+}
+
+const IDLE_MS = 5000;
+const lost: Message = { kind: 'failed', failure: { kind: 'internal', message: 'The message could not be read' } };
+
+export class LargeMessages {
+  readonly #maxBytes: number;
+  readonly #waiting = new Map<number, (decoded: Message | Decoded) => void>();
+  #thread: Worker | null = null;
+  #idle: NodeJS.Timeout | undefined;
+  #nextId = 0;
+
+  /** `maxBytes`: of one message. */
+  constructor(maxBytes: number) {
+    this.#maxBytes = maxBytes;
+  }
+
+  /** As decodeMessage. The bytes are gone afterwards. */
+  message(pieces: Pieces, encoding: Encoding): Promise<Message> {
+    return this.#ask(pieces, encoding) as Promise<Message>; // proof: what the thread does with an encoding
+  }
+
+  /** As decodeValue. The bytes are gone afterwards. */
+  value(pieces: Pieces): Promise<Decoded> {
+    return this.#ask(pieces, 'value') as Promise<Decoded>; // proof: as above
+  }
+
+  #ask(pieces: Pieces, as: DecodeAs): Promise<Message | Decoded> {
+    clearTimeout(this.#idle);
+    this.#thread ??= this.#begin();
+    const id = this.#nextId++;
+    const job: DecodeJob = { id, pieces: pieces.map(movable), as, maxBytes: this.#maxBytes };
+    const buffers = job.pieces.map(({ buffer }) => buffer as ArrayBuffer); // proof: `movable`
+    return new Promise((resolve) => {
+      this.#waiting.set(id, resolve);
+      this.#thread?.postMessage(job, buffers);
+    });
+  }
+
+  #begin(): Worker {
+    const thread = new Worker(new URL('./large-message-thread.js', import.meta.url));
+    // An open connection keeps the process alive, where it should be; a thread that waits does not.
+    thread.unref();
+    thread.on('message', ({ id, decoded }: DecodeAnswer) => this.#answer(id, decoded));
+    thread.on('error', () => {}); // out of memory, most likely; its end is told by "exit"
+    thread.once('exit', () => this.#ended(thread));
+    return thread;
+  }
+
+  #answer(id: number, decoded: Message | Decoded): void {
+    this.#waiting.get(id)?.(decoded);
+    this.#waiting.delete(id);
+    if (this.#waiting.size > 0) return;
+    this.#idle = setTimeout(() => void this.#thread?.terminate(), IDLE_MS);
+    this.#idle.unref();
+  }
+
+  /** What it was to decode gets its one answer. */
+  #ended(thread: Worker): void {
+    if (this.#thread !== thread) return;
+    this.#thread = null;
+    for (const id of [...this.#waiting.keys()]) this.#answer(id, lost);
+  }
+}
+
+/** The same bytes in memory of their own: what shares its memory with other bytes cannot move. */
+function movable(piece: Uint8Array): Uint8Array {
+  const { buffer, byteLength } = piece;
+  return buffer instanceof ArrayBuffer && byteLength > buffer.byteLength / 2 ? piece : Uint8Array.from(piece);
+}
