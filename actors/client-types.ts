@@ -79,6 +79,8 @@ export interface ServedModel {
   readonly totalBlocks: number;
   /** Of one KV block. */
   readonly blockBytes: number;
+  /** Characters of a prompt that one token may stand for; not known before the first prompt. */
+  readonly charsOfAnId?: number;
 }
 
 /** Progress of start-up, 0..1 per phase. */

@@ -454,6 +454,8 @@ export class ActorClient implements EngineClient {
     const live = this.#requests.get(message.id);
     if (live === undefined || live.encoded) return;
     const promptIds = int32Of(message.promptIds);
+    const { charsOfAnId } = message;
+    if (this.#model !== null && this.#model.charsOfAnId !== charsOfAnId) this.#model = { ...this.#model, charsOfAnId };
     live.encoded = true;
     live.promptTokens = promptIds.length;
     this.#guarded(() => live.sink.onEncoded(promptIds, message.maxTokens, message.promptText));

@@ -5,6 +5,7 @@
  * Main thread; one for each RpcServer.
  */
 import { Worker } from 'node:worker_threads';
+import type { TextLimits } from './cut-texts.js';
 import type { Decoded, Encoding } from './decode.js';
 import type { Message } from './message.js';
 import type { Pieces } from './pieces.js';
@@ -19,7 +20,10 @@ export interface DecodeJob {
   readonly id: number;
   readonly pieces: Pieces;
   readonly as: DecodeAs;
+  /** Of a body: the face that it is for. */
+  readonly face: string;
   readonly maxBytes: number;
+  readonly limits: TextLimits;
 }
 
 export interface DecodeAnswer {
@@ -32,31 +36,33 @@ const lost: Message = { kind: 'failed', failure: { kind: 'internal', message: 'T
 
 export class LargeMessages {
   readonly #maxBytes: number;
+  readonly #limits: () => TextLimits;
   readonly #waiting = new Map<number, (decoded: Message | Decoded) => void>();
   #thread: Worker | null = null;
   #idle: NodeJS.Timeout | undefined;
   #nextId = 0;
 
-  /** `maxBytes`: of one message. */
-  constructor(maxBytes: number) {
+  /** `maxBytes`: of one message. `limits`: of the models that are loaded. */
+  constructor(maxBytes: number, limits: () => TextLimits) {
     this.#maxBytes = maxBytes;
+    this.#limits = limits;
   }
 
-  /** As decodeMessage. The bytes are gone afterwards. */
+  /** As decodeMessage, but texts that are too long are cut (cut-texts.ts). The bytes are gone afterwards. */
   message(pieces: Pieces, encoding: Encoding): Promise<Message> {
-    return this.#ask(pieces, encoding) as Promise<Message>; // proof: what the thread does with an encoding
+    return this.#ask(pieces, encoding, '') as Promise<Message>; // proof: what the thread does with an encoding
   }
 
-  /** As decodeValue. The bytes are gone afterwards. */
-  value(pieces: Pieces): Promise<Decoded> {
-    return this.#ask(pieces, 'value') as Promise<Decoded>; // proof: as above
+  /** As decodeValue, of the body of a request to a face. The bytes are gone afterwards. */
+  value(pieces: Pieces, face: string): Promise<Decoded> {
+    return this.#ask(pieces, 'value', face) as Promise<Decoded>; // proof: as above
   }
 
-  #ask(pieces: Pieces, as: DecodeAs): Promise<Message | Decoded> {
+  #ask(pieces: Pieces, as: DecodeAs, face: string): Promise<Message | Decoded> {
     clearTimeout(this.#idle);
     this.#thread ??= this.#begin();
     const id = this.#nextId++;
-    const job: DecodeJob = { id, pieces: pieces.map(movable), as, maxBytes: this.#maxBytes };
+    const job: DecodeJob = { id, pieces: pieces.map(movable), as, face, maxBytes: this.#maxBytes, limits: this.#limits() };
     const buffers = job.pieces.map(({ buffer }) => buffer as ArrayBuffer); // proof: `movable`
     return new Promise((resolve) => {
       this.#waiting.set(id, resolve);

@@ -14,6 +14,7 @@ import { authModes } from '../config/auth-modes.js';
 import { similar } from '../config/nearest.js';
 import { CallTable } from './calls.js';
 import type { CallContext, LiveRequest, RpcDeps } from './context.js';
+import type { TextLimits } from './cut-texts.js';
 import { type Decoded, decodeMessage, decodeValue } from './decode.js';
 import type { StreamFormat } from './dialects/dialect.js';
 import { errorReply, renamed } from './dialects/failure.js';
@@ -29,6 +30,7 @@ import { LargeMessages, largeBytes } from './large-messages.js';
 import { encodeReply, errorResponse, type Id, type Member, type Message, maxBatchMembers, type Response } from './message.js';
 import { type HttpInput, type Method, needOf } from './method.js';
 import { createMethods } from './methods/index.js';
+import type { Models } from './models.js';
 import { type TraceHeaders, watched } from './observe.js';
 import { joined, lengthOf, type Pieces, piecesOf } from './pieces.js';
 import { allScopes, checkScope, noScopes, type Scopes } from './scope.js';
@@ -124,7 +126,7 @@ export class RpcServer {
     this.deps = deps;
     this.#ended = new EndedAnswers(deps.config.scheduler.kept_timelines);
     this.holdings = new HoldingLimit(LARGE_ANSWERS * ENTRY_BYTES * deps.config.validation.max_reported_logprobs);
-    this.large = new LargeMessages(deps.config.server.max_message_bytes);
+    this.large = new LargeMessages(deps.config.server.max_message_bytes, () => textLimits(deps.models));
     const methods = [...Object.values(createMethods(deps, () => this.openrpc())), ...extra];
     this.#methods = new Map(methods.map((m) => [m.name, m]));
     const own = methods.map(ownFace).filter((face) => face !== null);
@@ -213,7 +215,7 @@ export class RpcServer {
       const length = lengthOf(pieces); // asked before they go
       if (length > maxBytes) throw new InferdError('invalid_request', `The body is larger than ${maxBytes} bytes`);
       const read = face.reads && face.verb !== 'GET' && length > 0;
-      const large = read && length > largeBytes ? await this.large.value(pieces) : null;
+      const large = read && length > largeBytes ? await this.large.value(pieces, id) : null;
       const input = inputOf(options, read ? (large ?? decodeValue(joined(pieces))) : null);
       const ask = face.ask(input);
       const method = this.#methods.get(ask.method);
@@ -347,6 +349,18 @@ export class RpcServer {
 }
 
 const streamed: PostReply = { status: 200, body: null, streamed: true };
+
+/** Of models whose tokenizer has said what one of its tokens may stand for, as it does with the first prompt. */
+function textLimits(models: Models): TextLimits {
+  const limits = new Map<string, number>();
+  const first = models.find().model.name;
+  for (const { model, engine } of models.loaded()) {
+    const { charsOfAnId = Number.POSITIVE_INFINITY, maxModelLen } = engine.model() ?? { maxModelLen: 0 };
+    limits.set(model.name, charsOfAnId * maxModelLen);
+    if (model.name === first) limits.set('', charsOfAnId * maxModelLen);
+  }
+  return limits;
+}
 
 /** @throws InferdError when the body, which is read when `decoded` is not null, is no JSON object within the limits */
 function inputOf({ query = new URLSearchParams(), tail = '' }: CallOptions, decoded: Decoded | null): HttpInput {

@@ -245,7 +245,8 @@ class TokenizerActor implements TokenizerHandlers {
         : {};
       // The scheduler first: waking a thread takes some tens of microseconds, and only it has to act.
       this.#admit(request, request.admitted);
-      this.#out.toFront({ k: 'encoded', id, promptIds: bytesOf(promptIds), maxTokens, ...promptText });
+      const { charsOfAnId } = this.#vocabulary;
+      this.#out.toFront({ k: 'encoded', id, promptIds: bytesOf(promptIds), maxTokens, charsOfAnId, ...promptText });
     } catch (error) {
       const { limits } = this.#start;
       const why = error instanceof TooManyIds ? promptTooLong(error.atLeast, params.maxTokens, limits) : error;

@@ -34,6 +34,8 @@ export interface Vocabulary {
    * TooManyIds; InferdError cancelled when they are not wanted any more, invalid_params when the tokenizer cannot take the text.
    */
   encode(segments: readonly Segment[], options?: EncodeOptions): Ids | Promise<Ids>;
+  /** UTF-16 units of a prompt that one id may stand for; Infinity where that is not known. */
+  readonly charsOfAnId: number;
   /** Special tokens that the tokenizer puts before and behind a raw prompt. */
   readonly prefix: readonly number[];
   readonly suffix: readonly number[];
@@ -117,14 +119,21 @@ async function buildVocabulary(
     guarded: guarded.map((t) => t.content),
     split: (text) => splitter.split(text.toWellFormed()),
     encode: (segments, options = {}) => (bytePair && encodeAtOnce(bytePair, segments)) ?? library.encoder.encode(segments, options),
+    charsOfAnId: library.charsOfAnId,
     prefix,
     suffix,
     close: () => library.apart.close(),
   };
 }
 
+interface LibraryParts {
+  readonly encoder: LibraryEncoder;
+  readonly apart: EncodeApart;
+  readonly charsOfAnId: number;
+}
+
 /** Changes `json.raw`'s vocabulary in place, so call it last. */
-function libraryEncoder(json: TokenizerJson, control: Uint8Array, own: ApartTokenizer): { encoder: LibraryEncoder; apart: EncodeApart } {
+function libraryEncoder(json: TokenizerJson, control: Uint8Array, own: ApartTokenizer): LibraryParts {
   const limits = { inProcessChars: inProcessChars(json), cut: canBeCut(json), charsOfAnId: charsOfAnId(json) };
   const plain = plainTokenizerJson(json, own);
   const tokenizer = readTokenizer(plain.text);
@@ -136,6 +145,8 @@ function libraryEncoder(json: TokenizerJson, control: Uint8Array, own: ApartToke
   return {
     encoder: new LibraryEncoder({ ...limits, tokenizer: never ? null : tokenizer, apart, mark: plain.mark, markId, moved, control }),
     apart,
+    // One that swallows the white space beside it stands for any number.
+    charsOfAnId: json.addedTokens.some(({ lstrip, rstrip }) => lstrip || rstrip) ? Number.POSITIVE_INFINITY : limits.charsOfAnId,
   };
 }
 
