@@ -3,11 +3,11 @@
  * Invariants: every request gets exactly one response unless the socket closed before; nothing is sent after `close`; no input makes
  * any method of this class throw.
  */
-import { decodeMessage, type Encoding } from './decode.js';
-import { largeBytes } from './large-messages.js';
+import { decodeMessage, type Encoding } from './decode/decode.js';
+import { largeBytes } from './decode/large-messages.js';
+import { joined, lengthOf, type Pieces } from './decode/pieces.js';
 import type { Message } from './message.js';
 import { Outbox } from './outbox.js';
-import { joined, lengthOf, type Pieces } from './pieces.js';
 import type { Scopes } from './scope.js';
 import type { Caller, RpcServer } from './server.js';
 import { Session } from './session.js';

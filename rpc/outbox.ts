@@ -7,7 +7,7 @@
  * encoded yet: events hold themselves back (`full`), and the connection reads no more calls when too many replies wait (`crowded`).
  */
 import { packMessage } from '../actors/messages/codec.js';
-import type { Encoding } from './decode.js';
+import type { Encoding } from './decode/decode.js';
 import { encodeReply, type Notification, type Response } from './message.js';
 import { isLarge, slicesOf } from './slices.js';
 import { type Wire, wireHighWater } from './wire.js';

@@ -5,7 +5,7 @@
  */
 import { Buffer } from 'node:buffer';
 import { packMessage } from '../actors/messages/codec.js';
-import type { Encoding } from './decode.js';
+import type { Encoding } from './decode/decode.js';
 import { PackedList } from './packed-list.js';
 
 /** The rest of one message. */

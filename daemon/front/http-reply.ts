@@ -7,9 +7,9 @@ import { createHash, timingSafeEqual } from 'node:crypto';
 import { type IncomingMessage, type OutgoingHttpHeaders, type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { ErrorKind, RefusalStatus } from '../../actors/messages/errors.js';
+import type { Pieces } from '../../rpc/decode/pieces.js';
 import type { Dialect, ErrorReply } from '../../rpc/dialects/dialect.js';
 import { openai } from '../../rpc/dialects/openai/errors.js';
-import type { Pieces } from '../../rpc/pieces.js';
 import type { Slices } from '../../rpc/slices.js';
 import { SlicePump } from './slice-pump.js';
 

@@ -5,12 +5,12 @@
  */
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Pieces } from '../../rpc/decode/pieces.js';
 import type { StreamFormat } from '../../rpc/dialects/dialect.js';
 import { type OpenapiFacts, openapiDocument } from '../../rpc/documents/openapi.js';
 import type { Operation } from '../../rpc/documents/operation.js';
 import type { Face } from '../../rpc/face.js';
 import type { TraceHeaders } from '../../rpc/observe.js';
-import type { Pieces } from '../../rpc/pieces.js';
 import type { PostOptions, PostReply, RpcServer } from '../../rpc/server.js';
 import { mayBePage } from './gate.js';
 import { BodyError, type HttpError, readBody, send, sendErrorAndClose, sendSlices } from './http-reply.js';

@@ -4,7 +4,7 @@ import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { packMessage, unpackMessage } from '../../actors/messages/codec.js';
 import { RpcConnection } from '../../rpc/connection.js';
-import { scanMsgpack } from '../../rpc/msgpack-scan.js';
+import { scanMsgpack } from '../../rpc/decode/msgpack-scan.js';
 import { allScopes } from '../../rpc/scope.js';
 import { at, connectPeer, guest, MemoryWire, settle, setup } from './harness.js';
 import { loadVectors, playVector } from './vectors.js';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { textOf } from '../../rpc/utf8.js';
+import { textOf } from '../../../rpc/decode/utf8.js';
 
 test('valid UTF-8 of any length becomes the text that it is, also behind other bytes of its buffer', () => {
   const piece = fc.constantFrom('a', 'é', '\u200b', '\u{1f600}', '\ufeff', '\ufffd', '\0', 'text '.repeat(9));

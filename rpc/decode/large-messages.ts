@@ -5,9 +5,9 @@
  * Main thread; one for each RpcServer.
  */
 import { Worker } from 'node:worker_threads';
+import type { Message } from '../message.js';
 import type { TextLimits } from './cut-texts.js';
 import type { Decoded, Encoding } from './decode.js';
-import type { Message } from './message.js';
 import type { Pieces } from './pieces.js';
 
 /** Messages above this are large: one takes about 2 ms to decode. */

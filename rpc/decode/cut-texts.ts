@@ -53,9 +53,9 @@ function cut(text: string, most: number): string {
   while (begin < end && isBlank(text.charCodeAt(begin))) begin++;
   while (end > begin && isBlank(text.charCodeAt(end - 1))) end--;
   const ends = most + 1;
-  return (
-    text.slice(0, Math.min(begin, ends)) + text.slice(begin, Math.min(end, begin + ends)) + text.slice(Math.max(end, text.length - ends))
-  );
+  // It ends as before, with something that nobody trims.
+  const middle = end - begin <= ends ? text.slice(begin, end) : text.slice(begin, begin + ends) + text.charAt(end - 1);
+  return text.slice(0, Math.min(begin, ends)) + middle + text.slice(Math.max(end, text.length - ends));
 }
 
 /** What any template may trim: white space of Unicode, and what Python counts to it. */

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { packMessage } from '../../actors/messages/codec.js';
-import { decodeMessage } from '../../rpc/decode.js';
-import { messageLimits, scanJson } from '../../rpc/json-scan.js';
-import { scanMsgpack } from '../../rpc/msgpack-scan.js';
+import { packMessage } from '../../../actors/messages/codec.js';
+import { decodeMessage } from '../../../rpc/decode/decode.js';
+import { messageLimits, scanJson } from '../../../rpc/decode/json-scan.js';
+import { scanMsgpack } from '../../../rpc/decode/msgpack-scan.js';
 
 const limit = 4 * 2 ** 20;
 const bytes = (text: string) => Buffer.from(text, 'utf8');

@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { after, before, test } from 'node:test';
 import { WebSocket } from 'ws';
-import { packMessage, unpackMessage } from '../../actors/messages/codec.js';
-import { startTestDaemon, type TestDaemon } from '../helpers/daemon/daemon.js';
-import { eventually } from '../helpers/eventually.js';
+import { packMessage, unpackMessage } from '../../../actors/messages/codec.js';
+import { startTestDaemon, type TestDaemon } from '../../helpers/daemon/daemon.js';
+import { eventually } from '../../helpers/eventually.js';
 
 const MESSAGE_LIMIT = 12_000_000;
 let at: TestDaemon;

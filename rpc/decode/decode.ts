@@ -7,10 +7,10 @@
  * asks its clients nothing; own members named `__proto__` are dropped wherever they stand.
  */
 import { Buffer, isUtf8 } from 'node:buffer';
-import { unpackMessage } from '../actors/messages/codec.js';
-import type { Failure } from '../actors/messages/errors.js';
+import { unpackMessage } from '../../actors/messages/codec.js';
+import type { Failure } from '../../actors/messages/errors.js';
+import { type Id, type Member, type Message, maxBatchMembers } from '../message.js';
 import { messageLimits, scanJson } from './json-scan.js';
-import { type Id, type Member, type Message, maxBatchMembers } from './message.js';
 import { scanMsgpack } from './msgpack-scan.js';
 import { textOf } from './utf8.js';
 
