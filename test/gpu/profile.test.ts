@@ -6,28 +6,14 @@ import assert from 'node:assert/strict';
 import { copyFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import type { ProfileStopped } from '../../rpc/schemas/profile.js';
-import { startTestDaemon, type TestDaemon } from '../helpers/daemon/daemon.js';
+import { startTestDaemon } from '../helpers/daemon/daemon.js';
 import { checkTrace, readTrace, spans, stepsOf } from '../helpers/daemon/profile.js';
+import { record } from '../helpers/daemon/record.js';
 import { demoModel, fixture } from '../helpers/native/native-engine.js';
 import { tempFolder } from '../helpers/temp-folder.js';
 
 /** Events place a step on the host's clock to about the interval at which they are polled. */
 const clockSlackUs = 300;
-
-/** Records while `streams` requests of `tokens` tokens run. */
-async function record(at: TestDaemon, streams: number, tokens: number): Promise<ProfileStopped> {
-  const socket = await at.open();
-  const params = (i: number) => ({ messages: [{ role: 'user', content: `Count to ${i}.` }], max_tokens: tokens, ignore_eos: true });
-  const run = (n: number) =>
-    Promise.all(Array.from({ length: streams }, (_, i) => socket.call('chat.completions.create', { ...params(i), max_tokens: n })));
-  await run(12); // graphs are recorded before the profile begins
-  await socket.call('profile.start');
-  await run(tokens);
-  const stopped = (await socket.call('profile.stop')) as unknown as ProfileStopped;
-  await socket.close();
-  return stopped;
-}
 
 for (const eager of [false, true]) {
   test(`the trace has every kernel of every step, ${eager ? 'eager' : 'replayed from graphs'}`, async (t) => {

@@ -69,9 +69,13 @@ export const programs = [
     'cpu/sampler': 'sampler.cpp sampling_math.cpp',
     'cpu/isa': 'kernels_reference.cpp',
   }),
-  program('all_reduce_test', {
-    'cuda/ranks': 'collectives.cu sum_pipe.cpp',
-    'cuda/runtime': 'check.cpp memory.cpp',
-  }),
+  program(
+    'all_reduce_test',
+    {
+      'cuda/ranks': 'collectives.cu sum_pipe.cpp',
+      'cuda/runtime': 'check.cpp memory.cpp',
+    },
+    { quick: 'alone' }, // under the tools no kernel runs beside another, for which it might wait
+  ),
   program('tables_test', { 'cuda/sampler': 'slots.cu', 'cuda/runtime': 'block_copy.cu' }),
 ];

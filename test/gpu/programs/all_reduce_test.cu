@@ -2,6 +2,8 @@
 // random sizes with random delays, and timings inside graphs beside NCCL, where it is found.
 //
 //   all_reduce_test check            every type and way of sending, bit by bit
+//   all_reduce_test alone            the same of one rank, for which the host writes what the other
+//                                    sends: for tools that run one kernel at a time
 //   all_reduce_test stress COUNT     COUNT operations in replayed graphs, each checked bit by bit
 //   all_reduce_test bench            microseconds an operation, of bf16
 //
@@ -174,6 +176,97 @@ void check_type(Ranks& ranks, SumType type, const char* name) {
     check_sum<T>(ranks, type, count, Way::kResidual, name);
     if (count * static_cast<int64_t>(sizeof(T)) <= kPushBytes)
       check_sum<T>(ranks, type, count, Way::kPushed, name);
+  }
+}
+
+// One rank alone. What the other would send is in its mailbox before its kernels begin.
+
+void write_box(const Rank& rank, int64_t at, const void* bytes, size_t count) {
+  CHECK_CUDA(cudaMemcpy(rank.box + at, bytes, count, cudaMemcpyDefault));
+}
+
+// As rank 1 writes up to kPacketData bytes to rank 0 in the op of `flag`; the layout of links.h.
+void write_packets(const Rank& rank, const std::byte* x, int64_t bytes, uint32_t flag) {
+  std::vector<std::array<uint32_t, 4>> packets(static_cast<size_t>(bytes / 8));
+  for (size_t i = 0; i < packets.size(); ++i) {
+    std::array<uint32_t, 2> data;
+    std::memcpy(data.data(), x + i * 8, 8);
+    packets[i] = {data[0], flag, data[1], flag};
+  }
+  write_box(rank, (flag % 2 * kRanks + 1) * kPacketBytes, packets.data(), packets.size() * 16);
+}
+
+// As it writes up to kBulkBytes.
+void write_bulk(const Rank& rank, const std::byte* x, int64_t bytes, uint32_t flag) {
+  const int64_t sender = flag % 2 * kRanks + 1, bulk = 2 * kRanks * kPacketBytes;
+  write_box(rank, bulk + sender * kBulkBytes, x, static_cast<size_t>(bytes));
+  const std::vector<uint32_t> flags(static_cast<size_t>((bytes + kTileBytes - 1) / kTileBytes),
+                                    flag);
+  write_box(rank, bulk + 2 * kRanks * kBulkBytes + sender * kBulkTiles * 4, flags.data(),
+            flags.size() * 4);
+}
+
+// At most two ops: a third would write where the first one has not read yet.
+void write_sum(const Rank& rank, const std::byte* x, int64_t bytes) {
+  uint32_t op;
+  CHECK_CUDA(cudaMemcpy(&op, &rank.links.count->op, sizeof op, cudaMemcpyDefault));
+  const bool packed = bytes <= kPacketData || bytes % 16 != 0;
+  const int64_t most = packed ? kPacketData : kBulkBytes;
+  for (int64_t at = 0; at < bytes; at += most) {
+    const int64_t piece = std::min(most, bytes - at);
+    packed ? write_packets(rank, x + at, piece, ++op) : write_bulk(rank, x + at, piece, ++op);
+  }
+}
+
+template <typename T>
+void check_alone(Ranks& ranks, SumType type, int64_t count, Way way, const char* name) {
+  const Rank& rank = ranks.of[0];
+  const auto values = static_cast<size_t>(count);
+  const auto bytes = count * static_cast<int64_t>(sizeof(T));
+  const bool residual = way != Way::kInPlace;
+  const std::vector<T> mine = noisy<T>(values, 1, 5), theirs = noisy<T>(values, 1, 6);
+  const std::vector<T> old = noisy<T>(values, 2, 77);
+  std::vector<T> want(values);
+  for (size_t i = 0; i < values; ++i) {
+    const float sum = gpu_test::to_float(mine[i]) + gpu_test::to_float(theirs[i]);
+    want[i] = rounded<T>(residual ? std::fma(0.5f, sum, gpu_test::to_float(old[i])) : sum);
+  }
+  CHECK_CUDA(cudaSetDevice(rank.device));
+  Device<T> part(mine), sum(old);
+  const SumArgs args{.type = type,
+                     .inout = residual ? sum.get() : part.get(),
+                     .x = part.get(),
+                     .count = count,
+                     .scale = residual ? 0.5f : 1,
+                     .residual = residual};
+  const auto* sent = reinterpret_cast<const std::byte*>(theirs.data());
+  if (way == Way::kPushed) {
+    constexpr uint32_t kFlag = 1;
+    CHECK_CUDA(cudaMemcpy(pushed_rows(rank.links, 0, 1), sent, values * sizeof(T),
+                          cudaMemcpyDefault));
+    CHECK_CUDA(cudaMemcpy(pushed_flag(rank.links, 0, 1), &kFlag, sizeof kFlag, cudaMemcpyDefault));
+    CHECK_CUDA(add_pushed(rank.links, args, 1, kFlag, kBlocks, Launch(rank.stream)));
+  } else {
+    write_sum(rank, sent, bytes);
+    CHECK_CUDA(all_reduce(rank.links, args, kBlocks, Launch(rank.stream)));
+  }
+  ranks.sync();
+  const std::vector<T> got = (residual ? sum : part).download();
+  char text[120];
+  std::snprintf(text, sizeof text, "%s of %lld values, alone, way %d", name,
+                static_cast<long long>(count), static_cast<int>(way));
+  expect(std::memcmp(got.data(), want.data(), values * sizeof(T)) == 0, text);
+}
+
+template <typename T>
+void check_type_alone(Ranks& ranks, SumType type, const char* name) {
+  constexpr int64_t kTwoPieces = kBulkBytes / sizeof(T) + 100'008;
+  for (const int64_t count :
+       {int64_t{8}, int64_t{4096}, int64_t{100'008}, int64_t{131'072}, kTwoPieces}) {
+    for (const Way way : {Way::kInPlace, Way::kResidual}) {
+      for (int time = 0; time < 2; ++time) check_alone<T>(ranks, type, count, way, name);
+    }
+    if (count < kTwoPieces) check_alone<T>(ranks, type, count, Way::kPushed, name);
   }
 }
 
@@ -414,12 +507,18 @@ int main(int argc, char** argv) {
   if (what != "bench") setenv("CUDA_MODULE_LOADING", "EAGER", 1);
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   Ranks ranks;
-  if (what == "check" || what == "quick" || what == "all") {
+  if (what == "check" || what == "all") {
     check_type<__nv_bfloat16>(ranks, SumType::kBF16, "bf16");
     check_type<__half>(ranks, SumType::kF16, "f16");
     check_type<float>(ranks, SumType::kF32, "f32");
-    stress(ranks, what == "quick" ? 2000 : 100'000);
+    stress(ranks, 100'000);
     std::printf("all-reduce checks: %d failures\n", failures);
+  }
+  if (what == "alone") {
+    check_type_alone<__nv_bfloat16>(ranks, SumType::kBF16, "bf16");
+    check_type_alone<__half>(ranks, SumType::kF16, "f16");
+    check_type_alone<float>(ranks, SumType::kF32, "f32");
+    std::printf("all-reduce checks of one rank: %d failures\n", failures);
   }
   if (what == "stress") stress(ranks, argc > 2 ? std::atoll(argv[2]) : 1'000'000);
   if (what == "bench" || what == "all") bench(ranks);
