@@ -147,7 +147,7 @@ async function build() {
 }
 
 const ordered = ['golden', 'eval', 'oracle'];
-const otherTests = testsIn('.').filter((name) => !ordered.includes(name));
+const otherTests = [...testsIn('.'), ...testsIn('ranks')].filter((name) => !ordered.includes(name));
 const always = () => true;
 const opTableWanted = (words) => opTable.some((file) => tools.some((tool) => chosen(`${sanitized(file)} ${tool}`, words)));
 /** `native`: whether it needs the addon; `compiles`: programs to compile from the start, beside the parts before, none of which takes times. */

@@ -1,7 +1,7 @@
 /**
  * The evaluation set through a daemon on two GPUs: a model split over both, with graphs and without, and a group on each. Needs two GPUs.
  */
-import { testEvalSet } from '../helpers/daemon/eval-set.js';
+import { testEvalSet } from '../../helpers/daemon/eval-set.js';
 
 const both = ['inference.device=cuda', 'inference.device_ids=[0,1]'];
 const split = [...both, 'parallel.tensor_parallel_size=2'];

@@ -6,11 +6,11 @@ import assert from 'node:assert/strict';
 import { copyFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { test } from 'node:test';
-import { startTestDaemon } from '../helpers/daemon/daemon.js';
-import { checkTrace, readTrace } from '../helpers/daemon/profile.js';
-import { record } from '../helpers/daemon/record.js';
-import { demoModel, fixture } from '../helpers/native/native-engine.js';
-import { tempFolder } from '../helpers/temp-folder.js';
+import { startTestDaemon } from '../../helpers/daemon/daemon.js';
+import { checkTrace, readTrace } from '../../helpers/daemon/profile.js';
+import { record } from '../../helpers/daemon/record.js';
+import { demoModel, fixture } from '../../helpers/native/native-engine.js';
+import { tempFolder } from '../../helpers/temp-folder.js';
 
 const isSum = (name: string): boolean => /packet_kernel|bulk_kernel|pushed_kernel/.test(name);
 

@@ -6,9 +6,9 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
-import { generate, openPackRanks, packs, readGolden } from '../helpers/native/golden.js';
-import { answer, fixture, openEngine, openRanks } from '../helpers/native/native-engine.js';
-import { buildPlan } from '../helpers/native/plan.js';
+import { generate, openPackRanks, packs, readGolden } from '../../helpers/native/golden.js';
+import { answer, fixture, openEngine, openRanks } from '../../helpers/native/native-engine.js';
+import { buildPlan } from '../../helpers/native/plan.js';
 
 /** As test/gpu/golden.test.ts: of one GPU. */
 const closeLogprob = 0.3;

@@ -5,12 +5,12 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { describe, type TestContext, test } from 'node:test';
-import { story } from '../e2e/story.js';
-import { startTestDaemon, type TestDaemon } from '../helpers/daemon/daemon.js';
-import { faultyRankModule, type RankFault } from '../helpers/engine/faulty-rank.js';
-import { eventually } from '../helpers/eventually.js';
-import { tempFolder } from '../helpers/temp-folder.js';
-import { assertOneEndEach } from '../helpers/wire/one-end.js';
+import { story } from '../../e2e/story.js';
+import { startTestDaemon, type TestDaemon } from '../../helpers/daemon/daemon.js';
+import { faultyRankModule, type RankFault } from '../../helpers/engine/faulty-rank.js';
+import { eventually } from '../../helpers/eventually.js';
+import { tempFolder } from '../../helpers/temp-folder.js';
+import { assertOneEndEach } from '../../helpers/wire/one-end.js';
 
 const STREAMS = 32;
 const limitMs = 1000;

@@ -6,9 +6,9 @@
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { NativeEngine } from '../../native/index.js';
-import { type Golden, generate, openPack, openPackRanks, readGolden } from '../helpers/native/golden.js';
-import { runStep } from '../helpers/native/native-engine.js';
+import type { NativeEngine } from '../../../native/index.js';
+import { type Golden, generate, openPack, openPackRanks, readGolden } from '../../helpers/native/golden.js';
+import { runStep } from '../../helpers/native/native-engine.js';
 
 const experts = ['mixtral-moe', 'qwen3-moe', 'gpt-oss', 'gpt-oss-mxfp4', 'deepseek-v2', 'deepseek-v3-mla', 'deepseek-v3-yarn'];
 const COUNT = 32;
