@@ -1,10 +1,14 @@
-// Runs the native tests on an instrumented addon: `npm run test:asan`, `test:ubsan`, `test:tsan`, or with words as in run.mjs:
-// `npm run test:tsan -- engine threads`. Node itself is not instrumented, so the sanitizer's runtime is preloaded into it; memory that
-// Node never frees at its exit is no leak of ours, and reports inside Node itself are left out by test/sanitizers/*.supp. Linux only.
+// Runs the native tests on an instrumented addon: `npm run test:asan`, `test:ubsan`, `test:tsan` run the whole of test/native, or with words
+// as in run.mjs: `npm run test:tsan -- threads engine/`. `--list` only says what would run. The addon is built once, into
+// native/build/NAME; a later run builds only what has changed. Node itself is not instrumented, so the sanitizer's runtime is preloaded
+// into it; memory that Node never frees at its exit is no leak of ours, and reports inside Node itself are left out by
+// test/sanitizers/*.supp. Each file runs in a process of its own; reports are kept in native/build/NAME/reports, also those of processes
+// that a test starts. Exits with 0 when every test passed and nothing was found. Linux only.
 import { spawnSync } from 'node:child_process';
-import { existsSync, readdirSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { findingsIn } from './sanitizers/findings.mjs';
 
 const here = dirname(fileURLToPath(import.meta.url));
 const root = dirname(here);
@@ -14,18 +18,17 @@ const sanitizers = {
   undefined: { library: 'libubsan.so', variable: 'UBSAN_OPTIONS', options: ['halt_on_error=1', 'print_stacktrace=1'] },
   thread: { library: 'libtsan.so', variable: 'TSAN_OPTIONS', options: ['halt_on_error=1', 'exitcode=66', suppressions('thread')] },
 };
+/** Files that load no instrumented addon, and why. */
+const leftOut = { 'build.test.ts': 'it tries the build script, and loads no addon' };
+/** Instrumented code is several times slower; one that hangs is not to keep the others from running. */
+const FILE_LIMIT_MS = 30 * 60_000;
 
-const [name = '', ...words] = process.argv.slice(2);
+const [name = '', ...rest] = process.argv.slice(2);
+const words = rest.filter((word) => word !== '--list');
 const sanitizer = sanitizers[name];
 if (sanitizer === undefined) {
-  process.stderr.write(`usage: node test/sanitize.mjs ${Object.keys(sanitizers).join('|')} [WORD ...]\n`);
+  process.stderr.write(`usage: node test/sanitize.mjs ${Object.keys(sanitizers).join('|')} [--list] [WORD ...]\n`);
   process.exit(64);
-}
-
-function run(command, args, env = {}) {
-  const { status, error } = spawnSync(command, args, { cwd: root, stdio: 'inherit', env: { ...process.env, ...env } });
-  if (error) process.stderr.write(`${command}: ${error.message}\n`);
-  return status ?? 1;
 }
 
 /** The runtime of the compiler that builds the addon; only GCC has it in a library of its own under this name. */
@@ -39,28 +42,62 @@ function runtime(library) {
   return process.exit(69);
 }
 
-const files = readdirSync(join(here, 'native'))
-  // The test of the build script loads no addon.
-  .filter((file) => file.endsWith('.test.ts') && file !== 'build.test.ts')
-  .filter((file) => words.length === 0 || words.some((word) => file.includes(word)))
-  .sort()
-  .map((file) => join(root, 'dist', 'test', 'native', file.replace(/\.ts$/, '.js')));
-// Without a file Node would look for tests itself.
+const all = readdirSync(join(here, 'native'), { recursive: true })
+  .map(String)
+  .filter((file) => file.endsWith('.test.ts'))
+  .sort();
+const files = all.filter((file) => !(file in leftOut) && (words.length === 0 || words.some((word) => file.includes(word))));
 if (files.length === 0) {
-  process.stderr.write(`No test file of test/native has "${words.join('" or "')}" in its name.\n`);
+  process.stderr.write(`No test file of test/native has "${words.join('" or "')}" in its path.\n`);
   process.exit(64);
 }
+const say = (line) => process.stdout.write(`${line}\n`);
+if (rest.includes('--list')) {
+  for (const file of files) say(file);
+  process.exit(0);
+}
+
 const preload = runtime(sanitizer.library);
-const built = run(process.execPath, [join(root, 'native', 'build.mjs'), '--sanitize', name]);
-if (built !== 0) process.exit(built);
-const node = [process.execPath, '--test', '--test-concurrency=1', ...files];
+const build = join(root, 'native', 'build', name);
+const { status: built } = spawnSync(process.execPath, [join(root, 'native', 'build.mjs'), '--sanitize', name], { stdio: 'inherit' });
+if (built !== 0) process.exit(built ?? 1);
+const reports = join(build, 'reports');
+rmSync(reports, { recursive: true, force: true });
+mkdirSync(reports);
+
 // ThreadSanitizer cannot map its shadow memory where the kernel randomises addresses widely.
-const fixed = name === 'thread' && run('setarch', ['--addr-no-randomize', 'true']) === 0;
-const command = fixed ? ['setarch', '--addr-no-randomize', ...node] : node;
-process.exit(
-  run(command[0], command.slice(1), {
-    INFERD_NATIVE_BUILD: name,
-    LD_PRELOAD: preload,
-    [sanitizer.variable]: [...sanitizer.options, process.env[sanitizer.variable]].filter(Boolean).join(':'),
-  }),
-);
+const fixed = name === 'thread' && spawnSync('setarch', ['--addr-no-randomize', 'true']).status === 0;
+const environment = {
+  ...process.env,
+  INFERD_NATIVE_BUILD: name,
+  LD_PRELOAD: preload,
+  [sanitizer.variable]: [...sanitizer.options, `log_path=${join(reports, 'report')}`, process.env[sanitizer.variable]]
+    .filter(Boolean)
+    .join(':'),
+};
+
+/** Runs one file and says how it went. */
+function runFile(file) {
+  const node = [process.execPath, '--test', '--test-reporter=tap', join(root, 'dist', 'test', 'native', file.replace(/\.ts$/, '.js'))];
+  const [command, ...args] = fixed ? ['setarch', '--addr-no-randomize', ...node] : node;
+  const before = new Set(readdirSync(reports));
+  const limits = { timeout: FILE_LIMIT_MS, killSignal: 'SIGKILL', maxBuffer: 1 << 30 };
+  const { status, stdout, stderr } = spawnSync(command, args, { cwd: root, encoding: 'utf8', env: environment, ...limits });
+  const tests = Number(/^# tests (\d+)$/m.exec(stdout ?? '')?.[1] ?? 0);
+  const found = findingsIn(reports).filter((finding) => !before.has(finding.file.slice(reports.length + 1)));
+  const passed = status === 0 && tests > 0;
+  say(`${passed && found.length === 0 ? 'ok  ' : 'FAIL'} ${file}: ${tests} tests${found.length > 0 ? `, ${found.length} findings` : ''}`);
+  if (!passed) process.stdout.write(`${stdout ?? ''}${stderr ?? ''}`);
+  return { file, tests, passed, found };
+}
+
+const runs = files.map(runFile);
+const sum = (of) => runs.reduce((total, run) => total + of(run), 0);
+const failed = runs.filter((run) => !run.passed);
+const found = runs.flatMap((run) => run.found.map((finding) => ({ ...finding, of: run.file })));
+say('');
+say(`${name}: ran ${files.length} of ${all.length} files of test/native with ${sum((run) => run.tests)} tests; ${found.length} findings.`);
+if (words.length === 0) for (const [file, why] of Object.entries(leftOut)) say(`  left out  ${file}: ${why}`);
+for (const { file } of failed) say(`  failed    ${file}`);
+for (const { summary, file, of } of found) say(`  found     ${of}: ${summary} (${file})`);
+process.exit(failed.length > 0 || found.length > 0 ? 1 : 0);
