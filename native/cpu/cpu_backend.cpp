@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/host_memory.h"
 #include "core/quant.h"
+#include "cpu/scaled_weights.h"
 
 namespace inferd::cpu {
 
@@ -70,14 +71,19 @@ PackedWeightPtr CpuBackend::make_weight(const WeightSpec& spec) {
 
 void CpuBackend::fill_weight(PackedWeight& weight, WeightRole role, int64_t first_row,
                              const Tensor& source) {
-  // It makes the scales itself.
+  auto& to = static_cast<CpuWeight&>(weight);
+  if (role == WeightRole::kScales && to.in_scaled_rows()) {
+    stream_.call([&] { fill_scales(to, first_row, source); });
+    return refresh_free_bytes();
+  }
+  // It makes other scales itself.
   if (role != WeightRole::kCodes) {
     throw Error(ErrorCode::kUnsupported,
                 "The CPU backend takes no scales and zeros of weights in the format " +
                     format_name(weight.format) + ".");
   }
   // On the stream, because the pool belongs to its thread.
-  stream_.call([&] { pack_rows(static_cast<CpuWeight&>(weight), first_row, source, pool_); });
+  stream_.call([&] { pack_rows(to, first_row, source, pool_); });
   refresh_free_bytes();
 }
 

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/half.h"
 #include "core/quant.h"
+#include "cpu/scaled_weights.h"
 
 namespace inferd::cpu {
 namespace {
@@ -169,6 +170,9 @@ void read_block(const CpuWeight& w, const char* block, int64_t lane, CodedBlock&
 }
 
 void fill_lanes(const CpuWeight& w, const Lanes& l, DType from) {
+  if (w.in_scaled_rows()) {
+    return fill_float8(w, {l.panel, l.first, l.count, l.source, l.row_bytes, from});
+  }
   if (w.in_blocks()) return quantize_lanes(w, l, from);
   if (from != stored_dtype(w)) return convert(w, l, from, 0);
   if (w.pairs) {
@@ -198,8 +202,11 @@ std::unique_ptr<CpuWeight> new_weight(const Kernels& kernels, const WeightSpec& 
   w->group = kernels.quant_group;
   // bf16 comes in pairs, blocks are whole.
   const int64_t unit = w->in_blocks() ? kCodedBlock : w->pairs ? 2 : 1;
-  const int64_t row_bytes = weight_bytes(spec.format, 1, (cols + unit - 1) / unit * unit);
-  w->panel_bytes = (row_bytes * w->panel_cols + 63) / 64 * 64;
+  const int64_t bytes =
+      w->in_scaled_rows()
+          ? float8_panel_bytes(*w)
+          : weight_bytes(spec.format, 1, (cols + unit - 1) / unit * unit) * w->panel_cols;
+  w->panel_bytes = (bytes + 63) / 64 * 64;
   w->panels = (rows + w->panel_cols - 1) / w->panel_cols;
   w->memory = Buffer(static_cast<size_t>(w->panels * w->panel_bytes));
   return w;
@@ -215,7 +222,8 @@ void pack_rows(CpuWeight& w, int64_t first_row, const Tensor& source, ThreadPool
                        static_cast<long long>(w.cols), static_cast<long long>(rows),
                        static_cast<long long>(source.dims == 2 ? source.cols() : 0)));
   }
-  if (!is_float(source.dtype))
+  const bool codes = source.dtype == DType::kF8 && w.in_scaled_rows();
+  if (!is_float(source.dtype) && !codes)
     throw Error(ErrorCode::kUnsupported, "weights in checkpoints must be f32, f16 or bf16");
   if (rows == 0) return;
   const int64_t row_bytes = source.stride[0] * dtype_bytes(source.dtype);

@@ -14,8 +14,9 @@ namespace inferd::cpu {
 
 // Indexed by WeightKind.
 constexpr WeightFormat kWeightFormats[kWeightKinds] = {
-    kFormatF32, kFormatF16,       kFormatBF16,      kFormatInt8,      kFormatInt4,     kCodedInt8,
-    kCodedInt4, kCodedInt4Minima, kCodedInt8Halves, kCodedInt6Minima, kCodedInt6Halves};
+    kFormatF32,       kFormatF16,  kFormatBF16,      kFormatInt8,      kFormatInt4,
+    kCodedInt8,       kCodedInt4,  kCodedInt4Minima, kCodedInt8Halves, kCodedInt6Minima,
+    kCodedInt6Halves, kFloat8Rows, kFloat8Blocks,    kFloat8Groups};
 
 struct CpuWeight final : PackedWeight {
   using PackedWeight::PackedWeight;
@@ -28,6 +29,8 @@ struct CpuWeight final : PackedWeight {
   int64_t panel_bytes = 0;
   int64_t panels = 0;
 
+  // Of 8-bit floats with a table of scales behind the codes of each panel.
+  bool in_scaled_rows() const { return is_scaled_rows(format); }
   // Of codes in blocks; its products may take quantized rows.
   bool in_blocks() const { return format.packing == Packing::kBlocks; }
 };
@@ -35,8 +38,9 @@ struct CpuWeight final : PackedWeight {
 // A zeroed weight. @throws Error(kUnsupported) for formats that are refused.
 std::unique_ptr<CpuWeight> new_weight(const Kernels& kernels, const WeightSpec& spec);
 
-// Converts or quantizes, and repacks `source` [n, cols], f32, f16 or bf16, into output features
-// [first_row, first_row + n). @throws Error(kBadModel) on a wrong shape.
+// Converts or quantizes, and repacks `source` [n, cols], f32, f16 or bf16, or codes in which the
+// weight is kept, into output features [first_row, first_row + n). @throws Error(kBadModel) on a
+// wrong shape, and on codes that are no numbers.
 void pack_rows(CpuWeight& weight, int64_t first_row, const Tensor& source, ThreadPool& pool);
 // The same of `rows` rows that are codes already, into a weight of a coded format.
 void pack_coded(CpuWeight& weight, int64_t first_row, int64_t rows, const CodedRows& source,

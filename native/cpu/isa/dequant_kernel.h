@@ -33,7 +33,7 @@ inline V code6_at(const char* block, int k, int i) {
 }
 
 // Blocks of a panel; see kernels.h. A block has kParts runs of inputs with scales of their own.
-struct Int8Panel {
+struct Int8Panel : UnscaledPanel {
   static constexpr int kStep = kScaleBlock;
   static constexpr int kParts = 1;
   static constexpr bool kHasMin = false;
@@ -45,7 +45,7 @@ struct Int8Panel {
     return Simd::mul(Simd::sub(code8_at(block, k, i), Simd::set(128.0f)), scale);
   }
 };
-struct Int4Panel {
+struct Int4Panel : UnscaledPanel {
   static constexpr int kStep = kScaleBlock;
   static constexpr int kParts = 1;
   static constexpr bool kHasMin = true;
@@ -62,7 +62,7 @@ struct CodedInt8Panel : Int8Panel {
 struct CodedInt4MinimaPanel : Int4Panel {
   static V scales(const char* p) { return f16_at(p); }
 };
-struct CodedInt4Panel {
+struct CodedInt4Panel : UnscaledPanel {
   static constexpr int kStep = kScaleBlock;
   static constexpr int kParts = 1;
   static constexpr bool kHasMin = false;
@@ -73,7 +73,7 @@ struct CodedInt4Panel {
     return Simd::mul(Simd::sub(code4_at(block, k, i), Simd::set(8.0f)), scale);
   }
 };
-struct CodedInt8HalvesPanel {
+struct CodedInt8HalvesPanel : UnscaledPanel {
   static constexpr int kStep = kScaleBlock;
   static constexpr int kParts = 2;
   static constexpr bool kHasMin = true;
@@ -85,7 +85,7 @@ struct CodedInt8HalvesPanel {
   }
 };
 
-struct CodedInt6MinimaPanel {
+struct CodedInt6MinimaPanel : UnscaledPanel {
   static constexpr int kStep = kScaleBlock;
   static constexpr int kParts = 1;
   static constexpr bool kHasMin = true;
@@ -96,7 +96,7 @@ struct CodedInt6MinimaPanel {
     return Simd::fma(code6_at(block, k, i), scale, min);
   }
 };
-struct CodedInt6HalvesPanel {
+struct CodedInt6HalvesPanel : UnscaledPanel {
   static constexpr int kStep = kScaleBlock;
   static constexpr int kParts = 2;
   static constexpr bool kHasMin = false;

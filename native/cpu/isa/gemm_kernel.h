@@ -41,13 +41,26 @@ constexpr int kAhead = 2048;
 // Panels side by side for R rows. Each is one more stream of memory, and streams cost: on an EPYC
 // (Zen 4) one row of bf16 got 30 GB/s from one panel of 32, 28 from two, 24 from four. One such
 // panel at a time still computes 55 GB/s; sums over narrower vectors need two panels to get there.
-constexpr int panels_beside(int r) { return kWidth < 16 && 2 * r <= kRows ? 2 : 1; }
+template <class Panel>
+constexpr int panels_beside(int r) {
+  return (kWidth < 16 || Panel::kNarrow) && 2 * r <= kRows ? 2 : 1;
+}
 // From this many tiles on widening a block first is cheaper than widening in each tile.
 constexpr int kWidenTiles = 3;
 // Floats of packed rows that stay in a second-level cache (1 MiB is common) beside the weights.
 constexpr int64_t kNearFloats = 192 << 10;
 
-struct F32Panel {
+// What a panel says beside its layout.
+struct F32Panel;
+struct UnscaledPanel {
+  static constexpr int kBlock = kGemmBlock;  // inputs that are summed from zero
+  static constexpr bool kScaled = false;     // sums of a block are multiplied by scales
+  static constexpr bool kNarrow = false;     // less than two bytes a weight: more sums at once
+  using Wide = F32Panel;                     // the same, widened
+  static const float* block_scales(const GemmTask&, int64_t, int64_t) { return nullptr; }
+};
+
+struct F32Panel : UnscaledPanel {
   static constexpr int kStep = 1;  // k per load
   static constexpr int64_t kStepBytes = kPanel * 4;
   static constexpr bool kWiden = false;
@@ -56,7 +69,7 @@ struct F32Panel {
       w[0][i] = Simd::load(reinterpret_cast<const float*>(p) + i * kWidth);
   }
 };
-struct F16Panel {
+struct F16Panel : UnscaledPanel {
   static constexpr int kStep = 1;
   static constexpr int64_t kStepBytes = kPanel * 2;
   static constexpr bool kWiden = true;
@@ -65,7 +78,7 @@ struct F16Panel {
       w[0][i] = Simd::load_f16(reinterpret_cast<const uint16_t*>(p) + i * kWidth);
   }
 };
-struct Bf16Panel {
+struct Bf16Panel : UnscaledPanel {
   static constexpr int kStep = 2;
   static constexpr int64_t kStepBytes = kPanel * 4;
   // A shift and a mask for 24 multiply-adds disappear: 32 rows did 105 instead of 84 GFLOP/s (Zen
@@ -80,12 +93,51 @@ struct Bf16Panel {
   }
 };
 
+// Of a block of 8-bit floats that was widened before.
+template <class Panel>
+struct WidePanel : F32Panel {
+  static constexpr int kBlock = Panel::kBlock;
+  static constexpr bool kScaled = true;
+  static V scale(const float* scales, int i) { return Panel::scale(scales, i); }
+};
+
+// 8-bit floats (e4m3), widened where they are used, which is exact: a code becomes a half float by
+// a shift and a mask, 2^8 too small, and the conversion of the machine does the rest, numbers below
+// the normal ones among them. The sums of a block of inputs meet its scales, which make up for the
+// 2^8. kPerRow: outputs have scales of their own; else those of a panel share one.
+template <int kInputs, bool kPerRow>
+struct Float8Panel {
+  static constexpr int kBlock = kInputs;
+  static constexpr bool kScaled = true;
+  // Sums over one panel at a time keep memory waiting (Zen 5: 44 GB/s).
+  static constexpr bool kNarrow = true;
+  using Wide = WidePanel<Float8Panel>;
+  static constexpr int kStep = 2;
+  static constexpr int64_t kStepBytes = 2 * kPanel;
+  static constexpr bool kWiden = true;
+  static void load(const char* p, V (*w)[kVectors]) {
+    Simd::load_float8(p, w[0]);
+    Simd::load_float8(p + kPanel, w[1]);
+  }
+  static const float* block_scales(const GemmTask& g, int64_t panel, int64_t k0) {
+    const int64_t codes = (g.cols + kStep - 1) / kStep * kStepBytes;
+    const auto* all = reinterpret_cast<const float*>(g.panels + panel * g.panel_bytes + codes);
+    if (kInputs != kFloat8Block) return all;
+    return all + k0 / kFloat8Block * (kPerRow ? kPanel : 1);
+  }
+  static V scale(const float* scales, int i) {
+    const V s = kPerRow ? Simd::load(scales + i * kWidth) : Simd::set(*scales);
+    return Simd::mul(s, Simd::set(256.0f));
+  }
+};
+
 // One k block of one tile.
 struct TileBlock {
   const float* a;  // [k][R]
   const char* w[kMaxBeside];
-  int64_t k;   // inputs of this block
-  float* out;  // first row, first column of the first panel
+  const float* scales[kMaxBeside];  // of this block, where the panel has any
+  int64_t k;                        // inputs of this block
+  float* out;                       // first row, first column of the first panel
   int64_t out_stride;
   int64_t valid;      // columns of the last panel that exist
   const float* bias;  // of the first panel; null before the last block
@@ -109,6 +161,16 @@ inline void store_tile(const TileBlock& t, const V (&acc)[R][P * kVectors]) {
         if (t.bias) v = Simd::add(v, Simd::load_n(t.bias + i * kWidth, n));
         Simd::store_n(out, v, n);
       }
+    }
+  }
+}
+
+template <class Panel, int R, int P>
+inline void scale_tile(const TileBlock& t, V (&acc)[R][P * kVectors]) {
+  if constexpr (Panel::kScaled) {
+    for (int i = 0; i < P * kVectors; ++i) {
+      const V scale = Panel::scale(t.scales[i / kVectors], i % kVectors);
+      for (int r = 0; r < R; ++r) acc[r][i] = Simd::mul(acc[r][i], scale);
     }
   }
 }
@@ -161,6 +223,7 @@ void tile_block(const TileBlock& t) {
       }
     }
   }
+  scale_tile<Panel, R, P>(t, acc);
   store_tile<R, P>(t, acc);
 }
 
@@ -191,7 +254,7 @@ inline void widen(float* dst, const char* src, int64_t k) {
 template <class Panel>
 inline TileBlock block_of(const GemmTask& g, int64_t panel, int count, int64_t k0) {
   TileBlock t{};
-  t.k = g.cols - k0 < kGemmBlock ? g.cols - k0 : kGemmBlock;
+  t.k = g.cols - k0 < Panel::kBlock ? g.cols - k0 : Panel::kBlock;
   t.out = g.out + panel * kPanel;
   t.out_stride = g.out_stride;
   t.first = k0 == 0;
@@ -200,6 +263,7 @@ inline TileBlock block_of(const GemmTask& g, int64_t panel, int count, int64_t k
   t.valid = left < kPanel ? left : kPanel;
   for (int p = 0; p < count; ++p) {
     t.w[p] = g.panels + (panel + p) * g.panel_bytes + k0 / Panel::kStep * Panel::kStepBytes;
+    t.scales[p] = Panel::block_scales(g, panel + p, k0);
   }
   return t;
 }
@@ -207,11 +271,11 @@ inline TileBlock block_of(const GemmTask& g, int64_t panel, int count, int64_t k
 // One tile of R rows over all panels of the task.
 template <class Panel, int R>
 inline void stream_tile(const GemmTask& g) {
-  constexpr int kBeside = panels_beside(R);
+  constexpr int kBeside = panels_beside<Panel>(R);
   const int64_t end = g.first_panel + g.num_panels;
   int64_t panel = g.first_panel;
   const auto all_blocks = [&](auto block, int count) {
-    for (int64_t k0 = 0; k0 < g.cols; k0 += kGemmBlock) {
+    for (int64_t k0 = 0; k0 < g.cols; k0 += Panel::kBlock) {
       TileBlock t = block_of<Panel>(g, panel, count, k0);
       t.a = g.packed + k0 * R;
       block(t);
@@ -252,7 +316,7 @@ inline void panel_block(const GemmTask& g, int64_t panel, int64_t k0, float* wid
   if constexpr (kWide) {
     widen<Panel>(wide, t.w[0], t.k);
     t.w[0] = reinterpret_cast<const char*>(wide);
-    row_tiles<F32Panel, false>(g, t, k0);
+    row_tiles<typename Panel::Wide, false>(g, t, k0);
   } else {
     row_tiles<Panel, true>(g, t, k0);
   }
@@ -262,13 +326,14 @@ inline void panel_block(const GemmTask& g, int64_t panel, int64_t k0, float* wid
 // when they fit, else one block of k over the panels of the task.
 template <class Panel, bool kWide>
 inline void many_tiles(const GemmTask& g) {
-  alignas(64) float wide[kWide ? kGemmBlock * kPanel : 1];
+  alignas(64) float wide[kWide ? Panel::kBlock * kPanel : 1];
   const int64_t end = g.first_panel + g.num_panels;
   if (g.rows * g.cols <= kNearFloats) {
     for (int64_t p = g.first_panel; p < end; ++p)
-      for (int64_t k0 = 0; k0 < g.cols; k0 += kGemmBlock) panel_block<Panel, kWide>(g, p, k0, wide);
+      for (int64_t k0 = 0; k0 < g.cols; k0 += Panel::kBlock)
+        panel_block<Panel, kWide>(g, p, k0, wide);
   } else {
-    for (int64_t k0 = 0; k0 < g.cols; k0 += kGemmBlock)
+    for (int64_t k0 = 0; k0 < g.cols; k0 += Panel::kBlock)
       for (int64_t p = g.first_panel; p < end; ++p) panel_block<Panel, kWide>(g, p, k0, wide);
   }
 }
@@ -279,6 +344,14 @@ void gemm(const GemmTask& g) {
   if (Panel::kWiden && g.rows > kRows * (kWidenTiles - 1))
     return many_tiles<Panel, Panel::kWiden>(g);
   many_tiles<Panel, false>(g);
+}
+
+// `t` with the products of 8-bit floats.
+constexpr Kernels with_float8(Kernels t) {
+  t.gemm[kFloat8RowsWeights] = gemm<Float8Panel<kGemmBlock, true>>;
+  t.gemm[kFloat8BlocksWeights] = gemm<Float8Panel<kFloat8Block, false>>;
+  t.gemm[kFloat8GroupsWeights] = gemm<Float8Panel<kFloat8Block, true>>;
+  return t;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The table of a vector instruction set: the bodies of the headers that were included before this
 // one. Included last, by the kernels_<isa>.cpp that are written over `Simd`.
 #pragma once
+#include "cpu/isa/gemm_kernel.h"
 #include "cpu/isa/kernels.h"
 
 namespace inferd::cpu {
@@ -9,7 +10,7 @@ namespace {
 // Less the quantized products: see with_codes() of code_kernel.h and with_widening() of
 // dequant_kernel.h.
 constexpr Kernels vector_table(const char* name) {
-  return {
+  return with_float8({
       .name = name,
       .panel_cols = kPanel,
       .tile_rows = kRows,
@@ -39,7 +40,7 @@ constexpr Kernels vector_table(const char* name) {
       .fma_step_flops = kFmaStepFlops,
       .dot_chains = nullptr,
       .dot_step_ops = 0,
-  };
+  });
 }
 
 }  // namespace

@@ -18,6 +18,8 @@ namespace inferd::cpu {
 constexpr int kGemmBlock = 256;
 // Inputs of an output feature that share a scale (kQuantBlock of core/quant.h).
 constexpr int kScaleBlock = 32;
+// Inputs of an 8-bit float weight that share a scale, where not all of a row do.
+constexpr int kFloat8Block = 128;
 // Keys are visited in tiles of this many positions, counted from position 0. Part of the bits of
 // attention.
 constexpr int kKeyTile = 32;
@@ -52,6 +54,10 @@ constexpr int kExpBlock = 512;
 //                    k + 16 and k + 24, from the lowest bits up
 //              int6 by 16: scales [2][panel_cols] of half a block each
 //              int8 by 16: scales [2][panel_cols] and minima [2][panel_cols] of half a block each
+//   fp8        codes e4m3 [cols][panel_cols], odd cols padded with zeros, none of them NaN, and
+//   then
+//              f32 scales: of rows [panel_cols]; of groups, runs of kFloat8Block inputs of a row,
+//              [runs][panel_cols]; of blocks, which all outputs of a panel share, [runs]
 // rows: tile t holds rows [t * tile_rows, ...) as [cols][rows of the tile]; that leaves a row that
 //   is alone in its tile as it was.
 //   Where the set has quantize_tile, quantized weights meet quantized rows: tile t holds rows
@@ -131,6 +137,9 @@ enum WeightKind : int32_t {
   kCodedInt8HalvesWeights,
   kCodedInt6MinimaWeights,
   kCodedInt6HalvesWeights,
+  kFloat8RowsWeights,  // of checkpoints too, in rows
+  kFloat8BlocksWeights,
+  kFloat8GroupsWeights,
   kWeightKinds  // their number
 };
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 
+#include "core/float8.h"
 #include "core/half.h"
 #include "cpu/isa/kernels.h"
 
@@ -71,6 +72,29 @@ void quant_gemm(const GemmTask& g) {
       for (int64_t k = 0; k < g.cols; ++k) {
         sum += static_cast<double>(x[k]) *
                dequantized<kForm>(w + k / kScaleBlock * kForm.bytes(), k % kScaleBlock);
+      }
+      g.out[r * g.out_stride + o] =
+          static_cast<float>(sum + (g.bias ? static_cast<double>(g.bias[o]) : 0.0));
+    }
+  }
+}
+
+// 8-bit floats with scales of all inputs of a row, or of runs of them.
+constexpr int kAllInputs = 1;
+template <int kInputs>
+void float8_gemm(const GemmTask& g) {
+  const int64_t codes = (g.cols + 1) / 2 * 2;
+  for (int64_t r = 0; r < g.rows; ++r) {
+    const float* x = g.packed + r * g.cols;
+    for (int64_t o = g.first_panel; o < g.first_panel + g.num_panels; ++o) {
+      const char* w = g.panels + o * g.panel_bytes;
+      double sum = 0;
+      for (int64_t k = 0; k < g.cols; ++k) {
+        const int64_t run = kInputs == kAllInputs ? 0 : k / kInputs;
+        float scale;
+        std::memcpy(&scale, w + codes + run * 4, sizeof(scale));
+        const float code = e4m3_to_f32(static_cast<uint8_t>(w[k]));
+        sum += static_cast<double>(x[k]) * (static_cast<double>(code) * static_cast<double>(scale));
       }
       g.out[r * g.out_stride + o] =
           static_cast<float>(sum + (g.bias ? static_cast<double>(g.bias[o]) : 0.0));
@@ -253,7 +277,8 @@ constexpr Kernels kTable = {
              quant_gemm<BlockForm{4, 0, 1, true, true}>,
              quant_gemm<BlockForm{8, 128, 2, true, true}>,
              quant_gemm<BlockForm{6, 0, 1, true, true}>,
-             quant_gemm<BlockForm{6, 32, 2, false, true}>},
+             quant_gemm<BlockForm{6, 32, 2, false, true}>, float8_gemm<kAllInputs>,
+             float8_gemm<kFloat8Block>, float8_gemm<kFloat8Block>},
     .quantize_tile = nullptr,
     .attention = {attention<DType::kF32, AttentionScratch>,
                   attention<DType::kF16, AttentionScratch>,

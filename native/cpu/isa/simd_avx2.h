@@ -60,6 +60,15 @@ struct Simd {
     const __m256i bits = _mm256_srl_epi32(bytes(p), _mm_cvtsi32_si128(shift));
     return _mm256_cvtepi32_ps(_mm256_and_si256(bits, _mm256_set1_epi32(3)));
   }
+  // 16 numbers e4m3, which are not NaN, times 2^-8: moved into a half float, whose exponents are
+  // greater by 8.
+  static void load_float8(const void* p, V* w) {
+    const __m256i words = _mm256_cvtepi8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+    const __m256i halves = _mm256_and_si256(_mm256_slli_epi16(words, 7),
+                                            _mm256_set1_epi16(static_cast<short>(0xbfff)));
+    w[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
+    w[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
+  }
   // Pairs of bf16 in 32-bit words: the first and the second of each pair as floats.
   static Words load_words(const void* p) {
     return _mm256_loadu_si256(static_cast<const __m256i*>(p));

@@ -57,6 +57,20 @@ struct Simd {
     const uint32x4_t bits = vshlq_u32(bytes(p), vdupq_n_s32(-shift));
     return vcvtq_f32_u32(vandq_u32(bits, vdupq_n_u32(3)));
   }
+  // 16 numbers e4m3, which are not NaN, times 2^-8: moved into a half float, whose exponents are
+  // greater by 8.
+  static void load_float8(const void* p, V* w) {
+    const int8x16_t codes = vld1q_s8(static_cast<const int8_t*>(p));
+    const auto halves = [](int8x8_t of) {
+      const uint16x8_t words = vreinterpretq_u16_s16(vshll_n_s8(of, 7));
+      return vreinterpretq_f16_u16(vandq_u16(words, vdupq_n_u16(0xbfff)));
+    };
+    const float16x8_t low = halves(vget_low_s8(codes)), high = halves(vget_high_s8(codes));
+    w[0] = vcvt_f32_f16(vget_low_f16(low));
+    w[1] = vcvt_f32_f16(vget_high_f16(low));
+    w[2] = vcvt_f32_f16(vget_low_f16(high));
+    w[3] = vcvt_f32_f16(vget_high_f16(high));
+  }
   // Pairs of bf16 in 32-bit words: the first and the second of each pair as floats.
   static Words load_words(const void* p) { return vld1q_u32(static_cast<const uint32_t*>(p)); }
   static V first_bf16(Words w) { return vreinterpretq_f32_u32(vshlq_n_u32(w, 16)); }
