@@ -56,6 +56,9 @@ struct BackendInfo {
   bool graphs = false;     // run_graph records and replays
   bool narrow_kv = false;  // keys and values may be kF8 and kI8
   bool drafters = false;   // networks that draft: gather_drafts and the ops around it
+  // > 0: weights of codes may have columns in an order of their own (CodedRows::order), one for so
+  // many rows at least
+  int64_t ordered_rows = 0;
 };
 
 // The sizes of a layer that kernels may not take; 0 where the layer has no such thing.

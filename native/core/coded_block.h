@@ -7,6 +7,7 @@
 // the very numbers that the formats' own definitions give.
 #pragma once
 #include <cstdint>
+#include <span>
 
 namespace inferd {
 
@@ -29,6 +30,9 @@ class CodedRows {
   virtual ~CodedRows() = default;
   // Blocks [first, first + count) of a row; the last one of a row is filled up with zeros.
   virtual void blocks(int64_t row, int64_t first, int64_t count, CodedBlock* out) const = 0;
+  // Where blocks do not hold columns in their order: the column at each place of all rows. It must
+  // be the input's too. Empty: they are in order. Lives as long as this.
+  virtual std::span<const int32_t> order() const { return {}; }
 };
 
 }  // namespace inferd

@@ -25,7 +25,8 @@ CpuBackend::CpuBackend(const Kernels& kernels, int threads)
            .total_bytes = memory.total_bytes,
            .free_bytes = memory.free_bytes,
            .host_memory = true,
-           .drafters = true};
+           .drafters = true,
+           .ordered_rows = kernels.panel_cols};
 }
 
 // The engine plans the KV cache from free_bytes after the weights are in place.
@@ -89,8 +90,12 @@ void CpuBackend::fill_weight(PackedWeight& weight, WeightRole role, int64_t firs
 
 void CpuBackend::fill_coded(PackedWeight& weight, int64_t first_row, int64_t rows,
                             const CodedRows& source) {
-  stream_.call(
-      [&] { pack_coded(static_cast<CpuWeight&>(weight), first_row, rows, source, pool_); });
+  stream_.call([&] {
+    auto& to = static_cast<CpuWeight&>(weight);
+    pack_coded(to, first_row, rows, source, pool_);
+    const size_t bytes = static_cast<size_t>(kMaxPackedRows * to.cols) * sizeof(float);
+    if (!to.ordered.empty() && bytes > ordered_rows_.bytes()) ordered_rows_ = Buffer(bytes);
+  });
   refresh_free_bytes();
 }
 

@@ -152,6 +152,10 @@ class CpuBackend final : public Backend {
   }
   // out = x w^T + bias
   void multiply(const Tensor& out, const Tensor& x, const PackedWeight& w, const float* bias);
+  // The same of output features [first, first + count) of w, whose columns are in `order`; empty:
+  // in place.
+  void multiply_rows(const Tensor& out, const Tensor& x, const CpuWeight& w, const float* bias,
+                     int64_t first, int64_t count, std::span<const int32_t> order);
   // The same of groups of rows, one after the other in x and out and kMaxPackedRows at most, which
   // each have `outs` rows of the weight to themselves.
   void multiply_groups(const Tensor& out, const Tensor& x, const CpuWeight& w, int64_t outs,
@@ -178,6 +182,7 @@ class CpuBackend final : public Backend {
 
   // Activations of a linear in tiles; sized by make_weight for the widest weight.
   Buffer packed_rows_;
+  Buffer ordered_rows_;  // of multiply_rows; sized by the widest weight with an order
   Buffer adapter_lows_;  // of add_adapters: A x of kMaxPackedRows rows; sized by the widest bank
   // [tokens][cos: half | sin: half] of the step, and what it was made for.
   struct RopeKey {

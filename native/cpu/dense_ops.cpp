@@ -196,9 +196,35 @@ void CpuBackend::multiply(const Tensor& out, const Tensor& x, const PackedWeight
                        static_cast<long long>(w.rows), static_cast<long long>(w.cols),
                        static_cast<long long>(x.cols()), static_cast<long long>(out.cols())));
   }
+  int64_t first = 0;
+  for (const CpuWeight::OrderedRows& o : w.ordered) {
+    if (o.first > first) multiply_rows(out, x, w, bias, first, o.first - first, {});
+    multiply_rows(out, x, w, bias, o.first, o.count, o.order);
+    first = o.first + o.count;
+  }
+  if (first < w.rows) multiply_rows(out, x, w, bias, first, w.rows - first, {});
+}
+
+void CpuBackend::multiply_rows(const Tensor& out, const Tensor& x, const CpuWeight& w,
+                               const float* bias, int64_t first, int64_t count,
+                               std::span<const int32_t> order) {
+  const Tensor part = columns(out, first, count);
+  const float* part_bias = bias == nullptr ? nullptr : bias + first;
   for (int64_t row = 0; row < x.rows(); row += kMaxPackedRows) {
-    const RowGroup all{row, std::min(kMaxPackedRows, x.rows() - row), 0, bias};
-    multiply_groups(out, x, w, w.rows, {&all, 1});
+    const int64_t rows = std::min(kMaxPackedRows, x.rows() - row);
+    const Tensor from = some_rows(x, row, rows), to = some_rows(part, row, rows);
+    const RowGroup all{0, rows, first, part_bias};
+    if (order.empty()) {
+      multiply_groups(to, from, w, count, {&all, 1});
+      continue;
+    }
+    const Tensor sorted = Tensor::matrix(ordered_rows_.data(), DType::kF32, rows, w.cols);
+    over_rows(rows, w.cols, [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; ++r)
+        for (int64_t k = 0; k < w.cols; ++k)
+          row_of(sorted, r)[k] = row_of(from, r)[order[static_cast<size_t>(k)]];
+    });
+    multiply_groups(to, sorted, w, count, {&all, 1});
   }
 }
 

@@ -183,6 +183,21 @@ void fill_lanes(const CpuWeight& w, const Lanes& l, DType from) {
   move_units<uint16_t>(w, l, w.cols);
 }
 
+// Rows of one order lie together.
+void note_order(CpuWeight& w, int64_t first_row, int64_t rows, std::span<const int32_t> order) {
+  if (order.empty()) return;
+  if (static_cast<int64_t>(order.size()) != w.cols || first_row % w.panel_cols != 0)
+    throw Error(ErrorCode::kUsage, "Rows with an order of columns begin inside of a panel.");
+  if (!w.ordered.empty()) {
+    CpuWeight::OrderedRows& last = w.ordered.back();
+    if (last.first + last.count == first_row && std::ranges::equal(last.order, order)) {
+      last.count += rows;
+      return;
+    }
+  }
+  w.ordered.push_back({first_row, rows, {order.begin(), order.end()}});
+}
+
 }  // namespace
 
 std::unique_ptr<CpuWeight> new_weight(const Kernels& kernels, const WeightSpec& spec) {
@@ -252,10 +267,17 @@ void read_row(const CpuWeight& w, int64_t row, float* out) {
     return;
   }
   const int64_t block_bytes = weight_bytes(w.format, 1, kCodedBlock) * w.panel_cols;
+  const auto ordered = std::find_if(w.ordered.begin(), w.ordered.end(), [&](const auto& o) {
+    return row >= o.first && row < o.first + o.count;
+  });
+  const auto column = [&](int64_t place) -> int64_t {
+    return ordered == w.ordered.end() ? place : ordered->order[static_cast<size_t>(place)];
+  };
   CodedBlock block;
   for (int64_t k = 0; k < w.cols; k += kCodedBlock, at += block_bytes) {
     read_block(w, at, lane, block);
-    for (int64_t i = 0; i < std::min(kCodedBlock, w.cols - k); ++i) out[k + i] = block.weight(i);
+    for (int64_t i = 0; i < std::min(kCodedBlock, w.cols - k); ++i)
+      out[column(k + i)] = block.weight(i);
   }
 }
 
@@ -264,6 +286,7 @@ void pack_coded(CpuWeight& w, int64_t first_row, int64_t rows, const CodedRows& 
   if (first_row < 0 || rows < 0 || rows > w.rows - first_row)
     throw Error(ErrorCode::kBadModel, "A weight was given rows that it does not have.");
   if (rows == 0) return;
+  note_order(w, first_row, rows, source.order());
   constexpr int64_t kPiece = 8;  // blocks of a row at a time, which stay near
   const int64_t blocks = (w.cols + kCodedBlock - 1) / kCodedBlock;
   const int64_t block_bytes = weight_bytes(w.format, 1, kCodedBlock) * w.panel_cols;

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "core/backend.h"
 #include "core/coded_block.h"
@@ -28,6 +29,14 @@ struct CpuWeight final : PackedWeight {
   int32_t group = 1;   // inputs side by side in quantized blocks
   int64_t panel_bytes = 0;
   int64_t panels = 0;
+
+  // Rows whose codes lie in another order of columns than the input does, from the first on. All
+  // others are in place.
+  struct OrderedRows {
+    int64_t first, count;        // multiples of panel_cols, but for the last rows
+    std::vector<int32_t> order;  // CodedRows::order
+  };
+  std::vector<OrderedRows> ordered;
 
   // Of 8-bit floats with a table of scales behind the codes of each panel.
   bool in_scaled_rows() const { return is_scaled_rows(format); }

@@ -166,7 +166,8 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
   // Codes are kept where nobody asks for another type. What is widened rounds less in f16 than in
   // bf16, where the backend has a choice.
   const WeightFormat plain = plain_format(weight_dtype_);
-  const KeptFormats kept{keeps, plain, backend_->info().host_memory ? kFormatF16 : plain};
+  const KeptFormats kept{keeps, plain, backend_->info().host_memory ? kFormatF16 : plain,
+                         backend_->info().ordered_rows};
   const auto as_stored = [&](const TensorSlice& slice) {
     if (options.weight_dtype != "auto") return plain;
     return checkpoint != nullptr ? kept_format_of(*checkpoint, model_->config(), slice, kept)

@@ -39,6 +39,7 @@ class PartCodes final : public CodedRows {
   void blocks(int64_t row, int64_t first, int64_t count, CodedBlock* out) const override {
     source_.blocks(first_row_ + row, slice_.first_col / kCodedBlock + first, count, out);
   }
+  std::span<const int32_t> order() const override { return source_.order(); }
 
  private:
   const WeightSource& source_;
@@ -51,6 +52,12 @@ bool keeps_codes(const WeightSource& source, const WeightFormat& kept) {
   return is_scaled_rows(kept) && is_scaled_rows(source.as_stored()) &&
          source.as_stored().codes == kept.codes &&
          (kept.block_cols > 0 || source.as_stored().block_cols == 0);
+}
+
+// Columns in an order of their own go with all inputs of a row, and not with experts.
+bool takes_order(const TensorSlice& slice, const KeptFormats& kept) {
+  return kept.ordered_rows > 0 && slice.rows % kept.ordered_rows == 0 &&
+         slice.cols == slice.stored_cols() && slice.name.find(".experts.") == std::string::npos;
 }
 
 }  // namespace
@@ -87,6 +94,7 @@ WeightFormat kept_format_of(const Checkpoint& checkpoint, const ModelConfig& con
     stored = kFloat8Groups;
   const bool cut = stored.block_cols > 0 && !whole_cols(stored.block_cols);
   if (stored.scaled && !cut && kept.keeps(stored)) return stored;
+  if (!source->order().empty() && !takes_order(slice, kept)) return kept.wide;
   for (WeightFormat coded : {source->compact(), source->coded()}) {
     if (!is_coded(coded) || !whole_cols(kCodedBlock)) continue;
     if (whole_cols(coded.block_cols) && kept.keeps(coded)) return coded;

@@ -97,11 +97,26 @@ void GroupedSource::take_order(const WantedWeight& wanted, const StoredTensor& g
     order[static_cast<size_t>(k)] = group;
     in_place = in_place && group == k / group_size_;
   }
-  if (!in_place) order_ = std::move(order);
+  if (in_place) return;
+  order_ = std::move(order);
+  sort_columns();
+}
+
+// Stable, so that neighbours of a group stay neighbours.
+void GroupedSource::sort_columns() {
+  std::vector<int32_t> next(static_cast<size_t>(groups_)), sorted(order_.size());
+  for (int64_t g = 0; g < groups_; ++g)
+    next[static_cast<size_t>(g)] = static_cast<int32_t>(g * group_size_);
+  for (size_t col = 0; col < order_.size(); ++col) {
+    int32_t& place = next[static_cast<size_t>(order_[col])];
+    if (place == (order_[col] + 1) * group_size_) return;  // more columns than a group has
+    sorted[static_cast<size_t>(place++)] = static_cast<int32_t>(col);
+  }
+  places_ = std::move(sorted);
 }
 
 void GroupedSource::choose_coded(int64_t bits) {
-  if (!order_.empty() || group_size_ % 16 != 0) return;
+  if (order_.size() != places_.size() || group_size_ % 16 != 0) return;
   const int32_t middle = group(0, 0).zero;
   bool same = true;
   for (int64_t row = 0; row < rows && same; ++row)
@@ -146,10 +161,12 @@ void GroupedSource::blocks(int64_t row, int64_t first, int64_t count, CodedBlock
   for (int64_t b = 0; b < count; ++b) {
     const int64_t col = (first + b) * kCodedBlock, n = std::min(kCodedBlock, cols - col);
     CodedBlock& block = out[b] = {};
-    codes(row, col, n, block.codes);
+    if (places_.empty()) codes(row, col, n, block.codes);
+    for (int64_t i = 0; i < n && !places_.empty(); ++i)
+      codes(row, places_[static_cast<size_t>(col + i)], 1, block.codes + i);
     for (int64_t half = 0; half < 2; ++half) {
       if (16 * half >= n) break;
-      const Group g = group(row, group_at(col + 16 * half));
+      const Group g = group(row, (col + 16 * half) / group_size_);
       block.scale[half] = g.scale;
       block.min[half] = coded_.zeros == Zeros::kNone ? 0 : -g.scale * static_cast<float>(g.zero);
       if (coded_.zeros != Zeros::kNone) continue;  // the minimum takes the zero in

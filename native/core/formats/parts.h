@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,7 @@ class GroupedSource : public WeightSource {
   void floats(int64_t row, int64_t first_col, int64_t count, float* out) const final;
   void blocks(int64_t row, int64_t first, int64_t count, CodedBlock* out) const final;
   WeightFormat coded() const final { return coded_; }
+  std::span<const int32_t> order() const final { return places_; }
 
  protected:
   virtual void codes(int64_t row, int64_t first_col, int64_t count, int16_t* out) const = 0;
@@ -66,18 +68,21 @@ class GroupedSource : public WeightSource {
   // `group_of` [cols] names the group of each column, where that is not its place.
   void take_order(const WantedWeight& wanted, const StoredTensor& group_of);
   // Once all of it can be read: finds the format for codes of `bits`, which take in their zeros
-  // when all of these are the same. Codes whose columns are out of order have none.
+  // when all of these are the same. Columns that are out of order are sorted by their groups, if
+  // these are of equal size; else there is none.
   void choose_coded(int64_t bits);
   int64_t groups() const { return groups_; }
 
  private:
+  void sort_columns();
   int64_t group_at(int64_t col) const {
     return order_.empty() ? col / group_size_ : order_[static_cast<size_t>(col)];
   }
 
   WeightFormat coded_ = kFormatF32;
   int64_t groups_, group_size_;
-  std::vector<int32_t> order_;  // empty: in place
+  std::vector<int32_t> order_;   // the group of each column; empty: in place
+  std::vector<int32_t> places_;  // the column at each place of blocks(); empty: in place
 };
 
 // All rows of a tensor of numbers or blocks; `cols` is the last size of its shape.

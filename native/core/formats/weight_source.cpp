@@ -88,6 +88,7 @@ class HalvesSource final : public WeightSource {
     of_->blocks(stored(row), first, count, out);
   }
   WeightFormat coded() const override { return rows > 1 ? of_->coded() : kFormatF32; }
+  std::span<const int32_t> order() const override { return of_->order(); }
   bool quantized() const override { return of_->quantized(); }
   WeightFormat compact() const override { return rows > 1 ? of_->compact() : kFormatF32; }
   int64_t row_bytes() const override { return of_->row_bytes(); }

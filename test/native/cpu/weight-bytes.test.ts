@@ -1,0 +1,38 @@
+/** What models that are quantized in their files take of the CPU's memory: as many bytes as the file has. */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { openPack, storedPacks } from '../../helpers/native/golden.js';
+import { fixture } from '../../helpers/native/native-engine.js';
+
+/** Bytes over those of the file. */
+const within = 1.03;
+/** Where it is more, how much, and why. */
+const wider: Readonly<Record<string, readonly [most: number, reason: string]>> = {
+  'quant-gptq-int4-v2': [1.08, 'a scale and a minimum in f16 for every 32 weights, of groups of 64 with zeros in 4 bits'],
+  'quant-awq-int4': [1.11, 'the same'],
+  'quant-ct-w4a16': [1.05, 'a scale for every 32 weights, of groups of 64'],
+  'quant-ct-w8a8-int8': [1.04, 'a scale for every 32 weights, of rows'],
+  'quant-ct-mxfp4': [1.45, 'twice the number in 8 bits'],
+  'quant-ct-nvfp4': [1.57, 'twice the number in 8 bits, with scales of 16 weights in f16'],
+  'gpt-oss-mxfp4': [1.27, 'twice the number in 8 bits'],
+};
+
+/** Of its tensors. */
+function fileBytes(pack: string): number {
+  const file = readFileSync(fixture('golden', pack, 'model.safetensors'));
+  const header = Number(file.readBigUInt64LE(0));
+  return file.length - 8 - header;
+}
+
+for (const pack of storedPacks) {
+  const [most, reason] = wider[pack] ?? [within, ''];
+  test(`${pack} takes the bytes of its file${reason === '' ? '' : `, and some for ${reason}`}`, (t) => {
+    const engine = openPack(pack);
+    const { weightBytes } = engine.info();
+    engine.close();
+    const share = weightBytes / fileBytes(pack);
+    t.diagnostic(share.toFixed(3));
+    assert.ok(share <= most, `${share} of the file`);
+  });
+}
