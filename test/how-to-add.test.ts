@@ -77,10 +77,12 @@ describe('what was added followed its list', () => {
     const record = read('native/core/plan/sampling_row.h');
     const reference = read('test/helpers/native/reference-sampler.ts');
     const tests = read('test/native/sampler.test.ts');
+    const drafted = read('test/native/engine/drafted-work.ts');
     for (const name of Object.keys(samplingParams)) {
       assert.ok(record.includes(` ${name},`), `${name} in sampling_row.h`);
       assert.ok(reference.includes(`p.${name}`), `${name} in the reference of samplers`);
       assert.ok(tests.includes(name), `${name} in the tests of samplers`);
+      assert.ok(drafted.includes(`${name}: `), `${name} behind drafts`);
     }
   });
 

@@ -3,6 +3,7 @@
  * benchmarks of the native engine and by tests, which also write nonsense: nothing is checked here. All buffers are reused, so building
  * allocates nothing once they have grown.
  */
+import { SAMPLING_ROW } from './sampling.js';
 import {
   ADAPTER,
   BLOCK_SET,
@@ -16,7 +17,6 @@ import {
   type PlanSection,
   ROW,
   SAMPLE,
-  SAMPLING_ROW,
   SLOT_LISTS,
   type SlotList,
   type SlotLists,

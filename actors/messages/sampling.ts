@@ -1,10 +1,34 @@
 /**
- * One descriptor per sampling parameter that the executor needs: range, default, place in the sampling row.
- * RPC schemas, documentation and packing derive from it; adding a parameter is one line here, one in native/core/plan/sampling_row.h
- * and the maths in each backend's sampler. Formulas and order are those of vLLM V1 (rpc/README.md, "Sampling").
+ * The sampling record of a slot, and one descriptor per parameter that the executor needs: range, default, place in the record.
+ * RPC schemas, documentation and packing derive from it; adding a parameter is a word and a line here, a line in
+ * native/core/plan/sampling_row.h and the maths in each backend's sampler. Formulas and order are those of vLLM V1 (rpc/README.md, "Sampling").
  */
 import { NO_GRAMMAR } from './constraint.js';
-import { SAMPLING_ROW } from './step.js';
+
+/** Places of its words; mirror of native/core/plan/sampling_row.h, a test compares both. */
+export const SAMPLING_ROW = {
+  seedLo: 0,
+  seedHi: 1,
+  temperature: 2,
+  topP: 3,
+  minP: 4,
+  typicalP: 5,
+  repetitionPenalty: 6,
+  frequencyPenalty: 7,
+  presencePenalty: 8,
+  /** 0 = off. */
+  topK: 9,
+  minTokens: 10,
+  /** -1 = no logprobs, else how many top entries besides the sampled token, 0..20. */
+  topLogprobs: 11,
+  /** -1 = none, else how many top entries a prompt position, 0..20. */
+  promptLogprobs: 12,
+  /** Index of the sequence in its request: the second key of its random numbers. */
+  sequenceIndex: 13,
+  /** 0 = none, else the number of the grammar that every token must keep to. */
+  grammar: 14,
+  words: 24,
+} as const;
 
 export interface SamplingDescriptor {
   readonly word: number;

@@ -12,6 +12,8 @@
  *   result = header | samples | promptLogprobs | tops | pooled | logits
  */
 
+import { SAMPLING_ROW } from './sampling.js';
+
 export const LAYOUT_VERSION = 7;
 
 /**
@@ -28,31 +30,6 @@ export const SLOT_LISTS = {
 export type SlotList = keyof typeof SLOT_LISTS;
 /** The words of each list's entries. */
 export type SlotLists = Readonly<Record<SlotList, ArrayLike<number>>>;
-
-/** Sampling record of a slot; mirror of native/core/plan/sampling_row.h. */
-export const SAMPLING_ROW = {
-  seedLo: 0,
-  seedHi: 1,
-  temperature: 2,
-  topP: 3,
-  minP: 4,
-  typicalP: 5,
-  repetitionPenalty: 6,
-  frequencyPenalty: 7,
-  presencePenalty: 8,
-  /** 0 = off. */
-  topK: 9,
-  minTokens: 10,
-  /** -1 = no logprobs, else how many top entries besides the sampled token, 0..20. */
-  topLogprobs: 11,
-  /** -1 = none, else how many top entries a prompt position, 0..20. */
-  promptLogprobs: 12,
-  /** Index of the sequence in its request: the second key of its random numbers. */
-  sequenceIndex: 13,
-  /** 0 = none, else the number of the grammar that every token must keep to. */
-  grammar: 14,
-  words: 24,
-} as const;
 
 const LIST_COUNTS = 5;
 const SAMPLING_AT = LIST_COUNTS + Object.keys(SLOT_LISTS).length;

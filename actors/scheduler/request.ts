@@ -22,7 +22,8 @@
 import type { Pooling } from '../../config/pooling.js';
 import type { RequestId } from '../messages/ids.js';
 import type { Admit } from '../messages/requests.js';
-import { NO_ADAPTER, SAMPLING_ROW, type SlotLists } from '../messages/step.js';
+import { SAMPLING_ROW } from '../messages/sampling.js';
+import { NO_ADAPTER, type SlotLists } from '../messages/step.js';
 import { rootKey } from '../routing/prefix-key.js';
 import { NO_ADAPTER_ID } from './adapter-places.js';
 import { DraftHistory } from './drafts.js';

@@ -1,7 +1,7 @@
 /** The TypeScript and the C++ side of the wire layout are the same, constant by constant. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { samplingParams } from '../../actors/messages/sampling.js';
+import { SAMPLING_ROW, samplingParams } from '../../actors/messages/sampling.js';
 import * as step from '../../actors/messages/step.js';
 import { loadAddon } from '../../native/index.js';
 
@@ -13,8 +13,8 @@ test('both sides have the same layout version', () => {
   assert.deepEqual(compiled['LAYOUT'], { version: step.LAYOUT_VERSION });
 });
 
-test('every table of step.ts has the offsets that the native library was compiled with', () => {
-  const tables: (readonly [string, Readonly<Record<string, number>>])[] = [];
+test('every table of step.ts, and the sampling record, has the offsets that the native library was compiled with', () => {
+  const tables: (readonly [string, Readonly<Record<string, number>>])[] = [['SAMPLING_ROW', SAMPLING_ROW]];
   for (const [name, value] of Object.entries(step)) if (typeof value === 'object') tables.push([name, value]);
   for (const [name, table] of tables) assert.deepEqual({ ...compiled[name] }, { ...table }, name);
   assert.deepEqual(

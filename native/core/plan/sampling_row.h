@@ -1,6 +1,6 @@
 // The sampling record of one slot, as the scheduler packs it. The list of its fields is also what
 // checks of a plan (engine/plan.cpp) and the layout under test (addon/layout.cpp) are made from.
-// Mirror of SAMPLING_ROW in actors/messages/step.ts.
+// Mirror of SAMPLING_ROW in actors/messages/sampling.ts.
 //
 //   seed_lo, seed_hi     key of the counter-based random numbers; sequence_index is a second key
 //   temperature          divides the logits; below kGreedyBelow the best token is taken

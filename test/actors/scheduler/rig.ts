@@ -4,8 +4,7 @@
 import assert from 'node:assert/strict';
 import type { RequestId } from '../../../actors/messages/ids.js';
 import { type Admit, FINISH, type Notice, type Refused, type Started } from '../../../actors/messages/requests.js';
-import { packSamplingRow } from '../../../actors/messages/sampling.js';
-import { SAMPLING_ROW } from '../../../actors/messages/step.js';
+import { packSamplingRow, SAMPLING_ROW } from '../../../actors/messages/sampling.js';
 import type { QueueRoom } from '../../../actors/routing/queue-room.js';
 import type { DraftLength } from '../../../actors/scheduler/drafts.js';
 import { planWordsLimit, Scheduler, type SchedulerOptions } from '../../../actors/scheduler/scheduler.js';

@@ -9,7 +9,7 @@ import fc from 'fast-check';
 import { bytesOf } from '../../../actors/messages/codec.js';
 import type { RequestId } from '../../../actors/messages/ids.js';
 import { type Delta, FINISH } from '../../../actors/messages/requests.js';
-import { SAMPLING_ROW } from '../../../actors/messages/step.js';
+import { SAMPLING_ROW } from '../../../actors/messages/sampling.js';
 import { nowMs } from '../../../actors/runtime/clock.js';
 import { TOKENIZER_COUNTER } from '../../../actors/runtime/counters.js';
 import { readRecords, recordsOf } from '../../helpers/engine/logprobs.js';

@@ -10,6 +10,7 @@
  * sets name it.
  */
 import assert from 'node:assert/strict';
+import { SAMPLING_ROW } from '../../../actors/messages/sampling.js';
 import {
   LAYOUT_VERSION,
   RESULT,
@@ -18,7 +19,6 @@ import {
   RESULT_SAMPLE,
   RESULT_TOP,
   ROW_FLAG,
-  SAMPLING_ROW,
 } from '../../../actors/messages/step.js';
 import type { Pooling } from '../../../config/pooling.js';
 import { type PlanBody, type PlanRow, type PlanSample, readPlan } from './plan-reader.js';

@@ -1,5 +1,6 @@
 /** Reads step plan bodies back: the counterpart of PlanBuilder, for the executors that tests put in place of the native engine. */
 import assert from 'node:assert/strict';
+import { SAMPLING_ROW } from '../../../actors/messages/sampling.js';
 import {
   ADAPTER,
   BLOCK_SET,
@@ -12,7 +13,6 @@ import {
   type PlanSection,
   ROW,
   SAMPLE,
-  SAMPLING_ROW,
   SLOT_LISTS,
   type SlotList,
 } from '../../../actors/messages/step.js';

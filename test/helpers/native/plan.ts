@@ -3,7 +3,7 @@
  * also nonsense, so that tests can make malformed plans; layout and meaning: actors/messages/step.ts.
  */
 import { PlanBuilder } from '../../../actors/messages/plan-builder.js';
-import { defaultSampling, packSamplingRow, samplingParams } from '../../../actors/messages/sampling.js';
+import { defaultSampling, packSamplingRow, SAMPLING_ROW, samplingParams } from '../../../actors/messages/sampling.js';
 import {
   LAYOUT_VERSION,
   RESULT,
@@ -12,7 +12,6 @@ import {
   RESULT_PROMPT,
   RESULT_SAMPLE,
   RESULT_TOP,
-  SAMPLING_ROW,
 } from '../../../actors/messages/step.js';
 
 /** Words of the sampling row that a test sets; the others are greedy decoding without logprobs. */

@@ -1,6 +1,5 @@
 /** Runs the sample op of the op table for a list of sequences, one slot each. */
-import { packSamplingRow } from '../../../actors/messages/sampling.js';
-import { SAMPLING_ROW } from '../../../actors/messages/step.js';
+import { packSamplingRow, SAMPLING_ROW } from '../../../actors/messages/sampling.js';
 import { floats, ints, runOp, type Setup } from './op-table.js';
 import type { SamplerParams } from './reference-sampler.js';
 

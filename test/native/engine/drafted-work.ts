@@ -5,8 +5,7 @@
 import assert from 'node:assert/strict';
 import type { RequestId } from '../../../actors/messages/ids.js';
 import type { Admit } from '../../../actors/messages/requests.js';
-import { packSamplingRow } from '../../../actors/messages/sampling.js';
-import { SAMPLING_ROW } from '../../../actors/messages/step.js';
+import { packSamplingRow, SAMPLING_ROW } from '../../../actors/messages/sampling.js';
 import { Scheduler, type SchedulerOptions } from '../../../actors/scheduler/scheduler.js';
 import type { EngineOptions, NativeEngine } from '../../../native/index.js';
 import { bytes, defaultOptions } from '../../actors/scheduler/rig.js';

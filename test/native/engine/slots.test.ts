@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import { PlanBuilder } from '../../../actors/messages/plan-builder.js';
-import { SAMPLING_ROW } from '../../../actors/messages/step.js';
+import { SAMPLING_ROW } from '../../../actors/messages/sampling.js';
 import { ints, isas, runOp } from '../../helpers/native/op-table.js';
 
 interface NewSlot {
