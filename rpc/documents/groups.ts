@@ -19,7 +19,7 @@ export const groups = [
     description: 'Calls that run or wait, and how to steer them.',
     methods: ['requests.', '$/cancelRequest', '$/credit'],
   },
-  { name: 'Load', description: 'How busy the engine is, and what it does.', methods: ['stats.', 'profile.'] },
+  { name: 'Load', description: 'How busy the engine is, and what it does.', methods: ['stats.', 'profile.', 'kv.'] },
   { name: 'Daemon', description: 'State, versions, documents, and JSON-RPC itself.', methods: [] },
 ] as const satisfies readonly Group[];
 
