@@ -2,6 +2,7 @@
  * The ranks of one model, all driven by this thread as if they were one engine: for benchmarks and tests. A daemon gives each rank an
  * executor of its own instead. Nothing here waits for a rank before all have what they wait for each other with.
  */
+import { deviceKinds } from './device-kinds.js';
 import {
   type AdapterInfo,
   type EngineOptions,
@@ -30,6 +31,7 @@ export class RankEngines implements NativeEngine {
   constructor(options: EngineOptions, numRanks: number, compare: CompareResults | null = null, devices: readonly number[] = []) {
     // A kernel that is loaded at its first use waits for the device, which may wait for a rank that this thread has not come to.
     if (options.backend === 'cuda') process.env['CUDA_MODULE_LOADING'] ??= 'EAGER';
+    const { onHost } = deviceKinds[options.backend];
     const addon = loadAddon();
     const group = addon.newRankGroup();
     const ranks: NativeEngine[] = [];
@@ -38,7 +40,7 @@ export class RankEngines implements NativeEngine {
         ranks.push(
           addon.createEngine({
             ...{ commTimeoutMs: COMM_TIMEOUT_MS, ...options },
-            ...{ deviceId: options.backend === 'cuda' ? (devices[rank] ?? rank) : 0, rank, worldSize: numRanks, group },
+            ...{ deviceId: onHost ? 0 : (devices[rank] ?? rank), rank, worldSize: numRanks, group },
           }),
         );
     } catch (error) {
@@ -47,7 +49,7 @@ export class RankEngines implements NativeEngine {
     }
     this.ranks = ranks;
     this.#compare = compare;
-    this.#atOnce = options.backend === 'cuda';
+    this.#atOnce = !onHost;
     this.#wholeExperts = options.expertParallel ?? false;
   }
 

@@ -2,6 +2,7 @@
  * How many KV blocks an executor allocates, on the device and on the host for swapping. Pure arithmetic on what the engine reports
  * after loading; the error texts show it, because "not enough memory" without the numbers helps nobody.
  */
+import { deviceKinds } from '../../native/device-kinds.js';
 import type { BackendName } from '../../native/index.js';
 import { InferdError } from '../messages/errors.js';
 
@@ -33,9 +34,9 @@ export function kvBlocks(input: CapacityInput): number {
   const more =
     input.override !== null
       ? ['raise cache.num_gpu_blocks_override']
-      : input.backend === 'cuda'
-        ? ['raise cache.gpu_memory_utilization', 'lower scheduler.max_num_batched_tokens', 'free memory']
-        : ['free memory'];
+      : deviceKinds[input.backend].onHost
+        ? ['free memory']
+        : ['raise cache.gpu_memory_utilization', 'lower scheduler.max_num_batched_tokens', 'free memory'];
   throw new InferdError(
     'out_of_memory',
     `The KV cache would have ${count} blocks of ${input.blockSize} tokens (${source}), but one sequence of max_model_len = ` +
@@ -49,19 +50,19 @@ function overridden(count: number): { count: number; source: string } {
 
 function computed(input: CapacityInput, perSequence: number): { count: number; source: string } {
   const { freeBytes, totalBytes, utilization } = input;
-  const sharing = input.backend === 'cuda' ? 1 : input.numRanks;
+  const { onHost } = deviceKinds[input.backend];
+  const sharing = onHost ? input.numRanks : 1;
   const stepBytes = sharing * input.stepBytes;
   const blockBytes = sharing * input.blockBytes;
   // A GPU is ours up to a share of all of it; a host is shared, so only a share of what is free is taken, and never more than the
   // slots can use.
-  const bytes = input.backend === 'cuda' ? utilization * totalBytes - (totalBytes - freeBytes) : utilization * (freeBytes - stepBytes);
+  const bytes = onHost ? utilization * (freeBytes - stepBytes) : utilization * totalBytes - (totalBytes - freeBytes);
   const fitting = Math.max(0, Math.floor(bytes / blockBytes));
-  const count = input.backend === 'cuda' ? fitting : Math.min(fitting, input.maxSlots * perSequence);
-  const room =
-    input.backend === 'cuda'
-      ? `gpu_memory_utilization = ${utilization} of ${mib(totalBytes)} is ${mib(utilization * totalBytes)}, of which ` +
-        `${mib(totalBytes - freeBytes)} are in use by weights, ${mib(stepBytes)} of steps and other programs`
-      : `${mib(freeBytes)} free of ${mib(totalBytes)}, less ${mib(stepBytes)} for steps, at gpu_memory_utilization = ${utilization}`;
+  const count = onHost ? Math.min(fitting, input.maxSlots * perSequence) : fitting;
+  const room = onHost
+    ? `${mib(freeBytes)} free of ${mib(totalBytes)}, less ${mib(stepBytes)} for steps, at gpu_memory_utilization = ${utilization}`
+    : `gpu_memory_utilization = ${utilization} of ${mib(totalBytes)} is ${mib(utilization * totalBytes)}, of which ` +
+      `${mib(totalBytes - freeBytes)} are in use by weights, ${mib(stepBytes)} of steps and other programs`;
   const source = `${room}, ${(blockBytes / 1024).toFixed(1)} KiB a block`;
   return { count, source };
 }

@@ -2,6 +2,7 @@
  * Brings one engine up: create, load in chunks, size and allocate the KV cache. Runs in the executor's thread before its loop; between
  * chunks it looks for a stop request, so that a daemon that is told to stop while loading does so within one chunk.
  */
+import { deviceKinds } from '../../native/device-kinds.js';
 import type { EngineOptions, NativeEngine, NativeModelInfo } from '../../native/index.js';
 import type { Capacity } from '../messages/control.js';
 import type { Control } from '../runtime/actor.js';
@@ -103,7 +104,8 @@ function measure(info: NativeModelInfo, options: EngineOptions, kv: KvSettings, 
     backend: options.backend,
     // Where the cache lies in host memory, the swap space is taken from the same, and by all ranks.
     freeBytes:
-      info.freeBytes - (options.backend === 'cpu' ? numShares * numSwapBlocks * info.blockBytes + stillToCome(info, options, kv) : 0),
+      info.freeBytes -
+      (deviceKinds[options.backend].onHost ? numShares * numSwapBlocks * info.blockBytes + stillToCome(info, options, kv) : 0),
     totalBytes: info.totalBytes,
     stepBytes: info.stepBytes,
     blockBytes: info.blockBytes,

@@ -12,9 +12,9 @@ import { invariant } from '../../actors/runtime/invariant.js';
 import { createLink } from '../../actors/runtime/mailbox.js';
 import { createRing } from '../../actors/runtime/ring.js';
 import { swapCostTokens } from '../../actors/scheduler/preemption.js';
+import { deviceKinds } from '../../native/device-kinds.js';
 import { loadAddon } from '../../native/index.js';
 import { Child, type ChildOptions, type ChildStart, type Ending } from './child-actor.js';
-import { deviceKinds } from './device-kinds.js';
 import { SummedProgress } from './summed-progress.js';
 import type { Life, Unit } from './supervisor.js';
 import type { Topology } from './topology.js';
@@ -102,7 +102,7 @@ export class EngineGroup implements Unit {
     this.#executors = executors;
     // Its memory, and its device, are not free for a successor.
     const message = 'A step of the engine does not end and what it works with cannot be freed, so the process has to end';
-    const fatal = executors.some(({ backend }) => backend === 'cuda');
+    const fatal = executors.some(({ backend }) => !deviceKinds[backend].onHost);
     this.stuck = { failure: { kind: 'engine_failure', message, data: { retriable: false } }, fatal };
   }
 

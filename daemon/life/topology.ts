@@ -21,8 +21,8 @@ import { oneDeviceARank } from '../../config/check.js';
 import { isGguf } from '../../config/gguf/files.js';
 import type { ModelFolder } from '../../config/model-folder.js';
 import type { Config } from '../../config/schema.js';
+import { deviceKinds } from '../../native/device-kinds.js';
 import { type BackendName, type EngineOptions, loadAddon } from '../../native/index.js';
-import { deviceKinds } from './device-kinds.js';
 
 export interface RingSpec {
   readonly capacityBytes: number;
@@ -103,7 +103,7 @@ function engineOptions(config: Config, model: ModelFolder, probe: boolean): Engi
   const { inference, cache, scheduler } = config;
   const backend = inference.device === 'auto' ? (probe ? bestBackend(config) : 'cpu') : inference.device;
   const { tensor_parallel_size: ranks, data_parallel_size: groups } = config.parallel;
-  const devices = backend === 'cuda' ? inference.device_ids : new Array<number>(ranks * groups).fill(0);
+  const devices = deviceKinds[backend].onHost ? new Array<number>(ranks * groups).fill(0) : inference.device_ids;
   if (devices.length !== ranks * groups) throw new InferdError('unsupported', `${oneDeviceARank(devices, config.parallel)}.`);
   const threads = threadsOfGroup(inference.threads, groups);
   const ofRank = (deviceId: number, rank: number): EngineOptions => ({
@@ -153,7 +153,7 @@ function kvDtype(config: Config, model: ModelFolder, backend: BackendName): Engi
   if (backend === 'cpu' && (asked === 'fp8' || asked === 'int8')) {
     throw new InferdError('unsupported', `cache.cache_dtype = "${asked}" is not supported on the CPU; use auto, bf16, f16 or f32.`);
   }
-  if (asked !== 'auto' || backend === 'cuda') return asked;
+  if (asked !== 'auto' || backend !== 'cpu') return asked;
   const checkpoint = model.config['torch_dtype'] ?? model.config['dtype'];
   const parameters = model.sizeBytes / (checkpoint === 'float32' ? 4 : 2);
   return parameters > 0 && parameters < SMALL_MODEL_PARAMETERS ? 'f32' : 'bf16';

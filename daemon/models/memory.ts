@@ -9,8 +9,8 @@
 import type { ServedModel } from '../../actors/client-types.js';
 import { isGguf } from '../../config/gguf/files.js';
 import type { Config } from '../../config/schema.js';
+import { deviceKinds } from '../../native/device-kinds.js';
 import type { BackendName } from '../../native/index.js';
-import { deviceKinds } from '../life/device-kinds.js';
 import type { FoundModel } from './catalogue.js';
 import type { Room } from './residency.js';
 

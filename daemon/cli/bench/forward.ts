@@ -8,9 +8,9 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { isGguf } from '../../../config/gguf/files.js';
 import { resolveModelFolder } from '../../../config/model-folder.js';
+import { deviceKinds } from '../../../native/device-kinds.js';
 import { type BackendName, type EngineOptions, loadAddon, type NativeModelInfo, quantizations } from '../../../native/index.js';
 import { RankEngines } from '../../../native/rank-engines.js';
-import { deviceKinds } from '../../life/device-kinds.js';
 import { bestBackend } from '../../life/topology.js';
 import { builtEngine } from '../build.js';
 import { effectiveConfig } from '../effective.js';
@@ -163,9 +163,11 @@ const progress = ({ batch, length, prefill, decode }: ShapeReport): string =>
 function deviceOf(input: VerbInput): BackendName {
   const { config } = effectiveConfig(input);
   const asked = input.text('device') ?? config.inference.device;
-  if (asked === 'cpu' || asked === 'cuda') return asked;
   if (asked === 'auto') return bestBackend(config);
-  throw new CliError(`--device ${JSON.stringify(asked.slice(0, 40))} is not allowed; expected cpu or cuda`, EXIT.usage);
+  const known = Object.keys(deviceKinds) as BackendName[]; // proof: a row for each
+  const backend = known.find((name) => name === asked);
+  if (backend !== undefined) return backend;
+  throw new CliError(`--device ${JSON.stringify(asked.slice(0, 40))} is not allowed; expected ${known.join(' or ')}`, EXIT.usage);
 }
 
 function parseShapes(input: VerbInput, steps: number): readonly BatchShape[] {
@@ -201,7 +203,7 @@ function engineSetup(input: VerbInput, backend: BackendName, shapes: readonly Ba
     );
   const lora = input.number('lora');
   const most = Math.max(...shapes.map((s) => s.batch * s.length));
-  const chunk = input.number('chunk') ?? (backend === 'cuda' ? deviceChunk : most);
+  const chunk = input.number('chunk') ?? (deviceKinds[backend].onHost ? most : deviceChunk);
   return {
     options: {
       modelPath: model.path,
@@ -211,7 +213,7 @@ function engineSetup(input: VerbInput, backend: BackendName, shapes: readonly Ba
       threads: input.number('threads') ?? inference.threads,
       weightDtype: inference.dtype,
       quantization,
-      kvDtype: backend === 'cuda' ? 'auto' : 'bf16',
+      kvDtype: deviceKinds[backend].onHost ? 'bf16' : 'auto',
       blockSize,
       maxSlots: Math.max(...shapes.map((s) => s.batch)),
       // A decode step of the largest batch must fit too.

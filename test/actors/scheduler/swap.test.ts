@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { prefersSwap, swapCostTokens } from '../../../actors/scheduler/preemption.js';
 import type { SchedulerOptions } from '../../../actors/scheduler/scheduler.js';
-import { deviceKinds } from '../../../daemon/life/device-kinds.js';
+import { deviceKinds } from '../../../native/device-kinds.js';
 import type { PlanSummary } from '../../helpers/engine/plan-interpreter.js';
 import { type Ask, Rig } from './rig.js';
 

@@ -1,11 +1,14 @@
 /**
- * What the daemon knows of the backends beside their names: a row for each, so that whatever depends on the kind of device finds it here.
- * Round figures, which decide how work is done and never what comes out.
+ * What is known of the backends beside their names: a row for each, so that whatever depends on the kind of device finds it here. Round
+ * figures, which decide how work is done and never what comes out.
  */
-import type { BackendName } from '../../native/index.js';
+import type { BackendName } from './index.js';
 
 export interface DeviceKind {
-  /** Its memory is the host's, of which every model takes what is free; else a share of all that the device has is used. */
+  /**
+   * One device, the host, whose memory every model takes as it is free; else there are numbered ones, and of all the memory that each has a
+   * share is used.
+   */
   readonly onHost: boolean;
   /** Operations that it does in the time that one byte takes between it and the host's memory. */
   readonly operationsPerByte: number;
