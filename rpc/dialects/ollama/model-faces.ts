@@ -75,9 +75,12 @@ function entry(model: Model): z.output<typeof listed> {
 
 const timeOf = ({ created }: Model): string => new Date(created * 1000).toISOString();
 
+/** Its backend is named with its device: "cpu avx2 x8", "cuda NVIDIA H200". */
+const isOnHost = ({ backend }: Model): boolean => /^cpu\b/.test(backend ?? 'cpu');
+
 function running(model: Model): z.output<typeof loaded> {
   const { modified_at: _time, ...same } = entry(model);
-  return { ...same, expires_at: NEVER, size_vram: model.backend === 'cuda' ? model.size_bytes : 0, context_length: model.max_model_len };
+  return { ...same, expires_at: NEVER, size_vram: isOnHost(model) ? 0 : model.size_bytes, context_length: model.max_model_len };
 }
 
 function show(model: Model): z.output<typeof shown> {
