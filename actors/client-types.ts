@@ -10,6 +10,8 @@ import type { Cancellation } from './runtime/cancellation.js';
 
 /** Receives what happens to one request, in order, on the caller's event loop. No call comes after `onEnd`. */
 export interface RequestSink {
+  /** When the request reached this process, performance.now(); not said: when it is submitted. */
+  readonly arrivalMs?: number;
   /** The prompt was encoded: before all else but notices, which come another way, unless the request fails before. */
   onEncoded(promptIds: Int32Array, maxTokens: number, promptText?: string): void;
   onNotice(notice: Notice): void;

@@ -19,7 +19,7 @@ export class RpcConnection {
   readonly #encoding: Encoding;
   readonly #out: Outbox;
   readonly #session: Session;
-  readonly #caller: Omit<Caller, 'holding'>;
+  readonly #caller: Omit<Caller, 'holding' | 'arrivalMs'>;
   #closed = false;
   #reading = true;
   /** A large message is being decoded. */
@@ -38,40 +38,44 @@ export class RpcConnection {
 
   /** One whole message. */
   receive(data: string | Uint8Array): void {
-    if (!this.#closed) this.#answer(this.#decode(data), data.length);
+    const arrivalMs = performance.now();
+    if (!this.#closed) this.#answer(this.#decode(data), data.length, arrivalMs);
   }
 
   /**
    * The same in pieces, which are not the caller's any more. False, and no answer: it was to be text and is not UTF-8. A promise, of large
-   * messages: the next one is to be given when it has resolved, so that messages are begun in their order.
+   * messages: the next one is to be given when it has resolved, so that messages are begun in their order. `arrivalMs`: when the last of
+   * them was read, performance.now().
    */
-  receivePieces(pieces: Pieces): boolean | Promise<boolean> {
+  receivePieces(pieces: Pieces, arrivalMs = performance.now()): boolean | Promise<boolean> {
     if (this.#closed) return true;
     const length = lengthOf(pieces);
-    return length > largeBytes ? this.#receiveLarge(pieces, length) : this.#take(this.#decode(joined(pieces)), length);
+    return length > largeBytes
+      ? this.#receiveLarge(pieces, length, arrivalMs)
+      : this.#take(this.#decode(joined(pieces)), length, arrivalMs);
   }
 
-  async #receiveLarge(pieces: Pieces, length: number): Promise<boolean> {
+  async #receiveLarge(pieces: Pieces, length: number, arrivalMs: number): Promise<boolean> {
     this.#decoding = true;
     const message = await this.#server.large.message(pieces, this.#encoding);
     this.#decoding = false;
-    return this.#closed || this.#take(message, length);
+    return this.#closed || this.#take(message, length, arrivalMs);
   }
 
   #decode(data: string | Uint8Array): Message {
     return decodeMessage(data, this.#encoding, this.#server.deps.config.server.max_message_bytes);
   }
 
-  #take(message: Message, length: number): boolean {
+  #take(message: Message, length: number, arrivalMs: number): boolean {
     if (message.kind === 'failed' && message.notUtf8) return false;
-    this.#answer(message, length);
+    this.#answer(message, length, arrivalMs);
     return true;
   }
 
-  #answer(message: Message, length: number): void {
+  #answer(message: Message, length: number, arrivalMs: number): void {
     const holding = this.#server.holdings.open();
     const release = (): void => holding.release();
-    void this.#server.answer(message, { ...this.#caller, holding }, length).then((reply) => {
+    void this.#server.answer(message, { ...this.#caller, holding, arrivalMs }, length).then((reply) => {
       if (reply === null) release();
       else this.#out.respond(reply, release);
       this.#steerReading();

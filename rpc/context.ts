@@ -73,6 +73,8 @@ export interface CallContext {
   readonly cancellation: Cancellation;
   /** What the answers to the caller's message hold until they are written. */
   readonly holding: Holding;
+  /** When that message had been read whole, before it was decoded; performance.now(). */
+  readonly arrivalMs: number;
   /** Calls of all clients; handlers add theirs while it runs. */
   readonly live: Map<RequestId, LiveRequest>;
   /** The last ones that ended; handlers add theirs. */

@@ -51,7 +51,12 @@ export interface Caller {
   readonly trace?: TraceHeaders | null;
   /** Of this message; released by whoever sends the reply. */
   readonly holding: Holding;
+  /** When this message had been read whole, before it was decoded; performance.now(). */
+  readonly arrivalMs: number;
 }
+
+/** What a message brings itself, whoever sent it. */
+type OfMessage = Pick<Caller, 'holding' | 'arrivalMs'>;
 
 /** The message that a call came in. */
 type Place = Pick<CallContext, 'inBatch' | 'crowded'>;
@@ -175,6 +180,7 @@ export class RpcServer {
    * Never rejects.
    */
   async handlePost(body: Uint8Array | Pieces, options: PostOptions = {}): Promise<PostReply> {
+    const arrivalMs = performance.now();
     const pieces = piecesOf(body);
     const length = lengthOf(pieces);
     const maxBytes = this.deps.config.server.max_message_bytes;
@@ -185,7 +191,7 @@ export class RpcServer {
     const holding = this.holdings.open();
     options.signal?.addEventListener('abort', cancel);
     try {
-      const answering = this.answer(message, this.#httpCaller(calls, holding, options), length);
+      const answering = this.answer(message, this.#httpCaller(calls, { holding, arrivalMs }, options), length);
       if (options.signal?.aborted) calls.cancelAll();
       const reply = await answering;
       if (reply !== null && isLarge(reply)) return { status: 200, body: null, slices: slicesOf(reply, 'json', () => holding.release()) };
@@ -198,6 +204,7 @@ export class RpcServer {
 
   /** A request to a face: the result of the method that it calls, or an error, in the shapes of its dialect. Never rejects. */
   async handleCall(id: string, options: CallOptions = {}): Promise<PostReply> {
+    const arrivalMs = performance.now();
     const face = this.#faces.get(id);
     const maxBytes = this.deps.config.server.max_message_bytes;
     const calls = new CallTable(1);
@@ -209,7 +216,7 @@ export class RpcServer {
     let sinks: EndingSinkMaker | null = null;
     try {
       if (face === undefined) throw new InferdError('method_not_found');
-      const caller = this.#httpCaller(calls, holding, options);
+      const caller = this.#httpCaller(calls, { holding, arrivalMs }, options);
       checkScope(caller.scopes, face.access);
       const pieces = piecesOf(options.body ?? []);
       const length = lengthOf(pieces); // asked before they go
@@ -268,9 +275,9 @@ export class RpcServer {
     return this.#document;
   }
 
-  #httpCaller(calls: CallTable, holding: Holding, { client = calls, scopes, trace = null }: PostOptions): Caller {
+  #httpCaller(calls: CallTable, message: OfMessage, { client = calls, scopes, trace = null }: PostOptions): Caller {
     const may = scopes ?? (authModes(this.deps.config.auth.mode).length === 0 ? allScopes : noScopes);
-    return { calls, session: null, sinks: wholeOnly, client, scopes: may, trace, holding };
+    return { calls, session: null, sinks: wholeOnly, client, scopes: may, trace, ...message };
   }
 
   async #answerMember(member: Member, caller: Caller, place: Place): Promise<Response | null> {
@@ -296,7 +303,7 @@ export class RpcServer {
   }
 
   #context(id: Id | undefined, cancellation: Cancellation, caller: Caller, place: Place): CallContext {
-    const { calls, session, sinks, client, scopes, trace = null, holding } = caller;
+    const { calls, session, sinks, client, scopes, trace = null, holding, arrivalMs } = caller;
     const draining = this.#draining || session?.draining === true;
     return {
       ...(id === undefined ? {} : { id }),
@@ -310,6 +317,7 @@ export class RpcServer {
       draining,
       cancellation,
       holding,
+      arrivalMs,
       live: this.#live,
       ended: this.#ended,
     };

@@ -35,10 +35,10 @@ export interface MessageHandler {
   /** Calls that are not answered yet. */
   readonly pending: number;
   /**
-   * The bytes of one message, which are the handler's from now on. False: they were to be text and are not UTF-8. A promise: the next
-   * message is not given before it resolves; it never rejects.
+   * The bytes of one message, which are the handler's from now on, and when the last of them was read (performance.now()). False: they
+   * were to be text and are not UTF-8. A promise: the next message is not given before it resolves; it never rejects.
    */
-  receivePieces(pieces: readonly Uint8Array[]): boolean | Promise<boolean>;
+  receivePieces(pieces: readonly Uint8Array[], arrivalMs: number): boolean | Promise<boolean>;
   writable(): void;
   close(): void;
   shutdown(): void;
@@ -161,6 +161,8 @@ class Connection implements Wire {
   /** A ping left and nothing came back since. */
   #pinged = false;
   #lastProgress = performance.now();
+  /** When bytes were last read; a message may then wait for its turn. */
+  #readMs = 0;
   /** What the socket had received at the last heartbeat. */
   #received = 0;
   /** The handler has a message and takes the next one later. */
@@ -197,6 +199,7 @@ class Connection implements Wire {
       this.#pump?.stop();
     });
     socket.on('data', (chunk) => {
+      this.#readMs = performance.now();
       this.#reader.add(chunk);
       this.#read();
     });
@@ -348,7 +351,7 @@ class Connection implements Wire {
       return;
     }
     try {
-      const good = this.#handler.receivePieces(pieces);
+      const good = this.#handler.receivePieces(pieces, this.#readMs);
       if (typeof good === 'boolean') this.#taken(good);
       else {
         this.#handling = true;

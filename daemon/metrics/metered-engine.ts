@@ -22,7 +22,8 @@ const endings: Partial<Record<ErrorKind, Ending>> = {
 export function meteredEngine(engine: EngineClient, books: readonly [Books, ...Books[]], prefixCache: boolean): EngineClient {
   return {
     ...(engine.adapters === undefined ? {} : { adapters: engine.adapters }),
-    submit: (prompt, params, sink, client) => submit(engine, new Run(books, params, prefixCache), { prompt, params, sink, client }),
+    submit: (prompt, params, sink, client) =>
+      submit(engine, new Run(books, params, { prefixCache, arrivalMs: sink.arrivalMs }), { prompt, params, sink, client }),
     encode: (prompt, asker) => engine.encode(prompt, asker),
     decode: (ids, skip, asker) => engine.decode(ids, skip, asker),
     learnTexts: (ids, asker) => engine.learnTexts(ids, asker),
@@ -44,6 +45,7 @@ interface Submission {
 
 function submit(engine: EngineClient, run: Run, { prompt, params, sink, client }: Submission): RequestHandle {
   const metered: RequestSink = {
+    arrivalMs: run.arrivalMs,
     onEncoded(promptIds, maxTokens, promptText) {
       run.encoded(promptIds.length, maxTokens);
       sink.onEncoded(promptIds, maxTokens, promptText);
@@ -68,10 +70,16 @@ function submit(engine: EngineClient, run: Run, { prompt, params, sink, client }
   return handle;
 }
 
+interface Facts {
+  readonly prefixCache: boolean;
+  /** As the sink says it. */
+  readonly arrivalMs: number | undefined;
+}
+
 class Run implements PromptRun {
   readonly n: number;
   readonly looksUp: boolean;
-  readonly arrivalMs = performance.now();
+  readonly arrivalMs: number;
   readonly sequences: SequenceRun[];
   maxTokens: number | null;
   promptTokens = 0;
@@ -83,11 +91,16 @@ class Run implements PromptRun {
   endMs = 0;
   /** The engine did not refuse it at once. */
   taken = false;
+  /** From its arrival until the engine got it. */
+  readonly #entryMs: number;
   readonly #all: readonly [Books, ...Books[]];
   /** Of the group that it is in. */
   #books: Books;
 
-  constructor(books: readonly [Books, ...Books[]], params: GenerationParams, prefixCache: boolean) {
+  constructor(books: readonly [Books, ...Books[]], params: GenerationParams, { prefixCache, arrivalMs }: Facts) {
+    const nowMs = performance.now();
+    this.arrivalMs = arrivalMs ?? nowMs;
+    this.#entryMs = nowMs - this.arrivalMs;
     this.#all = books;
     this.#books = books[0];
     this.n = params.n;
@@ -103,7 +116,7 @@ class Run implements PromptRun {
 
   started({ queueMs, cachedTokens }: Started, group = 0): void {
     this.#books = this.#all[group] ?? this.#all[0];
-    this.queueMs = queueMs;
+    this.queueMs = this.#entryMs + queueMs;
     this.cachedTokens = cachedTokens;
     this.computed = true;
     this.#books.promptComputed(this);

@@ -9,8 +9,9 @@ export interface PromptRun {
   readonly cachedTokens: number;
   /** The prefix cache may be used for it. */
   readonly looksUp: boolean;
+  /** When its message had been read whole, before it was decoded and checked. */
   readonly arrivalMs: number;
-  /** Wait until its first step. */
+  /** From then until its first step. */
   readonly queueMs: number;
   /** It ran, and its prompt counts. */
   readonly computed: boolean;

@@ -44,7 +44,6 @@ export class EmbeddingCall {
   #done = 0;
   #filling = false;
   #lease: Lease | null = null;
-  readonly #arrivalMs = performance.now();
   /** Requests of the engine that requests.get will tell of. */
   readonly #told: RequestId[] = [];
   #settled = false;
@@ -126,6 +125,7 @@ export class EmbeddingCall {
   #sink(index: number, onEnd: () => void): RequestSink {
     let answered = false;
     return {
+      arrivalMs: this.#ctx.arrivalMs,
       onEncoded: (promptIds) => {
         this.#usage.promptTokens += promptIds.length;
       },
@@ -192,7 +192,7 @@ export class EmbeddingCall {
       state,
       promptTokens: this.#usage.promptTokens,
       completionTokens: 0,
-      durationMs: performance.now() - this.#arrivalMs,
+      durationMs: performance.now() - this.#ctx.arrivalMs,
       endedAt: Date.now(),
       ids: this.#told,
       session: session === null ? null : new WeakRef(session),

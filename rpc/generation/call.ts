@@ -83,7 +83,6 @@ export class GenerationCall {
   readonly #plan: CallPlan;
   readonly #ctx: CallContext;
   readonly #budget: ReportBudget;
-  readonly #arrivalMs = performance.now();
   readonly #handles: RequestHandle[] = [];
   readonly #onAbort = (): void => this.#fail({ kind: 'cancelled' });
   /** Nothing but the prompt is asked for. The engine gives a sequence one token all the same, which is dropped here. */
@@ -136,7 +135,7 @@ export class GenerationCall {
   }
 
   usage() {
-    return usageOf(this.prompts, this.choices, this.#arrivalMs, performance.now());
+    return usageOf(this.prompts, this.choices, this.#ctx.arrivalMs, performance.now());
   }
 
   /** Why the answer is known to be too large before anything is done, or null. */
@@ -210,6 +209,7 @@ export class GenerationCall {
 
   #sink(prompt: PromptRun): RequestSink {
     return {
+      arrivalMs: this.#ctx.arrivalMs,
       onEncoded: (promptIds, _maxTokens, promptText) => {
         prompt.promptIds = promptIds;
         prompt.promptText = promptText ?? '';
@@ -305,7 +305,7 @@ export class GenerationCall {
       model: servedName(this.#plan.known),
       state,
       ...countedTokens(this.prompts, this.choices),
-      durationMs: performance.now() - this.#arrivalMs,
+      durationMs: performance.now() - this.#ctx.arrivalMs,
       endedAt: Date.now(),
       ids: this.#handles.slice(0, maxPromptsTold).map(({ id }) => id),
       session: this.#ctx.session === null ? null : new WeakRef(this.#ctx.session),

@@ -1,6 +1,7 @@
 /** What reaches the engine, and what comes back: parameters, prompts, choices, log-probabilities, tool calls. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { allScopes } from '../../rpc/scope.js';
 import type { FakeRequest } from '../helpers/engine/fake-engine-client.js';
 import { at, call, chat, connectPeer, setup } from './harness.js';
 
@@ -18,6 +19,29 @@ async function ask(
   const answer = (await peer.hear()).at(-1);
   return { answer, request: set.engine.all[0] as FakeRequest };
 }
+
+test('a request arrives when its message has been read, however long the message then waits and is decoded', async () => {
+  const { engine, server } = setup();
+  const peer = connectPeer(server);
+  const prompt = 'x'.repeat(2 ** 20); // decoded in a thread
+  const read = performance.now() - 5000;
+  for (const [id, text] of ['short', prompt].entries())
+    await peer.connection.receivePieces([Buffer.from(JSON.stringify(call(id, 'completions.create', { prompt: text })))], read);
+  const answers = await peer.hear();
+  assert.deepEqual(
+    engine.all.map(({ sink }) => sink.arrivalMs),
+    [read, read],
+  );
+  for (const answer of answers) assert.ok(Number(at(answer, 'result', 'usage', 'latency_s')) >= 5);
+});
+
+test('a request by HTTP arrives before its body is decoded', async () => {
+  const { engine, server } = setup();
+  const before = performance.now();
+  await server.handlePost(Buffer.from(JSON.stringify(call(1, 'completions.create', { prompt: 'x' }))), { scopes: allScopes });
+  const { arrivalMs = 0 } = engine.all[0]?.sink ?? {};
+  assert.ok(arrivalMs >= before && arrivalMs <= performance.now());
+});
 
 describe('parameters', () => {
   test('the request wins over the model, and the model over the table', async () => {

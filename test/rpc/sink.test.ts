@@ -89,7 +89,15 @@ class LineDoor implements SinkMaker {
   async ask(method: string, params: object): Promise<Response> {
     const holding = this.#server.holdings.open();
     const member = { kind: 'call' as const, id: 1, method, params: params as Record<string, unknown> };
-    const caller = { calls: this.calls, session: null, sinks: this, client: this, scopes: allScopes, holding };
+    const caller = {
+      calls: this.calls,
+      session: null,
+      sinks: this,
+      client: this,
+      scopes: allScopes,
+      holding,
+      arrivalMs: performance.now(),
+    };
     const reply = (await this.#server.answer({ kind: 'single', member }, caller, 100)) as Response; // one call, one response
     const plain = JSON.parse(JSON.stringify(reply)) as Response; // as it would be written
     holding.release();

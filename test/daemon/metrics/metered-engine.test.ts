@@ -15,7 +15,7 @@ interface Rig {
   readonly engine: FakeEngineClient;
   readonly books: Books;
   readonly ends: (Failure | null)[];
-  submit(params?: Partial<GenerationParams>): { readonly handle: RequestHandle; readonly request: FakeRequest };
+  submit(params?: Partial<GenerationParams>, arrivalMs?: number): { readonly handle: RequestHandle; readonly request: FakeRequest };
   /** Number of values that a histogram of the table has, and their sum. */
   seen(name: string): readonly [number, number];
 }
@@ -31,8 +31,8 @@ function rig(prefixCache = true): Rig {
     engine,
     books,
     ends,
-    submit(params = {}) {
-      const handle = metered.submit(prompt, generation(params), sink);
+    submit(params = {}, arrivalMs) {
+      const handle = metered.submit(prompt, generation(params), arrivalMs === undefined ? sink : { ...sink, arrivalMs });
       return { handle, request: engine.all.at(-1)! }; // just submitted
     },
     seen(name) {
@@ -70,6 +70,16 @@ test('a whole answer counts once, its tokens one by one', () => {
   assert.deepEqual(seen('vllm:request_generation_tokens'), [1, 3]);
   assert.deepEqual(seen('vllm:request_queue_time_seconds'), [1, 0.001]);
   assert.equal(seen('vllm:request_decode_time_seconds')[0], 1);
+});
+
+test('times count from the arrival of the message, which came before its decoding', () => {
+  const { engine, books, submit, seen } = rig();
+  submit({}, performance.now() - 5000);
+  for (let i = 0; i < 3; i++) engine.step();
+  assert.ok(books.firstToken.sum >= 5);
+  assert.ok(seen('vllm:request_queue_time_seconds')[1] >= 5);
+  assert.ok(seen('vllm:e2e_request_latency_seconds')[1] >= 5);
+  assert.ok(seen('vllm:request_prefill_time_seconds')[1] < 5);
 });
 
 test('a prompt counts once whatever n; its sequences count each, those of best_of too', () => {
