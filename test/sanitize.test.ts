@@ -14,9 +14,11 @@ const listed = (...words: string[]): string[] => {
   return status === 0 ? stdout.trim().split('\n') : [`exit ${status}`];
 };
 
-test('a run without words takes every test of test/native, those of its folders too, but that of the build script', () => {
+test('a run without words takes every test of test/native, those of its folders too, but two that it says', () => {
   const all = readdirSync(join(here, 'native'), { recursive: true }).map(String);
-  const wanted = all.filter((file) => file.endsWith('.test.ts') && file !== 'build.test.ts').sort();
+  const wanted = all
+    .filter((file) => file.endsWith('.test.ts') && !['build.test.ts', 'engine/out-of-memory.test.ts'].includes(file))
+    .sort();
   assert.ok(wanted.some((file) => file.includes('/')));
   assert.deepEqual(listed(), wanted);
 });
