@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <regex>
 
@@ -184,6 +185,14 @@ void check_pair(const ConfigReader& config, const std::string& module, const Pai
   }
 }
 
+// The format promises no alignment of what the file holds.
+float element(const StoredTensor& tensor, int64_t index) {
+  const auto bytes = static_cast<size_t>(dtype_bytes(tensor.dtype));
+  alignas(float) std::byte one[sizeof(float)] = {};
+  std::memcpy(one, tensor.data + static_cast<size_t>(index) * bytes, bytes);
+  return load_f32(one, tensor.dtype, 0);
+}
+
 // What this rank has of a pair: all of A's columns that it has inputs for, and the rows of B of its
 // outputs.
 AdapterFactors take(const Pair& pair, const AdapterTarget& t, const std::vector<float>& norm,
@@ -193,13 +202,13 @@ AdapterFactors take(const Pair& pair, const AdapterTarget& t, const std::vector<
   f.a.reserve(static_cast<size_t>(f.rank * t.inputs.count));
   for (int64_t r = 0; r < f.rank; ++r) {
     for (int64_t c = 0; c < t.inputs.count; ++c) {
-      const float value = load_f32(pair.a->data, pair.a->dtype, r * t.cols + t.inputs.first + c);
+      const float value = element(*pair.a, r * t.cols + t.inputs.first + c);
       f.a.push_back(norm.empty() ? value : value * norm[static_cast<size_t>(c)]);
     }
   }
   f.b.reserve(static_cast<size_t>(t.outputs * f.rank));
   for (int64_t i = t.first_row * f.rank; i < (t.first_row + t.outputs) * f.rank; ++i)
-    f.b.push_back(static_cast<float>(factor * load_f32(pair.b->data, pair.b->dtype, i)));
+    f.b.push_back(static_cast<float>(factor * element(*pair.b, i)));
   return f;
 }
 

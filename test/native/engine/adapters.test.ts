@@ -319,6 +319,24 @@ describe('adapters that are refused', () => {
     refused(written({ ...settings('b'), alpha_pattern: { '[': 3 } }, b), 'bad_model', /no regular expression/);
   });
 
+  test('tensors that lie at odd places of the file are read as they are', () => {
+    const source = join(folderOf('a'), 'adapter_model.safetensors');
+    const bytes = readFileSync(source);
+    const headerBytes = Number(bytes.readBigUInt64LE());
+    for (const more of [1, 2, 3]) {
+      const folder = tempFolder();
+      cpSync(folderOf('a'), folder, { recursive: true });
+      const length = Buffer.alloc(8);
+      length.writeBigUInt64LE(BigInt(headerBytes + more));
+      const parts = [length, bytes.subarray(8, 8 + headerBytes), Buffer.alloc(more, ' '), bytes.subarray(8 + headerBytes)];
+      writeFileSync(join(folder, 'adapter_model.safetensors'), Buffer.concat(parts));
+      const engine = open();
+      place(engine, 0, 1, folderOf('a'));
+      place(engine, 1, 2, folder);
+      assert.deepEqual(logitsOf(engine, 1), logitsOf(engine, 0), `${more} bytes further`);
+    }
+  });
+
   test('an engine without room for adapters has none', () => {
     const without = openEngine(base);
     opened.push(without);
