@@ -280,9 +280,13 @@ const rooms: readonly (readonly [string, readonly string[]])[] = [
   ['models/families', ['core', 'models/config']],
   ['models', ['core', 'core/checkpoint', 'models/config', 'models/blocks']],
   ['models/draft', ['core', 'core/checkpoint', 'models', 'models/config', 'models/blocks']],
+  ['engine/adapters', ['core', 'core/plan', 'core/checkpoint', 'models', 'models/config', 'models/blocks']],
   [
     'engine',
-    ['core', 'core/plan', 'core/checkpoint', 'core/formats', 'grammar', 'models', 'models/config', 'models/blocks', 'models/draft'],
+    [
+      ...['core', 'core/plan', 'core/checkpoint', 'core/formats', 'grammar', 'models', 'models/config', 'models/blocks', 'models/draft'],
+      'engine/adapters',
+    ],
   ],
   ['addon/op_table', ['core', 'core/checkpoint', 'cpu/isa', 'cpu/runtime', 'engine']],
   ['addon', ['core', 'core/plan', 'cpu/isa', 'cpu/runtime', 'grammar', 'engine', 'addon/op_table']],

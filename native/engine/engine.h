@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/backend.h"
-#include "engine/adapters.h"
+#include "engine/adapters/adapters.h"
 #include "engine/constraints.h"
 #include "engine/kv_cache.h"
 #include "engine/loader.h"

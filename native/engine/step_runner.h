@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "core/device_buffer.h"
-#include "engine/adapters.h"
+#include "engine/adapters/adapters.h"
 #include "engine/constraints.h"
 #include "engine/kv_cache.h"
 #include "engine/options.h"

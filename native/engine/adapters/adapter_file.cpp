@@ -1,5 +1,5 @@
 // See adapter_file.h.
-#include "engine/adapter_file.h"
+#include "engine/adapters/adapter_file.h"
 
 #include <algorithm>
 #include <cmath>

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "core/plan/step_plan.h"
-#include "engine/adapter_file.h"
+#include "engine/adapters/adapter_file.h"
 #include "models/model.h"
 
 namespace inferd {

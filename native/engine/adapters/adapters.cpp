@@ -1,5 +1,5 @@
 // See adapters.h.
-#include "engine/adapters.h"
+#include "engine/adapters/adapters.h"
 
 #include <utility>
 
