@@ -169,6 +169,10 @@ export interface NativeEngine {
    * @throws NativeError naming what is broken, does not fit or is not supported
    */
   loadAdapter?(id: number, folder: string): AdapterInfo;
+  /** As loadAdapter, on a thread of its own while steps go on. One after the other; unloadAdapter calls it off. */
+  beginAdapter?(id: number, folder: string): void;
+  /** Null while an adapter that was begun is read; then, once, what it is. @throws as loadAdapter, and its number is free again */
+  adapterRead?(id: number): AdapterInfo | null;
   /** Plans place it no more; sequences that use it where it is placed may go on. */
   unloadAdapter?(id: number): void;
   /**

@@ -11,7 +11,7 @@
  * At its end it waits for the steps in flight, unless it is given up; an engine whose step does not end is left behind, and that is told.
  */
 import { type EngineOptions, loadAddon, type NativeEngine, type NativeError } from '../../native/index.js';
-import type { AdapterCall, Fault, ToActor } from '../messages/control.js';
+import type { Fault, ToActor } from '../messages/control.js';
 import { type ErrorKind, engineFault, InferdError } from '../messages/errors.js';
 import { SPAN } from '../messages/profile.js';
 import { PLAN, RESULT } from '../messages/step.js';
@@ -21,6 +21,7 @@ import { type Doorbell, listen, park } from '../runtime/doorbell.js';
 import { errorFields } from '../runtime/log.js';
 import { type RingMemory, RingReader, RingWriter } from '../runtime/ring.js';
 import type { SpanRecorder } from '../runtime/spans.js';
+import { AdapterLoads } from './adapter-loads.js';
 import { ExecutorRecorder } from './recorder.js';
 import { type KvSettings, startNativeEngine } from './startup.js';
 import { planTokens, StepClock } from './step-clock.js';
@@ -47,6 +48,8 @@ const OPEN_SLICE_MS = 5;
 /** Not worth sleeping for. */
 const MIN_SLEEP_MS = 0.1;
 const MAX_IN_FLIGHT = 2;
+/** Sleep of a loop without steps while an adapter is read: the thread that reads it cannot ring. */
+const ADAPTER_PARK_MS = 10;
 
 /** Runs until told to stop. @throws after it has reported a fault. */
 export async function runExecutor(start: ExecutorStart, control: Control): Promise<void> {
@@ -92,6 +95,7 @@ class ExecutorLoop {
   readonly #result: Uint8Array;
   readonly #clock = new StepClock();
   readonly #recorder: ExecutorRecorder;
+  readonly #adapters: AdapterLoads;
   readonly #spans: SpanRecorder;
   /** Header of the last plan submitted, for the log of a fault. */
   readonly #lastPlan = new Uint8Array(PLAN.headerWords * 4);
@@ -109,6 +113,7 @@ class ExecutorLoop {
     this.#results = new RingWriter(start.results, [start.schedulerBell]);
     this.#result = new Uint8Array(start.results.maxEntryBytes);
     this.#recorder = new ExecutorRecorder(engine, control, (error) => faultOf(error).failure);
+    this.#adapters = new AdapterLoads(engine, control, (error) => faultOf(error).failure);
     this.#spans = this.#recorder.spans;
   }
 
@@ -124,8 +129,9 @@ class ExecutorLoop {
     const room = this.#results.resume();
     if (room) this.#submitPlans();
     this.#control.poll((message) => this.#onControl(message));
+    const idleMs = this.#adapters.answer() ? ADAPTER_PARK_MS : MAX_PARK_MS;
     // Without room, the scheduler rings when it has read some results.
-    if (!room || this.#inFlight.length === 0) return MAX_PARK_MS;
+    if (!room || this.#inFlight.length === 0) return idleMs;
     if (this.#collect(0)) return 0;
     if (this.#inFlight.length < MAX_IN_FLIGHT) {
       const sleepMs = this.#beganMs + SLEEP_SHARE * this.#clock.predictMs(this.#inFlight[0] ?? 0) - nowMs();
@@ -145,21 +151,7 @@ class ExecutorLoop {
 
   #onControl(message: ToActor): void {
     if (message.k === 'record' || message.k === 'handover') this.#recorder.onCall(message);
-    if (message.k === 'load_adapter' || message.k === 'unload_adapter') this.#onAdapter(message);
-  }
-
-  /** What goes wrong with the file of an adapter harms no request. */
-  #onAdapter(message: AdapterCall): void {
-    const { call, adapter } = message;
-    try {
-      if (message.k === 'load_adapter') this.#control.answer(call, this.#engine.loadAdapter?.(adapter, message.folder) ?? null);
-      else {
-        this.#engine.unloadAdapter?.(adapter);
-        this.#control.answer(call, null);
-      }
-    } catch (error) {
-      this.#control.refuse(call, faultOf(error).failure);
-    }
+    if (message.k === 'load_adapter' || message.k === 'unload_adapter') this.#adapters.onCall(message);
   }
 
   get #lastStep(): number {

@@ -69,6 +69,25 @@ int64_t read_integer(const Napi::Value& v, const char* what) {
   return static_cast<int64_t>(d);
 }
 
+int32_t read_adapter_id(const Napi::Value& v) {
+  return static_cast<int32_t>(read_integer(v, "id"));
+}
+
+std::string read_folder(const Napi::Value& v) {
+  if (!v.IsString()) throw Error(ErrorCode::kUsage, "an adapter has a number and a path");
+  return v.As<Napi::String>().Utf8Value();
+}
+
+// AdapterInfo of native/index.ts.
+Napi::Object adapter_object(Napi::Env env, const Adapter& adapter) {
+  Napi::Object out = Napi::Object::New(env);
+  out.Set("rank", adapter.rank);
+  out.Set("modules", adapter.modules);
+  out.Set("bytes", static_cast<double>(adapter.bytes));
+  out.Set("base", adapter.base);
+  return out;
+}
+
 std::span<std::byte> read_bytes(const Napi::Value& v, const char* what) {
   if (!v.IsTypedArray() || v.As<Napi::TypedArray>().TypedArrayType() != napi_uint8_array) {
     throw Error(ErrorCode::kUsage, format("%s must be a Uint8Array", what));
@@ -122,6 +141,8 @@ Napi::Function EngineWrap::define(Napi::Env env) {
                          InstanceMethod<&EngineWrap::agree>("agree"),
                          InstanceMethod<&EngineWrap::allocate_kv>("allocateKv"),
                          InstanceMethod<&EngineWrap::load_adapter>("loadAdapter"),
+                         InstanceMethod<&EngineWrap::begin_adapter>("beginAdapter"),
+                         InstanceMethod<&EngineWrap::adapter_read>("adapterRead"),
                          InstanceMethod<&EngineWrap::unload_adapter>("unloadAdapter"),
                          InstanceMethod<&EngineWrap::submit>("submit"),
                          InstanceMethod<&EngineWrap::wait>("wait"),
@@ -221,26 +242,33 @@ Napi::Value EngineWrap::allocate_kv(const Napi::CallbackInfo& info) {
   });
 }
 
-// AdapterInfo of native/index.ts.
 Napi::Value EngineWrap::load_adapter(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&] {
+    const int32_t id = read_adapter_id(info[0]);
+    return adapter_object(info.Env(), open().load_adapter(id, read_folder(info[1])));
+  });
+}
+
+Napi::Value EngineWrap::begin_adapter(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&] {
+    const int32_t id = read_adapter_id(info[0]);
+    open().begin_adapter(id, read_folder(info[1]));
+    return info.Env().Undefined();
+  });
+}
+
+Napi::Value EngineWrap::adapter_read(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
-  return guarded(env, [&] {
-    if (!info[1].IsString())
-      throw Error(ErrorCode::kUsage, "loadAdapter takes a number and a path");
-    const Adapter a = open().load_adapter(static_cast<int32_t>(read_integer(info[0], "id")),
-                                          info[1].As<Napi::String>().Utf8Value());
-    Napi::Object out = Napi::Object::New(env);
-    out.Set("rank", a.rank);
-    out.Set("modules", a.modules);
-    out.Set("bytes", static_cast<double>(a.bytes));
-    out.Set("base", a.base);
-    return out;
+  return guarded(env, [&]() -> Napi::Value {
+    const std::optional<Adapter> adapter = open().adapter_read(read_adapter_id(info[0]));
+    if (!adapter.has_value()) return env.Null();
+    return adapter_object(env, *adapter);
   });
 }
 
 Napi::Value EngineWrap::unload_adapter(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&] {
-    open().unload_adapter(static_cast<int32_t>(read_integer(info[0], "id")));
+    open().unload_adapter(read_adapter_id(info[0]));
     return info.Env().Undefined();
   });
 }

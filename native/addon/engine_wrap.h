@@ -27,6 +27,8 @@ class EngineWrap final : public Napi::ObjectWrap<EngineWrap> {
   Napi::Value agree(const Napi::CallbackInfo& info);
   Napi::Value allocate_kv(const Napi::CallbackInfo& info);
   Napi::Value load_adapter(const Napi::CallbackInfo& info);
+  Napi::Value begin_adapter(const Napi::CallbackInfo& info);
+  Napi::Value adapter_read(const Napi::CallbackInfo& info);
   Napi::Value unload_adapter(const Napi::CallbackInfo& info);
   Napi::Value submit(const Napi::CallbackInfo& info);
   Napi::Value wait(const Napi::CallbackInfo& info);

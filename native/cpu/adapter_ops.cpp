@@ -42,7 +42,7 @@ AdapterBankPtr CpuBackend::make_adapter_bank(const AdapterBankSpec& spec) {
   return std::make_unique<CpuAdapterBank>(spec);
 }
 
-// On the thread of the engine, beside which the pool may be in a step: alone.
+// On the thread that reads adapters, beside which the pool may be in a step: alone.
 AdapterImagePtr CpuBackend::pack_adapter(const AdapterBank& bank,
                                          std::span<const AdapterFactors> factors) {
   int64_t lows = 0;

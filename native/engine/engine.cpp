@@ -356,7 +356,10 @@ bool Engine::finish(int64_t limit_ms) {
     } catch (...) {  // it failed, so it is over; nobody is left to tell
     }
   }
-  return true;
+  if (adapters_ == nullptr) return true;
+  const auto left = end - std::chrono::steady_clock::now();
+  const int64_t ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
+  return adapters_->finish(std::max<int64_t>(ms, 0));
 }
 
 LoadProgress Engine::load(int64_t max_bytes) {
@@ -496,6 +499,10 @@ Adapters& Engine::adapters() const {
 Adapter Engine::load_adapter(int32_t id, const std::string& folder) {
   return adapters().load(id, folder);
 }
+
+void Engine::begin_adapter(int32_t id, const std::string& folder) { adapters().begin(id, folder); }
+
+std::optional<Adapter> Engine::adapter_read(int32_t id) { return adapters().take(id); }
 
 void Engine::unload_adapter(int32_t id) { adapters().unload(id); }
 

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -49,6 +50,9 @@ class Engine {
   // Reads an adapter into host memory, under a number that plans place it by. Once there is a KV
   // cache. Throws Error(kUsage) without room for adapters, else as read_adapter.
   Adapter load_adapter(int32_t id, const std::string& folder);
+  // The same on a thread of its own, while steps go on: begins it, and null until it is done.
+  void begin_adapter(int32_t id, const std::string& folder);
+  std::optional<Adapter> adapter_read(int32_t id);
   void unload_adapter(int32_t id);
   // `plan` may be unaligned; it is copied.
   void submit(std::span<const std::byte> plan);
@@ -56,9 +60,9 @@ class Engine {
   // too small throws kUsage with the size needed and leaves the step to be waited for again.
   int64_t wait(std::span<std::byte> result, int64_t timeout_ms);
   int32_t pending() const { return pending_; }
-  // Waits until no step runs and drops what they gave; a rank leaves its group, which that ends.
-  // False when one still runs after limit_ms: then the device uses the engine's memory, and nothing
-  // of it may be freed.
+  // Waits until no step runs and drops what they gave, and until no adapter is read; a rank leaves
+  // its group, which that ends. False when a step or a file takes longer than limit_ms: then a
+  // device or a thread uses the engine's memory, and nothing of it may be freed.
   bool finish(int64_t limit_ms);
   // Records what the device does, at most `max_events` events, until stop_trace. Both wait for
   // running steps; throw Error(kUsage) when a recording runs, or none.

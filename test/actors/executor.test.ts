@@ -1,13 +1,14 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { MessageChannel, receiveMessageOnPort } from 'node:worker_threads';
+import { AdapterLoads } from '../../actors/executor/adapter-loads.js';
 import { type CapacityInput, kvBlocks, type SwapInput, swapBlocks } from '../../actors/executor/capacity.js';
 import { ExecutorRecorder } from '../../actors/executor/recorder.js';
 import { type KvSettings, startNativeEngine } from '../../actors/executor/startup.js';
 import { StepClock } from '../../actors/executor/step-clock.js';
 import type { CallReply } from '../../actors/messages/calls.js';
 import { Control } from '../../actors/runtime/actor.js';
-import type { EngineOptions, NativeEngine } from '../../native/index.js';
+import type { AdapterInfo, EngineOptions, NativeEngine } from '../../native/index.js';
 import { createEngine } from '../helpers/engine/fake-native-engine.js';
 
 const MIB = 2 ** 20;
@@ -265,4 +266,33 @@ test('an engine whose KV cache does not fit is closed again', () => {
     assert.throws(() => startNativeEngine(create, options, small, control), /one sequence of max_model_len = 256 tokens needs 16/);
     assert.ok(closed);
   });
+});
+
+test('an adapter is answered for once it has been read, and until then nobody waits for it', () => {
+  const read = new Map<number, AdapterInfo | null>();
+  const said: unknown[] = [];
+  const engine = {
+    beginAdapter: (id: number) => void read.set(id, null),
+    adapterRead: (id: number) => {
+      const info = read.get(id);
+      if (info === undefined) throw new Error(`${id} is torn`);
+      return info;
+    },
+    unloadAdapter: (id: number) => void read.delete(id),
+  };
+  const answers = {
+    answer: (call: number, value: unknown) => void said.push([call, value]),
+    refuse: (call: number) => void said.push([call]),
+  };
+  const loads = new AdapterLoads(engine, answers, (error) => ({ kind: 'bad_model', message: String(error) }));
+  const info: AdapterInfo = { rank: 8, modules: 2, bytes: 64, base: '' };
+
+  for (const adapter of [1, 2, 3]) loads.onCall({ k: 'load_adapter', call: 10 + adapter, adapter, folder: '/x' });
+  assert.deepEqual([loads.answer(), said], [true, []], 'none has been read');
+  read.set(2, info);
+  assert.deepEqual([loads.answer(), said.splice(0)], [true, [[12, info]]], 'the second is there first');
+  read.delete(1);
+  assert.deepEqual([loads.answer(), said.splice(0)], [true, [[11]]], 'the first is torn, which harms no other');
+  loads.onCall({ k: 'unload_adapter', call: 20, adapter: 3 });
+  assert.deepEqual([loads.answer(), said], [false, [[13], [20, null]]], 'the third is called off, and so answered too');
 });

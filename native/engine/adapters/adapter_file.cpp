@@ -215,7 +215,7 @@ AdapterFactors take(const Pair& pair, const AdapterTarget& t, const std::vector<
 }  // namespace
 
 Adapter read_adapter(const std::string& folder, const std::vector<Linear*>& linears,
-                     int32_t max_rank) {
+                     int32_t max_rank, const std::atomic<bool>& cancelled) {
   const std::string config_path = folder + kConfigFile, tensor_path = folder + kTensorFile;
   const MappedFile text(config_path);
   const Json root = Json::parse(text.text(), config_path);
@@ -234,6 +234,7 @@ Adapter read_adapter(const std::string& folder, const std::vector<Linear*>& line
   adapter.base = config.string("base_model_name_or_path", "");
   std::map<size_t, std::vector<AdapterFactors>> of_linears;
   for (const auto& [module, pair] : pair_up(file, config)) {
+    if (cancelled) throw Error(ErrorCode::kClosed, "The adapter is not wanted any more.");
     const auto found = targets.find(module);
     if (found == targets.end())
       config.unsupported("it adds to " + in_quotes(module) +

@@ -8,6 +8,7 @@
 // adapter that is applied in part gives wrong answers without anybody noticing, so whatever is left
 // over, or asked for by a setting that changes the arithmetic, is refused by its name.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -31,9 +32,11 @@ struct Adapter {
   std::vector<AdaptedLinear> linears;
 };
 
-// Of the shares that this rank has of `linears`. Throws Error(kIo) where there is no such file,
-// Error(kBadModel) for a broken or unfitting one, Error(kUnsupported) for what is not supported.
+// Of the shares that this rank has of `linears`. Any thread: of the linears it reads what is fixed
+// once they are loaded. Throws Error(kIo) where there is no such file, Error(kBadModel) for a
+// broken or unfitting one, Error(kUnsupported) for what is not supported, Error(kClosed) soon after
+// `cancelled` is set: it is looked at for each module.
 Adapter read_adapter(const std::string& folder, const std::vector<Linear*>& linears,
-                     int32_t max_rank);
+                     int32_t max_rank, const std::atomic<bool>& cancelled);
 
 }  // namespace inferd

@@ -122,6 +122,26 @@ describe('adapters of a daemon', () => {
     assert.ok(!(await ids()).includes('ship-1'));
   });
 
+  test('answers go on while an adapter is read that takes long', async () => {
+    const path = join(folder, 'long');
+    cpSync(join(folder, 'pirate'), path, { recursive: true });
+    const config = join(path, 'adapter_config.json');
+    const patterns = Object.fromEntries(Array.from({ length: 4000 }, (_, i) => [`none_${i}`, 1]));
+    writeFileSync(config, JSON.stringify({ ...(JSON.parse(readFileSync(config, 'utf8')) as object), alpha_pattern: patterns }));
+    let read = false;
+    const loading = rpc.call('adapters.load', { name: 'long', path: 'long' }).then((answer) => {
+      read = true;
+      return answer;
+    });
+    let answered = 0;
+    for (; !read; answered++) await ask('demo', { max_tokens: 1 });
+    // Two can be told apart from none: one that was on its way before it was read, and one that began behind it.
+    assert.ok(answered > 6, `${answered} answers`);
+    assert.equal((await loading)['rank'], 8);
+    assert.match(textOf(await ask('long')), /^Arr!/);
+    await rpc.call('adapters.unload', { name: 'long' });
+  });
+
   test('refusals name what is wrong, and cost nothing', async () => {
     const status = async (body: object): Promise<number> => (await post('/v1/load_lora_adapter', body)).status;
     assert.equal(await status({ lora_name: 'x' }), 400);

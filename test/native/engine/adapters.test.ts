@@ -20,7 +20,7 @@ const promptIds = [...(golden('a').get('input_ids')?.data ?? [])];
 const room: Partial<EngineOptions> = { adapters: { places: 4, maxRank: 16 }, weightDtype: 'f32', maxBatchTokens: 1024 };
 const prefix = 'base_model.model.';
 
-type Loaded = NativeEngine & Required<Pick<NativeEngine, 'loadAdapter' | 'unloadAdapter'>>;
+type Loaded = NativeEngine & Required<Pick<NativeEngine, 'loadAdapter' | 'unloadAdapter' | 'beginAdapter' | 'adapterRead'>>;
 const opened: NativeEngine[] = [];
 function open(path = base, options: Partial<EngineOptions> = {}): Loaded {
   const engine = openEngine(path, { ...room, ...options });
@@ -53,7 +53,7 @@ function furthest(a: ArrayLike<number>, b: ArrayLike<number>): number {
   return most;
 }
 
-function place(engine: Loaded, at: number, id: number, folder: string): void {
+function place(engine: NativeEngine & Required<Pick<NativeEngine, 'loadAdapter'>>, at: number, id: number, folder: string): void {
   engine.loadAdapter(id, folder);
   runStep(engine, { adapters: [{ place: at, adapter: id }] });
 }
@@ -341,5 +341,57 @@ describe('adapters that are refused', () => {
     const without = openEngine(base);
     opened.push(without);
     assert.throws(() => (without as Loaded).loadAdapter(1, folderOf('a')), nativeError('usage', /no room for adapters/));
+  });
+});
+
+describe('an adapter that is read while steps go on', () => {
+  /** Reading it takes far longer than a step: every module is compared with thousands of patterns. */
+  const slow = (): string =>
+    written(
+      { ...settings('a'), alpha_pattern: Object.fromEntries(Array.from({ length: 4000 }, (_, i) => [`none_${i}`, 1])) },
+      tensorsOf('a'),
+    );
+
+  /** Steps of the base until the adapter has been read, and how many of them there were. */
+  function stepsUntilRead(engine: Loaded, id: number): number {
+    for (let steps = 0; ; steps++) {
+      if (engine.adapterRead(id) !== null) return steps;
+      runStep(engine, { freed: steps === 0 ? [] : [0], newSlots: [{ slot: 0, tokens: promptIds }] });
+    }
+  }
+
+  test('lets steps be computed meanwhile, and is what it would be otherwise', () => {
+    const engine = open();
+    place(engine, 0, 1, folderOf('a'));
+    const wanted = logitsOf(engine, 0);
+    engine.beginAdapter(2, slow());
+    assert.throws(() => engine.beginAdapter(2, folderOf('a')), nativeError('usage', /is being read already/));
+    assert.ok(stepsUntilRead(engine, 2) >= 10);
+    runStep(engine, { freed: [0], adapters: [{ place: 1, adapter: 2 }] });
+    assert.deepEqual(logitsOf(engine, 1), wanted);
+    assert.throws(() => engine.adapterRead(2), nativeError('usage', /is not being read/));
+  });
+
+  test('tells what is wrong with its files once it is asked, and its number is free again', () => {
+    const engine = open();
+    engine.beginAdapter(1, join(tempFolder(), 'nowhere'));
+    assert.throws(() => stepsUntilRead(engine, 1), nativeError('io', /adapter_config.json/));
+    assert.equal(engine.loadAdapter(1, folderOf('a')).base, 'inferd/llama3.1-gqa');
+  });
+
+  test('can be called off, and no other waits for it or gets its place', () => {
+    const engine = open();
+    const folder = slow();
+    for (const id of [1, 2, 3]) engine.beginAdapter(id, folder);
+    for (const id of [1, 2, 3]) engine.unloadAdapter(id);
+    assert.throws(() => engine.adapterRead(1), nativeError('usage', /is not being read/));
+    assert.equal(engine.loadAdapter(1, folderOf('b')).rank, engine.loadAdapter(4, folderOf('b')).rank);
+  });
+
+  test('does not outlive its engine', () => {
+    const engine = open();
+    engine.beginAdapter(1, slow());
+    engine.beginAdapter(2, slow());
+    assert.equal(engine.close(60_000), true);
   });
 });
