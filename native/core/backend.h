@@ -59,6 +59,7 @@ struct BackendInfo {
   // > 0: weights of codes may have columns in an order of their own (CodedRows::order), one for so
   // many rows at least
   int64_t ordered_rows = 0;
+  bool float4_linears = false;  // what it keeps in kCodedFloat4 may be other weights than experts'
 };
 
 // The sizes of a layer that kernels may not take; 0 where the layer has no such thing.

@@ -103,6 +103,9 @@ constexpr WeightFormat kCodedFloat4{.codes = CodeType::kFloat4,
                                     .block_cols = 32,
                                     .packing = Packing::kBlocks};
 
+// NVFP4, with each scale already divided by that of the tensor.
+constexpr WeightFormat kCodedFloat4Halves = coded_format(CodeType::kFloat4, 16, Zeros::kNone);
+
 constexpr bool is_coded(const WeightFormat& f) {
   return f.scaled && f.packing == Packing::kBlocks &&
          (f.scales == DType::kF16 || f.codes == CodeType::kFloat4);

@@ -26,7 +26,8 @@ CpuBackend::CpuBackend(const Kernels& kernels, int threads)
            .free_bytes = memory.free_bytes,
            .host_memory = true,
            .drafters = true,
-           .ordered_rows = kernels.panel_cols};
+           .ordered_rows = kernels.panel_cols,
+           .float4_linears = true};
 }
 
 // The engine plans the KV cache from free_bytes after the weights are in place.

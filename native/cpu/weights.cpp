@@ -3,9 +3,13 @@
 #include "cpu/weights.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "core/error.h"
+#include "core/float8.h"
 #include "core/half.h"
 #include "core/quant.h"
 #include "cpu/scaled_weights.h"
@@ -108,12 +112,21 @@ int code_offset(CodeType codes) {
                                      : 0;
 }
 
+// Of the codes of kFloat4, which are twice the number.
+uint8_t float4_of(int16_t twice) {
+  uint8_t code = 0;
+  while (code < 7 && kTwiceE2m1[code] != std::abs(twice)) ++code;
+  return static_cast<uint8_t>(code | (twice < 0 ? 8 : 0));
+}
+
 // Codes of a block as bytes: as they are, or above their least; layout: GemmTask in kernels.h.
 void write_block(const CpuWeight& w, const CodedBlock& b, char* block, int64_t lane) {
   const int64_t bits = code_bits(w.format.codes);
   const int offset = code_offset(w.format.codes);
   uint8_t codes[kCodedBlock], bytes[kCodedBlock];
-  for (int64_t k = 0; k < kCodedBlock; ++k) codes[k] = static_cast<uint8_t>(b.codes[k] + offset);
+  const bool floats = w.format.codes == CodeType::kFloat4;
+  for (int64_t k = 0; k < kCodedBlock; ++k)
+    codes[k] = floats ? float4_of(b.codes[k]) : static_cast<uint8_t>(b.codes[k] + offset);
   constexpr int64_t kHalf = kCodedBlock / 2, kQuarter = kCodedBlock / 4;
   if (bits == 8) {
     std::memcpy(bytes, codes, sizeof(bytes));
@@ -132,6 +145,10 @@ void write_block(const CpuWeight& w, const CodedBlock& b, char* block, int64_t l
     std::memcpy(block + k * w.panel_cols + lane * w.group, bytes + k, static_cast<size_t>(w.group));
   const int64_t parts = kCodedBlock / w.format.block_cols;
   char* scales = block + stored * w.panel_cols;
+  if (w.format.scales == DType::kI8) {
+    scales[lane] = static_cast<char>(std::bit_cast<uint32_t>(b.scale[0]) >> 23);
+    return;
+  }
   const auto write = [&](int64_t row, float value) {
     const uint16_t half = f32_to_f16(value);
     std::memcpy(scales + 2 * (row * w.panel_cols + lane), &half, 2);
@@ -153,11 +170,14 @@ void read_block(const CpuWeight& w, const char* block, int64_t lane, CodedBlock&
   for (int64_t k = 0; k < kCodedBlock; ++k) {
     int code = bits == 8 ? byte_at(k) : byte_at(k % whole) >> (4 * (k / whole)) & 15;
     if (bits == 6) code |= (byte_at(whole + k % 8) >> (2 * (k / 8)) & 3) << 4;
-    b.codes[k] = static_cast<int16_t>(code - offset);
+    b.codes[k] = w.format.codes == CodeType::kFloat4 ? kTwiceE2m1[code]
+                                                     : static_cast<int16_t>(code - offset);
   }
   const int64_t parts = kCodedBlock / w.format.block_cols;
   const char* scales = block + kCodedBlock * bits / 8 * w.panel_cols;
   const auto read = [&](int64_t row) {
+    if (w.format.scales == DType::kI8)
+      return std::bit_cast<float>(uint32_t{static_cast<uint8_t>(scales[lane])} << 23);
     uint16_t half;
     std::memcpy(&half, scales + 2 * (row * w.panel_cols + lane), 2);
     return f16_to_f32(half);
@@ -169,7 +189,39 @@ void read_block(const CpuWeight& w, const char* block, int64_t lane, CodedBlock&
   }
 }
 
+// Rounds the lanes to e2m1 under the least powers of two that reach the largest of each block.
+void round_to_float4(const CpuWeight& w, const Lanes& l, DType from) {
+  const int64_t block_bytes = weight_bytes(w.format, 1, kCodedBlock) * w.panel_cols;
+  for (int64_t lane = 0; lane < l.count; ++lane) {
+    const char* row = l.source + lane * l.row_bytes;
+    char* to = l.panel;
+    for (int64_t k0 = 0; k0 < w.cols; k0 += kCodedBlock, to += block_bytes) {
+      const int64_t n = std::min(kCodedBlock, w.cols - k0);
+      float largest = 0;
+      for (int64_t k = 0; k < n; ++k)
+        largest = std::max(largest, std::fabs(source_f32(row, from, k0 + k)));
+      int exponent = 0;
+      constexpr float kMost = 6;
+      if (std::frexp(largest / kMost, &exponent) == 0.5f) --exponent;
+      CodedBlock b{};
+      b.scale[0] = b.scale[1] = std::ldexp(0.5f, exponent);
+      for (int64_t k = 0; k < n; ++k) {
+        const float twice = source_f32(row, from, k0 + k) / b.scale[0];
+        for (const int8_t code : kTwiceE2m1) {
+          if (std::fabs(twice - code) < std::fabs(twice - b.codes[k])) b.codes[k] = code;
+        }
+      }
+      write_block(w, b, to, l.first + lane);
+    }
+  }
+}
+
 void fill_lanes(const CpuWeight& w, const Lanes& l, DType from) {
+  if (w.format == kCodedFloat4) return round_to_float4(w, l, from);
+  if (is_coded(w.format)) {
+    throw Error(ErrorCode::kUnsupported,
+                "The CPU backend takes " + format_name(w.format) + " only as they are stored.");
+  }
   if (w.in_scaled_rows()) {
     return fill_float8(w, {l.panel, l.first, l.count, l.source, l.row_bytes, from});
   }

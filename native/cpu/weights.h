@@ -15,9 +15,10 @@ namespace inferd::cpu {
 
 // Indexed by WeightKind.
 constexpr WeightFormat kWeightFormats[kWeightKinds] = {
-    kFormatF32,       kFormatF16,  kFormatBF16,      kFormatInt8,      kFormatInt4,
-    kCodedInt8,       kCodedInt4,  kCodedInt4Minima, kCodedInt8Halves, kCodedInt6Minima,
-    kCodedInt6Halves, kFloat8Rows, kFloat8Blocks,    kFloat8Groups};
+    kFormatF32,       kFormatF16,       kFormatBF16,      kFormatInt8,
+    kFormatInt4,      kCodedInt8,       kCodedInt4,       kCodedInt4Minima,
+    kCodedInt8Halves, kCodedInt6Minima, kCodedInt6Halves, kFloat8Rows,
+    kFloat8Blocks,    kFloat8Groups,    kCodedFloat4,     kCodedFloat4Halves};
 
 struct CpuWeight final : PackedWeight {
   using PackedWeight::PackedWeight;

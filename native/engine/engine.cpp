@@ -167,7 +167,7 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
   // bf16, where the backend has a choice.
   const WeightFormat plain = plain_format(weight_dtype_);
   const KeptFormats kept{keeps, plain, backend_->info().host_memory ? kFormatF16 : plain,
-                         backend_->info().ordered_rows};
+                         backend_->info().ordered_rows, backend_->info().float4_linears};
   const auto as_stored = [&](const TensorSlice& slice) {
     if (options.weight_dtype != "auto") return plain;
     return checkpoint != nullptr ? kept_format_of(*checkpoint, model_->config(), slice, kept)

@@ -54,10 +54,14 @@ bool keeps_codes(const WeightSource& source, const WeightFormat& kept) {
          (kept.block_cols > 0 || source.as_stored().block_cols == 0);
 }
 
+bool of_expert(const TensorSlice& slice) {
+  return slice.name.find(".experts.") != std::string::npos;
+}
+
 // Columns in an order of their own go with all inputs of a row, and not with experts.
 bool takes_order(const TensorSlice& slice, const KeptFormats& kept) {
   return kept.ordered_rows > 0 && slice.rows % kept.ordered_rows == 0 &&
-         slice.cols == slice.stored_cols() && slice.name.find(".experts.") == std::string::npos;
+         slice.cols == slice.stored_cols() && !of_expert(slice);
 }
 
 }  // namespace
@@ -97,6 +101,8 @@ WeightFormat kept_format_of(const Checkpoint& checkpoint, const ModelConfig& con
   if (!source->order().empty() && !takes_order(slice, kept)) return kept.wide;
   for (WeightFormat coded : {source->compact(), source->coded()}) {
     if (!is_coded(coded) || !whole_cols(kCodedBlock)) continue;
+    const bool stacked = config.expert_layout.stacked && of_expert(slice);
+    if (coded == kCodedFloat4 && !kept.float4_linears && !stacked) continue;
     if (whole_cols(coded.block_cols) && kept.keeps(coded)) return coded;
     // A scale of more columns stands for several of fewer.
     coded.block_cols = std::min(coded.block_cols, static_cast<int32_t>(kCodedBlock));
@@ -107,8 +113,8 @@ WeightFormat kept_format_of(const Checkpoint& checkpoint, const ModelConfig& con
 
 WeightFormat dummy_format_of(const ModelConfig& config, const TensorSlice& slice,
                              const KeptFormats& kept) {
-  const bool float4 = config.stored.method == StoredQuantization::Method::kMxfp4 &&
-                      slice.name.find(".experts.") != std::string::npos;
+  const bool float4 =
+      config.stored.method == StoredQuantization::Method::kMxfp4 && of_expert(slice);
   return float4 && slice.first_col % kCodedBlock == 0 && kept.keeps(kCodedFloat4) ? kCodedFloat4
                                                                                   : kept.plain;
 }

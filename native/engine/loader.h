@@ -32,9 +32,10 @@ WeightSourcePtr find_weight(const Checkpoint& checkpoint, const ModelConfig& con
 // What a backend keeps.
 struct KeptFormats {
   std::function<bool(const WeightFormat& format)> keeps;
-  WeightFormat plain;        // of weights that are stored without codes
-  WeightFormat wide;         // of those that are widened
-  int64_t ordered_rows = 0;  // BackendInfo::ordered_rows
+  WeightFormat plain;           // of weights that are stored without codes
+  WeightFormat wide;            // of those that are widened
+  int64_t ordered_rows = 0;     // BackendInfo::ordered_rows
+  bool float4_linears = false;  // BackendInfo::float4_linears
 };
 // In which format a part of a stored weight is best kept: as it is stored, in the tightest coded
 // one, or widened, as where there is none or the part cuts blocks.

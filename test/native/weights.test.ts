@@ -187,10 +187,10 @@ describe('a format that is described, but that no kernel multiplies', () => {
     const inputs = { x: new Float32Array(8), weight: new Float32Array(32) };
     for (const isa of isas)
       assert.throws(
-        () => runOp({ isa }, 'linear', { rows: 1, cols: 8, outs: 4, dtype: 'fp4' }, inputs),
+        () => runOp({ isa }, 'linear', { rows: 1, cols: 8, outs: 4, dtype: 'int8_rows' }, inputs),
         nativeError(
           'unsupported',
-          /weights are fp4 with 8-bit scales of 1 x 32 weights, and it keeps f32, f16, bf16, int8, int4, .* of 1 x 128 weights\.$/,
+          /weights are int8 with f32 scales of 1 x all weights, and it keeps f32, f16, bf16, int8, int4, .* of 1 x 16 weights\.$/,
         ),
       );
   });

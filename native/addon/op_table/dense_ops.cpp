@@ -16,8 +16,8 @@
 //   -> out
 //   The weight is given as source_dtype and filled in `parts` calls of about equal size. dtype may
 //   also be "int8" or "int4", or, where a device keeps rows of codes, "fp8" (blocks of 128 x 128),
-//   "fp8_rows" or "fp8_groups", of 1 x 128 (source_dtype is then f32 when absent).
-//   out_f32: the result is float32, as logits are.
+//   "fp8_rows", "fp8_groups", of 1 x 128, "int8_rows", or "fp4" (source_dtype is then f32 when
+//   absent). out_f32: the result is float32, as logits are.
 //
 // linear_add: as linear | inout[rows, outs] too -> inout
 //

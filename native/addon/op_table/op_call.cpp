@@ -128,6 +128,7 @@ WeightFormat OpTestCall::weight_format(const char* name) const {
   if (text == "fp8") return kFloat8Blocks;
   if (text == "fp8_rows") return kFloat8Rows;
   if (text == "fp8_groups") return kFloat8Groups;
+  if (text == "int8_rows") return kInt8Rows;
   return plain_format(dtype(name));
 }
 

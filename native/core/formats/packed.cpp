@@ -62,6 +62,12 @@ class Float4Source final : public GroupedSource {
     choose_coded(5);  // twice the numbers: -12 .. 12
   }
   int64_t row_bytes() const override { return cols / 2; }
+  WeightFormat compact() const override {
+    const bool powers = scales_.dtype != DType::kF8;
+    if (powers && groups() * kCodedBlock == cols) return kCodedFloat4;
+    return !powers && groups() * kCodedFloat4Halves.block_cols == cols ? kCodedFloat4Halves
+                                                                       : coded();
+  }
 
  protected:
   void codes(int64_t row, int64_t first_col, int64_t count, int16_t* out) const override {

@@ -15,7 +15,8 @@
 // Dot says:
 //   kGroup, kRows          quant_group and code_rows of the table (kernels.h)
 //   Codes, kCodeBytes      a vector of codes, and how many bytes of a panel it takes; load8,
-//                          load_low4 and load_high4 bring one, with_high2 adds two upper bits
+//                          load_low4 and load_high4 bring one, with_high2 adds two upper bits,
+//                          of_float4 makes twice the numbers e2m1 of them, plus kFloat4Offset
 //   Sums<R>                the dot products of one block: start() with the sums of the rows' codes,
 //                          add() a group of inputs, at(r, i) gives vector i of row r as floats
 //   quantize()             a block of a row as 8-bit codes
@@ -55,8 +56,13 @@ inline Dot::Codes load_code6(const char* block, int group, int v) {
                          group / kBeside * 2);
 }
 
+// Scales of two bytes, as all have but those of e8m0.
+struct ScaledCodes {
+  static constexpr int kScaleBytes = 2;
+};
+
 // Blocks of a panel; see kernels.h. A block has kParts runs of inputs with scales of their own.
-struct Int8Codes {
+struct Int8Codes : ScaledCodes {
   static constexpr bool kHasMin = false;
   static constexpr int kParts = 1;
   static constexpr int kOffset = 128;  // of codes above weights
@@ -65,7 +71,7 @@ struct Int8Codes {
   static Dot::Codes load(const char* b, int group, int v) { return load_code8(b, group, v); }
   static V scales(const char* p) { return bf16_scales(p); }
 };
-struct Int4Codes {
+struct Int4Codes : ScaledCodes {
   static constexpr bool kHasMin = true;
   static constexpr int kParts = 1;
   static constexpr int kOffset = 0;
@@ -80,7 +86,7 @@ struct CodedInt8 : Int8Codes {
 struct CodedInt4Minima : Int4Codes {
   static V scales(const char* p) { return f16_scales(p); }
 };
-struct CodedInt4 {
+struct CodedInt4 : ScaledCodes {
   static constexpr bool kHasMin = false;
   static constexpr int kParts = 1;
   static constexpr int kOffset = 8;
@@ -89,7 +95,7 @@ struct CodedInt4 {
   static Dot::Codes load(const char* b, int group, int v) { return load_code4<true>(b, group, v); }
   static V scales(const char* p) { return f16_scales(p); }
 };
-struct CodedInt8Halves {
+struct CodedInt8Halves : ScaledCodes {
   static constexpr bool kHasMin = true;
   static constexpr int kParts = 2;
   static constexpr int kOffset = 128;
@@ -99,7 +105,7 @@ struct CodedInt8Halves {
   static V scales(const char* p) { return f16_scales(p); }
 };
 
-struct CodedInt6Minima {
+struct CodedInt6Minima : ScaledCodes {
   static constexpr bool kHasMin = true;
   static constexpr int kParts = 1;
   static constexpr int kOffset = 0;
@@ -108,7 +114,7 @@ struct CodedInt6Minima {
   static Dot::Codes load(const char* b, int group, int v) { return load_code6(b, group, v); }
   static V scales(const char* p) { return f16_scales(p); }
 };
-struct CodedInt6Halves {
+struct CodedInt6Halves : ScaledCodes {
   static constexpr bool kHasMin = false;
   static constexpr int kParts = 2;
   static constexpr int kOffset = 32;
@@ -116,6 +122,30 @@ struct CodedInt6Halves {
   static constexpr int kBytes = kScalesAt + 4 * kPanel;
   static Dot::Codes load(const char* b, int group, int v) {
     return Dot::of32(load_code6(b, group, v));
+  }
+  static V scales(const char* p) { return f16_scales(p); }
+};
+
+struct CodedFloat4 {
+  static constexpr int kScaleBytes = 1;
+  static constexpr bool kHasMin = false;
+  static constexpr int kParts = 1;
+  static constexpr int kOffset = Dot::kFloat4Offset;
+  static constexpr int kScalesAt = kScaleBlock / 2 * kPanel;
+  static constexpr int kBytes = kScalesAt + kPanel;
+  static Dot::Codes load(const char* b, int group, int v) {
+    return Dot::of_float4(load_code4<false>(b, group, v));
+  }
+  static V scales(const char* p) { return Simd::load_powers(reinterpret_cast<const uint8_t*>(p)); }
+};
+struct CodedFloat4Halves : ScaledCodes {
+  static constexpr bool kHasMin = false;
+  static constexpr int kParts = 2;
+  static constexpr int kOffset = Dot::kFloat4Offset;
+  static constexpr int kScalesAt = kScaleBlock / 2 * kPanel;
+  static constexpr int kBytes = kScalesAt + 4 * kPanel;
+  static Dot::Codes load(const char* b, int group, int v) {
+    return Dot::of_float4(load_code4<false>(b, group, v));
   }
   static V scales(const char* p) { return f16_scales(p); }
 };
@@ -161,7 +191,8 @@ void code_tile(const CodeTile& t) {
         dot.template add<Codes>(w, group, codes + group * R * Dot::kGroup);
 #pragma GCC unroll 8
       for (int i = 0; i < kVectors; ++i) {
-        const char* block = w + Codes::kScalesAt + (part * kPanel + i * kWidth) * 2;
+        const char* block =
+            w + Codes::kScalesAt + (part * kPanel + i * kWidth) * Codes::kScaleBytes;
         const V scale = Codes::scales(block);
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
@@ -305,6 +336,8 @@ constexpr Kernels with_codes(Kernels t) {
   t.gemm[kCodedInt8HalvesWeights] = code_gemm<CodedInt8Halves>;
   t.gemm[kCodedInt6MinimaWeights] = code_gemm<CodedInt6Minima>;
   t.gemm[kCodedInt6HalvesWeights] = code_gemm<CodedInt6Halves>;
+  t.gemm[kCodedFloat4Weights] = code_gemm<CodedFloat4>;
+  t.gemm[kCodedFloat4HalvesWeights] = code_gemm<CodedFloat4Halves>;
   t.quantize_tile = quantize_tile;
   t.dot_chains = dot_chains;
   t.dot_step_ops = kDotStepOps;

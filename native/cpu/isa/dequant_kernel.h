@@ -32,8 +32,20 @@ inline V code6_at(const char* block, int k, int i) {
   return Simd::fma(Simd::load_bits2(high, k / 8 * 2), Simd::set(16.0f), code4_at(block, k, i));
 }
 
+// Twice a number of e2m1.
+inline V float4_at(const char* block, int k, int i) {
+  constexpr int kHalf = kScaleBlock / 2;
+  const auto* codes = reinterpret_cast<const uint8_t*>(block) + k % kHalf * kPanel + i * kWidth;
+  return Simd::load_float4(codes, k >= kHalf);
+}
+
+// Panels of blocks have scales of two bytes, but for those of e8m0.
+struct BlockPanel : UnscaledPanel {
+  static constexpr int kScaleBytes = 2;
+};
+
 // Blocks of a panel; see kernels.h. A block has kParts runs of inputs with scales of their own.
-struct Int8Panel : UnscaledPanel {
+struct Int8Panel : BlockPanel {
   static constexpr int kStep = kScaleBlock;
   static constexpr int kParts = 1;
   static constexpr bool kHasMin = false;
@@ -45,7 +57,7 @@ struct Int8Panel : UnscaledPanel {
     return Simd::mul(Simd::sub(code8_at(block, k, i), Simd::set(128.0f)), scale);
   }
 };
-struct Int4Panel : UnscaledPanel {
+struct Int4Panel : BlockPanel {
   static constexpr int kStep = kScaleBlock;
   static constexpr int kParts = 1;
   static constexpr bool kHasMin = true;
@@ -62,7 +74,7 @@ struct CodedInt8Panel : Int8Panel {
 struct CodedInt4MinimaPanel : Int4Panel {
   static V scales(const char* p) { return f16_at(p); }
 };
-struct CodedInt4Panel : UnscaledPanel {
+struct CodedInt4Panel : BlockPanel {
   static constexpr int kStep = kScaleBlock;
   static constexpr int kParts = 1;
   static constexpr bool kHasMin = false;
@@ -73,7 +85,7 @@ struct CodedInt4Panel : UnscaledPanel {
     return Simd::mul(Simd::sub(code4_at(block, k, i), Simd::set(8.0f)), scale);
   }
 };
-struct CodedInt8HalvesPanel : UnscaledPanel {
+struct CodedInt8HalvesPanel : BlockPanel {
   static constexpr int kStep = kScaleBlock;
   static constexpr int kParts = 2;
   static constexpr bool kHasMin = true;
@@ -85,7 +97,7 @@ struct CodedInt8HalvesPanel : UnscaledPanel {
   }
 };
 
-struct CodedInt6MinimaPanel : UnscaledPanel {
+struct CodedInt6MinimaPanel : BlockPanel {
   static constexpr int kStep = kScaleBlock;
   static constexpr int kParts = 1;
   static constexpr bool kHasMin = true;
@@ -96,7 +108,7 @@ struct CodedInt6MinimaPanel : UnscaledPanel {
     return Simd::fma(code6_at(block, k, i), scale, min);
   }
 };
-struct CodedInt6HalvesPanel : UnscaledPanel {
+struct CodedInt6HalvesPanel : BlockPanel {
   static constexpr int kStep = kScaleBlock;
   static constexpr int kParts = 2;
   static constexpr bool kHasMin = false;
@@ -108,9 +120,34 @@ struct CodedInt6HalvesPanel : UnscaledPanel {
   }
 };
 
+struct CodedFloat4Panel : BlockPanel {
+  static constexpr int kStep = kScaleBlock;
+  static constexpr int kParts = 1;
+  static constexpr bool kHasMin = false;
+  static constexpr int kScaleBytes = 1;
+  static constexpr int64_t kCodeBytes = kScaleBlock / 2 * kPanel;
+  static constexpr int64_t kStepBytes = kCodeBytes + kPanel;
+  static V scales(const char* p) { return Simd::load_powers(reinterpret_cast<const uint8_t*>(p)); }
+  static V weight(const char* block, int k, int i, V scale, V) {
+    return Simd::mul(float4_at(block, k, i), scale);
+  }
+};
+struct CodedFloat4HalvesPanel : BlockPanel {
+  static constexpr int kStep = kScaleBlock;
+  static constexpr int kParts = 2;
+  static constexpr bool kHasMin = false;
+  static constexpr int64_t kCodeBytes = kScaleBlock / 2 * kPanel;
+  static constexpr int64_t kStepBytes = kCodeBytes + 4 * kPanel;
+  static V scales(const char* p) { return f16_at(p); }
+  static V weight(const char* block, int k, int i, V scale, V) {
+    return Simd::mul(float4_at(block, k, i), scale);
+  }
+};
+
 template <class Panel>
 inline V scale_of(const char* block, int part, int i) {
-  return Panel::scales(block + Panel::kCodeBytes + (part * kPanel + i * kWidth) * 2);
+  return Panel::scales(block + Panel::kCodeBytes +
+                       (part * kPanel + i * kWidth) * Panel::kScaleBytes);
 }
 template <class Panel>
 inline V min_of(const char* block, int part, int i) {
@@ -218,6 +255,8 @@ constexpr Kernels with_widening(Kernels t) {
   t.gemm[kCodedInt8HalvesWeights] = dequant_gemm<CodedInt8HalvesPanel>;
   t.gemm[kCodedInt6MinimaWeights] = dequant_gemm<CodedInt6MinimaPanel>;
   t.gemm[kCodedInt6HalvesWeights] = dequant_gemm<CodedInt6HalvesPanel>;
+  t.gemm[kCodedFloat4Weights] = dequant_gemm<CodedFloat4Panel>;
+  t.gemm[kCodedFloat4HalvesWeights] = dequant_gemm<CodedFloat4HalvesPanel>;
   return t;
 }
 

@@ -16,12 +16,12 @@ struct Dot {
   static constexpr int kGroup = 4, kCodeBytes = 64;
   static constexpr int kRows = 6;  // 12 integer and 12 float sums, weights and scales in registers
 
-  static Codes load8(const char* p) { return _mm512_load_si512(p); }
+  static Codes load8(const char* p) { return _mm512_loadu_si512(p); }
   static Codes load_low4(const char* p) {
-    return _mm512_and_si512(_mm512_load_si512(p), _mm512_set1_epi8(15));
+    return _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(15));
   }
   static Codes load_high4(const char* p) {
-    const __m512i bytes = _mm512_load_si512(p);
+    const __m512i bytes = _mm512_loadu_si512(p);
     return _mm512_and_si512(_mm512_srli_epi16(bytes, 4), _mm512_set1_epi8(15));
   }
 
@@ -31,10 +31,16 @@ struct Dot {
 
   // With two more upper bits, those at `shift` of the bytes at `p`.
   static Codes with_high2(Codes low, const char* p, int shift) {
-    const __m512i bytes = _mm512_load_si512(p);
+    const __m512i bytes = _mm512_loadu_si512(p);
     const __m512i high = shift < 4 ? _mm512_slli_epi16(bytes, static_cast<unsigned int>(4 - shift))
                                    : _mm512_srli_epi16(bytes, static_cast<unsigned int>(shift - 4));
     return _mm512_or_si512(low, _mm512_and_si512(high, _mm512_set1_epi8(0x30)));
+  }
+  // Of codes of 4 bits: twice the numbers e2m1, 12 too large.
+  static constexpr int kFloat4Offset = 12;
+  static Codes of_float4(Codes codes) {
+    const __m128i twice = _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(twice), codes);
   }
   // Of codes that are 32 too large.
   static Codes of32(Codes codes) { return codes; }

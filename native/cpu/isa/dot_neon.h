@@ -35,6 +35,12 @@ struct DotBase {
     const uint8x16_t high = vandq_u8(vshlq_u8(bytes(p), by), vdupq_n_u8(0x30));
     return vorrq_s8(low, vreinterpretq_s8_u8(high));
   }
+  // Of codes of 4 bits: twice the numbers e2m1.
+  static constexpr int kFloat4Offset = 0;
+  static Codes of_float4(Codes codes) {
+    static constexpr int8_t kTwice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    return vqtbl1q_s8(vld1q_s8(kTwice), vreinterpretq_u8_s8(codes));
+  }
   // Of codes that are 32 too large.
   static Codes of32(Codes codes) { return vsubq_s8(codes, vdupq_n_s8(32)); }
 

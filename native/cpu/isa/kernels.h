@@ -53,6 +53,9 @@ constexpr int kExpBlock = 512;
 //                    them, then [8 / g][panel_cols][g] with the upper 2 of the inputs k, k + 8,
 //                    k + 16 and k + 24, from the lowest bits up
 //              int6 by 16: scales [2][panel_cols] of half a block each
+//              fp4: numbers e2m1 as int4 has its codes, with scales of half the weights, so that
+//              products are those of whole numbers: e8m0, a byte each, of blocks, which are 0 where
+//              that is; by 16: f16 [2][panel_cols] of half a block each
 //              int8 by 16: scales [2][panel_cols] and minima [2][panel_cols] of half a block each
 //   fp8        codes e4m3 [cols][panel_cols], odd cols padded with zeros, none of them NaN, and
 //   then
@@ -140,6 +143,8 @@ enum WeightKind : int32_t {
   kFloat8RowsWeights,  // of checkpoints too, in rows
   kFloat8BlocksWeights,
   kFloat8GroupsWeights,
+  kCodedFloat4Weights,
+  kCodedFloat4HalvesWeights,
   kWeightKinds  // their number
 };
 

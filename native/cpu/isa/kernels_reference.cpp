@@ -4,6 +4,7 @@
 // Weights stay row-major (a panel of one output feature), sums are taken in double in index order.
 // Same invariants as the others.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -41,15 +42,22 @@ void gemm(const GemmTask& g) {
 struct BlockForm {
   int bits, offset, parts;
   bool minima, f16;
+  bool float4 = false, powers = false;  // numbers e2m1; scales e8m0
 
   constexpr int64_t code_bytes() const { return kScaleBlock * bits / 8; }
-  constexpr int64_t bytes() const { return code_bytes() + 2 * parts * (minima ? 2 : 1); }
+  constexpr int64_t bytes() const {
+    return code_bytes() + (powers ? 1 : 2) * parts * (minima ? 2 : 1);
+  }
 };
 
 template <BlockForm kForm>
 double dequantized(const char* block, int64_t k) {
   const int64_t part = k * kForm.parts / kScaleBlock;
   const auto number = [&](int64_t at) {
+    if (kForm.powers) {
+      const auto exponent = static_cast<uint8_t>(block[kForm.code_bytes() + at]);
+      return static_cast<double>(std::bit_cast<float>(uint32_t{exponent} << 23));
+    }
     uint16_t half;
     std::memcpy(&half, block + kForm.code_bytes() + 2 * at, 2);
     return static_cast<double>(kForm.f16 ? f16_to_f32(half) : bf16_to_f32(half));
@@ -58,6 +66,7 @@ double dequantized(const char* block, int64_t k) {
   constexpr int64_t kHalf = kScaleBlock / 2;
   int code = kForm.bits == 8 ? byte(k) : k < kHalf ? byte(k) & 15 : byte(k - kHalf) >> 4;
   if (kForm.bits == 6) code |= (byte(kHalf + k % 8) >> (2 * (k / 8)) & 3) << 4;
+  if (kForm.float4) code = kTwiceE2m1[code];
   const double min = kForm.minima ? number(kForm.parts + part) : 0.0;
   return number(part) * (code - kForm.offset) + min;
 }
@@ -278,7 +287,9 @@ constexpr Kernels kTable = {
              quant_gemm<BlockForm{8, 128, 2, true, true}>,
              quant_gemm<BlockForm{6, 0, 1, true, true}>,
              quant_gemm<BlockForm{6, 32, 2, false, true}>, float8_gemm<kAllInputs>,
-             float8_gemm<kFloat8Block>, float8_gemm<kFloat8Block>},
+             float8_gemm<kFloat8Block>, float8_gemm<kFloat8Block>,
+             quant_gemm<BlockForm{4, 0, 1, false, false, true, true}>,
+             quant_gemm<BlockForm{4, 0, 2, false, true, true}>},
     .quantize_tile = nullptr,
     .attention = {attention<DType::kF32, AttentionScratch>,
                   attention<DType::kF16, AttentionScratch>,

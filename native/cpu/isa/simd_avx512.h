@@ -59,6 +59,18 @@ struct Simd {
   static V load_high4(const uint8_t* p) {
     return _mm512_cvtepi32_ps(_mm512_srli_epi32(bytes(p), 4));
   }
+  // Twice the numbers e2m1 in the lower or the upper halves of bytes.
+  static V load_float4(const uint8_t* p, bool upper) {
+    const __m128i loaded = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    const __m128i codes =
+        _mm_and_si128(upper ? _mm_srli_epi16(loaded, 4) : loaded, _mm_set1_epi8(15));
+    const __m128i twice = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_shuffle_epi8(twice, codes)));
+  }
+  // Powers of two, by their exponents (e8m0); 0 for the least.
+  static V load_powers(const uint8_t* p) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(bytes(p), 23));
+  }
   // Two bits of each byte, those at `shift`.
   static V load_bits2(const uint8_t* p, int shift) {
     const __m512i bits = _mm512_srl_epi32(bytes(p), _mm_cvtsi32_si128(shift));

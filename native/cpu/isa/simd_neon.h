@@ -52,6 +52,20 @@ struct Simd {
     return vcvtq_f32_u32(vandq_u32(bytes(p), vdupq_n_u32(15)));
   }
   static V load_high4(const uint8_t* p) { return vcvtq_f32_u32(vshrq_n_u32(bytes(p), 4)); }
+  // Twice the numbers e2m1 in the lower or the upper halves of bytes.
+  static V load_float4(const uint8_t* p, bool upper) {
+    static constexpr int8_t kTwice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    uint32_t word;
+    __builtin_memcpy(&word, p, sizeof(word));
+    const uint8x8_t loaded = vcreate_u8(word);
+    const uint8x8_t codes = upper ? vshr_n_u8(loaded, 4) : vand_u8(loaded, vdup_n_u8(15));
+    const int8x8_t twice = vqtbl1_s8(vld1q_s8(kTwice), codes);
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(twice))));
+  }
+  // Powers of two, by their exponents (e8m0); 0 for the least.
+  static V load_powers(const uint8_t* p) {
+    return vreinterpretq_f32_u32(vshlq_n_u32(bytes(p), 23));
+  }
   // Two bits of each byte, those at `shift`.
   static V load_bits2(const uint8_t* p, int shift) {
     const uint32x4_t bits = vshlq_u32(bytes(p), vdupq_n_s32(-shift));
