@@ -118,7 +118,8 @@ const maxPullBytes = 16 * 2 ** 20;
 
 function readPull(file: string): PullFile | null {
   try {
-    if (statSync(file).size > maxPullBytes) return null;
+    const stat = statSync(file);
+    if (!stat.isFile() || stat.size > maxPullBytes) return null;
     const { id, revision, commit, blobs } = JSON.parse(readFileSync(file, 'utf8')) as Partial<Record<keyof PullFile, unknown>>;
     if (typeof id !== 'string' || typeof revision !== 'string' || typeof commit !== 'string' || !Array.isArray(blobs)) return null;
     if (!modelIdPattern.test(id)) return null;
@@ -179,7 +180,8 @@ function isDirectory(path: string): boolean {
 
 function readCommit(file: string): string | null {
   try {
-    if (statSync(file).size > 256) return null;
+    const stat = statSync(file);
+    if (!stat.isFile() || stat.size > 256) return null;
     const commit = readFileSync(file, 'utf8').trim();
     return /^[\w-]{1,128}$/.test(commit) ? commit : null;
   } catch {

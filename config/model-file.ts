@@ -108,7 +108,9 @@ function tables(config: Config, entries: readonly OptionEntry[]): Record<string,
 function readSettings(file: string): string {
   let text: string;
   try {
-    if (statSync(file).size > 4 * maxFileLength) throw new ConfigError(`${file}: the file is larger than ${maxFileLength} characters`);
+    const stat = statSync(file);
+    if (!stat.isFile()) throw new ConfigError(`The model's file ${file} is not a file`);
+    if (stat.size > 4 * maxFileLength) throw new ConfigError(`${file}: the file is larger than ${maxFileLength} characters`);
     text = readFileSync(file, 'utf8');
   } catch (error) {
     if (error instanceof ConfigError) throw error;

@@ -5,7 +5,7 @@
  * The file comes from a stranger: counts are checked against the bytes that are left before anything is made by them, and the whole head
  * is bounded. Used at start-up by config.ts, and by the tokenizer's gguf-tokenizer.ts.
  */
-import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
+import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { ConfigError } from '../error.js';
 
 /** Metadata by key. 64-bit numbers become ordinary ones. Lists of strings that nobody asked for are empty. */
@@ -163,7 +163,8 @@ function fixed(bytes: Buffer, type: number): number | boolean {
 export function readGguf(path: string, wanted: (key: string) => boolean): GgufHead {
   let fd: number;
   try {
-    fd = openSync(path, 'r');
+    // Without O_NONBLOCK a FIFO would be waited for until somebody writes to it.
+    fd = openSync(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0));
   } catch (error) {
     throw new ConfigError(`${path} cannot be read (${(error as NodeJS.ErrnoException).code ?? 'unknown'})`, 66);
   }
