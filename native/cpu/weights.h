@@ -1,6 +1,7 @@
 // Linear weights in panels, the layout the matrix kernels stream (see GemmTask in kernels.h).
 // Filled at load time, then read-only.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -13,12 +14,28 @@
 
 namespace inferd::cpu {
 
+constexpr std::array<WeightFormat, kWeightKinds> weight_formats() {
+  std::array<WeightFormat, kWeightKinds> formats{};
+  formats[kF32Weights] = kFormatF32;
+  formats[kF16Weights] = kFormatF16;
+  formats[kBF16Weights] = kFormatBF16;
+  formats[kInt8Weights] = kFormatInt8;
+  formats[kInt4Weights] = kFormatInt4;
+  formats[kCodedInt8Weights] = kCodedInt8;
+  formats[kCodedInt4Weights] = kCodedInt4;
+  formats[kCodedInt4MinimaWeights] = kCodedInt4Minima;
+  formats[kCodedInt8HalvesWeights] = kCodedInt8Halves;
+  formats[kCodedInt6MinimaWeights] = kCodedInt6Minima;
+  formats[kCodedInt6HalvesWeights] = kCodedInt6Halves;
+  formats[kFloat8RowsWeights] = kFloat8Rows;
+  formats[kFloat8BlocksWeights] = kFloat8Blocks;
+  formats[kFloat8GroupsWeights] = kFloat8Groups;
+  formats[kCodedFloat4Weights] = kCodedFloat4;
+  formats[kCodedFloat4HalvesWeights] = kCodedFloat4Halves;
+  return formats;
+}
 // Indexed by WeightKind.
-constexpr WeightFormat kWeightFormats[kWeightKinds] = {
-    kFormatF32,       kFormatF16,       kFormatBF16,      kFormatInt8,
-    kFormatInt4,      kCodedInt8,       kCodedInt4,       kCodedInt4Minima,
-    kCodedInt8Halves, kCodedInt6Minima, kCodedInt6Halves, kFloat8Rows,
-    kFloat8Blocks,    kFloat8Groups,    kCodedFloat4,     kCodedFloat4Halves};
+constexpr std::array<WeightFormat, kWeightKinds> kWeightFormats = weight_formats();
 
 struct CpuWeight final : PackedWeight {
   using PackedWeight::PackedWeight;

@@ -197,6 +197,13 @@ struct Kernels {
   int64_t dot_step_ops;
 };
 
+// Whether a table has a product for each kind of weights.
+constexpr bool multiplies_all(const Kernels& t) {
+  for (const auto product : t.gemm)
+    if (product == nullptr) return false;
+  return true;
+}
+
 const Kernels* reference_kernels();
 const Kernels* avx2_kernels();
 const Kernels* avx512_kernels();

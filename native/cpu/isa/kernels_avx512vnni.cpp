@@ -22,6 +22,7 @@ namespace inferd::cpu {
 namespace {
 
 constexpr Kernels kTable = with_codes(vector_table("avx512vnni"));
+static_assert(multiplies_all(kTable));
 
 }  // namespace
 

@@ -20,6 +20,7 @@ namespace inferd::cpu {
 namespace {
 
 constexpr Kernels kTable = with_widening(vector_table("neon"));
+static_assert(multiplies_all(kTable));
 
 }  // namespace
 

@@ -21,6 +21,7 @@ namespace inferd::cpu {
 namespace {
 
 constexpr Kernels kTable = with_codes(vector_table("neoni8mm"));
+static_assert(multiplies_all(kTable));
 
 }  // namespace
 

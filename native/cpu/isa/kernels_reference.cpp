@@ -271,25 +271,35 @@ float fma_chains(int64_t steps) {
 
 constexpr int64_t kFmaStepFlops = 2 * kChains;
 
-constexpr Kernels kTable = {
+// `t` with the products of this file.
+constexpr Kernels with_products(Kernels t) {
+  t.gemm[kF32Weights] = gemm<DType::kF32>;
+  t.gemm[kF16Weights] = gemm<DType::kF16>;
+  t.gemm[kBF16Weights] = gemm<DType::kBF16>;
+  t.gemm[kInt8Weights] = quant_gemm<BlockForm{8, 128, 1, false, false}>;
+  t.gemm[kInt4Weights] = quant_gemm<BlockForm{4, 0, 1, true, false}>;
+  t.gemm[kCodedInt8Weights] = quant_gemm<BlockForm{8, 128, 1, false, true}>;
+  t.gemm[kCodedInt4Weights] = quant_gemm<BlockForm{4, 8, 1, false, true}>;
+  t.gemm[kCodedInt4MinimaWeights] = quant_gemm<BlockForm{4, 0, 1, true, true}>;
+  t.gemm[kCodedInt8HalvesWeights] = quant_gemm<BlockForm{8, 128, 2, true, true}>;
+  t.gemm[kCodedInt6MinimaWeights] = quant_gemm<BlockForm{6, 0, 1, true, true}>;
+  t.gemm[kCodedInt6HalvesWeights] = quant_gemm<BlockForm{6, 32, 2, false, true}>;
+  t.gemm[kFloat8RowsWeights] = float8_gemm<kAllInputs>;
+  t.gemm[kFloat8BlocksWeights] = float8_gemm<kFloat8Block>;
+  t.gemm[kFloat8GroupsWeights] = float8_gemm<kFloat8Block>;
+  t.gemm[kCodedFloat4Weights] = quant_gemm<BlockForm{4, 0, 1, false, false, true, true}>;
+  t.gemm[kCodedFloat4HalvesWeights] = quant_gemm<BlockForm{4, 0, 2, false, true, true}>;
+  return t;
+}
+
+constexpr Kernels kTable = with_products({
     .name = "reference",
     .panel_cols = 1,
     .tile_rows = 1,
     .bf16_pairs = false,
     .quant_group = 1,
     .code_rows = 0,
-    .gemm = {gemm<DType::kF32>, gemm<DType::kF16>, gemm<DType::kBF16>,
-             quant_gemm<BlockForm{8, 128, 1, false, false}>,
-             quant_gemm<BlockForm{4, 0, 1, true, false}>,
-             quant_gemm<BlockForm{8, 128, 1, false, true}>,
-             quant_gemm<BlockForm{4, 8, 1, false, true}>,
-             quant_gemm<BlockForm{4, 0, 1, true, true}>,
-             quant_gemm<BlockForm{8, 128, 2, true, true}>,
-             quant_gemm<BlockForm{6, 0, 1, true, true}>,
-             quant_gemm<BlockForm{6, 32, 2, false, true}>, float8_gemm<kAllInputs>,
-             float8_gemm<kFloat8Block>, float8_gemm<kFloat8Block>,
-             quant_gemm<BlockForm{4, 0, 1, false, false, true, true}>,
-             quant_gemm<BlockForm{4, 0, 2, false, true, true}>},
+    .gemm = {},
     .quantize_tile = nullptr,
     .attention = {attention<DType::kF32, AttentionScratch>,
                   attention<DType::kF16, AttentionScratch>,
@@ -314,7 +324,8 @@ constexpr Kernels kTable = {
     .fma_step_flops = kFmaStepFlops,
     .dot_chains = nullptr,
     .dot_step_ops = 0,
-};
+});
+static_assert(multiplies_all(kTable));
 
 }  // namespace
 
