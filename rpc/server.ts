@@ -68,6 +68,8 @@ export interface PostOptions {
   readonly signal?: AbortSignal;
   /** Stands for the HTTP connection; without it, each body is a client of its own. */
   readonly client?: ClientKey;
+  /** When the body had been read whole, performance.now(); not said: now. */
+  readonly arrivalMs?: number;
   readonly trace?: TraceHeaders | null;
 }
 
@@ -180,7 +182,7 @@ export class RpcServer {
    * Never rejects.
    */
   async handlePost(body: Uint8Array | Pieces, options: PostOptions = {}): Promise<PostReply> {
-    const arrivalMs = performance.now();
+    const { arrivalMs = performance.now() } = options;
     const pieces = piecesOf(body);
     const length = lengthOf(pieces);
     const maxBytes = this.deps.config.server.max_message_bytes;
@@ -204,7 +206,7 @@ export class RpcServer {
 
   /** A request to a face: the result of the method that it calls, or an error, in the shapes of its dialect. Never rejects. */
   async handleCall(id: string, options: CallOptions = {}): Promise<PostReply> {
-    const arrivalMs = performance.now();
+    const { arrivalMs = performance.now() } = options;
     const face = this.#faces.get(id);
     const maxBytes = this.deps.config.server.max_message_bytes;
     const calls = new CallTable(1);

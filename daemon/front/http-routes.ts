@@ -17,6 +17,7 @@ import { BodyError, type HttpError, readBody, send, sendErrorAndClose, sendSlice
 import { type OwnRouteDeps, ownRoutes } from './own-routes.js';
 import type { Described, Handler, OwnRoute, Peer, Route } from './route.js';
 import { StreamDoor } from './stream-door.js';
+import { arrivalTime } from './turn-clock.js';
 
 export interface RouteTable {
   /** The route of a path without its query. */
@@ -119,8 +120,15 @@ function tailOf({ path: pattern }: Face, path: string): string | null {
   }
 }
 
+/** To be called when the body has just been read. */
 function callerOf(request: IncomingMessage, response: ServerResponse, peer: Peer): PostOptions {
-  return { scopes: peer.scopes, signal: untilGone(response, peer), client: request.socket, trace: traceOf(request) };
+  return {
+    scopes: peer.scopes,
+    signal: untilGone(response, peer),
+    client: request.socket,
+    arrivalMs: arrivalTime(),
+    trace: traceOf(request),
+  };
 }
 
 /** The headers of the W3C's Trace Context. */

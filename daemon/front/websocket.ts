@@ -27,6 +27,7 @@ import { type FramePart, messageFrame } from './message-frame.js';
 import { MessageReader } from './message-reader.js';
 import type { Peer } from './route.js';
 import { SlicePump } from './slice-pump.js';
+import { arrivalTime } from './turn-clock.js';
 
 export type Encoding = 'json' | 'msgpack';
 
@@ -199,7 +200,7 @@ class Connection implements Wire {
       this.#pump?.stop();
     });
     socket.on('data', (chunk) => {
-      this.#readMs = performance.now();
+      this.#readMs = arrivalTime();
       this.#reader.add(chunk);
       this.#read();
     });
