@@ -88,6 +88,11 @@ constexpr WeightFormat coded_format(CodeType codes, int32_t block_cols, Zeros ze
 constexpr WeightFormat kCodedInt8 = coded_format(CodeType::kInt8, 32, Zeros::kNone);
 constexpr WeightFormat kCodedInt4 = coded_format(CodeType::kSint4, 32, Zeros::kNone);
 constexpr WeightFormat kCodedInt4Minima = coded_format(CodeType::kUint4, 32, Zeros::kMinima);
+// The same with a scale for more columns.
+constexpr WeightFormat longer(WeightFormat f, int32_t block_cols) {
+  f.block_cols = block_cols;
+  return f;
+}
 // All others fit in it.
 constexpr WeightFormat kCodedInt8Halves = coded_format(CodeType::kInt8, 16, Zeros::kMinima);
 

@@ -119,8 +119,27 @@ uint8_t float4_of(int16_t twice) {
   return static_cast<uint8_t>(code | (twice < 0 ? 8 : 0));
 }
 
+// Blocks with the same scales, of which the codes come first.
+int64_t blocks_of_run(const CpuWeight& w) {
+  return std::max<int64_t>(1, w.format.block_cols / kCodedBlock);
+}
+int64_t block_code_bytes(const CpuWeight& w) {
+  return kCodedBlock * code_bits(w.format.codes) / 8 * w.panel_cols;
+}
+// Where a block of a panel has its codes, and from there its scales.
+int64_t codes_at(const CpuWeight& w, int64_t block) {
+  const int64_t run = blocks_of_run(w);
+  return block / run * weight_bytes(w.format, 1, run * kCodedBlock) * w.panel_cols +
+         block % run * block_code_bytes(w);
+}
+int64_t scales_behind(const CpuWeight& w, int64_t block) {
+  const int64_t run = blocks_of_run(w);
+  return (run - block % run) * block_code_bytes(w);
+}
+
 // Codes of a block as bytes: as they are, or above their least; layout: GemmTask in kernels.h.
-void write_block(const CpuWeight& w, const CodedBlock& b, char* block, int64_t lane) {
+void write_block(const CpuWeight& w, const CodedBlock& b, char* panel, int64_t at, int64_t lane) {
+  char* block = panel + codes_at(w, at);
   const int64_t bits = code_bits(w.format.codes);
   const int offset = code_offset(w.format.codes);
   uint8_t codes[kCodedBlock], bytes[kCodedBlock];
@@ -143,8 +162,8 @@ void write_block(const CpuWeight& w, const CodedBlock& b, char* block, int64_t l
   const int64_t stored = kCodedBlock * bits / 8;
   for (int64_t k = 0; k < stored; k += w.group)
     std::memcpy(block + k * w.panel_cols + lane * w.group, bytes + k, static_cast<size_t>(w.group));
-  const int64_t parts = kCodedBlock / w.format.block_cols;
-  char* scales = block + stored * w.panel_cols;
+  const int64_t parts = std::max<int64_t>(1, kCodedBlock / w.format.block_cols);
+  char* scales = block + scales_behind(w, at);
   if (w.format.scales == DType::kI8) {
     scales[lane] = static_cast<char>(std::bit_cast<uint32_t>(b.scale[0]) >> 23);
     return;
@@ -160,7 +179,8 @@ void write_block(const CpuWeight& w, const CodedBlock& b, char* block, int64_t l
 }
 
 // The reverse of write_block.
-void read_block(const CpuWeight& w, const char* block, int64_t lane, CodedBlock& b) {
+void read_block(const CpuWeight& w, const char* panel, int64_t at, int64_t lane, CodedBlock& b) {
+  const char* block = panel + codes_at(w, at);
   const int64_t bits = code_bits(w.format.codes);
   const int offset = code_offset(w.format.codes);
   const auto byte_at = [&](int64_t k) {
@@ -173,8 +193,8 @@ void read_block(const CpuWeight& w, const char* block, int64_t lane, CodedBlock&
     b.codes[k] = w.format.codes == CodeType::kFloat4 ? kTwiceE2m1[code]
                                                      : static_cast<int16_t>(code - offset);
   }
-  const int64_t parts = kCodedBlock / w.format.block_cols;
-  const char* scales = block + kCodedBlock * bits / 8 * w.panel_cols;
+  const int64_t parts = std::max<int64_t>(1, kCodedBlock / w.format.block_cols);
+  const char* scales = block + scales_behind(w, at);
   const auto read = [&](int64_t row) {
     if (w.format.scales == DType::kI8)
       return std::bit_cast<float>(uint32_t{static_cast<uint8_t>(scales[lane])} << 23);
@@ -191,11 +211,9 @@ void read_block(const CpuWeight& w, const char* block, int64_t lane, CodedBlock&
 
 // Rounds the lanes to e2m1 under the least powers of two that reach the largest of each block.
 void round_to_float4(const CpuWeight& w, const Lanes& l, DType from) {
-  const int64_t block_bytes = weight_bytes(w.format, 1, kCodedBlock) * w.panel_cols;
   for (int64_t lane = 0; lane < l.count; ++lane) {
     const char* row = l.source + lane * l.row_bytes;
-    char* to = l.panel;
-    for (int64_t k0 = 0; k0 < w.cols; k0 += kCodedBlock, to += block_bytes) {
+    for (int64_t k0 = 0; k0 < w.cols; k0 += kCodedBlock) {
       const int64_t n = std::min(kCodedBlock, w.cols - k0);
       float largest = 0;
       for (int64_t k = 0; k < n; ++k)
@@ -211,7 +229,7 @@ void round_to_float4(const CpuWeight& w, const Lanes& l, DType from) {
           if (std::fabs(twice - code) < std::fabs(twice - b.codes[k])) b.codes[k] = code;
         }
       }
-      write_block(w, b, to, l.first + lane);
+      write_block(w, b, l.panel, k0 / kCodedBlock, l.first + lane);
     }
   }
 }
@@ -318,7 +336,6 @@ void read_row(const CpuWeight& w, int64_t row, float* out) {
     for (int64_t k = 0; k < w.cols; ++k) out[k] = load_f32(at, type, panel_index(w, lane, k));
     return;
   }
-  const int64_t block_bytes = weight_bytes(w.format, 1, kCodedBlock) * w.panel_cols;
   const auto ordered = std::find_if(w.ordered.begin(), w.ordered.end(), [&](const auto& o) {
     return row >= o.first && row < o.first + o.count;
   });
@@ -326,8 +343,8 @@ void read_row(const CpuWeight& w, int64_t row, float* out) {
     return ordered == w.ordered.end() ? place : ordered->order[static_cast<size_t>(place)];
   };
   CodedBlock block;
-  for (int64_t k = 0; k < w.cols; k += kCodedBlock, at += block_bytes) {
-    read_block(w, at, lane, block);
+  for (int64_t k = 0; k < w.cols; k += kCodedBlock) {
+    read_block(w, at, k / kCodedBlock, lane, block);
     for (int64_t i = 0; i < std::min(kCodedBlock, w.cols - k); ++i)
       out[column(k + i)] = block.weight(i);
   }
@@ -341,7 +358,6 @@ void pack_coded(CpuWeight& w, int64_t first_row, int64_t rows, const CodedRows& 
   note_order(w, first_row, rows, source.order());
   constexpr int64_t kPiece = 8;  // blocks of a row at a time, which stay near
   const int64_t blocks = (w.cols + kCodedBlock - 1) / kCodedBlock;
-  const int64_t block_bytes = weight_bytes(w.format, 1, kCodedBlock) * w.panel_cols;
   const int64_t first = first_row / w.panel_cols, last = (first_row + rows - 1) / w.panel_cols;
   pool.parallel_for(last - first + 1, 1, [&](int64_t begin, int64_t end, int) {
     CodedBlock piece[kPiece];
@@ -354,7 +370,7 @@ void pack_coded(CpuWeight& w, int64_t first_row, int64_t rows, const CodedRows& 
         for (int64_t row = low; row < high; ++row) {
           source.blocks(row - first_row, b, count, piece);
           for (int64_t i = 0; i < count; ++i)
-            write_block(w, piece[i], panel + (b + i) * block_bytes, row - p * w.panel_cols);
+            write_block(w, piece[i], panel, b + i, row - p * w.panel_cols);
         }
       }
     }

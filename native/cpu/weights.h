@@ -32,6 +32,12 @@ constexpr std::array<WeightFormat, kWeightKinds> weight_formats() {
   formats[kFloat8GroupsWeights] = kFloat8Groups;
   formats[kCodedFloat4Weights] = kCodedFloat4;
   formats[kCodedFloat4HalvesWeights] = kCodedFloat4Halves;
+  formats[kCodedInt8By64Weights] = longer(kCodedInt8, 64);
+  formats[kCodedInt8By128Weights] = longer(kCodedInt8, 128);
+  formats[kCodedInt4By64Weights] = longer(kCodedInt4, 64);
+  formats[kCodedInt4By128Weights] = longer(kCodedInt4, 128);
+  formats[kCodedInt4MinimaBy64Weights] = longer(kCodedInt4Minima, 64);
+  formats[kCodedInt4MinimaBy128Weights] = longer(kCodedInt4Minima, 128);
   return formats;
 }
 // Indexed by WeightKind.

@@ -190,7 +190,7 @@ describe('a format that is described, but that no kernel multiplies', () => {
         () => runOp({ isa }, 'linear', { rows: 1, cols: 8, outs: 4, dtype: 'int8_rows' }, inputs),
         nativeError(
           'unsupported',
-          /weights are int8 with f32 scales of 1 x all weights, and it keeps f32, f16, bf16, int8, int4, .* of 1 x 16 weights\.$/,
+          /weights are int8 with f32 scales of 1 x all weights, and it keeps f32, f16, bf16, int8, int4, .* and int4 with f16 scales and minima of 1 x 128 weights\.$/,
         ),
       );
   });

@@ -64,7 +64,9 @@ class ScaledSource final : public WeightSource {
   // Of integers, where blocks of them have one scale.
   WeightFormat coded() const override {
     const bool whole = scales_.block_cols % kCodedBlock == 0;
-    return codes_.dtype == DType::kI8 && whole ? kCodedInt8 : kFormatF32;
+    if (codes_.dtype != DType::kI8 || !whole) return kFormatF32;
+    const int64_t run = scales_.block_cols == 0 ? cols : scales_.block_cols;
+    return longer(kCodedInt8, run % 128 == 0 ? 128 : run % 64 == 0 ? 64 : kCodedBlock);
   }
   void blocks(int64_t row, int64_t first, int64_t count, CodedBlock* out) const override {
     for (int64_t b = first; b < first + count; ++b, ++out) {

@@ -58,6 +58,7 @@ inline Dot::Codes load_code6(const char* block, int group, int v) {
 
 // Scales of two bytes, as all have but those of e8m0.
 struct ScaledCodes {
+  static constexpr int kRun = 1;  // blocks with the same scales, which lie behind their codes
   static constexpr int kScaleBytes = 2;
 };
 
@@ -127,6 +128,7 @@ struct CodedInt6Halves : ScaledCodes {
 };
 
 struct CodedFloat4 {
+  static constexpr int kRun = 1;
   static constexpr int kScaleBytes = 1;
   static constexpr bool kHasMin = false;
   static constexpr int kParts = 1;
@@ -148,6 +150,13 @@ struct CodedFloat4Halves : ScaledCodes {
     return Dot::of_float4(load_code4<false>(b, group, v));
   }
   static V scales(const char* p) { return f16_scales(p); }
+};
+
+template <class Codes, int kBlocks>
+struct LongCodes : Codes {
+  static constexpr int kRun = kBlocks;
+  static constexpr int kScalesAt = kRun * Codes::kScalesAt;
+  static constexpr int kBytes = kScalesAt + Codes::kBytes - Codes::kScalesAt;
 };
 
 struct CodeTile {
@@ -173,7 +182,10 @@ void code_tile(const CodeTile& t) {
   }
   const char* x = t.rows;
   const char* w = t.w;
+  constexpr int kBlockBytes = Codes::kScalesAt / Codes::kRun;
   for (int64_t b = 0; b < t.blocks; ++b) {
+    const int64_t in_run = b % Codes::kRun;
+    const char* scales_of_run = w + Codes::kScalesAt - in_run * kBlockBytes;
     const auto* scales = reinterpret_cast<const float*>(x);
     const auto* halves = reinterpret_cast<const int16_t*>(x + 4 * R);
     const char* codes = x + 8 * R;
@@ -191,8 +203,7 @@ void code_tile(const CodeTile& t) {
         dot.template add<Codes>(w, group, codes + group * R * Dot::kGroup);
 #pragma GCC unroll 8
       for (int i = 0; i < kVectors; ++i) {
-        const char* block =
-            w + Codes::kScalesAt + (part * kPanel + i * kWidth) * Codes::kScaleBytes;
+        const char* block = scales_of_run + (part * kPanel + i * kWidth) * Codes::kScaleBytes;
         const V scale = Codes::scales(block);
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
@@ -210,9 +221,10 @@ void code_tile(const CodeTile& t) {
       }
     }
     if constexpr (kStream) {
-      for (int i = 0; i < Codes::kBytes; i += 64) __builtin_prefetch(w + kAhead + i, 0, 2);
+      for (int i = 0; i < Codes::kBytes / Codes::kRun; i += 64)
+        __builtin_prefetch(w + kAhead + i, 0, 2);
     }
-    w += Codes::kBytes;
+    w += in_run + 1 < Codes::kRun ? kBlockBytes : kBlockBytes + Codes::kBytes - Codes::kScalesAt;
     x += R * kCodeBlockBytes;
   }
   TileBlock out = t.out;
@@ -240,7 +252,7 @@ inline CodeTile tile_at(const GemmTask& g, int64_t panel, int64_t first, int64_t
   t.out.first = first == 0;
   t.out.bias = g.bias && first + n == all ? g.bias + panel * kPanel : nullptr;
   t.out.valid = left < kPanel ? left : kPanel;
-  t.w = g.panels + panel * g.panel_bytes + first * Codes::kBytes;
+  t.w = g.panels + panel * g.panel_bytes + first / Codes::kRun * Codes::kBytes;
   return t;
 }
 
@@ -338,6 +350,12 @@ constexpr Kernels with_codes(Kernels t) {
   t.gemm[kCodedInt6HalvesWeights] = code_gemm<CodedInt6Halves>;
   t.gemm[kCodedFloat4Weights] = code_gemm<CodedFloat4>;
   t.gemm[kCodedFloat4HalvesWeights] = code_gemm<CodedFloat4Halves>;
+  t.gemm[kCodedInt8By64Weights] = code_gemm<LongCodes<CodedInt8, 2>>;
+  t.gemm[kCodedInt8By128Weights] = code_gemm<LongCodes<CodedInt8, 4>>;
+  t.gemm[kCodedInt4By64Weights] = code_gemm<LongCodes<CodedInt4, 2>>;
+  t.gemm[kCodedInt4By128Weights] = code_gemm<LongCodes<CodedInt4, 4>>;
+  t.gemm[kCodedInt4MinimaBy64Weights] = code_gemm<LongCodes<CodedInt4Minima, 2>>;
+  t.gemm[kCodedInt4MinimaBy128Weights] = code_gemm<LongCodes<CodedInt4Minima, 4>>;
   t.quantize_tile = quantize_tile;
   t.dot_chains = dot_chains;
   t.dot_step_ops = kDotStepOps;

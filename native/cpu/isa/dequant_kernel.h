@@ -144,6 +144,19 @@ struct CodedFloat4HalvesPanel : BlockPanel {
   }
 };
 
+// The same with scales for kRun blocks of codes, which come first.
+template <class Panel, int kRun>
+struct LongPanel : Panel {
+  static constexpr int kStep = kRun * Panel::kStep;
+  static constexpr int64_t kCodeBytes = kRun * Panel::kCodeBytes;
+  static constexpr int64_t kStepBytes = kCodeBytes + Panel::kStepBytes - Panel::kCodeBytes;
+};
+// The codes of input k, of which `run` are the blocks with the same scales.
+template <class Panel>
+inline const char* codes_at(const char* run, int64_t k) {
+  return run + k % Panel::kStep / kScaleBlock * (Panel::kCodeBytes * kScaleBlock / Panel::kStep);
+}
+
 template <class Panel>
 inline V scale_of(const char* block, int part, int i) {
   return Panel::scales(block + Panel::kCodeBytes +
@@ -157,15 +170,20 @@ inline V min_of(const char* block, int part, int i) {
 }
 
 template <class Panel>
-inline void widen_blocks(float* dst, const char* src, int64_t k) {
-  for (int64_t done = 0; done < k; done += kScaleBlock, src += Panel::kStepBytes) {
-    for (int b = 0; b < Panel::kStepBytes; b += 64) __builtin_prefetch(src + kAhead + b, 0, 2);
+inline void widen_blocks(float* dst, const char* panel, int64_t k) {
+  for (int64_t done = 0; done < k; done += kScaleBlock) {
+    const char* run = panel + done / Panel::kStep * Panel::kStepBytes;
+    const char* codes = codes_at<Panel>(run, done);
+    constexpr int64_t kAhead32 = Panel::kStepBytes * kScaleBlock / Panel::kStep;
+    for (int b = 0; b < kAhead32; b += 64) __builtin_prefetch(codes + kAhead + b, 0, 2);
     for (int part = 0; part < Panel::kParts; ++part) {
       constexpr int kInputs = kScaleBlock / Panel::kParts;
       for (int i = 0; i < kVectors; ++i) {
-        const V scale = scale_of<Panel>(src, part, i), min = min_of<Panel>(src, part, i);
-        for (int s = part * kInputs; s < (part + 1) * kInputs; ++s)
-          Simd::store(dst + (done + s) * kPanel + i * kWidth, Panel::weight(src, s, i, scale, min));
+        const V scale = scale_of<Panel>(run, part, i), min = min_of<Panel>(run, part, i);
+        for (int s = part * kInputs; s < (part + 1) * kInputs; ++s) {
+          Simd::store(dst + (done + s) * kPanel + i * kWidth,
+                      Panel::weight(codes, s, i, scale, min));
+        }
       }
     }
   }
@@ -177,12 +195,13 @@ inline void row_block(const TileBlock& t) {
   V acc[1][P * kVectors];
   for (int i = 0; i < P * kVectors; ++i) acc[0][i] = Simd::zero();
   for (int64_t k = 0; k < t.k; k += kScaleBlock) {
-    const int64_t at = k / kScaleBlock * Panel::kStepBytes;
+    const int64_t at = k / Panel::kStep * Panel::kStepBytes;
     const int64_t n = t.k - k < kScaleBlock ? t.k - k : kScaleBlock;
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p) {
-      for (int b = 0; b < Panel::kStepBytes; b += 64)
-        __builtin_prefetch(t.w[p] + at + kAhead + b, 0, 2);
+      constexpr int64_t kAhead32 = Panel::kStepBytes * kScaleBlock / Panel::kStep;
+      for (int b = 0; b < kAhead32; b += 64)
+        __builtin_prefetch(codes_at<Panel>(t.w[p] + at, k) + kAhead + b, 0, 2);
     }
     for (int part = 0; part < Panel::kParts; ++part) {
       constexpr int kInputs = kScaleBlock / Panel::kParts;
@@ -203,9 +222,10 @@ inline void row_block(const TileBlock& t) {
 #pragma GCC unroll 4
           for (int i = 0; i < kVectors; ++i) {
             V& sum = acc[0][p * kVectors + i];
-            sum = Simd::fma(
-                x, Panel::weight(t.w[p] + at, s, i, scale[p * kVectors + i], min[p * kVectors + i]),
-                sum);
+            sum = Simd::fma(x,
+                            Panel::weight(codes_at<Panel>(t.w[p] + at, k), s, i,
+                                          scale[p * kVectors + i], min[p * kVectors + i]),
+                            sum);
           }
         }
       }
@@ -257,6 +277,12 @@ constexpr Kernels with_widening(Kernels t) {
   t.gemm[kCodedInt6HalvesWeights] = dequant_gemm<CodedInt6HalvesPanel>;
   t.gemm[kCodedFloat4Weights] = dequant_gemm<CodedFloat4Panel>;
   t.gemm[kCodedFloat4HalvesWeights] = dequant_gemm<CodedFloat4HalvesPanel>;
+  t.gemm[kCodedInt8By64Weights] = dequant_gemm<LongPanel<CodedInt8Panel, 2>>;
+  t.gemm[kCodedInt8By128Weights] = dequant_gemm<LongPanel<CodedInt8Panel, 4>>;
+  t.gemm[kCodedInt4By64Weights] = dequant_gemm<LongPanel<CodedInt4Panel, 2>>;
+  t.gemm[kCodedInt4By128Weights] = dequant_gemm<LongPanel<CodedInt4Panel, 4>>;
+  t.gemm[kCodedInt4MinimaBy64Weights] = dequant_gemm<LongPanel<CodedInt4MinimaPanel, 2>>;
+  t.gemm[kCodedInt4MinimaBy128Weights] = dequant_gemm<LongPanel<CodedInt4MinimaPanel, 4>>;
   return t;
 }
 

@@ -56,6 +56,7 @@ constexpr int kExpBlock = 512;
 //              fp4: numbers e2m1 as int4 has its codes, with scales of half the weights, so that
 //              products are those of whole numbers: e8m0, a byte each, of blocks, which are 0 where
 //              that is; by 16: f16 [2][panel_cols] of half a block each
+//              by 64, by 128: the codes of two or four blocks, and then their scales and minima
 //              int8 by 16: scales [2][panel_cols] and minima [2][panel_cols] of half a block each
 //   fp8        codes e4m3 [cols][panel_cols], odd cols padded with zeros, none of them NaN, and
 //   then
@@ -145,6 +146,12 @@ enum WeightKind : int32_t {
   kFloat8GroupsWeights,
   kCodedFloat4Weights,
   kCodedFloat4HalvesWeights,
+  kCodedInt8By64Weights,  // with a scale for so many inputs
+  kCodedInt8By128Weights,
+  kCodedInt4By64Weights,
+  kCodedInt4By128Weights,
+  kCodedInt4MinimaBy64Weights,
+  kCodedInt4MinimaBy128Weights,
   kWeightKinds  // their number
 };
 

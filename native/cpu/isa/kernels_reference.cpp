@@ -43,26 +43,29 @@ struct BlockForm {
   int bits, offset, parts;
   bool minima, f16;
   bool float4 = false, powers = false;  // numbers e2m1; scales e8m0
+  int run = 1;                          // blocks of codes with the same scales
 
   constexpr int64_t code_bytes() const { return kScaleBlock * bits / 8; }
   constexpr int64_t bytes() const {
-    return code_bytes() + (powers ? 1 : 2) * parts * (minima ? 2 : 1);
+    return run * code_bytes() + (powers ? 1 : 2) * parts * (minima ? 2 : 1);
   }
 };
 
 template <BlockForm kForm>
-double dequantized(const char* block, int64_t k) {
+double dequantized(const char* block, int64_t input) {
+  const int64_t k = input % kScaleBlock;
+  const char* codes = block + input / kScaleBlock * kForm.code_bytes();
   const int64_t part = k * kForm.parts / kScaleBlock;
   const auto number = [&](int64_t at) {
     if (kForm.powers) {
-      const auto exponent = static_cast<uint8_t>(block[kForm.code_bytes() + at]);
+      const auto exponent = static_cast<uint8_t>(block[kForm.run * kForm.code_bytes() + at]);
       return static_cast<double>(std::bit_cast<float>(uint32_t{exponent} << 23));
     }
     uint16_t half;
-    std::memcpy(&half, block + kForm.code_bytes() + 2 * at, 2);
+    std::memcpy(&half, block + kForm.run * kForm.code_bytes() + 2 * at, 2);
     return static_cast<double>(kForm.f16 ? f16_to_f32(half) : bf16_to_f32(half));
   };
-  const auto byte = [&](int64_t at) { return static_cast<int>(static_cast<uint8_t>(block[at])); };
+  const auto byte = [&](int64_t at) { return static_cast<int>(static_cast<uint8_t>(codes[at])); };
   constexpr int64_t kHalf = kScaleBlock / 2;
   int code = kForm.bits == 8 ? byte(k) : k < kHalf ? byte(k) & 15 : byte(k - kHalf) >> 4;
   if (kForm.bits == 6) code |= (byte(kHalf + k % 8) >> (2 * (k / 8)) & 3) << 4;
@@ -73,6 +76,7 @@ double dequantized(const char* block, int64_t k) {
 
 template <BlockForm kForm>
 void quant_gemm(const GemmTask& g) {
+  constexpr int64_t kInputs = kForm.run * kScaleBlock;
   for (int64_t r = 0; r < g.rows; ++r) {
     const float* x = g.packed + r * g.cols;
     for (int64_t o = g.first_panel; o < g.first_panel + g.num_panels; ++o) {
@@ -80,7 +84,7 @@ void quant_gemm(const GemmTask& g) {
       double sum = 0;
       for (int64_t k = 0; k < g.cols; ++k) {
         sum += static_cast<double>(x[k]) *
-               dequantized<kForm>(w + k / kScaleBlock * kForm.bytes(), k % kScaleBlock);
+               dequantized<kForm>(w + k / kInputs * kForm.bytes(), k % kInputs);
       }
       g.out[r * g.out_stride + o] =
           static_cast<float>(sum + (g.bias ? static_cast<double>(g.bias[o]) : 0.0));
@@ -289,6 +293,13 @@ constexpr Kernels with_products(Kernels t) {
   t.gemm[kFloat8GroupsWeights] = float8_gemm<kFloat8Block>;
   t.gemm[kCodedFloat4Weights] = quant_gemm<BlockForm{4, 0, 1, false, false, true, true}>;
   t.gemm[kCodedFloat4HalvesWeights] = quant_gemm<BlockForm{4, 0, 2, false, true, true}>;
+  t.gemm[kCodedInt8By64Weights] = quant_gemm<BlockForm{8, 128, 1, false, true, false, false, 2}>;
+  t.gemm[kCodedInt8By128Weights] = quant_gemm<BlockForm{8, 128, 1, false, true, false, false, 4}>;
+  t.gemm[kCodedInt4By64Weights] = quant_gemm<BlockForm{4, 8, 1, false, true, false, false, 2}>;
+  t.gemm[kCodedInt4By128Weights] = quant_gemm<BlockForm{4, 8, 1, false, true, false, false, 4}>;
+  t.gemm[kCodedInt4MinimaBy64Weights] = quant_gemm<BlockForm{4, 0, 1, true, true, false, false, 2}>;
+  t.gemm[kCodedInt4MinimaBy128Weights] =
+      quant_gemm<BlockForm{4, 0, 1, true, true, false, false, 4}>;
   return t;
 }
 
