@@ -6,7 +6,7 @@
  * A large response is written in slices, as the socket takes them. Until its end all other messages of the connection wait here, not
  * encoded yet: events hold themselves back (`full`), and the connection reads no more calls when too many replies wait (`crowded`).
  */
-import { packMessage } from '../actors/messages/codec.js';
+import { packView } from '../actors/messages/codec.js';
 import type { Encoding } from './decode/decode.js';
 import { encodeReply, type Notification, type Response } from './message.js';
 import { isLarge, slicesOf } from './slices.js';
@@ -140,7 +140,7 @@ export class Outbox {
   }
 
   #encode(message: unknown): string | Uint8Array {
-    return this.#encoding === 'json' ? JSON.stringify(message) : packMessage(message);
+    return this.#encoding === 'json' ? JSON.stringify(message) : packView(message);
   }
 }
 

@@ -4,7 +4,7 @@
 import type { Slices } from './slices.js';
 
 export interface Wire {
-  /** Sends one frame: a string as text, bytes as binary. Never blocks; what the socket cannot take yet is buffered behind it. */
+  /** Sends one frame: a string as text, bytes, which it copies, as binary. Never blocks; what the socket cannot take yet is buffered. */
   send(data: string | Uint8Array): void;
   /**
    * Sends one message made of all slices, each when there is room for it, and closes them; `send` may not be called before `done`. When

@@ -55,6 +55,11 @@ export function packMessage(value: unknown): Uint8Array<ArrayBuffer> {
   return new Uint8Array(plainPackr.pack(value));
 }
 
+/** The same in memory in which other messages lie: to be copied, not posted or kept. */
+export function packView(value: unknown): Uint8Array {
+  return plainPackr.pack(value);
+}
+
 /** Members called `__proto__`, which `plainUnpackr` would rename, stay what they are in a Map. */
 const mapUnpackr = new Unpackr({ useRecords: false, mapsAsObjects: false, int64AsType: 'number' });
 
