@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/float8.h"
-#include "core/half.h"
+#include "cpu/source_element.h"
 
 namespace inferd::cpu {
 namespace {
@@ -28,17 +28,6 @@ int64_t scales_across(const CpuWeight& w) { return w.format.block_rows == 1 ? w.
 void write_scale(const CpuWeight& w, char* panel, int64_t run, int64_t lane, float scale) {
   char* to = panel + code_bytes(w) + (run * scales_across(w) + lane) * 4;
   std::memcpy(to, &scale, sizeof(scale));
-}
-
-float number(const char* row, DType dtype, int64_t k) {
-  if (dtype == DType::kF32) {
-    float f;
-    std::memcpy(&f, row + k * 4, 4);
-    return f;
-  }
-  uint16_t h;
-  std::memcpy(&h, row + k * 2, 2);
-  return dtype == DType::kF16 ? f16_to_f32(h) : bf16_to_f32(h);
 }
 
 void copy_codes(const CpuWeight& w, const Float8Lanes& l) {
@@ -67,7 +56,7 @@ void quantize_row(const CpuWeight& w, const Float8Lanes& l, int64_t lane) {
     float largest = 0;
     bool finite = true;
     for (int64_t k = first; k < end; ++k) {
-      const float size = std::fabs(number(row, l.dtype, k));
+      const float size = std::fabs(source_f32(row, l.dtype, k));
       finite = finite && std::isfinite(size);
       largest = std::max(largest, size);
     }
@@ -77,7 +66,8 @@ void quantize_row(const CpuWeight& w, const Float8Lanes& l, int64_t lane) {
     }
     const float scale = largest / kLargest;
     for (int64_t k = first; k < end; ++k) {
-      const uint8_t code = scale > 0 ? f32_to_e4m3(number(row, l.dtype, k) / scale) : uint8_t{0};
+      const float value = source_f32(row, l.dtype, k);
+      const uint8_t code = scale > 0 ? f32_to_e4m3(value / scale) : uint8_t{0};
       l.panel[k * w.panel_cols + lane] = static_cast<char>(code);
     }
     write_scale(w, l.panel, first / run, lane, scale);

@@ -13,6 +13,7 @@
 #include "core/half.h"
 #include "core/quant.h"
 #include "cpu/scaled_weights.h"
+#include "cpu/source_element.h"
 
 namespace inferd::cpu {
 namespace {
@@ -20,18 +21,6 @@ namespace {
 constexpr int64_t kTile = 32;
 
 bool is_float(DType t) { return t == DType::kF32 || t == DType::kF16 || t == DType::kBF16; }
-
-// Element of a source that may lie at any byte: checkpoints promise no alignment.
-float source_f32(const char* row, DType dtype, int64_t k) {
-  if (dtype == DType::kF32) {
-    float f;
-    std::memcpy(&f, row + k * 4, 4);
-    return f;
-  }
-  uint16_t h;
-  std::memcpy(&h, row + k * 2, 2);
-  return dtype == DType::kF16 ? f16_to_f32(h) : bf16_to_f32(h);
-}
 
 // Element k of lane `lane` of a panel.
 int64_t panel_index(const CpuWeight& w, int64_t lane, int64_t k) {
