@@ -5,6 +5,8 @@
  *   1 in flight, no plan yet      -> sleep on the doorbell for most of the expected step, so that the next plan is submitted before the
  *                                    running step ends; then wait in native code, in short slices
  *   2 in flight                   -> wait in native code
+ *   a plan that counts on the     -> wait in native code; only ranks other than 0 meet it, as the scheduler reads the results of rank 0
+ *   result of a step in flight
  *   a step is done                -> write its result (rank 0), ring the scheduler
  *
  * A failed step or native error is reported as a fault and ends the actor: slots, blocks and step order are shared state of the group.
@@ -24,7 +26,7 @@ import type { SpanRecorder } from '../runtime/spans.js';
 import { AdapterLoads } from './adapter-loads.js';
 import { ExecutorRecorder } from './recorder.js';
 import { type KvSettings, startNativeEngine } from './startup.js';
-import { planTokens, StepClock } from './step-clock.js';
+import { StepClock } from './step-clock.js';
 
 export interface ExecutorStart {
   readonly options: EngineOptions;
@@ -102,6 +104,8 @@ class ExecutorLoop {
   readonly #lastHeader = new Int32Array(this.#lastPlan.buffer);
   /** Tokens of the steps in flight, oldest first; at most MAX_IN_FLIGHT. */
   readonly #inFlight: number[] = [];
+  /** A plan that waits for the end of a step that it counts on; null: the next one is in the ring. */
+  #held: Uint8Array | null = null;
   /** When the oldest step in flight began to run, as far as can be known here. */
   #beganMs = 0;
 
@@ -133,7 +137,7 @@ class ExecutorLoop {
     // Without room, the scheduler rings when it has read some results.
     if (!room || this.#inFlight.length === 0) return idleMs;
     if (this.#collect(0)) return 0;
-    if (this.#inFlight.length < MAX_IN_FLIGHT) {
+    if (this.#inFlight.length < MAX_IN_FLIGHT && this.#held === null) {
       const sleepMs = this.#beganMs + SLEEP_SHARE * this.#clock.predictMs(this.#inFlight[0] ?? 0) - nowMs();
       if (sleepMs > MIN_SLEEP_MS && this.#sleep(heard, Math.min(sleepMs, MAX_PARK_MS))) return 0;
       this.#collect(OPEN_SLICE_MS);
@@ -166,14 +170,16 @@ class ExecutorLoop {
   #submitPlans(): void {
     while (this.#inFlight.length < MAX_IN_FLIGHT) {
       const reading = this.#spans.begin();
-      const plan = this.#plans.read();
+      const plan = this.#held ?? this.#plans.read();
       if (plan === null) return;
+      this.#held = this.#inFlight.length > wordOf(plan, PLAN.unread) ? plan : null;
+      if (this.#held !== null) return;
       this.#lastPlan.set(plan.subarray(0, this.#lastPlan.byteLength));
       this.#spans.end(SPAN.readPlan, reading, this.#lastStep, plan.byteLength);
       const submitting = this.#spans.begin();
       this.#engine.submit(plan);
       this.#spans.end(SPAN.submit, submitting, this.#lastStep, this.#lastHeader[PLAN.numRows], this.#lastHeader[PLAN.numTokens]);
-      if (this.#inFlight.push(planTokens(plan)) === 1) this.#beganMs = nowMs();
+      if (this.#inFlight.push(wordOf(plan, PLAN.numTokens)) === 1) this.#beganMs = nowMs();
     }
   }
 
@@ -194,6 +200,11 @@ class ExecutorLoop {
     if (code !== engineFault.none) throw new StepFailed(code);
     return true;
   }
+}
+
+/** Of the header of a plan. */
+function wordOf(plan: Uint8Array, word: number): number {
+  return new DataView(plan.buffer, plan.byteOffset).getInt32(word * 4, true);
 }
 
 /** A step came back with an error code. */

@@ -3,7 +3,6 @@
  * part of that time, so that the next plan is submitted before the running step ends. Guessing short only costs an early native wait,
  * guessing long would leave the device idle: so the guess is the shorter of the last two steps of its class.
  */
-import { PLAN } from '../messages/step.js';
 
 /** Classes of steps: the number of tokens, in powers of two; 32 covers every int32. */
 const CLASSES = 32;
@@ -27,9 +26,4 @@ export class StepClock {
 
 function classOf(numTokens: number): number {
   return 31 - Math.clz32(Math.max(1, numTokens));
-}
-
-/** Tokens of a plan body. */
-export function planTokens(plan: Uint8Array): number {
-  return new DataView(plan.buffer, plan.byteOffset).getInt32(PLAN.numTokens * 4, true);
 }

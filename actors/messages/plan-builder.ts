@@ -163,8 +163,8 @@ export class PlanBuilder {
     samples.data[at + SAMPLE.drafts] = drafts;
   }
 
-  /** Joins the sections and empties them. The returned bytes are a view, valid until the next `finish`. */
-  finish(step: number): Uint8Array {
+  /** Joins the sections and empties them. `unread`: as in PLAN. The returned bytes are a view, valid until the next `finish`. */
+  finish(step: number, unread: number): Uint8Array {
     const { inOrder } = this;
     let words: number = PLAN.headerWords;
     for (const section of inOrder) words += section.length;
@@ -176,6 +176,7 @@ export class PlanBuilder {
     body[PLAN.epoch] = this.epoch;
     body[PLAN.words] = words;
     body[PLAN.numTokens] = this.numTokens;
+    body[PLAN.unread] = unread;
     let at: number = PLAN.headerWords;
     for (const section of inOrder) {
       body[section.countAt] = section.count;

@@ -14,7 +14,7 @@
 
 import { SAMPLING_ROW } from './sampling.js';
 
-export const LAYOUT_VERSION = 7;
+export const LAYOUT_VERSION = 8;
 
 /**
  * The lists that a new slot may bring beside its tokens, in their order, and the words of an entry; the first is a token id. A new kind
@@ -122,7 +122,7 @@ export function countOf<Section extends PlanSection>(section: Section): CountOf<
   return `num${section.charAt(0).toUpperCase()}${section.slice(1)}` as CountOf<Section>; // what Capitalize does
 }
 
-const FIRST_COUNT = 5;
+const FIRST_COUNT = 6;
 const counts = Object.keys(PLAN_SECTIONS).map((section, i) => [countOf(section as PlanSection), FIRST_COUNT + i]);
 
 /** Word offsets in the plan header; behind those listed here numFreed, numNewSlots and so on: the entries of each section. */
@@ -134,6 +134,12 @@ export const PLAN = {
   words: 3,
   /** Sum of `count` over all rows. */
   numTokens: 4,
+  /**
+   * How many of the steps before had no result yet that the scheduler had read. What the plan says of lengths counts on the results of all
+   * others, so an executor runs it only once no more than these are in flight there: of several ranks, one may be behind the first, whose
+   * results the scheduler reads.
+   */
+  unread: 5,
   ...(Object.fromEntries(counts) as { readonly [Section in PlanSection as CountOf<Section>]: number }), // of every section
   headerWords: 16,
 } as const;

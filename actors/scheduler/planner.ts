@@ -68,8 +68,11 @@ export class Planner {
     );
   }
 
-  /** Plans step `step` into `record`; returns the plan's bytes (a view, valid until the next call), or null when nothing can run. */
-  plan(step: number, record: StepRecord, nowMs: number): Uint8Array | null {
+  /**
+   * Plans step `step` into `record`, while the results of `unread` steps before it are still to come; returns the plan's bytes (a view,
+   * valid until the next call), or null when nothing can run.
+   */
+  plan(step: number, record: StepRecord, unread: number, nowMs: number): Uint8Array | null {
     this.record = record;
     this.nowMs = nowMs;
     this.budget = this.options.maxBatchTokens;
@@ -88,7 +91,7 @@ export class Planner {
       }
     }
     // Without a row, a plan may still swap.
-    return this.writer.empty ? null : this.writer.finish(step);
+    return this.writer.empty ? null : this.writer.finish(step, unread);
   }
 
   /** When the delay factor lets the queue in; 0 when it does not hold anything back. */

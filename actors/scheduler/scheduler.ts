@@ -186,7 +186,7 @@ export class Scheduler {
     if (nowMs >= this.earliestTimeoutMs) this.expire(nowMs);
     const record = this.spareRecords.at(-1);
     if (record === undefined) return null;
-    const plan = this.planner.plan(this.nextStep, record, nowMs);
+    const plan = this.planner.plan(this.nextStep, record, this.inFlight.length, nowMs);
     this.notices.scheduled(this.roster, this.events, nowMs);
     if (plan === null) return null;
     this.nextStep = (this.nextStep + 1) | 0;

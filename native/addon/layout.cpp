@@ -64,6 +64,7 @@ void set_plan(Napi::Env env, const Napi::Object& out) {
                                   {"epoch", WORD(PlanHeader, epoch)},
                                   {"words", WORD(PlanHeader, words)},
                                   {"numTokens", WORD(PlanHeader, num_tokens)},
+                                  {"unread", WORD(PlanHeader, unread)},
                                   {"headerWords", sizeof(PlanHeader) / 4}});
   Napi::Object sections = table(env, {});
 #define SECTION(type, name, label)                                          \

@@ -116,6 +116,16 @@ void replace_windows(ModelConfig& config, int32_t window) {
   });
 }
 
+// The most steps that may be in flight when this plan is submitted (see PLAN.unread in
+// actors/messages/step.ts); of what is no plan any number, as the checker refuses it.
+int32_t unread_steps(std::span<const std::byte> plan) {
+  PlanHeader header;
+  if (plan.size() < sizeof header) return INT32_MAX;
+  std::memcpy(&header, plan.data(), sizeof header);
+  const bool known = header.layout_version == kLayoutVersion && header.unread >= 0;
+  return known ? header.unread : INT32_MAX;
+}
+
 // A largest graph of all slots is added when a smaller size would leave some batches without one.
 GraphPlan plan_graphs(const EngineOptions& o, const PlanLimits& limits) {
   GraphPlan g{.sizes = o.graph_sizes, .max_context = limits.max_len};
@@ -512,6 +522,8 @@ void Engine::submit(std::span<const std::byte> plan) {
     throw Error(ErrorCode::kUsage, "Two steps are in flight; wait for one before the next submit.");
   if (plan.size() % 4 != 0 || plan.size() / 4 > INT32_MAX)
     throw Error(ErrorCode::kBadPlan, "Bad step plan: its size is not a number of words.");
+  if (unread_steps(plan) < pending_)
+    throw Error(ErrorCode::kUsage, "The plan counts on a step in flight; wait for that first.");
   StagedStep& step = steps_[static_cast<size_t>(next_step_)];
   const auto bytes = static_cast<int64_t>(plan.size());
   if (step.words.bytes() < bytes)

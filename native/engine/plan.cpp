@@ -123,6 +123,7 @@ void PlanChecker::accept(std::span<const int32_t> words, ParsedPlan& plan) {
     bad("its layout version is %d, this engine knows %d", h.layout_version, kLayoutVersion);
   if (h.words != static_cast<int64_t>(words.size()))
     bad("it says %d words and has %zu", h.words, words.size());
+  check_range(int64_t{h.unread}, 0, INT32_MAX, "the number of steps without a result");
   check_range(int64_t{h.num_rows}, 0, limits_.max_slots, "the number of rows");
   check_range(int64_t{h.num_samples}, 0, limits_.max_slots, "the number of samples");
   check_range(int64_t{h.num_copies}, 0, limits_.num_blocks, "the number of copies");

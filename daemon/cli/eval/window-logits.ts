@@ -84,7 +84,7 @@ export class WindowLogits {
   }
 
   #step(plan: PlanBuilder): Int32Array {
-    this.#engine.submit(plan.finish(0));
+    this.#engine.submit(plan.finish(0, 0));
     const bytes = this.#engine.wait(this.#result, stepTimeoutMs);
     const words = new Int32Array(this.#result.buffer);
     if (bytes === 0 || words[RESULT.errorCode] !== 0)

@@ -11,7 +11,7 @@
 
 namespace inferd {
 
-constexpr int32_t kLayoutVersion = 7;
+constexpr int32_t kLayoutVersion = 8;
 
 struct NewSlotFixed {
   int32_t slot;
@@ -87,10 +87,11 @@ struct PlanHeader {
   int32_t epoch;
   int32_t words;
   int32_t num_tokens;
+  int32_t unread;
 #define SECTION(type, name, label) int32_t num_##name;
   INFERD_PLAN_SECTIONS(SECTION)
 #undef SECTION
-  int32_t reserved[11 - kPlanSections];
+  int32_t reserved[10 - kPlanSections];
 };
 static_assert(sizeof(PlanHeader) == 16 * 4);
 

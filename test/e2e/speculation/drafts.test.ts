@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { startTestDaemon, type TestDaemon } from '../../helpers/daemon/daemon.js';
+import { lateRankModule } from '../../helpers/engine/late-rank.js';
 import { fixture } from '../../helpers/native/native-engine.js';
 import { story } from '../story.js';
 import { fixtureNetworks } from './acceptance.js';
@@ -13,15 +14,16 @@ const draft = ['speculative.method=draft', `speculative.model=${fixtureNetworks.
 const eagle3 = ['speculative.method=eagle3', `speculative.model=${fixtureNetworks.eagle3()}`];
 /** Adapters change the model, and no drafter knows them. */
 const adapters = ['lora.enabled=true', `lora.folders=[${JSON.stringify(fixture())}]`, `lora.preload=["pirate=${fixture('lora')}"]`];
-const ways: readonly { name: string; sets: readonly string[] }[] = [
+const ways: readonly { name: string; sets: readonly string[]; module?: string }[] = [
   { name: 'n-grams', sets: ngram },
   { name: 'n-grams on two ranks', sets: [...ngram, 'parallel.tensor_parallel_size=2'] },
+  { name: 'n-grams on two ranks, one of them late', sets: [...ngram, 'parallel.tensor_parallel_size=2'], module: lateRankModule },
   { name: 'a small model', sets: draft },
   { name: 'a head on two ranks', sets: [...eagle3, 'parallel.tensor_parallel_size=2'] },
 ];
 
-async function started(t: TestContext, sets: readonly string[] = []): Promise<TestDaemon> {
-  const at = await startTestDaemon(sets);
+async function started(t: TestContext, sets: readonly string[] = [], module?: string): Promise<TestDaemon> {
+  const at = await startTestDaemon(sets, module);
   t.after(() => at.close());
   return at;
 }
@@ -58,8 +60,8 @@ test('the answers are those without drafts, whatever drafts, and what was drafte
   const plain = await started(t, adapters);
   const expected = await Promise.all(Object.values(requests).map((extra) => answersOf(plain, extra)));
   assert.equal((await plain.stats())['speculation'], undefined);
-  for (const { name: way, sets } of ways) {
-    const at = await started(t, [...sets, ...adapters]);
+  for (const { name: way, sets, module } of ways) {
+    const at = await started(t, [...sets, ...adapters], module);
     let accepted = 0;
     let rejected = 0;
     for (const [i, [name, extra]] of Object.entries(requests).entries()) {

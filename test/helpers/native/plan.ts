@@ -33,6 +33,8 @@ export interface NewSlotSpec {
 export interface PlanSpec {
   readonly step?: number;
   readonly epoch?: number;
+  /** As in PLAN; 1 when absent, which two steps in flight allow always. */
+  readonly unread?: number;
   readonly freed?: readonly number[];
   readonly adapters?: readonly { place: number; adapter: number }[];
   readonly newSlots?: readonly NewSlotSpec[];
@@ -89,7 +91,7 @@ export function buildPlan(spec: PlanSpec, patch?: (words: number[]) => void): Ui
   for (const { src, dst } of spec.swapIns ?? []) plan.swapIn(src, dst);
   for (const { slot, start, count, flags = 0 } of spec.rows ?? []) plan.row(slot, start, count, flags);
   for (const { row, slot, count = 1, drafts = 0 } of spec.samples ?? []) plan.sample(row, slot, count, drafts);
-  const body = plan.finish(spec.step ?? 0);
+  const body = plan.finish(spec.step ?? 0, spec.unread ?? 1);
   const words = [...new Int32Array(body.buffer, 0, body.byteLength >> 2)];
   patch?.(words);
   return new Uint8Array(Int32Array.from(words).buffer);

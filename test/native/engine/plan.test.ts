@@ -30,6 +30,7 @@ describe('a malformed plan', () => {
     ['that sums up from the middle of a prompt', row(8, 4, 0, ROW_FLAG.poolSum), /adds tokens from 8 on to the sum of 0/],
     ['that pools a row from the device', row(39, 1, 0, ROW_FLAG.fromDevice | ROW_FLAG.pool), /starts from the device and has the flags 20/],
     ['of another layout version', {}, /layout version is 1/, header('layoutVersion', 1)],
+    ['that waits for less than no steps', {}, /steps without a result is -1/, header('unread', -1)],
     ['that is longer than it says', {}, /says 16 words and has 17/, (w) => w.push(0)],
     ['that is shorter than it says', {}, /says 20 words/, header('words', 20)],
     [

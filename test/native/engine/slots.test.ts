@@ -28,7 +28,7 @@ function plan(freed: readonly number[], slots: readonly NewSlot[], sets: readonl
     });
   }
   for (const set of sets) builder.blockSet(...set);
-  const body = builder.finish(0);
+  const body = builder.finish(0, 0);
   return new Int32Array(body.slice().buffer);
 }
 

@@ -36,6 +36,14 @@ describe('steps', () => {
     assert.equal(engine.pending(), 0);
   });
 
+  test('a plan that counts on a step in flight is a usage error and harms nothing', () => {
+    engine.submit(buildPlan({ step: 1, unread: 0 }));
+    assert.throws(() => engine.submit(buildPlan({ step: 2, unread: 0 })), nativeError('usage', /counts on a step in flight/));
+    assert.equal(answer(engine).step, 1);
+    engine.submit(buildPlan({ step: 2, unread: 0 }));
+    assert.equal(answer(engine).step, 2);
+  });
+
   test('a result buffer that is too small can be tried again', () => {
     engine.submit(buildPlan({ step: 9 }));
     assert.throws(() => engine.wait(new Uint8Array(60), 60_000), nativeError('usage', /needs 64 bytes and the buffer has 60/));
