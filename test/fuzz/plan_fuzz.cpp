@@ -24,27 +24,36 @@ constexpr PlanLimits kLimits{.max_slots = 4,
                              .num_swap_blocks = 6,
                              .max_batch_tokens = 48,
                              .vocab_size = 100,
-                             .max_sample = 4};
+                             .max_sample = 4,
+                             .adapter_places = 2};
+constexpr int32_t kAdapters = 3;  // 0 .. 2 are loaded
 
 struct Picture {
   bool live = false;
+  int32_t adapter = kNoAdapter;
   int32_t length = 0;  // as the device has it
   std::vector<int32_t> blocks;
 };
 
 bool below(int32_t value, int32_t limit) { return value >= 0 && value < limit; }
 
-// Applies an accepted plan to the picture, reading its words in the order of
+struct Pictures {
+  std::vector<Picture> slots = std::vector<Picture>(static_cast<size_t>(kLimits.max_slots));
+  std::vector<bool> placed = std::vector<bool>(static_cast<size_t>(kLimits.adapter_places));
+};
+
+// Applies an accepted plan to the pictures, reading its words in the order of
 // actors/messages/step.ts.
 class Replay {
  public:
-  Replay(std::vector<Picture>& slots, const std::vector<int32_t>& words)
-      : slots_(slots), words_(words) {}
+  Replay(Pictures& pictures, const std::vector<int32_t>& words)
+      : slots_(pictures.slots), placed_(pictures.placed), words_(words) {}
 
   void run(const ParsedPlan& plan) {
     const PlanHeader& h = plan.header;
     at_ = sizeof(PlanHeader) / 4;
     for (int32_t i = 0; i < h.num_freed; ++i) slot(next()) = Picture{};
+    for (int32_t i = 0; i < h.num_adapters; ++i) adapter();
     for (int32_t i = 0; i < h.num_new_slots; ++i) new_slot();
     for (int32_t i = 0; i < h.num_block_sets; ++i) block_set();
     for (int32_t i = 0; i < h.num_swap_outs; ++i)
@@ -76,6 +85,15 @@ class Replay {
     return slots_[static_cast<size_t>(index)];
   }
 
+  void adapter() {
+    const int32_t place = next();
+    promise(below(place, kLimits.adapter_places) && below(next(), kAdapters),
+            "places hold adapters that are loaded");
+    for (const Picture& s : slots_)
+      promise(!s.live || s.adapter != place, "no sequence uses a place that changes");
+    placed_[static_cast<size_t>(place)] = true;
+  }
+
   void new_slot() {
     NewSlotFixed n{};
     for (size_t i = 0; i < sizeof n / 4; ++i) {
@@ -94,7 +112,10 @@ class Replay {
       }
     }
     promise(length >= 1 && length <= kLimits.max_len, "histories have a length");
-    s = {.live = true, .length = length, .blocks = {}};
+    promise(n.adapter == kNoAdapter || (below(n.adapter, kLimits.adapter_places) &&
+                                        placed_[static_cast<size_t>(n.adapter)]),
+            "sequences use places that hold an adapter");
+    s = {.live = true, .adapter = n.adapter, .length = length, .blocks = {}};
   }
 
   void block_set() {
@@ -129,6 +150,7 @@ class Replay {
     const int32_t count = next();
     promise(count >= 1 && count <= plan.rows[static_cast<size_t>(row)].count,
             "the row has a position for every sampled token");
+    promise(below(next(), kLimits.max_sample), "drafts have a place in the next row");
     promise(s.live && s.length + count <= kLimits.max_len + 1, "sampled tokens have a place");
     given.push_back(1 + (plan.header.step >> (2 * given.size() % 30) & 3) % count);
     s.length += given.back();
@@ -151,6 +173,7 @@ class Replay {
   }
 
   std::vector<Picture>& slots_;
+  std::vector<bool>& placed_;
   const std::vector<int32_t>& words_;
   size_t at_ = 0;
 };
@@ -164,8 +187,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr size_t kWordsAt = offsetof(PlanHeader, words) / 4;
   std::vector<int32_t> all(size / 4);
   if (!all.empty()) std::memcpy(all.data(), data, 4 * all.size());
-  PlanChecker checker(kLimits);
-  std::vector<Picture> slots(static_cast<size_t>(kLimits.max_slots));
+  PlanChecker checker(kLimits, [](int32_t adapter) { return below(adapter, kAdapters); });
+  Pictures pictures;
   struct InFlight {
     std::vector<int32_t> words;  // `plan` points into them
     ParsedPlan plan;
@@ -193,7 +216,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       in_flight.pop_front();
     }
     if (!accepted(ErrorCode::kBadPlan, [&] { checker.accept(words, step.plan); })) continue;
-    Replay replay(slots, words);
+    Replay replay(pictures, words);
     replay.run(step.plan);
     step.given = replay.given;
     in_flight.push_back(std::move(step));

@@ -3,7 +3,7 @@
 // it did. Inputs that are found to reach new code are kept there and used again; inputs that break something are kept in "findings" and end
 // the command with 1. Needs clang with its runtime libraries, on Linux.
 import { spawn, spawnSync } from 'node:child_process';
-import { mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
@@ -80,15 +80,26 @@ function build(compiler, name) {
   if (spawnSync(compiler, args, { stdio: 'inherit' }).status !== 0) fail(`The target ${name} did not compile; see above.`, 70);
 }
 
+/** The folder of the inputs that a target begins with: fixtures, and of step plans such as are of the layout of the day. */
+async function seeds(name) {
+  if (name !== 'plan') return join(root, 'test', 'fixtures', 'fuzz', name);
+  const { planSeeds, seedBytes } = await import(new URL('../../dist/test/fuzz/plan-seeds.js', import.meta.url).href);
+  const folder = join(out, 'seeds', name);
+  rmSync(folder, { recursive: true, force: true });
+  mkdirSync(folder, { recursive: true });
+  for (const [seed, plans] of Object.entries(planSeeds)) writeFileSync(join(folder, seed), seedBytes(plans));
+  return folder;
+}
+
 /** Runs one target; resolves with its figures. */
-function run(name, budget) {
+async function run(name, budget) {
   const corpus = join(out, 'corpus', name);
   const findings = join(out, 'findings');
   for (const folder of [corpus, findings]) mkdirSync(folder, { recursive: true });
   const args = [
     `-max_total_time=${budget}`,
     ...[`-max_len=${targets[name].maxBytes}`, '-timeout=10', '-rss_limit_mb=2048', '-use_value_profile=1', '-print_final_stats=1'],
-    ...[`-artifact_prefix=${findings}/${name}-`, corpus, join(root, 'test', 'fixtures', 'fuzz', name)],
+    ...[`-artifact_prefix=${findings}/${name}-`, corpus, await seeds(name)],
   ];
   const child = spawn(join(out, name), args, { stdio: ['ignore', 'ignore', 'pipe'] });
   let log = '';
