@@ -158,6 +158,7 @@ describe('three models in one daemon', async () => {
     const [model] = packs;
     const story = socket.send('completions.create', { ...question('demo', 3), max_tokens: 200 });
     const restarted = socket.send('completions.create', { ...question(model, 3), max_tokens: 200 });
+    at.mayFail();
     await eventually('both run', () => at.daemon.models.requests().length === 2);
     at.daemon.models.handle(model)?.killActor('executor', 0);
     for (const id of [story, restarted]) {
@@ -171,6 +172,7 @@ describe('three models in one daemon', async () => {
   test('one that gives up is failed, its requests end, the others go on, and it can be loaded again', async () => {
     const [model] = packs;
     const story = socket.send('completions.create', { ...question('demo', 4), max_tokens: 400 });
+    at.mayFail();
     await eventually('it gives up', () => {
       const { state } = at.daemon.models.find(model).residence;
       if (state === 'ready') at.daemon.models.handle(model)?.killActor('executor', 0);

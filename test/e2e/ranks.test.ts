@@ -89,6 +89,7 @@ const limitMs = 1000;
 async function assertRestarts(t: TestContext, fault: Omit<RankFault, 'once'>): Promise<void> {
   const module = faultyRankModule({ ...fault, once: join(tempFolder(), 'struck') });
   const at = await started(t, ranked(2), module);
+  at.mayFail();
   const socket = await at.open();
   const ids = indices.map((i) => socket.send('chat.completions.create', { ...story(i, 60), stream: true }));
   await assertOneEndEach(socket, ids);
@@ -113,6 +114,7 @@ describe('a rank that fails while requests run ends the engine once, which start
     for (const rank of [0, 3]) {
       const ids = indices.map((i) => socket.send('chat.completions.create', { ...story(i, 60), stream: true }));
       for (const id of ids) await socket.event(id, 'delta');
+      at.mayFail();
       at.daemon.engine.killActor('executor', rank);
       await assertOneEndEach(socket, ids);
     }
@@ -143,6 +145,7 @@ describe('the end of a daemon', () => {
     test(`waits for no rank that does not end in order: ${how}`, async () => {
       const module = faultyRankModule({ rank: 1, where: 'close', how, ms: limitMs, once: join(tempFolder(), 'struck') });
       const at = await startTestDaemon(ranked(2), module);
+      at.mayFail();
       await tokensOf(at);
       await at.close();
     });

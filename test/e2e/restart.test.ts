@@ -34,6 +34,7 @@ for (const [kind, index] of [
       false,
       'all eight are still running',
     );
+    at.mayFail();
     at.daemon.engine.killActor(kind, index);
     let resumed = 0;
     for (const [i, id] of ids.entries()) {

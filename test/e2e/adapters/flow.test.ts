@@ -178,6 +178,7 @@ test('adapters survive a restart of the engine, and are off unless they are aske
     const text = (await ask()).choices?.[0]?.message?.content;
     assert.match(String(text), /Arr!/);
     const { engine } = daemon.daemon;
+    daemon.mayFail();
     engine.killActor('executor', 0);
     while (engine.client.state() !== 'restarting') await new Promise((resolve) => setTimeout(resolve, 1));
     assert.equal((await ask()).choices?.[0]?.message?.content, text);

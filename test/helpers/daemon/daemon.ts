@@ -1,7 +1,7 @@
 /** A real daemon with the embedded model inside the test process: its own folders, a free port, a quiet log. */
 
 import { join } from 'node:path';
-import { silentLog } from '../../../actors/runtime/log.js';
+import { type Log, silentLog } from '../../../actors/runtime/log.js';
 import { loadConfig } from '../../../config/load.js';
 import { resolveModelFolder } from '../../../config/model-folder.js';
 import { type Daemon, startDaemon } from '../../../daemon/daemon.js';
@@ -21,6 +21,9 @@ export interface TestDaemon {
   untilFreed(): Promise<Answer>;
   /** Looks at the statistics while `work` runs; resolves with the most KV blocks that were on the host at a time. */
   mostSwapped(work: Promise<unknown>): Promise<number>;
+  /** What follows makes a part of the daemon fail: `close` is not to mind. */
+  mayFail(): void;
+  /** @throws when a part of the daemon failed, which its clients need not notice: an engine that starts again goes on with their requests. */
   close(): Promise<void>;
 }
 
@@ -41,11 +44,14 @@ export async function startTestDaemon(
   extraEnv: NodeJS.ProcessEnv = {},
 ): Promise<TestDaemon> {
   const env = { ...privateEnv(), ...extraEnv };
+  const failures: string[] = [];
+  let mayFail = false;
+  const log: Log = { ...silentLog, error: (fields, message) => void failures.push(`${message}: ${JSON.stringify(fields)}`) };
   const { config } = loadConfig({ sets: ['server.port=0', 'inference.device=cpu', 'inference.threads=2', ...sets], env });
   const daemon = await startDaemon({
     config,
     model: resolveModelFolder(config, env),
-    log: silentLog,
+    log,
     publish: true,
     signals: false,
     env,
@@ -89,9 +95,13 @@ export async function startTestDaemon(
       }
       return most;
     },
+    mayFail() {
+      mayFail = true;
+    },
     async close() {
       await control.close();
       await daemon.stop('the test is over');
+      if (failures.length > 0 && !mayFail) throw new Error(`The daemon failed meanwhile.\n${failures.join('\n')}`);
     },
   };
 }
