@@ -1,6 +1,6 @@
 /**
  * The rules that tie options together, which a range of one option cannot say. Pure; called by load.ts after every single value was
- * checked. A rule that needs the model (its context length, its name in the cache) is in model-folder.ts; what a backend cannot do
+ * checked. A rule that needs the model (its context length, its name in the cache) is in models/model-folder.ts; what a backend cannot do
  * (a quantization, a cache type) is for the engine to say, because only it knows the device.
  *
  * Each rule is one function from Config to findings, so that a new rule is one entry in `rules`.

@@ -16,7 +16,7 @@ import type { StartProgress } from '../actors/client-types.js';
 import { InferdError } from '../actors/messages/errors.js';
 import { errorFields, type Log } from '../actors/runtime/log.js';
 import { asksForToken, authModes } from '../config/auth-modes.js';
-import type { ModelFolder } from '../config/model-folder.js';
+import type { ModelFolder } from '../config/models/model-folder.js';
 import { expandHome, inferdPaths, keysFolder, tokensFolder } from '../config/paths.js';
 import type { Config } from '../config/schema.js';
 import { EXIT, type ExitCode, startExit } from './exit-code.js';

@@ -6,7 +6,7 @@
 import type { EngineClient, EngineState, LoadedAdapter, StartProgress } from '../actors/client-types.js';
 import { InferdError } from '../actors/messages/errors.js';
 import type { Cancellation } from '../actors/runtime/cancellation.js';
-import type { ModelFolder } from '../config/model-folder.js';
+import type { ModelFolder } from '../config/models/model-folder.js';
 import type { Config } from '../config/schema.js';
 
 /** Whether a model is loaded, and what it costs. */

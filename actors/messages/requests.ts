@@ -11,7 +11,7 @@
  * Failed arrived. Late messages for a finished or aborted request are ignored by every actor.
  */
 
-import type { Pooling } from '../../config/pooling.js';
+import type { Pooling } from '../../config/models/pooling.js';
 import type { AskedConstraint } from './constraint.js';
 import type { Failure } from './errors.js';
 import type { RequestId } from './ids.js';

@@ -19,7 +19,7 @@
  *
  *   numRetired <= numComputed < length while it runs, numRetired <= numKnown <= length, length <= promptLen + maxTokens
  */
-import type { Pooling } from '../../config/pooling.js';
+import type { Pooling } from '../../config/models/pooling.js';
 import type { RequestId } from '../messages/ids.js';
 import type { Admit } from '../messages/requests.js';
 import { SAMPLING_ROW } from '../messages/sampling.js';

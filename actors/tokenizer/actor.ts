@@ -14,7 +14,7 @@
  * A request whose engine group is over is admitted once more, with the tokens it already has: to another group at once when nothing of it
  * was answered yet, else to its own when that is there again, since it may be what ended it. The second time it fails.
  */
-import type { ModelFolder } from '../../config/model-folder.js';
+import type { ModelFolder } from '../../config/models/model-folder.js';
 import type { CallReply, TokenizerCall } from '../messages/calls.js';
 import { bytesOf, int32Of } from '../messages/codec.js';
 import { NO_GRAMMAR } from '../messages/constraint.js';

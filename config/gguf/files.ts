@@ -1,8 +1,8 @@
-/** Finds GGUF files: the parts of a split one, and in a folder the one of a quantization. Used by model-folder.ts. */
+/** Finds GGUF files: the parts of a split one, and in a folder the one of a quantization. Used by models/model-folder.ts. */
 import { readdirSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { ConfigError } from '../error.js';
-import { isKind } from '../model-json.js';
+import { isKind } from '../file-kind.js';
 
 const part = /^(.*)-(\d{5})-of-(\d{5})\.gguf$/;
 /** Other files that lie beside models: projectors of pictures, and tables that quantizers use. */

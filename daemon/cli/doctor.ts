@@ -5,7 +5,7 @@
 import { accessSync, constants, existsSync } from 'node:fs';
 import os from 'node:os';
 import { dirname } from 'node:path';
-import { resolveModelFolder } from '../../config/model-folder.js';
+import { resolveModelFolder } from '../../config/models/model-folder.js';
 import { hubCachePath, inferdPaths } from '../../config/paths.js';
 import type { Config } from '../../config/schema.js';
 import type { BackendName, CudaDevice, WeightFormatInfo } from '../../native/index.js';

@@ -5,7 +5,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { resolveModelFolder } from '../../config/model-folder.js';
+import { resolveModelFolder } from '../../config/models/model-folder.js';
 import { type DaemonFile, readDaemonFile } from '../../config/paths.js';
 import { connect, type InferdClient } from '../../rpc/client/node.js';
 import { instanceLives } from '../life/single-instance.js';

@@ -8,7 +8,7 @@ import type { StartProgress } from '../../actors/client-types.js';
 import { asksForToken, authModes } from '../../config/auth-modes.js';
 import { isLoopback } from '../../config/check.js';
 import { configOfDefault, fileOfDefault } from '../../config/model-file.js';
-import { resolveModelFolder } from '../../config/model-folder.js';
+import { resolveModelFolder } from '../../config/models/model-folder.js';
 import type { Config } from '../../config/schema.js';
 import { packageVersion } from '../version.js';
 import { builtEngine } from './build.js';

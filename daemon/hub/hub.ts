@@ -6,7 +6,7 @@ import { readdirSync } from 'node:fs';
 import { type ErrorKind, InferdError, invalidParams } from '../../actors/messages/errors.js';
 import type { Cancellation } from '../../actors/runtime/cancellation.js';
 import type { Log } from '../../actors/runtime/log.js';
-import { listModels } from '../../config/model-folder.js';
+import { listModels } from '../../config/models/model-folder.js';
 import { hubCachePath } from '../../config/paths.js';
 import type { Config } from '../../config/schema.js';
 import type { ModelHub, PulledModel, PullNews, PullRequest } from '../../rpc/schemas/hub.js';

@@ -8,7 +8,7 @@
  */
 import { setMaxListeners } from 'node:events';
 import { statfs } from 'node:fs/promises';
-import { type PullFile, receivedBytes } from '../../config/hub-cache.js';
+import { type PullFile, receivedBytes } from '../../config/models/hub-cache.js';
 import type { Config } from '../../config/schema.js';
 import { CacheFolder, cacheError } from './cache/cache-folder.js';
 import { claimFolder } from './cache/claim.js';

@@ -8,7 +8,7 @@
 import type { StartProgress } from '../../actors/client-types.js';
 import { InferdError } from '../../actors/messages/errors.js';
 import { type ConfigDefaults, type ConfigValues, type LoadedConfig, loadConfig } from '../../config/load.js';
-import { type ModelFolder, resolveModelFolder } from '../../config/model-folder.js';
+import { type ModelFolder, resolveModelFolder } from '../../config/models/model-folder.js';
 import type { Config } from '../../config/schema.js';
 import { InferdClient } from '../../rpc/client/client.js';
 import { fixedModels } from '../../rpc/models.js';

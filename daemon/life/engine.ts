@@ -19,7 +19,7 @@ import type { ActorKind } from '../../actors/runtime/entry.js';
 import { invariant, unreachable } from '../../actors/runtime/invariant.js';
 import type { Log } from '../../actors/runtime/log.js';
 import { createLink } from '../../actors/runtime/mailbox.js';
-import type { ModelFolder } from '../../config/model-folder.js';
+import type { ModelFolder } from '../../config/models/model-folder.js';
 import type { Config } from '../../config/schema.js';
 import type { Recorder } from '../profile/profiler.js';
 import { EngineGroup, type EngineGroupPort, TokenizerUnit } from './actor-units.js';

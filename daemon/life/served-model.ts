@@ -2,7 +2,7 @@
 import type { ServedModel } from '../../actors/client-types.js';
 import type { Capacity } from '../../actors/messages/control.js';
 import { invariant } from '../../actors/runtime/invariant.js';
-import type { ModelFolder } from '../../config/model-folder.js';
+import type { ModelFolder } from '../../config/models/model-folder.js';
 import type { Config } from '../../config/schema.js';
 
 /** `capacities`: of each engine group that was ready once; they have equal models, and weights and blocks of their own. */

@@ -19,7 +19,7 @@ import type { TokenizerStart } from '../../actors/tokenizer/actor.js';
 import { grammarLimits } from '../../actors/tokenizer/constrain/grammar-limits.js';
 import { oneDeviceARank } from '../../config/check.js';
 import { isGguf } from '../../config/gguf/files.js';
-import type { ModelFolder } from '../../config/model-folder.js';
+import type { ModelFolder } from '../../config/models/model-folder.js';
 import type { Config } from '../../config/schema.js';
 import { deviceKinds } from '../../native/device-kinds.js';
 import { type BackendName, type EngineOptions, loadAddon } from '../../native/index.js';

@@ -6,7 +6,7 @@
 import { histogramOf } from '../../actors/client-sums.js';
 import type { EngineClient } from '../../actors/client-types.js';
 import type { EngineCallName, EngineCalls, HistogramCounts } from '../../actors/messages/calls.js';
-import type { ModelFolder } from '../../config/model-folder.js';
+import type { ModelFolder } from '../../config/models/model-folder.js';
 import type { Config } from '../../config/schema.js';
 import type { Traffic } from '../front/traffic.js';
 import { Books } from './books.js';

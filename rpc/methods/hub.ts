@@ -1,8 +1,8 @@
 /** models.pull and models.delete: models come to the disk of the daemon, and go. */
 import { z } from 'zod';
 import { InferdError } from '../../actors/messages/errors.js';
-import { repoFolderName } from '../../config/hub-cache.js';
-import type { ModelFolder } from '../../config/model-folder.js';
+import { repoFolderName } from '../../config/models/hub-cache.js';
+import type { ModelFolder } from '../../config/models/model-folder.js';
 import type { RpcDeps } from '../context.js';
 import { modelsDeleteExamples, modelsPullExamples } from '../examples/daemon.js';
 import { streamChoice } from '../generation/stream-option.js';

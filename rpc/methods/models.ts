@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { z } from 'zod';
 import type { StartProgress } from '../../actors/client-types.js';
 import { InferdError } from '../../actors/messages/errors.js';
-import { cacheSource } from '../../config/model-folder.js';
+import { cacheSource } from '../../config/models/model-folder.js';
 import type { RpcDeps } from '../context.js';
 import { modelsGetExamples, modelsListExamples, modelsLoadExamples, modelsUnloadExamples } from '../examples/daemon.js';
 import { streamChoice } from '../generation/stream-option.js';

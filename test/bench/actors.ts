@@ -13,7 +13,7 @@ import { silentLog } from '../../actors/runtime/log.js';
 import { createLink, EventLink } from '../../actors/runtime/mailbox.js';
 import { createRing, RingReader, RingWriter } from '../../actors/runtime/ring.js';
 import { loadConfig } from '../../config/load.js';
-import { resolveModelFolder } from '../../config/model-folder.js';
+import { resolveModelFolder } from '../../config/models/model-folder.js';
 import { startEngine } from '../../daemon/life/engine.js';
 import type { EchoThreadData } from '../actors/runtime/echo-thread.js';
 import { fakeNativeEngineModule } from '../helpers/engine/fake-native-engine.js';

@@ -55,8 +55,8 @@ describe('a FIFO in the place of', () => {
   test('what the cache says of a revision or of a download is left out', () => {
     const ref = fifo('models--org--name', 'refs', 'main');
     const cache = join(ref, '..', '..', '..');
-    assert.equal(outcome('config/hub-cache.js', `m.findSnapshot(${JSON.stringify(cache)}, 'org/name', 'main')`), 'null');
+    assert.equal(outcome('config/models/hub-cache.js', `m.findSnapshot(${JSON.stringify(cache)}, 'org/name', 'main')`), 'null');
     const pull = fifo('models--org--name', '.inferd-pull.json');
-    assert.equal(outcome('config/hub-cache.js', `m.listUnfinished(${JSON.stringify(join(pull, '..', '..'))})`), '[]');
+    assert.equal(outcome('config/models/hub-cache.js', `m.listUnfinished(${JSON.stringify(join(pull, '..', '..'))})`), '[]');
   });
 });

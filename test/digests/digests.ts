@@ -12,7 +12,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { silentLog } from '../../actors/runtime/log.js';
 import { loadConfig } from '../../config/load.js';
-import { resolveModelFolder } from '../../config/model-folder.js';
+import { resolveModelFolder } from '../../config/models/model-folder.js';
 import { startDaemon } from '../../daemon/daemon.js';
 import { startEngine } from '../../daemon/life/engine.js';
 import { type EngineOptions, loadAddon, packageRoot } from '../../native/index.js';

@@ -7,7 +7,7 @@
  */
 import type { ActorKind } from '../../actors/runtime/entry.js';
 import { loadConfig } from '../../config/load.js';
-import { resolveModelFolder } from '../../config/model-folder.js';
+import { resolveModelFolder } from '../../config/models/model-folder.js';
 import { startDaemon } from '../../daemon/daemon.js';
 import { startEngine } from '../../daemon/life/engine.js';
 import { createLog } from '../../daemon/log.js';

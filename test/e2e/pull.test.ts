@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { after, test } from 'node:test';
-import { findSnapshot, listUnfinished } from '../../config/hub-cache.js';
+import { findSnapshot, listUnfinished } from '../../config/models/hub-cache.js';
 import { startTestDaemon } from '../helpers/daemon/daemon.js';
 import { eventually } from '../helpers/eventually.js';
 import { startHub } from '../helpers/hub/stand-in.js';

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { ROW_FLAG } from '../../actors/messages/step.js';
-import type { Pooling } from '../../config/pooling.js';
+import type { Pooling } from '../../config/models/pooling.js';
 import type { NativeEngine } from '../../native/index.js';
 import { embeddingOf } from '../../rpc/embeddings/vector.js';
 import { openPack } from '../helpers/native/golden.js';

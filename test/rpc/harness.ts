@@ -3,7 +3,7 @@
 import { RequestIds } from '../../actors/client-ids.js';
 import { InferdError } from '../../actors/messages/errors.js';
 import { silentLog } from '../../actors/runtime/log.js';
-import type { ModelFolder } from '../../config/model-folder.js';
+import type { ModelFolder } from '../../config/models/model-folder.js';
 import type { Config } from '../../config/schema.js';
 import { RpcConnection } from '../../rpc/connection.js';
 import type { Method } from '../../rpc/method.js';

@@ -7,7 +7,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { isGguf } from '../../../config/gguf/files.js';
-import { resolveModelFolder } from '../../../config/model-folder.js';
+import { resolveModelFolder } from '../../../config/models/model-folder.js';
 import { deviceKinds } from '../../../native/device-kinds.js';
 import { type BackendName, type EngineOptions, loadAddon, type NativeModelInfo, quantizations } from '../../../native/index.js';
 import { RankEngines } from '../../../native/rank-engines.js';

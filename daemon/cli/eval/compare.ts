@@ -5,7 +5,7 @@
  */
 import { readFileSync, statSync } from 'node:fs';
 import { loadVocabulary } from '../../../actors/tokenizer/encode/vocab.js';
-import { type ModelFolder, resolveModelFolder } from '../../../config/model-folder.js';
+import { type ModelFolder, resolveModelFolder } from '../../../config/models/model-folder.js';
 import type { Config } from '../../../config/schema.js';
 import { explainingNative } from '../bench/native-failure.js';
 import { builtEngine } from '../build.js';

@@ -7,7 +7,7 @@ import { defaultSampling, packSamplingRow } from '../../../actors/messages/sampl
 import { RESULT, RESULT_LOGITS, ROW_FLAG } from '../../../actors/messages/step.js';
 import { invariant } from '../../../actors/runtime/invariant.js';
 import { isGguf } from '../../../config/gguf/files.js';
-import type { ModelFolder } from '../../../config/model-folder.js';
+import type { ModelFolder } from '../../../config/models/model-folder.js';
 import type { Config } from '../../../config/schema.js';
 import { loadAddon, type NativeEngine } from '../../../native/index.js';
 import { bestBackend } from '../../life/topology.js';

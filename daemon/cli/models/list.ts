@@ -1,5 +1,5 @@
 /** `inferd list`: the models on this disk that can be named: the embedded one, those in the Hugging Face cache, and unfinished downloads. */
-import { type ListedModel, listModels } from '../../../config/model-folder.js';
+import { type ListedModel, listModels } from '../../../config/models/model-folder.js';
 import { hubCachePath } from '../../../config/paths.js';
 import { effectiveConfig } from '../effective.js';
 import { formatBytes, table } from '../table.js';

@@ -5,7 +5,7 @@
  *                           blobs/HASH.inferd-partial   what has come of one, with HASH.inferd-journal beside it (partial-file.ts)
  *                           snapshots/COMMIT/PATH       a link to ../../blobs/HASH
  *                           refs/REVISION               the commit, as text
- *                           .inferd-pull.json           a pull that is not finished (config/hub-cache.ts reads it)
+ *                           .inferd-pull.json           a pull that is not finished (config/models/hub-cache.ts reads it)
  *   CACHE/.locks/models--ORG--NAME/                     who writes (claim.ts)
  *
  * Links and the ref come last, so that a model which can be found is whole. Below the cache nothing is written through a link that somebody
@@ -13,7 +13,7 @@
  */
 import { copyFile, lstat, mkdir, readlink, realpath, rename, rm, symlink, unlink, writeFile } from 'node:fs/promises';
 import { dirname, join, relative, sep } from 'node:path';
-import { partialSuffix, pullFileName, repoFolderName } from '../../../config/hub-cache.js';
+import { partialSuffix, pullFileName, repoFolderName } from '../../../config/models/hub-cache.js';
 import { makeFolder } from '../../make-folder.js';
 import { PullError, systemCode } from '../error.js';
 

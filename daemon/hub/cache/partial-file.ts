@@ -10,7 +10,7 @@
  */
 import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
-import { blockBytes, journalHead, journalHeadBytes, journalSuffix, numBlocks, partialSuffix } from '../../../config/hub-cache.js';
+import { blockBytes, journalHead, journalHeadBytes, journalSuffix, numBlocks, partialSuffix } from '../../../config/models/hub-cache.js';
 import { systemCode } from '../error.js';
 import { cacheError, removeFile } from './cache-folder.js';
 

@@ -4,7 +4,7 @@
  */
 import { lstat, readdir, readFile, readlink, rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { findSnapshot } from '../../../config/hub-cache.js';
+import { findSnapshot } from '../../../config/models/hub-cache.js';
 import { PullError } from '../error.js';
 import { checkSpec } from '../repository/spec.js';
 import { CacheFolder, cacheError } from './cache-folder.js';

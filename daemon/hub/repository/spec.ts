@@ -1,5 +1,5 @@
 /** What a user asks for: `HF_ID[@REV][:QUANT]`. Pure. */
-import { modelIdPattern } from '../../../config/hub-cache.js';
+import { modelIdPattern } from '../../../config/models/hub-cache.js';
 import { PullError } from '../error.js';
 import { hostileName, shownName } from './file-names.js';
 

@@ -5,7 +5,7 @@
  * Over a long line small parts would leave it idle between question and answer; there, and only there, they grow, up to
  * `hub.max_part_bytes`. The shortest wait of the last answers decides, which one slow answer among them does not change.
  */
-import { blockBytes, numBlocks } from '../../../config/hub-cache.js';
+import { blockBytes, numBlocks } from '../../../config/models/hub-cache.js';
 
 const inFlightBytes = 2 ** 20;
 /** A wait that is worth larger parts. */

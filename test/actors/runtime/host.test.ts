@@ -13,7 +13,7 @@ import { createCounters, TOKENIZER_COUNTER } from '../../../actors/runtime/count
 import { createLink, EventLink } from '../../../actors/runtime/mailbox.js';
 import { runTokenizer } from '../../../actors/tokenizer/host.js';
 import { loadConfig } from '../../../config/load.js';
-import { resolveModelFolder } from '../../../config/model-folder.js';
+import { resolveModelFolder } from '../../../config/models/model-folder.js';
 import { topologyOf } from '../../../daemon/life/topology.js';
 import { generation } from '../../helpers/engine/generation.js';
 import { eventually } from '../../helpers/eventually.js';

@@ -8,7 +8,7 @@ import { packSamplingRow, SAMPLING_ROW } from '../../../actors/messages/sampling
 import type { QueueRoom } from '../../../actors/routing/queue-room.js';
 import type { DraftLength } from '../../../actors/scheduler/drafts.js';
 import { planWordsLimit, Scheduler, type SchedulerOptions } from '../../../actors/scheduler/scheduler.js';
-import type { Pooling } from '../../../config/pooling.js';
+import type { Pooling } from '../../../config/models/pooling.js';
 import { generation } from '../../helpers/engine/generation.js';
 import { readRecords, type TokenLogprob } from '../../helpers/engine/logprobs.js';
 import {

@@ -29,7 +29,7 @@ import { grammarLimits } from '../../../actors/tokenizer/constrain/grammar-limit
 import type { Group } from '../../../actors/tokenizer/groups/group.js';
 import { Workload } from '../../../actors/tokenizer/work/workload.js';
 import { loadConfig } from '../../../config/load.js';
-import type { ModelFolder } from '../../../config/model-folder.js';
+import type { ModelFolder } from '../../../config/models/model-folder.js';
 import { packageRoot } from '../../../native/index.js';
 import { generation } from '../../helpers/engine/generation.js';
 import { recordOf, recordsOf, type TokenLogprob } from '../../helpers/engine/logprobs.js';

@@ -13,7 +13,7 @@ import { setEnvironmentData } from 'node:worker_threads';
 import type { EngineClient, RequestSink } from '../../../actors/client-types.js';
 import { nowMs } from '../../../actors/runtime/clock.js';
 import { loadConfig } from '../../../config/load.js';
-import { resolveModelFolder } from '../../../config/model-folder.js';
+import { resolveModelFolder } from '../../../config/models/model-folder.js';
 import { startDaemon } from '../../../daemon/daemon.js';
 import { type EngineHandle, startEngine } from '../../../daemon/life/engine.js';
 import { createLog } from '../../../daemon/log.js';

@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { cpSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, beforeEach, test } from 'node:test';
-import { findSnapshot, listUnfinished } from '../../../config/hub-cache.js';
+import { findSnapshot, listUnfinished } from '../../../config/models/hub-cache.js';
 import { packageRoot } from '../../../native/index.js';
 import { startTestDaemon } from '../../helpers/daemon/daemon.js';
 import { eventually } from '../../helpers/eventually.js';

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { Cancellation } from '../../../actors/runtime/cancellation.js';
 import { silentLog } from '../../../actors/runtime/log.js';
-import { findSnapshot, listUnfinished } from '../../../config/hub-cache.js';
+import { findSnapshot, listUnfinished } from '../../../config/models/hub-cache.js';
 import { createHub } from '../../../daemon/hub/hub.js';
 import type { PullNews } from '../../../rpc/schemas/hub.js';
 import { eventually } from '../../helpers/eventually.js';

@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, type TestContext, test } from 'node:test';
-import { findSnapshot, listUnfinished } from '../../../config/hub-cache.js';
+import { findSnapshot, listUnfinished } from '../../../config/models/hub-cache.js';
 import type { PullReason } from '../../../daemon/hub/error.js';
 import type { PullEvent } from '../../../daemon/hub/progress.js';
 import { pullFrom, tree } from '../../helpers/hub/pull.js';

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { createQueueRoom } from '../../../actors/routing/queue-room.js';
 import { silentLog } from '../../../actors/runtime/log.js';
 import { loadConfig } from '../../../config/load.js';
-import { resolveModelFolder } from '../../../config/model-folder.js';
+import { resolveModelFolder } from '../../../config/models/model-folder.js';
 import { EngineGroup } from '../../../daemon/life/actor-units.js';
 import { createPools } from '../../../daemon/life/pools.js';
 import { topologyOf } from '../../../daemon/life/topology.js';

@@ -10,7 +10,7 @@ import type { GenerationParams } from '../../../actors/messages/requests.js';
 import { packSamplingRow } from '../../../actors/messages/sampling.js';
 import { silentLog } from '../../../actors/runtime/log.js';
 import { loadConfig } from '../../../config/load.js';
-import { resolveModelFolder } from '../../../config/model-folder.js';
+import { resolveModelFolder } from '../../../config/models/model-folder.js';
 import { type EngineHandle, startEngine } from '../../../daemon/life/engine.js';
 import { type FakeNativeEngineSettings, fakeNativeEngineModule } from '../../helpers/engine/fake-native-engine.js';
 import { generation } from '../../helpers/engine/generation.js';
@@ -309,7 +309,7 @@ test('after stop the process ends by itself', () => {
   const script = `
     const { startEngine } = await import(${JSON.stringify(new URL('../../../daemon/life/engine.js', import.meta.url).href)});
     const { loadConfig } = await import(${JSON.stringify(new URL('../../../config/load.js', import.meta.url).href)});
-    const { resolveModelFolder } = await import(${JSON.stringify(new URL('../../../config/model-folder.js', import.meta.url).href)});
+    const { resolveModelFolder } = await import(${JSON.stringify(new URL('../../../config/models/model-folder.js', import.meta.url).href)});
     const { silentLog } = await import(${JSON.stringify(new URL('../../../actors/runtime/log.js', import.meta.url).href)});
     const { config } = loadConfig({ env: {} });
     const model = resolveModelFolder(config, {});

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { loadConfig } from '../../../config/load.js';
-import { resolveModelFolder } from '../../../config/model-folder.js';
+import { resolveModelFolder } from '../../../config/models/model-folder.js';
 import { topologyOf } from '../../../daemon/life/topology.js';
 import { type EngineOptions, packageRoot } from '../../../native/index.js';
 

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { kvBlocks } from '../../../actors/executor/capacity.js';
 import { loadConfig } from '../../../config/load.js';
-import { resolveModelFolder } from '../../../config/model-folder.js';
+import { resolveModelFolder } from '../../../config/models/model-folder.js';
 import { Memory, modelNeed } from '../../../daemon/models/memory.js';
 import { openPack } from '../../helpers/native/golden.js';
 import { fixture } from '../../helpers/native/native-engine.js';

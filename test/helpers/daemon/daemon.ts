@@ -3,7 +3,7 @@
 import { join } from 'node:path';
 import { type Log, silentLog } from '../../../actors/runtime/log.js';
 import { loadConfig } from '../../../config/load.js';
-import { resolveModelFolder } from '../../../config/model-folder.js';
+import { resolveModelFolder } from '../../../config/models/model-folder.js';
 import { type Daemon, startDaemon } from '../../../daemon/daemon.js';
 import { startEngine } from '../../../daemon/life/engine.js';
 import { tempFolder } from '../temp-folder.js';

@@ -6,7 +6,7 @@ import type { EngineClient, EngineState, RequestHandle, RequestSink } from '../.
 import type { EngineCallName, EngineCalls } from '../../../actors/messages/calls.js';
 import { type Failure, InferdError } from '../../../actors/messages/errors.js';
 import type { RequestId } from '../../../actors/messages/ids.js';
-import type { ModelFolder } from '../../../config/model-folder.js';
+import type { ModelFolder } from '../../../config/models/model-folder.js';
 import type { Ending } from '../../../daemon/life/child-actor.js';
 import type { EngineHandle, startEngine } from '../../../daemon/life/engine.js';
 

@@ -20,7 +20,7 @@ import {
   RESULT_TOP,
   ROW_FLAG,
 } from '../../../actors/messages/step.js';
-import type { Pooling } from '../../../config/pooling.js';
+import type { Pooling } from '../../../config/models/pooling.js';
 import { type PlanBody, type PlanRow, type PlanSample, readPlan } from './plan-reader.js';
 
 export interface PlanInterpreterOptions {

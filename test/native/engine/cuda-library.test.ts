@@ -9,7 +9,7 @@ import { appendFileSync, copyFileSync, cpSync, mkdirSync, readFileSync, writeFil
 import { join } from 'node:path';
 import { before, describe, test } from 'node:test';
 import { loadConfig } from '../../../config/load.js';
-import { resolveModelFolder } from '../../../config/model-folder.js';
+import { resolveModelFolder } from '../../../config/models/model-folder.js';
 import { topologyOf } from '../../../daemon/life/topology.js';
 import { addonFile, type EngineOptions, type NativeModelInfo, packageRoot } from '../../../native/index.js';
 import { engineOptions } from '../../helpers/native/native-engine.js';

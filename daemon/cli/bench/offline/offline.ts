@@ -5,7 +5,7 @@
  *   dataset -> prompts -> createEngine().generate -> usage -> table, JSON
  */
 import type { LoadedConfig } from '../../../../config/load.js';
-import { resolveModelFolder } from '../../../../config/model-folder.js';
+import { resolveModelFolder } from '../../../../config/models/model-folder.js';
 import type { Engine } from '../../../library/engine.js';
 import { builtEngine } from '../../build.js';
 import { effectiveConfig, printWarnings } from '../../effective.js';

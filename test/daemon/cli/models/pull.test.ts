@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { findSnapshot } from '../../../../config/hub-cache.js';
+import { findSnapshot } from '../../../../config/models/hub-cache.js';
 import { packageRoot } from '../../../../native/index.js';
 import { privateEnv } from '../../../helpers/daemon/daemon.js';
 import { eventually } from '../../../helpers/eventually.js';

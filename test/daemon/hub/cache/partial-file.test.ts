@@ -4,7 +4,7 @@ import { appendFileSync, mkdirSync, readFileSync, truncateSync, writeFileSync } 
 import { join } from 'node:path';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { blockBytes, numBlocks, receivedBytes } from '../../../../config/hub-cache.js';
+import { blockBytes, numBlocks, receivedBytes } from '../../../../config/models/hub-cache.js';
 import { PartialFile } from '../../../../daemon/hub/cache/partial-file.js';
 import { tempFolder } from '../../../helpers/temp-folder.js';
 

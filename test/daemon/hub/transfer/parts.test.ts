@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { blockBytes, numBlocks } from '../../../../config/hub-cache.js';
+import { blockBytes, numBlocks } from '../../../../config/models/hub-cache.js';
 import { PartSize, Parts } from '../../../../daemon/hub/transfer/parts.js';
 
 test('the parts of a file are its missing blocks, each once, in order, and no larger than asked', () => {

@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { findSnapshot } from '../../../../config/hub-cache.js';
+import { findSnapshot } from '../../../../config/models/hub-cache.js';
 import { PullError } from '../../../../daemon/hub/error.js';
 import { pullFrom } from '../../../helpers/hub/pull.js';
 import { type Fault, startHub } from '../../../helpers/hub/stand-in.js';

@@ -1,10 +1,11 @@
 /**
  * Reads the JSON files of a model. They come from strangers: sizes are bounded, and a cached file must really lie in the cache. Used by
- * the other files of this folder at start-up.
+ * the other files of this room at start-up.
  */
 import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { ConfigError } from './error.js';
+import { ConfigError } from '../error.js';
+import { isKind } from '../file-kind.js';
 import { isInside } from './hub-cache.js';
 
 /** Largest file that is read, bytes. */
@@ -34,12 +35,4 @@ export function readJson(folder: string, name: string, cache: string | null): Re
   const data = readValue(folder, name, cache);
   if (typeof data !== 'object' || data === null || Array.isArray(data)) throw new ConfigError(`${path} does not hold a JSON object`, 65);
   return data as Record<string, unknown>;
-}
-
-export function isKind(path: string, kind: 'file' | 'directory'): boolean {
-  try {
-    return kind === 'file' ? statSync(path).isFile() : statSync(path).isDirectory();
-  } catch {
-    return false;
-  }
 }

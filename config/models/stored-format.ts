@@ -2,7 +2,7 @@
  * The name of the format that the weights of a model are stored in, for people: "GGUF Q4_K_M", "GPTQ int4", "FP8", "BF16". Told by what the
  * files say of themselves; how the weights are read is decided by their tensors, in native/core/formats. Pure.
  */
-import type { GgufHead } from './gguf/read.js';
+import type { GgufHead } from '../gguf/read.js';
 
 type Json = Readonly<Record<string, unknown>>;
 

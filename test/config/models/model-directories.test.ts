@@ -3,11 +3,11 @@ import assert from 'node:assert/strict';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
-import { loadConfig } from '../../config/load.js';
-import { findInDirectory, modelNames } from '../../config/model-directories.js';
-import { listModels, resolveModelFolder } from '../../config/model-folder.js';
-import { packageRoot } from '../../native/index.js';
-import { tempFolder } from '../helpers/temp-folder.js';
+import { loadConfig } from '../../../config/load.js';
+import { findInDirectory, modelNames } from '../../../config/models/model-directories.js';
+import { listModels, resolveModelFolder } from '../../../config/models/model-folder.js';
+import { packageRoot } from '../../../native/index.js';
+import { tempFolder } from '../../helpers/temp-folder.js';
 
 function directoryOf(...files: readonly string[]): string {
   const directory = tempFolder();

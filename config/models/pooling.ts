@@ -4,8 +4,8 @@
  * serve the model: it is said when somebody asks for an embedding. Called by model-folder.ts at start-up.
  */
 
+import type { Config } from '../schema.js';
 import { readJson, readValue } from './model-json.js';
-import type { Config } from './schema.js';
 
 export type Pooling = Config['inference']['pooling'];
 /** Or why embeddings of the model cannot be made, as a sentence. */

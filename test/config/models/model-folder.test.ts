@@ -6,9 +6,9 @@ import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writ
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { ConfigError, loadConfig } from '../../config/load.js';
-import { listModels, type ModelFolder, resolveModelFolder } from '../../config/model-folder.js';
-import { packageRoot } from '../../native/index.js';
+import { ConfigError, loadConfig } from '../../../config/load.js';
+import { listModels, type ModelFolder, resolveModelFolder } from '../../../config/models/model-folder.js';
+import { packageRoot } from '../../../native/index.js';
 
 const work = mkdtempSync(join(tmpdir(), 'inferd-models-'));
 after(() => rmSync(work, { recursive: true }));

@@ -5,8 +5,8 @@
  */
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { ggufFilesIn, ggufName } from './gguf/files.js';
-import { isKind } from './model-json.js';
+import { isKind } from '../file-kind.js';
+import { ggufFilesIn, ggufName } from '../gguf/files.js';
 
 /** Entries of a directory that are looked at. */
 const MAX_ENTRIES = 1000;

@@ -2,7 +2,7 @@
  * The sizes that config.json gives, checked before anything is made in these sizes: a thread would fill its memory first and be told the
  * error later. The bounds are those of native/models/config/config.cpp, which has the last word. Pure.
  */
-import { ConfigError } from './error.js';
+import { ConfigError } from '../error.js';
 
 type ModelConfig = Readonly<Record<string, unknown>>;
 

@@ -6,10 +6,10 @@
 import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import { ConfigError } from './error.js';
+import { ConfigError } from '../error.js';
+import { isKind } from '../file-kind.js';
+import type { Config } from '../schema.js';
 import { isInside } from './hub-cache.js';
-import { isKind } from './model-json.js';
-import type { Config } from './schema.js';
 
 /** Largest tokenizer.json that is read, bytes; as the tokenizer of a model. */
 const maxTokenizerBytes = 64 * 2 ** 20;

@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { ConfigError } from '../../config/error.js';
-import { type PoolingChoice, poolingOf } from '../../config/pooling.js';
-import { tempFolder } from '../helpers/temp-folder.js';
+import { ConfigError } from '../../../config/error.js';
+import { type PoolingChoice, poolingOf } from '../../../config/models/pooling.js';
+import { tempFolder } from '../../helpers/temp-folder.js';
 
 const modules = (...others: readonly object[]): readonly object[] => [
   { idx: 0, name: '0', path: '', type: 'sentence_transformers.models.Transformer' },

@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { readGguf } from '../../config/gguf/read.js';
-import { ggufFormat, safetensorsFormat } from '../../config/stored-format.js';
-import { fixture } from '../helpers/native/native-engine.js';
+import { readGguf } from '../../../config/gguf/read.js';
+import { ggufFormat, safetensorsFormat } from '../../../config/models/stored-format.js';
+import { fixture } from '../../helpers/native/native-engine.js';
 
 const expected: Readonly<Record<string, string>> = {
   'quant-fp8-ct-tensor': 'compressed-tensors FP8',

@@ -3,11 +3,11 @@ import assert from 'node:assert/strict';
 import { cpSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { ConfigError } from '../../config/error.js';
-import { loadConfig } from '../../config/load.js';
-import { type ModelFolder, resolveModelFolder } from '../../config/model-folder.js';
-import { fixture } from '../helpers/native/native-engine.js';
-import { tempFolder } from '../helpers/temp-folder.js';
+import { ConfigError } from '../../../config/error.js';
+import { loadConfig } from '../../../config/load.js';
+import { type ModelFolder, resolveModelFolder } from '../../../config/models/model-folder.js';
+import { fixture } from '../../helpers/native/native-engine.js';
+import { tempFolder } from '../../helpers/temp-folder.js';
 
 function resolved(...sets: readonly string[]): ModelFolder {
   const env = { HOME: tempFolder() };

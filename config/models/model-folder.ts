@@ -3,20 +3,22 @@
  * context length, end-of-sequence ids, the author's sampling defaults. Weights are not opened here, only counted.
  *
  * Look-up order: "demo" (the embedded model), an existing folder or *.gguf file, a model of models.directories, a Hugging Face id in the hub
- * cache; behind a folder or an
- * id ":Q4_K_M" chooses among its GGUF files. Nothing is downloaded here. The files
- * come from strangers: sizes are bounded, numbers are checked, and a cached file must really lie in the cache.
+ * cache; behind a folder or an id ":Q4_K_M" chooses among its GGUF files. Nothing is downloaded here. The files come from strangers: sizes
+ * are bounded, numbers are checked, and a cached file must really lie in the cache.
  * Called by the commands before an engine starts, and by `inferd list`.
  */
 import { existsSync, readdirSync, statSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { batchHoldsPrompt } from './check.js';
+import { batchHoldsPrompt } from '../check.js';
+import { ConfigError } from '../error.js';
+import { isKind } from '../file-kind.js';
+import { configLists, ggufConfig } from '../gguf/config.js';
+import { ggufBytes, ggufFile, ggufParts, isGguf, quantizationPattern } from '../gguf/files.js';
+import { readGguf } from '../gguf/read.js';
+import { expandHome, hubCachePath } from '../paths.js';
+import type { Config } from '../schema.js';
 import { type DrafterFolder, resolveDrafter } from './drafter-folder.js';
-import { ConfigError } from './error.js';
-import { configLists, ggufConfig } from './gguf/config.js';
-import { ggufBytes, ggufFile, ggufParts, isGguf, quantizationPattern } from './gguf/files.js';
-import { readGguf } from './gguf/read.js';
 import {
   type CachedModel,
   findSnapshot,
@@ -27,11 +29,9 @@ import {
   type UnfinishedPull,
 } from './hub-cache.js';
 import { findInDirectory, modelNames } from './model-directories.js';
-import { isKind, readJson } from './model-json.js';
+import { readJson } from './model-json.js';
 import { checkSizes, size } from './model-sizes.js';
-import { expandHome, hubCachePath } from './paths.js';
 import { type PoolingChoice, poolingOf } from './pooling.js';
-import type { Config } from './schema.js';
 import { ggufFormat, safetensorsFormat } from './stored-format.js';
 
 /** What the author of a model may recommend in generation_config.json. */
