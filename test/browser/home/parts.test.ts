@@ -25,8 +25,8 @@ before(async () => {
   const { port } = server.address() as AddressInfo; // it listens on a port
   await browser.open(`http://127.0.0.1:${port}/`, "document.querySelector('main') !== null");
   await browser.value(`(async () => {
-    const { answerText } = await import('/home/markdown.js');
-    const { answerTurn } = await import('/home/turn.js');
+    const { answerText } = await import('/home/chat/markdown.js');
+    const { answerTurn } = await import('/home/chat/turn.js');
     window.shown = (pieces) => {
       const box = document.createElement('div');
       const text = answerText(box);

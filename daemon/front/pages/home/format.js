@@ -1,4 +1,4 @@
-/** Numbers as people read them. */
+/** Numbers, ids and errors as people read them. */
 
 const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const one = new Intl.NumberFormat('en', { maximumFractionDigits: 1 });
@@ -29,4 +29,14 @@ export function bytes(n) {
 export function percent(p) {
   if (p >= 0.1) return `${Math.round(p * 100)} %`;
   return p >= 0.0005 ? `${(p * 100).toFixed(1)} %` : '< 0.1 %';
+}
+
+/** The beginning of an id, enough to tell it from others. */
+export const shortId = (id) => (id.length > 21 ? `${id.slice(0, 21)}…` : id);
+
+/** An error as one sentence, with what to do where that is known. */
+export function sentence(error) {
+  const text = /[.!?]$/.test(error.message) ? error.message : `${error.message}.`;
+  if (error.code === -32006) return `${text} Clear the conversation, or ask for fewer tokens.`;
+  return text;
 }

@@ -1,10 +1,10 @@
 /** The page at /: a chat with the model, a board of what the machine does, its requests, its models. One document, no parts from elsewhere. */
 import { byId } from '../shared/dom.js';
 import { themeSwitch } from '../shared/theme.js';
-import { boardView } from './board.js';
-import { chatView } from './chat.js';
-import { modelsView } from './models.js';
-import { requestsView } from './requests.js';
+import { boardView } from './board/board.js';
+import { chatView } from './chat/chat.js';
+import { modelsView } from './models/models.js';
+import { requestsView } from './requests/requests.js';
 import { connectRpc } from './rpc.js';
 import { startTabs } from './tabs.js';
 

@@ -1,7 +1,7 @@
 /** The pages at / and /docs: whole in themselves, under a strict policy, served to who may see them. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
@@ -21,7 +21,8 @@ for (const name of names) {
   const { html, policy } = readPage(name);
 
   test(`the page ${name} holds all of its sources and fetches nothing from elsewhere`, () => {
-    for (const file of readdirSync(join(sources, name))) {
+    const files = readdirSync(join(sources, name), { recursive: true }).map(String);
+    for (const file of files.filter((one) => statSync(join(sources, name, one)).isFile())) {
       const text = readFileSync(join(sources, name, file), 'utf8');
       const body = file.endsWith('.js') ? text.replace(/^import [^;]*;\n/gm, '').replace(/^export /gm, '') : text;
       if (file !== 'index.html' && file !== 'style.css') assert.ok(html.includes(body), file);

@@ -1,8 +1,6 @@
 /** The requests: those that run or wait, with a way to cancel each, those that ended, and what happened to one of them. */
-import { byId, el } from '../shared/dom.js';
-import { sentence } from './chat.js';
-import { count, duration } from './format.js';
-import { shortId } from './kv-map.js';
+import { byId, el } from '../../shared/dom.js';
+import { count, duration, sentence, shortId } from '../format.js';
 import { timelineView } from './timeline.js';
 
 const LIST_MS = 1000;

@@ -2,8 +2,8 @@
  * One turn of the conversation on the page: what the user or a tool said, or an answer while it is made. An answer has its reasoning, its
  * text, its calls of tools and, below, a line of what became of it. Parts appear when there is something in them.
  */
-import { copyButton, el, jsonText } from '../shared/dom.js';
-import { count, duration, rate } from './format.js';
+import { copyButton, el, jsonText } from '../../shared/dom.js';
+import { count, duration, rate } from '../format.js';
 import { answerText } from './markdown.js';
 import { tokenText } from './tokens.js';
 

@@ -2,9 +2,9 @@
  * The KV pool as a picture: a square for a block, or for some that lie side by side. Colours tell free, cached, shared, and whose; the
  * mouse tells of one square, and the list below names who holds most and leads to what happened to them.
  */
-import { el } from '../shared/dom.js';
+import { el } from '../../shared/dom.js';
+import { count, shortId } from '../format.js';
 import { canvasOf, colours } from './colours.js';
-import { count } from './format.js';
 
 const CELLS = 4096;
 const FIRST_OWNER = 3;
@@ -107,6 +107,3 @@ export function kvMapView() {
     },
   };
 }
-
-/** The beginning of an id, enough to tell it from others. */
-export const shortId = (id) => (id.length > 21 ? `${id.slice(0, 21)}…` : id);

@@ -1,8 +1,7 @@
 /** The models: what each is and how it is, load and unload, and getting another one. */
-import { byId, el } from '../shared/dom.js';
-import { sentence } from './chat.js';
-import { bytes, count } from './format.js';
-import { CANCELLED } from './rpc.js';
+import { byId, el } from '../../shared/dom.js';
+import { bytes, count, sentence } from '../format.js';
+import { CANCELLED } from '../rpc.js';
 
 const MODELS_MS = 2000;
 

@@ -1,7 +1,7 @@
 /** The chat: a conversation with the model, one answer at a time, streamed. */
-import { byId, el } from '../shared/dom.js';
-import { count } from './format.js';
-import { CANCELLED } from './rpc.js';
+import { byId, el } from '../../shared/dom.js';
+import { count, sentence } from '../format.js';
+import { CANCELLED } from '../rpc.js';
 import { followEnd } from './scroll.js';
 import { settingsPanel, WrongSetting } from './settings.js';
 import { toolResults } from './tool-results.js';
@@ -201,11 +201,4 @@ function byFrame(take) {
       else requestAnimationFrame(flush);
     },
   };
-}
-
-/** An error as one sentence, with what to do where that is known. */
-export function sentence(error) {
-  const text = /[.!?]$/.test(error.message) ? error.message : `${error.message}.`;
-  if (error.code === -32006) return `${text} Clear the conversation, or ask for fewer tokens.`;
-  return text;
 }

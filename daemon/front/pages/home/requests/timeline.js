@@ -1,6 +1,6 @@
 /** What happened to one prompt: a bar from its arrival to its end, and the same as a table. */
-import { el } from '../shared/dom.js';
-import { count, duration } from './format.js';
+import { el } from '../../shared/dom.js';
+import { count, duration } from '../format.js';
 
 /** Parts of the bar: kind, from, to (ms). Where nothing else is said, a request that has begun decodes. */
 function spans(marks, endMs) {

@@ -1,6 +1,6 @@
 /** A histogram of durations as bars, each with its range and count in its title; the bars are made once and only change their height. */
-import { el } from '../shared/dom.js';
-import { count, duration } from './format.js';
+import { el } from '../../shared/dom.js';
+import { count, duration } from '../format.js';
 
 /** Fewest bars, so that little data makes no wide ones. */
 const FEWEST = 8;

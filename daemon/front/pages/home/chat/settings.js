@@ -2,7 +2,7 @@
  * How answers are made: a table of controls, each with the parameter that it sets. An empty one says nothing, so that the model's own
  * recommendation holds. Texts of JSON are checked here, so that a slip is told before anything is sent.
  */
-import { el } from '../shared/dom.js';
+import { el } from '../../shared/dom.js';
 
 /** name: of the parameter; label: as people say it. */
 const numbers = [

@@ -1,5 +1,5 @@
 /** The figures at the top of the board: a name, a number, a word about it. */
-import { el } from '../shared/dom.js';
+import { el } from '../../shared/dom.js';
 
 /** `name`: as people say it. `set(value, more)` writes only what has changed. */
 export function tile(name) {

@@ -1,7 +1,6 @@
 /** The board: what the machine does now. It asks only while it is shown. */
-import { byId, el } from '../shared/dom.js';
-import { sentence } from './chat.js';
-import { bytes, count, duration, rate } from './format.js';
+import { byId, el } from '../../shared/dom.js';
+import { bytes, count, duration, rate, sentence } from '../format.js';
 import { histogramView, quantile } from './histogram.js';
 import { kvMapView } from './kv-map.js';
 import { memoryView } from './memory.js';

@@ -1,7 +1,7 @@
 /** What the batches held over the last minute: tokens of prompts and decoded tokens a second, stacked. Drawn from a ring of half seconds. */
-import { el } from '../shared/dom.js';
+import { el } from '../../shared/dom.js';
+import { count } from '../format.js';
 import { canvasOf, colours } from './colours.js';
-import { count } from './format.js';
 
 const BIN_MS = 500;
 const BINS = 120;

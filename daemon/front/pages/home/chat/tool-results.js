@@ -1,5 +1,5 @@
 /** Where a person plays the tool: a box for the result of each call, and a button that goes on with them. */
-import { el } from '../shared/dom.js';
+import { el } from '../../shared/dom.js';
 
 /** `onSend` gets the calls, each with the text of its result. */
 export function toolResults(calls, onSend) {

@@ -2,8 +2,8 @@
  * An answer as its tokens, each with its probability: a tint says how sure the model was, and the token that the mouse or the arrow keys
  * are on shows what else it might have written. One element a token; the alternatives are kept as the daemon sent them.
  */
-import { el } from '../shared/dom.js';
-import { percent } from './format.js';
+import { el } from '../../shared/dom.js';
+import { percent } from '../format.js';
 
 /** Least probability of each tint, surest first; below them all is the last. */
 const tints = [0.9, 0.5, 0.1];

@@ -2,7 +2,7 @@
  * An answer as it grows: text, and blocks of code between lines that begin with three backticks. Nothing else is read into it, and all of it
  * becomes text nodes: what a model writes is never HTML. A line that may yet become a fence is held back until that is known.
  */
-import { copyButton, el } from '../shared/dom.js';
+import { copyButton, el } from '../../shared/dom.js';
 
 const FENCE = /^ {0,3}(`{3,})(.*)$/;
 const MAYBE_FENCE = /^ {0,3}`{0,2}$|^ {0,3}`{3,}.*$/;

@@ -1,6 +1,6 @@
 /** Memory of the loaded models: weights, KV in use, KV that is free, as parts of one bar each. */
-import { el } from '../shared/dom.js';
-import { bytes } from './format.js';
+import { el } from '../../shared/dom.js';
+import { bytes } from '../format.js';
 
 export function memoryView() {
   const rows = new Map();
