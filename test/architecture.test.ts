@@ -1,5 +1,6 @@
 /**
- * The rules of who may import whom, read from the sources themselves: one direction only, each package behind one file.
+ * The rules of who may import whom, read from the sources themselves: one direction only, each package behind one file. And of how full a
+ * folder may be.
  */
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -47,9 +48,11 @@ function importsOf(file: string): Import[] {
 const all = sourceRoots.flatMap((dir) => files(dir, '.ts')).flatMap(importsOf);
 const kinds = ['tokenizer', 'scheduler', 'executor'];
 
-/** For each part, what it may import of ours (path prefixes). The first matching rule decides. */
+/** For each part, what it may import of ours: path prefixes, or folders without their rooms (`config/*`). The first matching rule decides. */
 const allowed: readonly (readonly [string, readonly string[]])[] = [
-  ['config/', ['config/']],
+  ['config/models/', ['config/models/', 'config/gguf/', 'config/*']],
+  ['config/gguf/', ['config/gguf/', 'config/error', 'config/file-kind']],
+  ['config/', ['config/*']],
   ['native/', ['native/']],
   ['actors/messages/', ['actors/messages/', 'config/']],
   [
@@ -139,12 +142,16 @@ const allowed: readonly (readonly [string, readonly string[]])[] = [
   ['daemon/', ['daemon/', 'rpc/', 'actors/', 'native/', 'config/']],
 ];
 
+/** `place`: a path prefix, or a folder without its rooms. */
+const isAt = (place: string, file: string): boolean =>
+  place.endsWith('/*') ? dirname(file) === place.slice(0, -2) : file.startsWith(place);
+
 test('every import goes in the allowed direction', () => {
   const breaches = all
     .filter((i) => i.own)
     .filter((i) => {
       const rule = allowed.find(([prefix]) => i.from.startsWith(prefix));
-      return rule === undefined || !rule[1].some((prefix) => i.to.startsWith(prefix));
+      return rule === undefined || !rule[1].some((place) => isAt(place, i.to));
     })
     .map((i) => `${i.from} -> ${i.to}`);
   assert.deepEqual(breaches, []);
@@ -176,6 +183,22 @@ test('only the worker entry names all actor kinds; the kinds never import each o
     if (to === undefined || from === to) return false;
     return from !== undefined || (i.from.startsWith('actors/') && i.from !== 'actors/runtime/entry.ts');
   });
+  assert.deepEqual(
+    breaches.map((i) => `${i.from} -> ${i.to}`),
+    [],
+  );
+});
+
+test('a room of a page imports what its page has for all rooms, never another room', () => {
+  const pages = 'daemon/front/pages/';
+  const imports = files(pages, '.js').flatMap(importsOf);
+  const breaches = imports.filter(({ from, to, own }) => {
+    const [page = '', room] = dirname(from).slice(pages.length).split('/');
+    const mayImport = [dirname(from), `${pages}${page}`, `${pages}shared`];
+    const joins = room === undefined && from.endsWith('/main.js') && to.startsWith(`${pages}${page}/`);
+    return !own || !(joins || mayImport.includes(dirname(to)));
+  });
+  assert.ok(imports.length > 50);
   assert.deepEqual(
     breaches.map((i) => `${i.from} -> ${i.to}`),
     [],
@@ -343,15 +366,15 @@ test('no C++ file includes itself by way of others', () => {
   assert.deepEqual(circlesOf(next), []);
 });
 
-test('no folder holds more sources than one can take in', () => {
-  const MAX_SOURCES = 25;
-  const sources = [...sourceRoots, 'test'].flatMap((dir) =>
-    ['.ts', '.mjs', '.sh', '.h', '.cpp', '.cu', '.cuh'].flatMap((e) => files(dir, e)),
-  );
+test('no folder holds more files than one can take in', () => {
+  const MAX_FILES = 25;
+  const held = [...sourceRoots, 'test'].flatMap((dir) => files(dir, '')).filter((file) => !file.startsWith('test/fixtures/'));
   const count = new Map<string, number>();
-  for (const file of sources) count.set(dirname(file), (count.get(dirname(file)) ?? 0) + 1);
+  for (const file of held) count.set(dirname(file), (count.get(dirname(file)) ?? 0) + 1);
   assert.deepEqual(
-    [...count].filter(([, n]) => n > MAX_SOURCES),
+    [...count]
+      .filter(([, n]) => n > MAX_FILES)
+      .map(([dir, n]) => `${dir} holds ${n} files, more than ${MAX_FILES}: give those of one subject a folder of their own`),
     [],
   );
 });
