@@ -12,12 +12,12 @@ std::vector<StoredFormat> stored_formats() {
   for (const BlockType& type : block_types())
     if (type.decode != nullptr) all.push_back({type.name, type.coded});
   all.push_back({"GPTQ", kCodedInt4Minima});
-  all.push_back({"GPTQ with act-order", kFormatF16});
+  all.push_back({"GPTQ with act-order", kCodedInt4Minima});
   all.push_back({"AWQ", kCodedInt4Minima});
   all.push_back({"compressed-tensors int4", kCodedInt4Minima});
   all.push_back({"compressed-tensors int8", kCodedInt8});
-  all.push_back({"compressed-tensors MXFP4 and NVFP4", kCodedInt8Halves});
-  all.push_back({"FP8", kFormatF16});
+  all.push_back({"compressed-tensors MXFP4 and NVFP4", kCodedFloat4});
+  all.push_back({"FP8", kFloat8Rows});
   return all;
 }
 

@@ -66,7 +66,7 @@ test('formats of weights are told apart by whether the CPU multiplies them in th
   );
   assert.equal(formatChecks(formats.slice(0, 1)).length, 1);
   const { weightFormats } = loadAddon().systemInfo();
-  for (const name of ['Q8_0', 'Q4_0', 'Q4_K', 'Q5_K', 'Q6_K', 'GPTQ', 'AWQ'])
+  for (const name of ['Q8_0', 'Q4_0', 'Q4_K', 'Q5_K', 'Q6_K', 'GPTQ', 'GPTQ with act-order', 'AWQ', 'MXFP4', 'FP8'])
     assert.ok(
       weightFormats.some((f) => f.name === name && f.native),
       name,
