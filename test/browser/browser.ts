@@ -1,7 +1,7 @@
 /** A headless Chromium, driven by its DevTools protocol over one WebSocket. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { writeFileSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { WebSocket } from 'ws';
 import { eventually, inTime } from '../helpers/eventually.js';
 import { tempFolder } from '../helpers/temp-folder.js';
@@ -150,6 +150,7 @@ export class Browser {
     const folder = process.env['INFERD_SCREENSHOTS'];
     if (folder === undefined) return;
     const { data } = await this.#send('Page.captureScreenshot', { format: 'png' });
+    mkdirSync(folder, { recursive: true });
     writeFileSync(`${folder}/${name}.png`, Buffer.from(String(data), 'base64'));
   }
 
