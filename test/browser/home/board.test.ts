@@ -52,6 +52,7 @@ test('the board moves while the daemon works', async () => {
   await browser.look(390, 1700, 'light');
   await browser.until(drawn('canvas.map'));
   await browser.shoot('board-narrow');
+  assert.deepEqual(await home.tooWide(), []);
   await stop();
   await browser.until(`document.querySelector('[aria-label="Running"] .value').textContent === '0'`);
   assert.equal(await value('Waiting'), '0');
@@ -103,5 +104,6 @@ test('chunks of a prompt and preemptions have their place in the timeline', asyn
   await browser.shoot('requests-dark');
   await browser.look(390, 1100, 'light');
   await browser.shoot('requests-narrow');
+  assert.deepEqual(await home.tooWide(), []);
   assert.deepEqual(browser.complaints, []);
 });

@@ -35,6 +35,7 @@ test('an answer is streamed, its figures are told, and nothing is asked for else
   await browser.shoot('chat-dark');
   await browser.look(390, 800, 'light');
   await browser.shoot('chat-narrow');
+  assert.deepEqual(await home.tooWide(), []);
   assert.deepEqual(browser.complaints, []);
   const origins = new Set(browser.asked.map((url) => new URL(url).host));
   assert.deepEqual([...origins], [new URL(at.http).host]);

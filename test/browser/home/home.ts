@@ -83,6 +83,13 @@ export class Home {
     return this.text('.turn.assistant:last-child .answer');
   }
 
+  /** What is wider than its place, so that one would have to scroll sideways. */
+  async tooWide(): Promise<string[]> {
+    return (await this.#browser.value(
+      "[document.documentElement, ...document.querySelectorAll('main, main > section')].filter((n) => n.scrollWidth > n.clientWidth).map((n) => n.id || n.tagName)",
+    )) as string[];
+  }
+
   async text(selector: string): Promise<string> {
     return String(await this.#browser.value(`document.querySelector(${JSON.stringify(selector)})?.textContent ?? ''`));
   }

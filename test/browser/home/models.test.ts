@@ -86,6 +86,7 @@ test('a pull shows how far it is, is stopped, and goes on where it was', async (
   await browser.shoot('models-dark');
   await browser.look(390, 800, 'dark');
   await browser.shoot('models-narrow-dark');
+  assert.deepEqual(await home.tooWide(), []);
   await home.press('Stop pulling');
   await says(/Stopped; what came is kept/);
   await eventually('it is kept', () => (listUnfinished(cache)[0]?.receivedBytes ?? 0) > 0);
