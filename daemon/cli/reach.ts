@@ -39,7 +39,7 @@ export interface Running {
   readonly file: DaemonFile;
 }
 
-/** Connects to the daemon that published itself, or returns null when none is alive. @throws CliError when it lives but refuses us. */
+/** Connects to the daemon that published itself, or returns null when none is alive. @throws CliError when it lives but refuses us, or is silent. */
 export async function connectRunning(io: Io): Promise<Running | null> {
   const file = readDaemonFile(io.env);
   if (file === null) return null;
@@ -59,19 +59,29 @@ export async function connectRunning(io: Io): Promise<Running | null> {
   try {
     return { client: await connect({ url: file.address, name: clientName, ...(token === undefined ? {} : { token }) }), file };
   } catch (error) {
-    if (await answers(file)) throw explain(error);
-    // Nobody listens there any more: the file is a leftover.
+    const heard = await listen(file);
+    if (heard === 'speaks') throw explain(error);
+    if (heard === 'silent' && (await instanceLives(io.env)))
+      throw new CliError(
+        `The daemon (pid ${file.pid}) does not answer: it is very busy, or suspended; a suspended one goes on after: kill -CONT ${file.pid}`,
+        EXIT.unavailable,
+        error,
+      );
+    // Nobody listens there any more: the file is a leftover, or the daemon drains.
     return null;
   }
 }
 
-/** Does anything speak HTTP where the daemon said it would? Then it lives, and its refusal is the news. */
-async function answers(file: DaemonFile): Promise<boolean> {
+/**
+ * What is where the daemon said it would be. Where anything speaks HTTP it lives, and its refusal is the news; of a process that is
+ * suspended the system accepts connections, and nothing comes.
+ */
+async function listen(file: DaemonFile): Promise<'speaks' | 'silent' | 'nothing'> {
   try {
     await fetch(`${file.http}/version`, { signal: AbortSignal.timeout(probeMs), redirect: 'error' });
-    return true;
-  } catch {
-    return false;
+    return 'speaks';
+  } catch (error) {
+    return (error as Error).name === 'TimeoutError' ? 'silent' : 'nothing';
   }
 }
 

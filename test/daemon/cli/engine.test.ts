@@ -187,6 +187,22 @@ test('chat goes on, with all that was said, when its daemon is restarted', async
   }
 });
 
+test('a daemon that is suspended is told from none and from one that stops', async () => {
+  const daemon = await serving();
+  try {
+    daemon.kill('SIGSTOP');
+    const told = await Promise.all([inferd(['status']), inferd(['run', 'Hello']), inferd(['stop'])]);
+    for (const { code, stdout, stderr } of told) {
+      assert.deepEqual([code, stdout], [69, '']);
+      assert.match(stderr, /^inferd: The daemon \(pid (\d+)\) does not answer: .*kill -CONT \1\n$/);
+    }
+    daemon.kill('SIGCONT');
+    assert.equal((await inferd(['status'])).code, 0);
+  } finally {
+    daemon.kill('SIGKILL');
+  }
+});
+
 test('a daemon that drains is told from none, and stop can be called again to wait for it', async () => {
   const daemon = await serving('--set', 'inference.load_dummy=true', '--set', 'scheduler.max_num_sequences=1');
   const ended = new Promise<number | null>((resolve) => daemon.on('close', resolve));
