@@ -41,11 +41,19 @@ export async function runProgram(program: Program, argv: readonly string[]): Pro
   root.action(() => root.outputHelp());
   for (const verb of program.verbs) root.addCommand(build(verb, io, (c) => (code = c)));
   try {
-    await root.parseAsync([...argv], { from: 'user' });
+    await root.parseAsync(helpOfInner(argv, program.verbs), { from: 'user' });
     return code;
   } catch (error) {
     return report(error, io, verbose);
   }
+}
+
+/** "help VERB INNER" as "VERB INNER --help": the parser looks at one word. A word that names no inner verb is left to be refused. */
+function helpOfInner(argv: readonly string[], verbs: readonly Verb[]): string[] {
+  const [first, name, inner] = argv;
+  const within = verbs.find((verb) => verb.name === name)?.verbs;
+  if (first !== 'help' || name === undefined || inner === undefined || within === undefined) return [...argv];
+  return within.some((verb) => verb.name === inner) ? [name, inner, '--help'] : [name, inner];
 }
 
 /** Prints the sentence of an error and returns its exit code. */

@@ -63,6 +63,7 @@ test('help names every verb, and each verb explains itself with examples', async
     assert.match(help.stdout, /Examples:\n {2}inferd/);
   }
   assert.equal((await inferd(['help', 'eval'])).stdout, (await inferd(['eval', '--help'])).stdout);
+  assert.match((await inferd(['help', 'token', 'create'])).stdout, /^Usage: inferd token create /);
 });
 
 test('a mistyped command or option is a usage error that names the nearest one', async () => {
@@ -74,6 +75,7 @@ test('a mistyped command or option is a usage error that names the nearest one',
     64,
     'unknown option --max-token=3 of "inferd run"; did you mean --max-tokens? (see "inferd run --help")',
   );
+  await fails(['help', 'token', 'crate'], 64, 'unknown command "crate"; did you mean "inferd token create"? (see "inferd token --help")');
   await fails(['help', 'chta'], 64, 'unknown command "chta"; did you mean "inferd chat"? (see "inferd --help")');
 });
 
