@@ -34,7 +34,11 @@ async function run(input: VerbInput): Promise<ExitCode> {
       m.last_used === null ? '' : `${formatDuration(Math.max(0, now - m.last_used * 1000))} ago`,
       m.backend ?? '',
     ]);
-    io.stdout.write(table(['model', 'architecture', 'format', 'size', 'context', 'state', 'memory', 'used', 'backend'], rowsOfModels));
+    io.stdout.write(
+      models.length === 0
+        ? 'No models are loaded; "inferd load" loads one, as a request that names it does.\n'
+        : table(['model', 'architecture', 'format', 'size', 'context', 'state', 'memory', 'used', 'backend'], rowsOfModels),
+    );
     for (const m of models) if (m.failure !== null) io.stdout.write(`\n${m.id} failed: ${m.failure}\n`);
     if (requests.length === 0) io.stdout.write('\nNo requests are running or queued.\n');
     else {

@@ -48,10 +48,12 @@ const list: Verb = {
       input,
       (client) => client.call('adapters.list', {}),
       ({ data }) =>
-        table(
-          ['adapter', 'model', 'rank', 'path'],
-          data.map(({ name, parent, rank, path }) => [name, parent, String(rank), path]),
-        ),
+        data.length === 0
+          ? 'There are no adapters; "inferd adapter load" loads one\n'
+          : table(
+              ['adapter', 'model', 'rank', 'path'],
+              data.map(({ name, parent, rank, path }) => [name, parent, String(rank), path]),
+            ),
     ),
 };
 

@@ -288,6 +288,12 @@ test('serve, then run, chat, eval, ps and status use the daemon, and stop ends i
       stats: { kv: { used_blocks: number } };
     };
     assert.deepEqual([status.healthy, status.address, status.stats.kv.used_blocks], [true, address, 0]);
+    assert.equal((await inferd(['adapter', 'list'])).stdout, 'There are no adapters; "inferd adapter load" loads one\n');
+    assert.equal((await inferd(['unload', 'demo'])).code, 0);
+    assert.equal(
+      (await inferd(['ps'])).stdout,
+      'No models are loaded; "inferd load" loads one, as a request that names it does.\n\nNo requests are running or queued.\n',
+    );
 
     const second = await inferd(['serve', '--set', 'server.port=0', '--set', 'log.level=silent']);
     const running = `inferd: An inferd daemon is already running at ${address}; use it, or stop it first with "inferd stop"\n`;
