@@ -47,6 +47,11 @@ export interface EngineOptions {
   readonly group?: number;
   /** Of several ranks: each computes some of the experts of a layer whole, in place of a part of every one; not when absent. */
   readonly expertParallel?: boolean;
+  /**
+   * Of several ranks: each attends to sequences of its own, with plans and results of its own, and has all of the model but the experts,
+   * which they share whole. Each submits as many steps as the others, empty ones where it has nothing to do. Not when absent.
+   */
+  readonly dpAttention?: boolean;
   /** Of several ranks: how long one waits for the others before all of them fail. */
   readonly commTimeoutMs?: number;
   /** For tests: the collective, counted from 0, in which this rank fails, or sleeps when sleepMs > 0. */

@@ -31,6 +31,7 @@ EngineOptions read_options(const Napi::Value& value) {
   o.load_dummy = r.boolean("loadDummy");
   o.rank = r.integer("rank");
   o.world_size = r.integer("worldSize");
+  o.dp_attention = o.world_size > 1 && r.has("dpAttention") && r.boolean("dpAttention");
   o.alone = o.world_size > 1 && r.has("alone") && r.boolean("alone");
   if (o.world_size > 1 && !o.alone) {
     o.group = static_cast<uint64_t>(r.large_integer("group"));

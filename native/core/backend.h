@@ -14,6 +14,8 @@
 //  - Tensor parallelism: a backend instance is one rank, and joins the others before it meets them
 //    in collectives. All ranks enqueue the same collectives in the same order, which therefore
 //    follow from the plan alone. A model on one rank calls none.
+//  - Data-parallel attention: ranks have plans of their own, and every step has the same
+//    collectives, whatever its plan says. An output row does not depend on what other ranks bring.
 //  - Required ops are pure virtual; optional fused ops have a default body that composes required
 //    ones.
 //
@@ -59,7 +61,8 @@ struct BackendInfo {
   // > 0: weights of codes may have columns in an order of their own (CodedRows::order), one for so
   // many rows at least
   int64_t ordered_rows = 0;
-  bool float4_linears = false;  // what it keeps in kCodedFloat4 may be other weights than experts'
+  bool spreads_experts = false;  // gather_rows and scatter_sums
+  bool float4_linears = false;   // what it keeps in kCodedFloat4 may be other weights than experts'
 };
 
 // The sizes of a layer that kernels may not take; 0 where the layer has no such thing.
@@ -502,6 +505,14 @@ class Backend {
   // As those of Comm, inside a step.
   virtual void all_reduce(Tensor inout) { (void)inout; }
   virtual void all_gather(Tensor out, const Tensor& part) { (void)out, (void)part; }
+  // Only where info().spreads_experts. The numbers of rows of the other ranks are known behind it.
+  virtual GatheredRows gather_rows(Tensor out, const Tensor& part) {
+    (void)out, (void)part;
+    return {};
+  }
+  virtual void scatter_sums(Tensor out, const Tensor& sums, int64_t first) {
+    (void)out, (void)sums, (void)first;
+  }
   // A norm over columns of which each rank has some: sums[i] = scale * the sum of x[i][c]^2,
   // float32 [rows, 1]; then, with the sums over all ranks, inout[i][c] *= weight[c] / sqrt(sums[i]
   // / cols + eps).

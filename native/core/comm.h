@@ -1,10 +1,11 @@
 // What the ranks of a group, which compute one model together, do with each other. A rank is a
 // thread of this process with a backend of its own.
 //
-// All ranks call the same collectives in the same order with the same sizes. A group ends once and
-// for all of them: when a rank waits for longer than its limit, or when anybody calls abort(),
-// every wait of every rank, present or future, throws an Error with the reason. So no rank waits
-// for one that is gone, and none is left behind.
+// All ranks call the same collectives in the same order with the same sizes; only the rows that
+// gather_rows and scatter_sums bring together may be more on one rank than on another, or none. A
+// group ends once and for all of them: when a rank waits for longer than its limit, or when anybody
+// calls abort(), every wait of every rank, present or future, throws an Error with the reason. So
+// no rank waits for one that is gone, and none is left behind.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -31,6 +32,11 @@ struct RankGroup {
   std::chrono::milliseconds fault_sleep{0};
 };
 
+// Where the rows of a rank lie among those that all ranks brought.
+struct GatheredRows {
+  int64_t first = 0, total = 0;
+};
+
 class Comm {
  public:
   virtual ~Comm() = default;
@@ -43,6 +49,13 @@ class Comm {
   // out [rows, size * cols]: columns [r * cols, (r + 1) * cols) are the `part` [rows, cols] of rank
   // r. Throws when the group has ended.
   virtual void all_gather(Tensor out, const Tensor& part) = 0;
+  // The front of `out` = the rows of `part` of rank 0, then those of rank 1, ..: each brings as
+  // many as it has. Throws Error(kUsage) where `out` has no room for them, and when the group has
+  // ended.
+  virtual GatheredRows gather_rows(Tensor out, const Tensor& part) = 0;
+  // out[i] = sums[first + i], added over the ranks in their order and rounded once; `sums`, as long
+  // on every rank, says what each has to add to the rows of all. Throws when the group has ended.
+  virtual void scatter_sums(Tensor out, const Tensor& sums, int64_t first) = 0;
   // Returns when all ranks are here. Throws when the group has ended.
   virtual void barrier() = 0;
   // Each of `values`, host memory, becomes the least that a rank gave. For start-up. Throws

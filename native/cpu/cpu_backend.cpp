@@ -27,6 +27,7 @@ CpuBackend::CpuBackend(const Kernels& kernels, int threads)
            .host_memory = true,
            .drafters = true,
            .ordered_rows = kernels.panel_cols,
+           .spreads_experts = true,
            .float4_linears = true};
 }
 

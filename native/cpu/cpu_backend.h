@@ -133,6 +133,8 @@ class CpuBackend final : public Backend {
   Comm* comm() override { return comm_.get(); }
   void all_reduce(Tensor inout) override;
   void all_gather(Tensor out, const Tensor& part) override;
+  GatheredRows gather_rows(Tensor out, const Tensor& part) override;
+  void scatter_sums(Tensor out, const Tensor& sums, int64_t first) override;
   void square_sums(Tensor sums, const Tensor& x, float scale) override;
   void scale_by_sums(Tensor inout, const Tensor& sums, int64_t cols, const float* weight,
                      float eps) override;

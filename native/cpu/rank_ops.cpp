@@ -38,6 +38,16 @@ void CpuBackend::all_gather(Tensor out, const Tensor& part) {
   comm_->all_gather(out, part);
 }
 
+GatheredRows CpuBackend::gather_rows(Tensor out, const Tensor& part) {
+  const TraceScope scope(trace_, "gather_rows_of_ranks");
+  return comm_->gather_rows(out, part);
+}
+
+void CpuBackend::scatter_sums(Tensor out, const Tensor& sums, int64_t first) {
+  const TraceScope scope(trace_, "scatter_sums");
+  comm_->scatter_sums(out, sums, first);
+}
+
 void CpuBackend::square_sums(Tensor sums, const Tensor& x, float scale) {
   const TraceScope scope(trace_, "square_sums");
   over_rows(x.rows(), 2 * x.cols(), [&](int64_t begin, int64_t end, int) {

@@ -126,6 +126,13 @@ int32_t unread_steps(std::span<const std::byte> plan) {
   return known ? header.unread : INT32_MAX;
 }
 
+Shard shard_of(const EngineOptions& o) {
+  if (o.dp_attention && o.world_size > 1)
+    return {.whole_experts = true, .spread = {.rank = o.rank, .ranks = o.world_size}};
+  return {
+      .rank = o.rank, .size = o.world_size, .whole_experts = o.expert_parallel && o.world_size > 1};
+}
+
 // A largest graph of all slots is added when a smaller size would leave some batches without one.
 GraphPlan plan_graphs(const EngineOptions& o, const PlanLimits& limits) {
   GraphPlan g{.sizes = o.graph_sizes, .max_context = limits.max_len};
@@ -144,9 +151,7 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
   if (options.kv_dtype != "auto") kv_dtype_ = parse_kv_dtype(options.kv_dtype);
   ModelConfig config = read_model_config(options.model_path, options.model_config);
   if (options.sliding_window > 0) replace_windows(config, options.sliding_window);
-  config.shard = {.rank = options.rank,
-                  .size = options.world_size,
-                  .whole_experts = options.expert_parallel && options.world_size > 1};
+  config.shard = shard_of(options);
   check_divides(config, config.shard);
 
   std::unique_ptr<Checkpoint> checkpoint;
@@ -222,6 +227,12 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
 }
 
 void Engine::join_ranks() {
+  if (model_->shard().spreads() && !backend_->info().spreads_experts) {
+    throw Error(ErrorCode::kUnsupported,
+                format("The backend %s spreads no experts over ranks that attend to sequences of "
+                       "their own; set parallel.enable_dp_attention to false.",
+                       backend_->info().name.c_str()));
+  }
   using std::chrono::milliseconds;
   const RankGroup group = {.id = options_.group,
                            .rank = options_.rank,

@@ -45,6 +45,9 @@ struct EngineOptions {
   int32_t world_size = 1;
   // Ranks share experts whole, not a part of each.
   bool expert_parallel = false;
+  // Ranks attend to sequences of their own, each with all of the model but the experts, which they
+  // share whole: plans of their own, and every rank submits as many steps as the others.
+  bool dp_attention = false;
   // Of several ranks: RankGroup of core/comm.h.
   uint64_t group = 0;
   bool alone = false;

@@ -291,7 +291,10 @@ void StepRunner::execute(StagedStep& step) {
   backend_.apply_slots(slots_.tables(), step.words.as<const int32_t>());
   move_blocks(step);
   if (adapters_ != nullptr) adapters_->place(step.placed_adapters);
-  if (plan.rows.empty()) return constrain(step);
+  if (plan.rows.empty()) {
+    model_.stand_by();
+    return constrain(step);
+  }
   backend_.copy_in(buffers_.inputs.rows, step.inputs.rows, static_cast<size_t>(step.input_bytes));
   if (step.num_places > 0) {
     backend_.copy_in(buffers_.inputs.places, step.inputs.places,

@@ -151,6 +151,11 @@ Tensor Model::forward(const StepContext& step) const {
   return states;
 }
 
+void Model::stand_by() const {
+  for (const Layer& layer : layers_)
+    for (const auto& block : layer.blocks) block->stand_by(backend_);
+}
+
 Tensor Model::own_logits(const Tensor& states, int32_t first, int32_t count) const {
   const int64_t own = ids().count;
   const Tensor logits = columns(head_rows(shard().whole() ? logits_ : part_, count), 0, own);

@@ -66,6 +66,8 @@ class Model {
   // values of all tokens; of tokens that are not picked nothing else of the last layer is computed
   // but queries, and attention beside picked tokens.
   Tensor forward(const StepContext& step) const;
+  // In place of forward() in a step without tokens, see Block::stand_by.
+  void stand_by() const;
   // Rows of the embedding, scaled as the model wants them. Of several ranks all call it.
   void embed(const Tensor& out, const int32_t* ids) const;
   // From here on forward() also leaves what the residual stream holds at these layers: as it enters

@@ -54,6 +54,32 @@ describe('ranks between threads', () => {
     }
   });
 
+  it('rows of each, as many as it has, come to all and their sums back to it', () => {
+    const random = randomSource(43);
+    for (const ranks of [1, 2, 3, 4, 8]) {
+      for (let round = 0; round < 6; round++) {
+        const cols = randomInt(random, 1, 40);
+        const counts = Int32Array.from({ length: ranks }, () => (round === 0 ? 0 : randomInt(random, 0, 3)));
+        const total = counts.reduce((a, b) => a + b, 0);
+        const x = randomFloats(random, total * cols, 100);
+        const y = randomFloats(random, ranks * total * cols, 100);
+        const result = runOp(setup, 'comm_rows', { ranks, cols }, { counts, x, y });
+        for (let r = 0; r < ranks; r++) {
+          assert.deepEqual(
+            floats(result, 'all').subarray(r * total * cols, (r + 1) * total * cols),
+            x,
+            `rank ${r} of ${ranks} sees all rows`,
+          );
+          assert.equal(
+            ints(result, 'first')[r],
+            counts.subarray(0, r).reduce((a, b) => a + b, 0),
+          );
+        }
+        assert.deepEqual(floats(result, 'back'), reduced(y, ranks).subarray(0, total * cols), `${ranks} ranks, ${counts}`);
+      }
+    }
+  });
+
   for (const how of ['leaves', 'throws', 'sleeps']) {
     it(`when a rank ${how}, the others are told once, within the limit`, () => {
       for (const at_op of [0, 7]) {

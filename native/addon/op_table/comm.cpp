@@ -5,6 +5,11 @@
 //
 // comm_all_gather: ranks rows cols | x[ranks * rows, cols] -> out[ranks * rows, ranks * cols]
 //
+// comm_rows: ranks cols | counts[ranks] x[sum of counts, cols] y[ranks * sum, cols]
+//     -> all[ranks * sum, cols] first[ranks] back[sum, cols]
+//   Rank r brings counts[r] rows of x, gets all of them, and the sums of its own rows over the
+//   ranks, of which rank r adds the rows [r * sum, (r + 1) * sum) of y.
+//
 // comm_parts: ranks times lost at_op limit_ms how -> ended[ranks] waited_ms[ranks]
 //   `times` small reductions, of which rank `lost` does not come to op `at_op`, and how: "leaves"
 //   for good, "throws" and aborts the group, "sleeps" for three limits. ended: 1 of a rank that was
@@ -74,6 +79,34 @@ Napi::Object run_all_gather(OpTestCall& c) {
   });
 }
 
+Napi::Object run_rows(OpTestCall& c) {
+  const int32_t ranks = ranks_of(c), cols = c.size("cols");
+  const int32_t* counts = c.host_ints("counts", ranks);
+  std::vector<int32_t> begins = {0};
+  for (int32_t r = 0; r < ranks; ++r) begins.push_back(begins.back() + counts[r]);
+  const int32_t total = begins.back();
+  const Tensor x = c.matrix("x", DType::kF32, total, cols);
+  const Tensor y = c.matrix("y", DType::kF32, int64_t{ranks} * total, cols);
+  const Tensor all = c.new_activations(int64_t{ranks} * total, cols);
+  const Tensor back = c.new_activations(total, cols);
+  auto* first = c.new_array<int32_t>(ranks);
+  c.output("all", all);
+  c.output("back", back);
+  c.output_ints("first", first, ranks);
+  const auto own = [&](const Tensor& t, int32_t rank) {
+    const int32_t begin = begins[static_cast<size_t>(rank)];
+    return Tensor::matrix(t.as<float>() + begin * cols, t.dtype, counts[rank], cols);
+  };
+  return c.run([&] {
+    on_ranks(ranks, kPatience, [&](Comm& comm) {
+      const int32_t rank = comm.rank();
+      const GatheredRows rows = comm.gather_rows(rows_of(all, rank, total), own(x, rank));
+      first[rank] = static_cast<int32_t>(rows.first);
+      comm.scatter_sums(own(back, rank), rows_of(y, rank, total), rows.first);
+    });
+  });
+}
+
 Napi::Object run_parts(OpTestCall& c) {
   const int32_t ranks = ranks_of(c), times = c.size("times"), lost = c.size("lost");
   const int32_t at_op = c.size("at_op");
@@ -136,6 +169,7 @@ Napi::Object run_abandoned(OpTestCall& c) {
 
 constexpr OpTest kTests[] = {{"comm_all_reduce", run_all_reduce},
                              {"comm_all_gather", run_all_gather},
+                             {"comm_rows", run_rows},
                              {"comm_parts", run_parts},
                              {"comm_abandoned", run_abandoned}};
 

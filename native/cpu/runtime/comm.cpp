@@ -200,6 +200,45 @@ class ThreadComm final : public Comm {
     barrier();  // the parts are their owners' again
   }
 
+  // How many rows each brings is what it publishes: nobody has to be asked first.
+  GatheredRows gather_rows(Tensor out, const Tensor& part) override {
+    Group& g = *group_;
+    publish(part);
+    meet(true);
+    GatheredRows rows;
+    {
+      const Reading reading(g);
+      for (int32_t r = 0; r < g.size; ++r) {
+        const Tensor& from = g.at[static_cast<size_t>(r)];
+        if (r == rank_) rows.first = rows.total;
+        if (from.rows() > out.rows() - rows.total || (from.rows() > 0 && from.cols() != out.cols()))
+          throw Error(ErrorCode::kUsage, "gather_rows: there is no room for the rows of a rank");
+        copy_rows(out, rows.total, from);
+        rows.total += from.rows();
+      }
+    }
+    barrier();  // the parts are their owners' again
+    return rows;
+  }
+
+  void scatter_sums(Tensor out, const Tensor& sums, int64_t first) override {
+    Group& g = *group_;
+    publish(sums);
+    meet(true);
+    {
+      const Reading reading(g);
+      for (int64_t i = 0; i < out.rows(); ++i) {
+        float* to = out.as<float>() + i * out.stride[0];
+        std::fill_n(to, out.cols(), 0.f);
+        for (const Tensor& x : g.at) {
+          const float* from = x.as<float>() + (first + i) * x.stride[0];
+          for (int64_t c = 0; c < out.cols(); ++c) to[c] += from[c];
+        }
+      }
+    }
+    barrier();  // what was to be added is its owners' again
+  }
+
   void minimum(std::span<int32_t> values) override {
     static_assert(sizeof(float) == sizeof(int32_t));
     const auto n = static_cast<int64_t>(values.size());
@@ -223,6 +262,13 @@ class ThreadComm final : public Comm {
       const int64_t count = std::min(end - at, cols - at % cols);
       body(t.as<float>() + at / cols * t.stride[0] + at % cols, at, count);
       at += count;
+    }
+  }
+  // Rows at, at + 1, .. of `out` = `from`.
+  static void copy_rows(const Tensor& out, int64_t at, const Tensor& from) {
+    for (int64_t i = 0; i < from.rows(); ++i) {
+      std::memcpy(out.as<float>() + (at + i) * out.stride[0], from.as<float>() + i * from.stride[0],
+                  static_cast<size_t>(from.cols()) * sizeof(float));
     }
   }
   // Ends the collective. What a rank published is its owner's to free afterwards, so nobody may be

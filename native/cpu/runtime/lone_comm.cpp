@@ -23,6 +23,24 @@ class LoneComm final : public Comm {
         std::memcpy(to + r * part.cols(), from, static_cast<size_t>(part.cols()) * sizeof(float));
     }
   }
+  // As if every rank brought the same.
+  GatheredRows gather_rows(Tensor out, const Tensor& part) override {
+    check_end();
+    const auto width = static_cast<size_t>(part.cols()) * sizeof(float);
+    for (int64_t i = 0; i < size_ * part.rows(); ++i) {
+      std::memcpy(out.as<float>() + i * out.stride[0],
+                  part.as<const float>() + i % part.rows() * part.stride[0], width);
+    }
+    return {rank_ * part.rows(), size_ * part.rows()};
+  }
+  void scatter_sums(Tensor out, const Tensor& sums, int64_t first) override {
+    check_end();
+    for (int64_t i = 0; i < out.rows(); ++i) {
+      std::memcpy(out.as<float>() + i * out.stride[0],
+                  sums.as<const float>() + (first + i) * sums.stride[0],
+                  static_cast<size_t>(out.cols()) * sizeof(float));
+    }
+  }
   void barrier() override { check_end(); }
   void minimum(std::span<int32_t>) override { check_end(); }
   bool ended() const override { return ended_; }

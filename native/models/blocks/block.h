@@ -108,6 +108,8 @@ class Block {
   // Runs on all rows of the stream. With `narrow` it is the last block of the model that looks at
   // other tokens: from its attention on only the picked rows go on, and `s` has only those.
   virtual void forward(Backend& backend, const StepContext& step, Stream& s, bool narrow) const = 0;
+  // In place of forward() in a step without tokens: what ranks with rows of their own wait for.
+  virtual void stand_by(Backend& backend) const { (void)backend; }
   // The keys and values that it keeps, or null.
   virtual const KvSpec* kv() const { return nullptr; }
   // Of experts, once everything is loaded.

@@ -70,9 +70,15 @@ void ExpertsBlock::describe(WeightList& list, const std::string& layer) {
 void ExpertsBlock::finish_loading(Backend& backend) { router_.hand_bias(backend); }
 
 void ExpertsBlock::carve(Arena& arena, DType activation, int64_t max_tokens) {
-  const int64_t chosen = config_.rule.chosen, all = max_tokens * chosen;
+  const int64_t chosen = config_.rule.chosen, rows = rows_of_ranks(max_tokens);
+  const int64_t all = rows * chosen;
   const int64_t hidden = model_.hidden_size, inner = inner_.count;
   logits_ = arena.take_matrix(DType::kF32, max_tokens, config_.rule.experts);
+  if (spreads()) {
+    all_rows_ = arena.take_matrix(activation, rows, hidden);
+    all_logits_ = arena.take_matrix(DType::kF32, rows, config_.rule.experts);
+    all_sums_ = arena.take_matrix(activation, rows, hidden);
+  }
   routing_ = {.experts = arena.take<int32_t>(all),
               .weights = arena.take<float>(all),
               .places = arena.take<int32_t>(all),
@@ -89,7 +95,7 @@ void ExpertsBlock::carve(Arena& arena, DType activation, int64_t max_tokens) {
   products_ = arena.take_matrix(activation, pairs, 2 * inner);
   activated_ = arena.take_matrix(activation, pairs, inner);
   downs_ = arena.take_matrix(DType::kF32, pairs, hidden);
-  if (activation != DType::kF32) sums_ = arena.take_matrix(DType::kF32, max_tokens, hidden);
+  if (activation != DType::kF32) sums_ = arena.take_matrix(DType::kF32, rows, hidden);
   if (!has_shared()) return;
   shared_rows_ = arena.take_matrix(activation, max_tokens, 2 * shared_.count);
   shared_activated_ = arena.take_matrix(activation, max_tokens, shared_.count);
@@ -123,26 +129,70 @@ int64_t ExpertsBlock::parameters_of_one() const {
 }
 
 void ExpertsBlock::forward(Backend& backend, const StepContext& step, Stream& s, bool) const {
-  if (s.rows == 0) return;
-  const Tensor x = residual_.read(backend, s), logits = head_rows(logits_, s.rows);
-  router_.apply(backend, {.out = logits, .x = x, .weight = nullptr, .adapters = s.adapters});
-  // Graphs have rows without tokens, and no picks: with picks all rows are tokens.
-  const int32_t* positions = step.picks == nullptr ? step.batch.positions : nullptr;
-  backend.route({.logits = logits,
-                 .correction = correction_.data(),
-                 .positions = positions,
-                 .rule = config_.rule,
-                 .first_held = static_cast<int32_t>(held_.first),
-                 .held = static_cast<int32_t>(held_.count),
-                 .routing = routing_});
+  if (s.rows == 0) return stand_by(backend);
+  if (spreads()) return forward_spread(backend, s);
+  const Tensor x = residual_.read(backend, s);
   const bool direct = residual_.adds_directly();
   const Tensor out = head_rows(direct ? s.hidden : s.delta, s.rows);
-  backend.mix_experts({.out = out,
-                       .add_to_out = direct,
-                       .x = x,
+  mix(backend, {.x = x,
+                .logits = route_logits(backend, x, s),
+                // Graphs have rows without tokens, and no picks: with picks all rows are tokens.
+                .positions = step.picks == nullptr ? step.batch.positions : nullptr,
+                .out = out,
+                .add_to_out = direct});
+  if (has_shared()) add_shared(backend, x, s, out);
+  if (!direct) residual_.write(backend, s);
+}
+
+void ExpertsBlock::forward_spread(Backend& backend, const Stream& s) const {
+  const Tensor x = residual_.read(backend, s), out = head_rows(s.delta, s.rows);
+  mix_spread(backend, x, route_logits(backend, x, s), out);
+  if (has_shared()) add_shared(backend, x, s, out);
+  residual_.write(backend, s);
+}
+
+void ExpertsBlock::stand_by(Backend& backend) const {
+  if (!spreads()) return;
+  const Tensor none = head_rows(all_rows_, 0);
+  mix_spread(backend, none, head_rows(logits_, 0), none);
+}
+
+void ExpertsBlock::mix_spread(Backend& backend, const Tensor& x, const Tensor& logits,
+                              const Tensor& out) const {
+  const GatheredRows rows = backend.gather_rows(all_rows_, x);
+  if (rows.total == 0) return;  // which all ranks know
+  backend.gather_rows(all_logits_, logits);
+  const Tensor sums = head_rows(all_sums_, rows.total);
+  mix(backend, {.x = head_rows(all_rows_, rows.total),
+                .logits = head_rows(all_logits_, rows.total),
+                .positions = nullptr,
+                .out = sums,
+                .add_to_out = false});
+  backend.scatter_sums(out, sums, rows.first);
+}
+
+Tensor ExpertsBlock::route_logits(Backend& backend, const Tensor& x, const Stream& s) const {
+  const Tensor logits = head_rows(logits_, s.rows);
+  router_.apply(backend, {.out = logits, .x = x, .weight = nullptr, .adapters = s.adapters});
+  return logits;
+}
+
+void ExpertsBlock::mix(Backend& backend, const Mix& m) const {
+  const auto first_held = static_cast<int32_t>(held_.first);
+  const auto held = static_cast<int32_t>(held_.count);
+  backend.route({.logits = m.logits,
+                 .correction = correction_.data(),
+                 .positions = m.positions,
+                 .rule = config_.rule,
+                 .first_held = first_held,
+                 .held = held,
+                 .routing = routing_});
+  backend.mix_experts({.out = m.out,
+                       .add_to_out = m.add_to_out,
+                       .x = m.x,
                        .chosen = config_.rule.chosen,
-                       .first_held = static_cast<int32_t>(held_.first),
-                       .held = static_cast<int32_t>(held_.count),
+                       .first_held = first_held,
+                       .held = held,
                        .routing = routing_,
                        .inner = inner_.count,
                        .gate_up = gate_up_.weight(),
@@ -155,8 +205,6 @@ void ExpertsBlock::forward(Backend& backend, const StepContext& step, Stream& s,
                        .activated = activated_,
                        .downs = downs_,
                        .sums = sums_});
-  if (has_shared()) add_shared(backend, x, s, out);
-  if (!direct) residual_.write(backend, s);
 }
 
 void ExpertsBlock::add_shared(Backend& backend, const Tensor& x, const Stream& s,

@@ -32,11 +32,13 @@ void check(const MlpConfig& m, const Shard& shard) {
 
 void check(const ExpertsConfig& e, const Shard& shard) {
   const int32_t ranks = shard.size;
-  if (shard.whole_experts && e.rule.experts < ranks) {
+  const int32_t sharing = shard.spreads() ? shard.spread.ranks : ranks;
+  if (shard.whole_experts && e.rule.experts < sharing) {
     throw Error(ErrorCode::kUnsupported,
                 format("The experts of the model cannot be shared by %d ranks: it has %d; set "
-                       "parallel.expert_parallel to false.",
-                       ranks, e.rule.experts));
+                       "parallel.%s to false.",
+                       sharing, e.rule.experts,
+                       shard.spreads() ? "enable_dp_attention" : "expert_parallel"));
   }
   if (!shard.whole_experts && e.intermediate_size % ranks != 0)
     refuse(ranks, "intermediate size of experts", e.intermediate_size);
@@ -47,10 +49,17 @@ void check(const ExpertsConfig& e, const Shard& shard) {
 }  // namespace
 
 void check_divides(const ModelConfig& model, const Shard& shard) {
+  bool experts = false;
   for (const LayerConfig& layer : model.layers) {
-    for (const BlockConfig& block : layer)
+    for (const BlockConfig& block : layer) {
       std::visit([&](const auto& config) { check(config, shard); }, block.block);
+      experts = experts || std::holds_alternative<ExpertsConfig>(block.block);
+    }
   }
+  if (!shard.spreads() || experts) return;
+  throw Error(ErrorCode::kUnsupported,
+              "The model has no experts that ranks with sequences of their own could share; set "
+              "parallel.enable_dp_attention to false.");
 }
 
 }  // namespace inferd

@@ -7,6 +7,9 @@
 //   experts             of each its inner features; with `whole_experts` (expert parallelism,
 //                       GShard, Lepikhin et al. 2020) neighbours among them, all of each
 //
+// Ranks that attend to sequences of their own (data-parallel attention, as in DeepSeek-V3, 2024)
+// each have all of a model but its experts, of which `spread` says whose these are: size is 1 then.
+//
 // Where a model has fewer heads of keys and values than there are ranks, neighbours hold the same
 // one: the query heads of a rank always belong to what it holds.
 #pragma once
@@ -26,10 +29,18 @@ struct Share {
 };
 
 struct Shard {
+  // Whose experts are held, of how many ranks with rows of their own.
+  struct Spread {
+    int32_t rank = 0, ranks = 1;
+  };
+
   int32_t rank = 0, size = 1;
   bool whole_experts = false;
+  Spread spread{};
 
+  // Of everything but, where they are spread, the experts.
   bool whole() const { return size == 1; }
+  bool spreads() const { return spread.ranks > 1; }
   // Of `n` things of which every rank has as many.
   Share of(int64_t n) const { return {n / size * rank, n / size}; }
   // How many ranks hold the same head of keys and values.
@@ -39,8 +50,9 @@ struct Shard {
   // of which some ranks have one more than others where the ranks do not divide them.
   Share experts(int64_t n) const {
     if (!whole_experts) return {0, n};
-    const int64_t first = n * rank / size;
-    return {first, n * (rank + 1) / size - first};
+    const auto [at, ranks] = spreads() ? spread : Spread{rank, size};
+    const int64_t first = n * at / ranks;
+    return {first, n * (at + 1) / ranks - first};
   }
   // What it holds of the `n` inner features of each of those.
   Share expert_features(int64_t n) const { return whole_experts ? Share{0, n} : of(n); }
@@ -55,7 +67,8 @@ struct Shard {
   }
 };
 
-// Throws Error(kUnsupported) naming the number of the model that cannot be split as `shard` says.
+// Throws Error(kUnsupported) naming the number of the model that cannot be split as `shard` says, or
+// that there are no experts to spread.
 void check_divides(const ModelConfig& model, const Shard& shard);
 
 }  // namespace inferd

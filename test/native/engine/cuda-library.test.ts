@@ -145,6 +145,18 @@ describe('an engine on a device', () => {
     assert.equal(refusal, 'unsupported: The backend stand-in cannot run this model: its weights are int8, and it keeps f16 and bf16.');
   });
 
+  test('refuses to spread experts over ranks that attend to sequences of their own, in one sentence', () => {
+    const experts = { architectures: ['Qwen3MoeForCausalLM'], num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 16 };
+    const ranks = { worldSize: 2, group: 1, commTimeoutMs: 1000, dpAttention: true };
+    withModelFolder({ ...tinyConfig, ...experts, norm_topk_prob: true }, (folder) => {
+      const options = engineOptions(folder, { backend: 'cuda', kvDtype: 'auto', loadDummy: true, ...ranks });
+      assert.match(
+        open(addon, options).refusal ?? '',
+        /^unsupported: .* spreads no experts .* set parallel\.enable_dp_attention to false\.$/,
+      );
+    });
+  });
+
   test('hands over all biases before the memory of steps is asked for, and so before the KV cache is sized', () => {
     const biases = (change: Record<string, unknown>): string | undefined =>
       withModelFolder({ ...tinyConfig, ...change }, (folder) => {
