@@ -67,7 +67,7 @@ const rules: readonly Rule[] = [
     const { tensor_parallel_size: ranks, data_parallel_size: groups } = parallel;
     if (!Number.isInteger(Math.log2(ranks)))
       return error(['parallel.tensor_parallel_size'], `parallel.tensor_parallel_size = ${ranks} is not allowed; expected 1, 2, 4 or 8`);
-    if (parallel.expert_parallel && ranks === 1)
+    if (parallel.expert_parallel && ranks === 1 && !parallel.enable_dp_attention)
       return error(
         ['parallel.expert_parallel', 'parallel.tensor_parallel_size'],
         'parallel.expert_parallel = true shares experts out over ranks, and parallel.tensor_parallel_size = 1 is one rank; set it to 2, 4 or 8',
@@ -86,6 +86,8 @@ const rules: readonly Rule[] = [
       return error(['inference.device_ids', 'parallel.tensor_parallel_size'], oneDeviceARank(ids, parallel));
     return null;
   },
+
+  dpAttentionRule,
 
   ({ speculative: { ngram_min: min, ngram_max: max } }) =>
     min <= max
@@ -151,6 +153,33 @@ export function oneDeviceARank(ids: readonly number[], parallel: Config['paralle
 /** All findings on a configuration whose single values are allowed. */
 export function checkConfig(config: Config): readonly Finding[] {
   return rules.flatMap((rule) => rule(config) ?? []);
+}
+
+/** Whether the model has experts is for the engine to say, which reads it. */
+function dpAttentionRule({ parallel: p, inference: { device } }: Config): Finding | null {
+  if (!p.enable_dp_attention) return null;
+  const on = 'parallel.enable_dp_attention = true';
+  if (p.data_parallel_size === 1)
+    return error(
+      ['parallel.enable_dp_attention', 'parallel.data_parallel_size'],
+      `${on} is for groups that share experts, and parallel.data_parallel_size = 1 is one group; set it to 2 or more`,
+    );
+  if (p.tensor_parallel_size > 1)
+    return error(
+      ['parallel.enable_dp_attention', 'parallel.tensor_parallel_size'],
+      `${on} has the attention of each group whole, and parallel.tensor_parallel_size = ${p.tensor_parallel_size} splits it; set that to 1 and data_parallel_size to ${p.tensor_parallel_size * p.data_parallel_size}`,
+    );
+  if (!p.expert_parallel)
+    return error(
+      ['parallel.enable_dp_attention', 'parallel.expert_parallel'],
+      `${on} has the groups share experts whole; set parallel.expert_parallel = true as well`,
+    );
+  if (device === 'cuda')
+    return error(
+      ['parallel.enable_dp_attention', 'inference.device'],
+      `${on} runs on the CPU only in this version; set inference.device = "cpu"`,
+    );
+  return null;
 }
 
 function swapRules({ cache, scheduler }: Config): Finding[] {

@@ -165,6 +165,12 @@ export const schema = {
       false,
       'The ranks of a model with experts share them out: each computes some of them whole, in place of a part of every one. Attention is split as before.',
     ),
+    enable_dp_attention: bool(
+      false,
+      'The groups of data_parallel_size share the experts of the model in place of holding them all: each attends to requests of its own, and ' +
+        'with expert_parallel computes some of the experts for the requests of all. For models with experts, on the CPU; the groups then end ' +
+        'and start together.',
+    ),
     comm_timeout_ms: int(10_000, [100, 600_000], 'A rank that waits longer for the others in a step ends the engine, which starts again.', {
       unit: 'ms',
     }),

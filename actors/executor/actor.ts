@@ -8,6 +8,7 @@
  *   a plan that counts on the     -> wait in native code; only ranks other than 0 meet it, as the scheduler reads the results of rank 0
  *   result of a step in flight
  *   a step is done                -> write its result (rank 0), ring the scheduler
+ *   another executor is ahead     -> with no plan at hand, submit an empty step, whose result is dropped (lockstep.ts)
  *
  * A failed step or native error is reported as a fault and ends the actor: slots, blocks and step order are shared state of the group.
  * At its end it waits for the steps in flight, unless it is given up; an engine whose step does not end is left behind, and that is told.
@@ -16,7 +17,7 @@ import { type EngineOptions, loadAddon, type NativeEngine, type NativeError } fr
 import type { Fault, ToActor } from '../messages/control.js';
 import { type ErrorKind, engineFault, InferdError } from '../messages/errors.js';
 import { SPAN } from '../messages/profile.js';
-import { PLAN, RESULT } from '../messages/step.js';
+import { emptyPlan, PLAN, RESULT } from '../messages/step.js';
 import { type Control, MAX_PARK_MS, runParked } from '../runtime/actor.js';
 import { nowMs } from '../runtime/clock.js';
 import { type Doorbell, listen, park } from '../runtime/doorbell.js';
@@ -24,7 +25,9 @@ import { errorFields } from '../runtime/log.js';
 import { type RingMemory, RingReader, RingWriter } from '../runtime/ring.js';
 import type { SpanRecorder } from '../runtime/spans.js';
 import { AdapterLoads } from './adapter-loads.js';
+import { Lockstep, type LockstepMemory } from './lockstep.js';
 import { ExecutorRecorder } from './recorder.js';
+import { rankInGroup } from './share.js';
 import { type KvSettings, startNativeEngine } from './startup.js';
 import { StepClock } from './step-clock.js';
 
@@ -38,6 +41,8 @@ export interface ExecutorStart {
   readonly plans: RingMemory;
   /** Written by rank 0 only. */
   readonly results: RingMemory;
+  /** Of groups that share experts; null: each step is its own. */
+  readonly lockstep: LockstepMemory | null;
   /** How long the steps in flight may take at the end; longer, and the engine is given up. */
   readonly closeLimitMs: number;
 }
@@ -50,6 +55,8 @@ const OPEN_SLICE_MS = 5;
 /** Not worth sleeping for. */
 const MIN_SLEEP_MS = 0.1;
 const MAX_IN_FLIGHT = 2;
+/** In place of the tokens of a step in flight: it was submitted only to stay in step. */
+const EMPTY = -1;
 /** Sleep of a loop without steps while an adapter is read: the thread that reads it cannot ring. */
 const ADAPTER_PARK_MS = 10;
 
@@ -102,7 +109,12 @@ class ExecutorLoop {
   /** Header of the last plan submitted, for the log of a fault. */
   readonly #lastPlan = new Uint8Array(PLAN.headerWords * 4);
   readonly #lastHeader = new Int32Array(this.#lastPlan.buffer);
-  /** Tokens of the steps in flight, oldest first; at most MAX_IN_FLIGHT. */
+  /** Null where each step is its own. */
+  readonly #lockstep: Lockstep | null;
+  readonly #empty = emptyPlan();
+  /** Rank of the group: 0 alone reads results out. */
+  readonly #rank: number;
+  /** Tokens of the steps in flight, or EMPTY, oldest first; at most MAX_IN_FLIGHT. */
   readonly #inFlight: number[] = [];
   /** A plan that waits for the end of a step that it counts on; null: the next one is in the ring. */
   #held: Uint8Array | null = null;
@@ -113,7 +125,9 @@ class ExecutorLoop {
     this.#start = start;
     this.#control = control;
     this.#engine = engine;
-    this.#plans = new RingReader(start.plans, start.options.rank, start.schedulerBell);
+    this.#rank = rankInGroup(start.options);
+    this.#lockstep = start.lockstep === null ? null : new Lockstep(start.lockstep, start.options.rank);
+    this.#plans = new RingReader(start.plans, this.#rank, start.schedulerBell);
     this.#results = new RingWriter(start.results, [start.schedulerBell]);
     this.#result = new Uint8Array(start.results.maxEntryBytes);
     this.#recorder = new ExecutorRecorder(engine, control, (error) => faultOf(error).failure);
@@ -138,7 +152,7 @@ class ExecutorLoop {
     if (!room || this.#inFlight.length === 0) return idleMs;
     if (this.#collect(0)) return 0;
     if (this.#inFlight.length < MAX_IN_FLIGHT && this.#held === null) {
-      const sleepMs = this.#beganMs + SLEEP_SHARE * this.#clock.predictMs(this.#inFlight[0] ?? 0) - nowMs();
+      const sleepMs = this.#beganMs + SLEEP_SHARE * this.#clock.predictMs(Math.max(this.#inFlight[0] ?? 0, 0)) - nowMs();
       if (sleepMs > MIN_SLEEP_MS && this.#sleep(heard, Math.min(sleepMs, MAX_PARK_MS))) return 0;
       this.#collect(OPEN_SLICE_MS);
     } else this.#collect(FULL_SLICE_MS);
@@ -162,25 +176,42 @@ class ExecutorLoop {
     return this.#lastHeader[PLAN.step] ?? 0;
   }
 
-  /** Of the steps in flight; plans are numbered without gaps, modulo 2^32. */
+  /** Of the plans in flight, which are numbered without gaps, modulo 2^32. */
   get #oldestStep(): number {
-    return (this.#lastStep - this.#inFlight.length + 1) | 0;
+    return (this.#lastStep - this.#plansInFlight + 1) | 0;
+  }
+
+  /** Steps in flight that a scheduler planned. */
+  get #plansInFlight(): number {
+    let plans = 0;
+    for (const tokens of this.#inFlight) if (tokens !== EMPTY) plans++;
+    return plans;
   }
 
   #submitPlans(): void {
     while (this.#inFlight.length < MAX_IN_FLIGHT) {
       const reading = this.#spans.begin();
       const plan = this.#held ?? this.#plans.read();
-      if (plan === null) return;
-      this.#held = this.#inFlight.length > wordOf(plan, PLAN.unread) ? plan : null;
+      if (plan === null) {
+        if (this.#lockstep?.behind !== true) return;
+        this.#engine.submit(this.#empty);
+        this.#submitted(EMPTY);
+        continue;
+      }
+      this.#held = this.#plansInFlight > wordOf(plan, PLAN.unread) ? plan : null;
       if (this.#held !== null) return;
       this.#lastPlan.set(plan.subarray(0, this.#lastPlan.byteLength));
       this.#spans.end(SPAN.readPlan, reading, this.#lastStep, plan.byteLength);
       const submitting = this.#spans.begin();
       this.#engine.submit(plan);
       this.#spans.end(SPAN.submit, submitting, this.#lastStep, this.#lastHeader[PLAN.numRows], this.#lastHeader[PLAN.numTokens]);
-      if (this.#inFlight.push(wordOf(plan, PLAN.numTokens)) === 1) this.#beganMs = nowMs();
+      this.#submitted(wordOf(plan, PLAN.numTokens));
     }
+  }
+
+  #submitted(tokens: number): void {
+    if (this.#inFlight.push(tokens) === 1) this.#beganMs = nowMs();
+    this.#lockstep?.add();
   }
 
   /** Waits at most `timeoutMs` for the oldest step. True when it was done. @throws StepFailed */
@@ -191,11 +222,14 @@ class ExecutorLoop {
     this.#spans.end(SPAN.wait, waiting, step, bytes === 0 ? 0 : 1);
     if (bytes === 0) return false;
     const now = nowMs();
-    this.#clock.record(this.#inFlight.shift() ?? 0, now - this.#beganMs);
+    const tokens = this.#inFlight.shift() ?? 0;
+    this.#clock.record(Math.max(tokens, 0), now - this.#beganMs);
     this.#beganMs = now;
-    const writing = this.#spans.begin();
-    if (this.#start.options.rank === 0) this.#results.write(this.#result.subarray(0, bytes));
-    this.#spans.end(SPAN.writeResult, writing, step, bytes);
+    if (tokens !== EMPTY) {
+      const writing = this.#spans.begin();
+      if (this.#rank === 0) this.#results.write(this.#result.subarray(0, bytes));
+      this.#spans.end(SPAN.writeResult, writing, step, bytes);
+    }
     const code = new Int32Array(this.#result.buffer, 0, RESULT.headerWords)[RESULT.errorCode] ?? 0;
     if (code !== engineFault.none) throw new StepFailed(code);
     return true;

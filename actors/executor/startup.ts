@@ -7,6 +7,7 @@ import type { EngineOptions, NativeEngine, NativeModelInfo } from '../../native/
 import type { Capacity } from '../messages/control.js';
 import type { Control } from '../runtime/actor.js';
 import { kvBlocks, swapBlocks } from './capacity.js';
+import { ranksOfGroup } from './share.js';
 
 /** Weights read between two looks at the control port. */
 const CHUNK_BYTES = 64 * 2 ** 20;
@@ -99,7 +100,7 @@ interface Blocks {
 
 function measure(info: NativeModelInfo, options: EngineOptions, kv: KvSettings, control: Control): Blocks {
   const numSwapBlocks = hostBlocks(info, options, kv, control);
-  const numShares = options.worldSize * kv.groups;
+  const numShares = ranksOfGroup(options) * kv.groups;
   const numBlocks = kvBlocks({
     backend: options.backend,
     // Where the cache lies in host memory, the swap space is taken from the same, and by all ranks.
@@ -120,8 +121,8 @@ function measure(info: NativeModelInfo, options: EngineOptions, kv: KvSettings, 
 }
 
 /** Weights that other groups are loading, bytes: at the most all of them. */
-function stillToCome(info: NativeModelInfo, { worldSize }: EngineOptions, { loading }: KvSettings): number {
-  return loading * worldSize * info.weightBytes;
+function stillToCome(info: NativeModelInfo, options: EngineOptions, { loading }: KvSettings): number {
+  return loading * ranksOfGroup(options) * info.weightBytes;
 }
 
 function hostBlocks(info: NativeModelInfo, options: EngineOptions, kv: KvSettings, control: Control): number {
@@ -130,14 +131,14 @@ function hostBlocks(info: NativeModelInfo, options: EngineOptions, kv: KvSetting
     wanted: kv.preemptionMode === 'swap',
     bytes: kv.swapBytes,
     fraction: kv.swapFraction,
-    numRanks: options.worldSize * kv.groups,
+    numRanks: ranksOfGroup(options) * kv.groups,
     hostFreeBytes: info.hostFreeBytes,
     blockBytes: info.blockBytes,
     blockSize: options.blockSize,
     maxSlots: options.maxSlots,
     maxModelLen: options.maxModelLen,
   });
-  const swapBytes = options.worldSize * kv.groups * count * info.blockBytes;
+  const swapBytes = ranksOfGroup(options) * kv.groups * count * info.blockBytes;
   const { hostFreeBytes } = info;
   if (swapBytes > MUCH_SWAP_SHARE * hostFreeBytes)
     control.log.warn({ swapBytes, hostFreeBytes }, `the swap space takes more than ${MUCH_SWAP_SHARE} of the free host memory`);

@@ -144,6 +144,15 @@ export const PLAN = {
   headerWords: 16,
 } as const;
 
+/** A plan without entries, as bytes: it changes nothing. */
+export function emptyPlan(): Uint8Array {
+  const words = new Int32Array(PLAN.headerWords);
+  words[PLAN.layoutVersion] = LAYOUT_VERSION;
+  words[PLAN.words] = PLAN.headerWords;
+  words[PLAN.unread] = 2 ** 31 - 1; // it counts on no result
+  return new Uint8Array(words.buffer);
+}
+
 /** Word offsets in the result header. */
 export const RESULT = {
   layoutVersion: 0,

@@ -3,6 +3,7 @@
  * earlier life can be mistaken for the present one. Main thread; started and stopped by the supervisor, joined by the engine.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { LockstepMemory } from '../../actors/executor/lockstep.js';
 import type { Capacity, LinkEnd } from '../../actors/messages/control.js';
 import { type BoardMemory, createBoard } from '../../actors/routing/board.js';
 import { openQueueRoom, type QueueRoomMemory } from '../../actors/routing/queue-room.js';
@@ -68,6 +69,16 @@ export interface EngineGroupPort {
   readonly board: BoardMemory | null;
 }
 
+/** What groups that share experts have together in one life: see JoinedGroups. */
+export interface SharedExperts {
+  /** Of newRankGroup. */
+  readonly group: number;
+  /** Of all executors, by group. */
+  readonly lockstep: LockstepMemory;
+  /** Wakes all executors that wait for each other, with the reason. */
+  part(why: string): void;
+}
+
 /** Where a group stands among those of its engine. */
 export interface GroupSeat {
   readonly index: number;
@@ -106,7 +117,8 @@ export class EngineGroup implements Unit {
     this.stuck = { failure: { kind: 'engine_failure', message, data: { retriable: false } }, fatal };
   }
 
-  start(): Life {
+  /** `shared`: it is one of several that live and end together. */
+  start(shared: SharedExperts | null = null): Life {
     const { groups, plans: planSpec, results: resultSpec, scheduler: options, executorModule, closeLimitMs } = this.#topology;
     const executors = this.#executors;
     const { index, room } = this.#seat;
@@ -114,11 +126,15 @@ export class EngineGroup implements Unit {
     const epoch = ++this.#epoch;
     const { operationsPerByte } = deviceKinds[executors[0]?.backend ?? 'cpu'];
     // Fresh for each life: what is left of the last one can never meet this one's ranks.
-    const ranks = executors.length > 1 ? { group: loadAddon().newRankGroup() } : {};
-    const part = ranks.group === undefined ? () => {} : (why: string) => loadAddon().endRankGroup(ranks.group, why);
+    const ranks = shared !== null ? { group: shared.group } : executors.length > 1 ? { group: loadAddon().newRankGroup() } : {};
+    const part = (why: string): void => {
+      if (shared !== null) shared.part(why);
+      else if (ranks.group !== undefined) loadAddon().endRankGroup(ranks.group, why);
+    };
+    const lockstep = shared?.lockstep ?? null;
     const progress = new SummedProgress(executors.length, this.#options.onProgress);
     const schedulerBell = createDoorbell();
-    const executorBells = executors.map(() => createDoorbell());
+    const executorBells = executors.map(() => lockstep?.bells[index] ?? createDoorbell());
     const plans = createRing({ ...planSpec, readers: executors.length });
     const results = createRing({ ...resultSpec, readers: 1 });
     const counters = createCounters(SCHEDULER_COUNTER.cells);
@@ -129,7 +145,7 @@ export class EngineGroup implements Unit {
           const bell = executorBells[rank];
           invariant(bell !== undefined, 'one doorbell per executor');
           const options = { ...rankOptions, ...ranks };
-          const start = { options, kv, engineModule: executorModule, bell, schedulerBell, plans, results, closeLimitMs };
+          const start = { options, kv, engineModule: executorModule, bell, schedulerBell, plans, results, lockstep, closeLimitMs };
           const number = index * executors.length + rank;
           return spawn({ actor: { kind: 'executor', start }, index: number, transfer: [], bell, onProgress: progress.of(rank) });
         }),

@@ -4,7 +4,7 @@
  *
  * It introduces actors to each other whenever one (re)appears: tokenizer <-> scheduler over a fresh link, both <-> client. After a
  * restart of an engine group the tokenizers admit its requests again; after the death of a tokenizer its requests end, retriable, and
- * so do those of a group after a hang of it. With several groups the engine is ready once all are, and stays so while one is.
+ * so do those of a group after a hang of it. Groups that share experts end and start again together. With several groups the engine is ready once all are, and stays so while one is.
  * Invariants: `ready` settles once; `failed` resolves only when the engine gave up; after `stop` no port or timer is left, and no thread
  * but one that does not return from a native call.
  */
@@ -26,6 +26,7 @@ import { EngineGroup, type EngineGroupPort, TokenizerUnit } from './actor-units.
 import type { Ending } from './child-actor.js';
 import { AdapterBook } from './engine-adapters.js';
 import { type Pulse, watchForHangs } from './hang-watch.js';
+import { JoinedGroups } from './joined-groups.js';
 import { createPools, type Pools } from './pools.js';
 import { servedModel } from './served-model.js';
 import { SummedProgress } from './summed-progress.js';
@@ -58,6 +59,12 @@ export interface EngineHandle {
   readonly failed: Promise<Ending>;
 }
 
+/** The engine groups that a unit is made of. */
+function groupsOf(unit: Unit): readonly EngineGroup[] {
+  if (unit instanceof JoinedGroups) return unit.groups;
+  return unit instanceof EngineGroup ? [unit] : [];
+}
+
 /** Starts the engine; returns at once. `extras` are for tests. */
 export function startEngine(config: Config, model: ModelFolder, hooks: EngineHooks, extras: TopologyExtras = {}): EngineHandle {
   const engine = new Engine(config, model, hooks);
@@ -84,6 +91,8 @@ class Engine implements EngineHandle {
   #supervisor: Supervisor | null = null;
   readonly #room: QueueRoomMemory;
   #groups: EngineGroup[] = [];
+  /** The groups as one, where they share experts. */
+  #joined: JoinedGroups | null = null;
   #tokenizers: TokenizerUnit[] = [];
   #adapters: AdapterBook | null = null;
   #endWatch: () => void = () => {};
@@ -144,12 +153,15 @@ class Engine implements EngineHandle {
     this.#pools = pools;
     this.#tokenizers = topology.tokenizers.map((_, index) => new TokenizerUnit(index, topology, options));
     const progress = new SummedProgress(topology.groups.length, onProgress);
+    const joined = this.#config.parallel.enable_dp_attention;
     this.#groups = topology.groups.map((_, index) => {
-      const loading = (): number => this.#groups.filter((other) => other.index !== index && other.port === null).length;
+      // Those that share experts agree on their caches when all have loaded.
+      const loading = (): number => (joined ? 0 : this.#groups.filter((other) => other.index !== index && other.port === null).length);
       return new EngineGroup(topology, { ...options, onProgress: progress.of(index) }, { index, room: this.#room, loading });
     });
+    this.#joined = joined ? new JoinedGroups(this.#groups) : null;
     this.#supervisor = new Supervisor({
-      units: [...this.#tokenizers, ...this.#groups],
+      units: [...this.#tokenizers, ...(this.#joined === null ? this.#groups : [this.#joined])],
       restarts: topology.restarts,
       stopLimitMs: this.#hangTimeoutMs,
       log,
@@ -248,7 +260,7 @@ class Engine implements EngineHandle {
 
   #onUp(unit: Unit): void {
     if (unit instanceof TokenizerUnit) this.#tokenizerUp(unit);
-    else if (unit instanceof EngineGroup) this.#groupUp(unit);
+    else for (const group of groupsOf(unit)) this.#groupUp(group);
   }
 
   #onDown(unit: Unit): void {
@@ -258,11 +270,12 @@ class Engine implements EngineHandle {
       for (const { port } of this.#groups) port?.scheduler.send({ k: 'detach', owner: unit.index });
       return;
     }
-    if (!(unit instanceof EngineGroup)) return;
-    unit.port = null;
-    closeQueueRoom(this.#room, unit.index);
-    this.client.detachScheduler(unit.index);
-    for (const { port } of this.#tokenizers) port?.child.send({ k: 'disconnect', group: unit.index });
+    for (const group of groupsOf(unit)) group.port = null;
+    for (const { index } of groupsOf(unit)) {
+      closeQueueRoom(this.#room, index);
+      this.client.detachScheduler(index);
+      for (const { port } of this.#tokenizers) port?.child.send({ k: 'disconnect', group: index });
+    }
     if (this.#groups.every(({ port }) => port === null)) this.#setState('restarting');
   }
 
@@ -338,12 +351,12 @@ class Engine implements EngineHandle {
   }
 
   /** A request may be what makes it hang, so none of those in it is tried again: each ends now, while the threads may take their time. */
-  #endHanging(unit: Unit, reason: string): void {
+  #endHanging(unit: EngineGroup | TokenizerUnit, reason: string): void {
     this.#hooks.log.error({ unit: unit.name, reason, limitMs: this.#hangTimeoutMs }, 'an actor hangs and is ended');
     const message = `The ${unit.name} made no progress for too long and was ended; send the request again`;
     const failure: Failure = { kind: 'engine_failure', message, data: { retriable: true } };
     if (unit instanceof EngineGroup) this.client.failRequests(failure, unit.index);
-    this.#supervisor?.kill(unit, { failure, fatal: false });
+    this.#supervisor?.kill(unit instanceof EngineGroup ? (this.#joined ?? unit) : unit, { failure, fatal: false });
   }
 
   /** Draining goes on through a restart; nothing comes after failed but stopped, nothing after stopped. */

@@ -5,7 +5,8 @@
  *   tokenizers  one_for_one   each stands alone; its death ends its own requests only
  *   engine      one_for_all   executors 0..R-1, then the scheduler: they share KV blocks and the order of steps
  *
- * There may be several of the latter, data-parallel groups, each with the whole model: they share nothing but the queue's limit.
+ * There may be several of the latter, data-parallel groups, each with the whole model: they share nothing but the queue's limit. With
+ * data-parallel attention they share the experts too, and are one unit (joined-groups.ts).
  *
  * These units start side by side and stop in reverse order; the actors of the engine start in the order written.
  */
@@ -105,7 +106,9 @@ function engineOptions(config: Config, model: ModelFolder, probe: boolean): Engi
   const { tensor_parallel_size: ranks, data_parallel_size: groups } = config.parallel;
   const devices = deviceKinds[backend].onHost ? new Array<number>(ranks * groups).fill(0) : inference.device_ids;
   if (devices.length !== ranks * groups) throw new InferdError('unsupported', `${oneDeviceARank(devices, config.parallel)}.`);
-  const threads = threadsOfGroup(inference.threads, groups);
+  // Ranks of one model: those of a group, or with data-parallel attention the groups.
+  const dpAttention = config.parallel.enable_dp_attention;
+  const threads = dpAttention ? inference.threads : threadsOfGroup(inference.threads, groups);
   const ofRank = (deviceId: number, rank: number): EngineOptions => ({
     modelPath: model.path,
     ...(isGguf(model.path) ? { modelConfig: JSON.stringify(model.config) } : {}),
@@ -122,15 +125,18 @@ function engineOptions(config: Config, model: ModelFolder, probe: boolean): Engi
     slidingWindow: cache.sliding_window ?? 0,
     loadDummy: inference.load_dummy,
     rank,
-    worldSize: ranks,
+    worldSize: dpAttention ? groups : ranks,
     expertParallel: config.parallel.expert_parallel,
+    dpAttention,
     commTimeoutMs: config.parallel.comm_timeout_ms,
     isa: 'auto',
     graphSizes: inference.enforce_eager ? [] : inference.cuda_graph_sizes,
     ...drafting(config, model, backend),
     ...(config.lora.enabled ? { adapters: { places: config.lora.max_loras, maxRank: config.lora.max_rank } } : {}),
   });
-  return Array.from({ length: groups }, (_, group) => devices.slice(group * ranks, (group + 1) * ranks).map(ofRank));
+  return Array.from({ length: groups }, (_, group) =>
+    devices.slice(group * ranks, (group + 1) * ranks).map((id, rank) => ofRank(id, dpAttention ? group : rank)),
+  );
 }
 
 /** Groups divide the threads of the CPU backend, as ranks do; each has one at least. */
@@ -140,8 +146,9 @@ function threadsOfGroup(threads: number, groups: number): number {
 }
 
 /** CUDA when its backend was built, loads and finds a GPU, and nothing is asked for that only the CPU backend has. */
-export function bestBackend({ inference, cache }: Config): BackendName {
-  const cpuOnly = ['int8', 'int4'].includes(inference.quantization) || inference.dtype === 'f32' || cache.cache_dtype === 'f32';
+export function bestBackend({ inference, cache, parallel }: Config): BackendName {
+  const types = [inference.dtype, cache.cache_dtype];
+  const cpuOnly = ['int8', 'int4'].includes(inference.quantization) || types.includes('f32') || parallel.enable_dp_attention;
   return !cpuOnly && loadAddon().systemInfo().cuda.problem === '' ? 'cuda' : 'cpu';
 }
 

@@ -149,9 +149,10 @@ export function modelNeed(found: FoundModel): ModelNeed {
   const wider = !asStored && dtype === 'f32' && stored !== 'float32' ? 2 : 1;
   const share = asStored ? 1 : wider * quantizedShare[quantization];
   const blocks = config.cache.num_gpu_blocks_override ?? Math.ceil(model.maxModelLen / config.cache.block_size);
-  // Each group has the whole model, and blocks of its own.
-  const groups = config.parallel.data_parallel_size;
-  return { weights: groups * Math.ceil(model.sizeBytes * share), kv: groups * blocks * blockBytes(found) };
+  // Each group has the whole model, and blocks of its own. Of experts that groups share there is one of each, and little else of such a model.
+  const { data_parallel_size: groups, enable_dp_attention: shared } = config.parallel;
+  const copies = shared ? 1 : groups;
+  return { weights: copies * Math.ceil(model.sizeBytes * share), kv: groups * blocks * blockBytes(found) };
 }
 
 /** Bytes of a block of keys and values, about: what config.json says of a usual attention, or of one with a latent (MLA). */

@@ -116,8 +116,9 @@ void replace_windows(ModelConfig& config, int32_t window) {
   });
 }
 
-// The most steps that may be in flight when this plan is submitted (see PLAN.unread in
-// actors/messages/step.ts); of what is no plan any number, as the checker refuses it.
+// The most steps with samples, which lengths depend on, that may be in flight when this plan is
+// submitted (see PLAN.unread in actors/messages/step.ts); of what is no plan any number, as the
+// checker refuses it.
 int32_t unread_steps(std::span<const std::byte> plan) {
   PlanHeader header;
   if (plan.size() < sizeof header) return INT32_MAX;
@@ -533,7 +534,7 @@ void Engine::submit(std::span<const std::byte> plan) {
     throw Error(ErrorCode::kUsage, "Two steps are in flight; wait for one before the next submit.");
   if (plan.size() % 4 != 0 || plan.size() / 4 > INT32_MAX)
     throw Error(ErrorCode::kBadPlan, "Bad step plan: its size is not a number of words.");
-  if (unread_steps(plan) < pending_)
+  if (unread_steps(plan) < sampling_steps())
     throw Error(ErrorCode::kUsage, "The plan counts on a step in flight; wait for that first.");
   StagedStep& step = steps_[static_cast<size_t>(next_step_)];
   const auto bytes = static_cast<int64_t>(plan.size());
@@ -546,6 +547,15 @@ void Engine::submit(std::span<const std::byte> plan) {
   backend_->run_step(next_step_, [runner = runner_.get(), &step] { runner->run(step); });
   next_step_ = (next_step_ + 1) % kMaxInFlight;
   ++pending_;
+}
+
+int32_t Engine::sampling_steps() const {
+  int32_t count = 0;
+  for (int32_t i = 0; i < pending_; ++i) {
+    const auto slot = static_cast<size_t>((oldest_step() + i) % kMaxInFlight);
+    count += steps_[slot].plan.samples.empty() ? 0 : 1;
+  }
+  return count;
 }
 
 int64_t Engine::wait(std::span<std::byte> result, int64_t timeout_ms) {

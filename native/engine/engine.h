@@ -82,6 +82,8 @@ class Engine {
 
   // The staged step that was submitted first, of those pending.
   int32_t oldest_step() const { return (next_step_ + kMaxInFlight - pending_) % kMaxInFlight; }
+  // Of the steps in flight those that sample.
+  int32_t sampling_steps() const;
   void fit_dtypes();
   // The network that drafts and its files, where there is to be one.
   OpenedDrafter open_network();

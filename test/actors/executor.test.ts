@@ -178,9 +178,9 @@ test('swap space is taken before the KV cache where both lie in host memory, and
 
 test('groups of one host take equal parts of it, and leave room for the weights that the others are still loading', () => {
   withControl((control) => {
-    const capacity = (groups: number, loading: number, backend: EngineOptions['backend'] = 'cpu') => {
+    const capacity = (groups: number, loading: number, backend: EngineOptions['backend'] = 'cpu', ranks: Partial<EngineOptions> = {}) => {
       const settings = { ...kv, swapFraction: 0.25, utilization: 0.9, groups, loading };
-      const big: EngineOptions = { ...options, backend, maxSlots: 4096, maxModelLen: 16_384 };
+      const big: EngineOptions = { ...options, backend, maxSlots: 4096, maxModelLen: 16_384, ...ranks };
       const started = startNativeEngine(
         (o) => Object.assign(createEngine(o), { info: () => ({ ...createEngine(o).info(), weightBytes: 2 ** 26 }) }),
         big,
@@ -192,6 +192,11 @@ test('groups of one host take equal parts of it, and leave room for the weights 
     // 1024 MiB are free, 1 MiB is for the steps of each group, a block has 1 KiB, weights are 64 MiB.
     assert.deepEqual(capacity(2, 0), [128 * 1024, Math.floor((0.9 * (768 - 2) * 1024) / 2)]);
     assert.deepEqual(capacity(2, 1), [128 * 1024, Math.floor((0.9 * (768 - 64 - 2) * 1024) / 2)]);
+    assert.deepEqual(
+      capacity(2, 0, 'cpu', { rank: 1, worldSize: 2, dpAttention: true }),
+      capacity(2, 0),
+      'ranks that are groups count once',
+    );
     const [alone, shared] = [capacity(1, 0, 'cuda'), capacity(2, 1, 'cuda')];
     assert.deepEqual(
       [shared[0], shared[1]],

@@ -91,6 +91,23 @@ test('each group has devices of its own but on the CPU', () => {
   );
 });
 
+test('groups that share experts are several, whole, told to share them whole, and on the CPU', () => {
+  const [on, two, shared] = ['parallel.enable_dp_attention=true', 'parallel.data_parallel_size=2', 'parallel.expert_parallel=true'];
+  const at = '--set parallel.enable_dp_attention: parallel.enable_dp_attention = true';
+  allowed(on, two, shared);
+  allowed(on, two, shared, 'inference.device=cpu');
+  refused([on, shared], `${at} is for groups that share experts, and parallel.data_parallel_size = 1 is one group; set it to 2 or more`);
+  refused(
+    [on, two, shared, 'parallel.tensor_parallel_size=4'],
+    `${at} has the attention of each group whole, and parallel.tensor_parallel_size = 4 splits it; set that to 1 and data_parallel_size to 8`,
+  );
+  refused([on, two], `${at} has the groups share experts whole; set parallel.expert_parallel = true as well`);
+  refused(
+    [on, two, shared, 'inference.device=cuda', 'inference.device_ids=[0, 1]'],
+    `${at} runs on the CPU only in this version; set inference.device = "cpu"`,
+  );
+});
+
 test('the longest prompt leaves room for an answer', () => {
   const sets = (input: number, total: number) => [`validation.max_input_length=${input}`, `validation.max_total_tokens=${total}`];
   refused(

@@ -71,6 +71,18 @@ describe('several groups', () => {
     );
   });
 
+  test('that share experts are ranks of one model, each alone in its group', () => {
+    const shared = ['parallel.enable_dp_attention=true', 'parallel.expert_parallel=true', 'parallel.data_parallel_size=3'];
+    const sets = ['inference.threads=6', ...shared];
+    assert.deepEqual(
+      groupsOf('inference.device=auto', ...sets).map((ranks) =>
+        ranks.map(({ backend, rank, worldSize, dpAttention, threads }) => [backend, rank, worldSize, dpAttention, threads]),
+      ),
+      // The backend divides its threads by the ranks.
+      [0, 1, 2].map((rank) => [['cpu', rank, 3, true, 6]]),
+    );
+  });
+
   test('divide the threads of a CPU, and have one each at least', () => {
     const threads = (count: number, groups: number): number[] =>
       groupsOf('inference.device=cpu', `inference.threads=${count}`, `parallel.data_parallel_size=${groups}`).flatMap((ranks) =>
