@@ -171,9 +171,15 @@ export const schema = {
         'with expert_parallel computes some of the experts for the requests of all. For models with experts, on the CPU; the groups then end ' +
         'and start together.',
     ),
-    comm_timeout_ms: int(10_000, [100, 600_000], 'A rank that waits longer for the others in a step ends the engine, which starts again.', {
-      unit: 'ms',
-    }),
+    comm_timeout_ms: int(
+      10_000,
+      [100, 600_000],
+      'A rank that waits longer for the others in a step ends the engine, which starts again. With enable_dp_attention it waits for as long as ' +
+        'another computes a layer of its largest step.',
+      {
+        unit: 'ms',
+      },
+    ),
   },
   speculative: {
     method: oneOf(

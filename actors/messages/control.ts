@@ -47,8 +47,8 @@ export type ToActor =
   | { readonly k: 'detach'; readonly owner: number }
   /** tokenizer: the scheduler of an engine group is there now, in place of the one before. */
   | { readonly k: 'connect'; readonly link: LinkEnd; readonly group: GroupPlace }
-  /** tokenizer: the scheduler of a group is gone; another one will come. */
-  | { readonly k: 'disconnect'; readonly group: number }
+  /** tokenizer: the schedulers of these groups are gone, all at once; others will come. */
+  | { readonly k: 'disconnect'; readonly groups: readonly number[] }
   | ProfileCall
   | AdapterCall;
 

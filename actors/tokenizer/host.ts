@@ -113,17 +113,18 @@ class TokenizerHost {
 
   #onControl(message: ToActor): void {
     if (message.k === 'stop') this.#stop();
-    else if (message.k === 'disconnect') this.#disconnect(message.group);
+    else if (message.k === 'disconnect') this.#disconnect(message.groups);
     else if (message.k === 'connect') {
-      this.#disconnect(message.group.index);
+      this.#disconnect([message.group.index]);
       const group = this.#groups.connect(message.group, message.link);
       this.#guarded(() => this.#handlers?.groupCame(group));
     }
   }
 
-  #disconnect(index: number): void {
-    const group = this.#groups.disconnect(index);
-    if (group !== null) this.#guarded(() => this.#handlers?.groupLeft(group));
+  /** All links first, so that no request of one goes to another that is over as well. */
+  #disconnect(indices: readonly number[]): void {
+    const left = indices.flatMap((index) => this.#groups.disconnect(index) ?? []);
+    for (const group of left) this.#guarded(() => this.#handlers?.groupLeft(group));
   }
 
   #place(promptIds: Int32Array, adapter?: number): Placed | null {

@@ -270,12 +270,13 @@ class Engine implements EngineHandle {
       for (const { port } of this.#groups) port?.scheduler.send({ k: 'detach', owner: unit.index });
       return;
     }
-    for (const group of groupsOf(unit)) group.port = null;
-    for (const { index } of groupsOf(unit)) {
-      closeQueueRoom(this.#room, index);
-      this.client.detachScheduler(index);
-      for (const { port } of this.#tokenizers) port?.child.send({ k: 'disconnect', group: index });
+    for (const group of groupsOf(unit)) {
+      group.port = null;
+      closeQueueRoom(this.#room, group.index);
+      this.client.detachScheduler(group.index);
     }
+    const groups = groupsOf(unit).map(({ index }) => index);
+    for (const { port } of this.#tokenizers) port?.child.send({ k: 'disconnect', groups });
     if (this.#groups.every(({ port }) => port === null)) this.#setState('restarting');
   }
 

@@ -58,7 +58,7 @@ function openHost() {
     port1.postMessage({ k: 'connect', link, group: { index: 0, board: null, taken: createTaken() } } satisfies ToActor, [link.port]);
     return { scheduler, got };
   };
-  const disconnect = (): void => port1.postMessage({ k: 'disconnect', group: 0 } satisfies ToActor);
+  const disconnect = (): void => port1.postMessage({ k: 'disconnect', groups: [0] } satisfies ToActor);
   const submit = (id: number): void => {
     const params = generation({ maxTokens: 500, ignoreEos: true });
     const prompt = { kind: 'ids', ids: [1, 2, 3] } as const;
