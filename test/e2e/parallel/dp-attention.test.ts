@@ -15,6 +15,7 @@ import { moeModelSets } from '../../helpers/daemon/moe-model.js';
 import { faultyRankModule, type RankFault } from '../../helpers/engine/faulty-rank.js';
 import { eventually, inTime } from '../../helpers/eventually.js';
 import { tempFolder } from '../../helpers/temp-folder.js';
+import { assertOneEndEach } from '../../helpers/wire/one-end.js';
 import { addUp, RpcSocket } from '../../helpers/wire/rpc-socket.js';
 import { story } from '../story.js';
 
@@ -193,6 +194,19 @@ describe('an actor that fails under load ends all groups once, which start again
       assert.deepEqual(await tokensOf(at, many), expected);
     });
   }
+
+  test('a group that hangs long before another one has waited enough', async (t) => {
+    const fault: RankFault = { rank: 1, where: 'step', how: 'sleep', ms: 20_000, once: join(tempFolder(), 'struck') };
+    const patient = ['scheduler.hang_timeout_s=1', 'parallel.comm_timeout_ms=600000'];
+    const at = await started(t, [...joined(2), few, ...patient], faultyRankModule(fault));
+    const socket = await at.open();
+    const ids = many.map((one) => socket.send('chat.completions.create', { ...one, stream: true }));
+    await assertOneEndEach(socket, ids);
+    assert.ok(existsSync(fault.once), 'it happened');
+    await eventually('it is ready', async () => (await fetch(`${at.http}/ready`)).status === 200 && (await groupsOf(at)).length === 2);
+    assert.equal((await tokensOf(at, many)).length, many.length);
+    await at.untilFreed();
+  });
 
   for (const where of ['create', 'load', 'agree', 'allocate'] as const) {
     test(`a group that fails in its start ends the start of all: ${where}`, async () => {
