@@ -226,7 +226,7 @@ export const schema = {
       ['auto', 'bf16', 'f16', 'f32', 'fp8', 'int8'],
       'auto',
       'Type of the KV cache; auto is bf16 on the CPU, or f32 for a small model, and the type of the weights on a GPU. ' +
-        'fp8 (e4m3) and int8 (a scale per token and head) need a GPU.',
+        'fp8 is e4m3 as it is; int8 has a scale per token and head.',
     ),
     gpu_memory_utilization: float(
       0.9,

@@ -157,9 +157,6 @@ const SMALL_MODEL_PARAMETERS = 64e6;
 
 function kvDtype(config: Config, model: ModelFolder, backend: BackendName): EngineOptions['kvDtype'] {
   const asked = config.cache.cache_dtype;
-  if (backend === 'cpu' && (asked === 'fp8' || asked === 'int8')) {
-    throw new InferdError('unsupported', `cache.cache_dtype = "${asked}" is not supported on the CPU; use auto, bf16, f16 or f32.`);
-  }
   if (asked !== 'auto' || backend !== 'cpu') return asked;
   const checkpoint = model.config['torch_dtype'] ?? model.config['dtype'];
   const parameters = model.sizeBytes / (checkpoint === 'float32' ? 4 : 2);

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "cpu/cache_rows.h"
 #include "cpu/cpu_backend.h"
 
 namespace inferd::cpu {
@@ -65,7 +66,6 @@ void CpuBackend::rope_and_cache(const QkvArgs& args, const SlotTables& t, const 
   check_head_dim(*this, kv.head_dim);
   const int32_t half = args.rope.rotary_dim / 2;
   const float* table = rope_table(args.rope, batch);
-  const auto store = kernels_.from_f32[static_cast<size_t>(kv.dtype)];
   const int64_t width = int64_t{args.heads + 2 * kv.kv_heads} * kv.head_dim;
   const auto prepare = [&](float* head, const float* norm, const float* cos) {
     if (norm) kernels_.rms_norm(head, head, norm, kv.head_dim, args.norm_eps);
@@ -84,12 +84,12 @@ void CpuBackend::rope_and_cache(const QkvArgs& args, const SlotTables& t, const 
       for (int32_t h = 0; h < args.heads; ++h)
         prepare(q + int64_t{h} * kv.head_dim, args.q_norm, cos);
       for (int32_t h = 0; h < kv.kv_heads; ++h) {
-        const int64_t to = kv.offset(block, h, position % kv.block_size);
+        const CacheRow to = {block, h, position % kv.block_size};
         std::memcpy(key, k + int64_t{h} * kv.head_dim,
                     static_cast<size_t>(kv.head_dim) * sizeof(float));
         prepare(key, args.k_norm, cos);
-        store(static_cast<char*>(kv.k) + to, key, kv.head_dim);
-        store(static_cast<char*>(kv.v) + to, v + int64_t{h} * kv.head_dim, kv.head_dim);
+        store_row(kernels_, kv, kv.k, to, key, kv.key_scale(h));
+        store_row(kernels_, kv, kv.v, to, v + int64_t{h} * kv.head_dim, kv.value_scale(h));
       }
     }
   });
@@ -115,7 +115,7 @@ void CpuBackend::attention(const AttentionArgs& args, const SlotTables& t, const
     task_offsets_[r] = tasks;
     tasks += int64_t{(spans[r].end - spans[r].begin + task_tokens - 1) / task_tokens} * parts;
   }
-  const auto type = static_cast<size_t>(kv.dtype);
+  const CacheKind type = cache_kind(kv.dtype);
   const int64_t bytes = dtype_bytes(kv.dtype);
   const auto run = [&](int64_t task, int worker) {
     const auto ends = task_offsets_.begin() + batch.num_rows;
@@ -145,10 +145,12 @@ void CpuBackend::attention(const AttentionArgs& args, const SlotTables& t, const
         .block_size = kv.block_size,
         .head_dim = kv.head_dim,
         .value_dim = value_dim,
-        .scale = args.scale,
+        .scale = args.scale * kv.key_scale(kv_head),
         .softcap = args.softcap,
         .window = args.window,
-        .sinks = args.sinks == nullptr ? nullptr : args.sinks + head};
+        .sinks = args.sinks == nullptr ? nullptr : args.sinks + head,
+        .row_scales = kv.scale_offset(0, kv_head, 0) - head_offset,
+        .value_scale = kv.value_scale(kv_head)};
     if (latent) {
       kernels_.latent_attention[type](work,
                                       static_cast<LatentScratch*>(latent_scratch_.data())[worker]);

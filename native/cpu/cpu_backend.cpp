@@ -25,6 +25,7 @@ CpuBackend::CpuBackend(const Kernels& kernels, int threads)
            .total_bytes = memory.total_bytes,
            .free_bytes = memory.free_bytes,
            .host_memory = true,
+           .narrow_kv = true,
            .drafters = true,
            .ordered_rows = kernels.panel_cols,
            .spreads_experts = true,

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "cpu/cache_rows.h"
 #include "cpu/cpu_backend.h"
 
 namespace inferd::cpu {
@@ -63,7 +64,6 @@ void CpuBackend::latent_rope_and_cache(const LatentCacheArgs& args, const SlotTa
   const KvLayer& kv = args.kv;
   const int32_t rank = args.rank(), rotary = args.rope.rotary_dim, half = rotary / 2;
   const float* table = rope_table(args.rope, batch);
-  const auto store = kernels_.from_f32[static_cast<size_t>(kv.dtype)];
   const int64_t query_dim = args.nope_dim + rotary;
   over_rows(batch.num_tokens, 4 * (args.heads * rotary + kv.head_dim),
             [&](int64_t begin, int64_t end, int) {
@@ -81,8 +81,8 @@ void CpuBackend::latent_rope_and_cache(const LatentCacheArgs& args, const SlotTa
                 const int32_t position = batch.positions[i];
                 const int64_t slot = batch.host_rows[batch.token_rows[i]].slot;
                 const int64_t block = t.blocks[slot * t.max_blocks + position / kv.block_size];
-                store(static_cast<char*>(kv.k) + kv.offset(block, 0, position % kv.block_size),
-                      latent, kv.head_dim);
+                store_row(kernels_, kv, kv.k, {block, 0, position % kv.block_size}, latent,
+                          kv.key_scale(0));
               }
             });
 }

@@ -170,8 +170,8 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
   if (is_narrow(kv_dtype_) && !backend_->info().narrow_kv) {
     throw Error(
         ErrorCode::kUnsupported,
-        format("The backend %s cannot hold keys and values as %s, which needs a GPU; set the "
-               "cache's dtype to auto, bf16, f16 or f32.",
+        format("The backend %s cannot hold keys and values as %s; set the cache's dtype to auto, "
+               "bf16, f16 or f32.",
                backend_->info().name.c_str(), dtype_name(kv_dtype_)));
   }
   if (!backend_->info().host_memory) fit_dtypes();

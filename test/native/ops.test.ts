@@ -256,18 +256,23 @@ for (const isa of isas) {
       }
     });
 
-    it('copy_blocks and swap_blocks move the scales of 8-bit blocks with them', () => {
+    it('copy_blocks and swap_blocks move 8-bit blocks, and the scales of their rows with them', () => {
       const random = randomSource(6);
-      const attrs = { num_blocks: 4, kv_heads: 3, block_size: 5, head_dim: 8, kv_dtype: 'int8', count: 1 };
-      const words = (Math.ceil((3 * 5 * (8 + 4)) / 16) * 16) / 4; // 15 rows of 8 codes and a scale
-      const [k, v] = [randomFloats(random, 4 * words), randomFloats(random, 4 * words)];
-      const copied = runOp({ isa }, 'copy_blocks', attrs, { k, v, pairs: Int32Array.of(1, 3) });
-      const pairs = { outs: Int32Array.of(1, 0), ins: Int32Array.of(0, 3) };
-      const swapped = runOp({ isa }, 'swap_blocks', { ...attrs, swap_blocks: 1, urgent: 1 }, { k, v, ...pairs });
-      for (const [name, before] of Object.entries({ k, v })) {
-        const want = before.slice();
-        want.copyWithin(3 * words, words, 2 * words);
-        for (const moved of [copied, swapped]) assert.deepEqual(floats(moved, name), want);
+      for (const [type, bytes] of [
+        ['int8', Math.ceil((3 * 5 * (8 + 4)) / 16) * 16], // 15 rows of 8 codes and a scale
+        ['fp8', 3 * 5 * 8],
+      ] as const) {
+        const attrs = { num_blocks: 4, kv_heads: 3, block_size: 5, head_dim: 8, kv_dtype: type, count: 1 };
+        const words = bytes / 4;
+        const [k, v] = [randomFloats(random, 4 * words), randomFloats(random, 4 * words)];
+        const copied = runOp({ isa }, 'copy_blocks', attrs, { k, v, pairs: Int32Array.of(1, 3) });
+        const pairs = { outs: Int32Array.of(1, 0), ins: Int32Array.of(0, 3) };
+        const swapped = runOp({ isa }, 'swap_blocks', { ...attrs, swap_blocks: 1, urgent: 1 }, { k, v, ...pairs });
+        for (const [name, before] of Object.entries({ k, v })) {
+          const want = before.slice();
+          want.copyWithin(3 * words, words, 2 * words);
+          for (const moved of [copied, swapped]) assert.deepEqual(floats(moved, name), want, type);
+        }
       }
     });
 

@@ -50,8 +50,8 @@
 //   Swaps out to a host pool of swap_blocks blocks, the first `urgent` pairs before the rest, and
 //   then in.
 //
-// Here kv_dtype may also be "int8": k and v are then whole blocks as they lie in memory, scales
-// included, given as float32 words.
+// Here kv_dtype may also be "int8" or "fp8": k and v are then whole blocks as they lie in memory,
+// scales included, given as float32 words.
 #include <algorithm>
 
 #include "addon/op_table/op_rows.h"
@@ -318,9 +318,9 @@ Napi::Object run_sum_rows(OpTestCall& c) {
 KvLayer cache(OpTestCall& c) {
   const int32_t blocks = c.size("num_blocks"), heads = c.size("kv_heads");
   const int32_t block_size = c.size("block_size"), head_dim = c.size("head_dim");
-  const DType dtype = c.text("kv_dtype") == "int8" ? DType::kI8 : c.dtype("kv_dtype");
+  const DType dtype = c.cache_dtype("kv_dtype");
   KvLayer kv{nullptr, nullptr, dtype, blocks, block_size, heads, head_dim};
-  const DType given = dtype == DType::kI8 ? DType::kF32 : dtype;
+  const DType given = dtype_bytes(dtype) == 1 ? DType::kF32 : dtype;
   const int64_t width = kv.block_bytes() / dtype_bytes(given);
   const Tensor k = c.matrix("k", given, blocks, width), v = c.matrix("v", given, blocks, width);
   c.output("k", k);

@@ -53,6 +53,17 @@ void check_count(const char* name, size_t got, int64_t wanted) {
   }
 }
 
+void put(std::byte* data, DType dtype, int64_t i, float value) {
+  if (dtype != DType::kU8) return store_f32(data, dtype, i, value);
+  if (!(value >= 0 && value <= 255)) misuse("bytes must be 0 to 255");
+  data[i] = static_cast<std::byte>(static_cast<uint8_t>(value));
+}
+
+float get(const std::byte* data, DType dtype, int64_t i) {
+  return dtype == DType::kU8 ? static_cast<float>(std::to_integer<uint8_t>(data[i]))
+                             : load_f32(data, dtype, i);
+}
+
 size_t matrix_bytes(DType dtype, int64_t rows, int64_t cols) {
   int64_t bytes = 0;
   if (__builtin_mul_overflow(rows, cols, &bytes) ||
@@ -109,6 +120,13 @@ DType OpTestCall::dtype(const char* name) const {
   if (text == "f16") return DType::kF16;
   if (text == "bf16") return DType::kBF16;
   misuse(std::string(name) + " must be f32, f16 or bf16");
+}
+
+DType OpTestCall::cache_dtype(const char* name) const {
+  const std::string text = string_field(attrs_, name);
+  if (text == "int8") return DType::kI8;
+  if (text == "fp8") return DType::kF8;
+  return dtype(name);
 }
 
 Gate OpTestCall::gate() const {
@@ -178,14 +196,14 @@ bool OpTestCall::fill_noise(PackedWeight& weight) {
 
 Tensor OpTestCall::matrix(const char* name, DType dtype, int64_t rows, int64_t cols) {
   const size_t bytes = matrix_bytes(dtype, rows, cols);
-  if (noise_ && !has(name)) {
+  if (noise_ && dtype != DType::kU8 && !has(name)) {
     const Tensor t = Tensor::matrix(take(bytes), dtype, rows, cols);
     fill_noise(t);
     return t;
   }
   const Napi::Float32Array array = float_input(name, rows * cols);
   std::vector<std::byte> host(bytes);
-  for (int64_t i = 0; i < rows * cols; ++i) store_f32(host.data(), dtype, i, array.Data()[i]);
+  for (int64_t i = 0; i < rows * cols; ++i) put(host.data(), dtype, i, array.Data()[i]);
   const Tensor t = Tensor::matrix(take(host.size()), dtype, rows, cols);
   backend_->upload(t.data, host.data(), host.size());
   return t;
@@ -197,6 +215,11 @@ Tensor OpTestCall::activations(const char* name, int64_t rows, int64_t cols) {
 
 float* OpTestCall::floats(const char* name, int64_t count) {
   return matrix(name, DType::kF32, 1, count).as<float>();
+}
+
+std::vector<float> OpTestCall::host_floats(const char* name, int64_t count) const {
+  Napi::Float32Array array = float_input(name, count);
+  return {array.Data(), array.Data() + count};
 }
 
 int32_t* OpTestCall::on_device(const int32_t* host, int64_t count) {
@@ -282,7 +305,7 @@ Napi::Value OpTestCall::read_back(const Tensor& t) {
   }
   Napi::Float32Array array = Napi::Float32Array::New(env_, count);
   for (size_t i = 0; i < count; ++i)
-    array.Data()[i] = load_f32(host.data(), t.dtype, static_cast<int64_t>(i));
+    array.Data()[i] = get(host.data(), t.dtype, static_cast<int64_t>(i));
   return array;
 }
 

@@ -36,6 +36,8 @@ class OpTestCall {
   float number_or(const char* name, float fallback) const;
   std::string text(const char* name) const;
   DType dtype(const char* name) const;  // "f32", "f16" or "bf16"
+  // One of these, "fp8" or "int8".
+  DType cache_dtype(const char* name) const;
   // One of these, "int8", "int4", or one of rows of codes with f32 scales: "fp8", in blocks of 128
   // x 128, "fp8_rows", "fp8_groups".
   WeightFormat weight_format(const char* name) const;
@@ -52,8 +54,11 @@ class OpTestCall {
   bool fill_noise(PackedWeight& weight);  // false: the device cannot
   // Input arrays on the device. The count must be exact.
   Tensor activations(const char* name, int64_t rows, int64_t cols);
+  // `dtype` is f32, f16, bf16, or kU8, whose elements are given as they are.
   Tensor matrix(const char* name, DType dtype, int64_t rows, int64_t cols);
   float* floats(const char* name, int64_t count);
+  // The same on the host.
+  std::vector<float> host_floats(const char* name, int64_t count) const;
   int32_t* ints(const char* name, int64_t count);
   // Each at least 0 and below `limit`.
   int32_t* indices(const char* name, int64_t count, int64_t limit);

@@ -1,13 +1,14 @@
 // Table rows of the ops on slot tables and rows of a step: attributes | inputs -> outputs.
 // `rows` are plan rows (slot, start, count, flags); `blocks` block tables [max_slots, max_blocks];
-// k and v caches [num_blocks, kv_heads, block_size, head_dim], converted to kv_dtype and back.
+// k and v caches [num_blocks, kv_heads, block_size, head_dim], converted to kv_dtype and back; of
+// fp8 and int8 the bytes of the blocks, [num_blocks, KvLayer::block_bytes()].
 //
 // rope_and_cache: KV rotary_dim factor norm_eps | CACHE inv_freq[rotary_dim / 2] q_norm?[head_dim]
 //   k_norm?[head_dim] -> qkv k v
 //
 // attention: KV scale softcap? window num_picks? | CACHE picks?[num_picks] sinks?[heads] -> out
 //   KV = heads kv_heads head_dim block_size num_blocks max_blocks max_slots num_rows kv_dtype
-//   CACHE = qkv rows blocks k v
+//   CACHE = qkv rows blocks k v k_scales?[kv_heads] v_scales?[kv_heads]
 //
 // latent_attention: KV nope_dim rotary_dim value_dim factor norm_eps scale window dtype
 //   | rows blocks k q latent norm[rank] inv_freq[rotary_dim / 2] keys[heads * rank, nope_dim]
@@ -28,6 +29,7 @@
 //   -> TABLES blocks, and ids positions token_rows of the rows
 #include <algorithm>
 #include <cstring>
+#include <memory>
 
 #include "addon/op_table/op_rows.h"
 #include "core/error.h"
@@ -86,6 +88,7 @@ void fill_positions(OpTestCall& c, TestBatch& t) {
 
 struct TestKv {
   KvLayer layer;
+  std::unique_ptr<KvScales> scales;
   Tensor k, v;
   SlotTables tables{};
 };
@@ -111,10 +114,20 @@ TestKv make_kv(OpTestCall& c, const StepBatch& batch, bool one_array = false) {
   TestKv kv;
   const int32_t blocks = c.size("num_blocks"), heads = c.size("kv_heads");
   const int32_t block_size = c.size("block_size"), head_dim = c.size("head_dim");
-  const DType dtype = c.dtype("kv_dtype");
-  kv.k = c.matrix("k", dtype, blocks, int64_t{heads} * block_size * head_dim);
-  if (!one_array) kv.v = c.matrix("v", dtype, blocks, int64_t{heads} * block_size * head_dim);
-  kv.layer = {kv.k.data, kv.v.data, dtype, blocks, block_size, heads, head_dim};
+  const DType dtype = c.cache_dtype("kv_dtype");
+  kv.layer = {nullptr, nullptr, dtype, blocks, block_size, heads, head_dim};
+  const DType given = dtype_bytes(dtype) == 1 ? DType::kU8 : dtype;
+  const int64_t width = kv.layer.block_bytes() / dtype_bytes(dtype);
+  kv.k = c.matrix("k", given, blocks, width);
+  if (!one_array) kv.v = c.matrix("v", given, blocks, width);
+  kv.layer.k = kv.k.data;
+  kv.layer.v = kv.v.data;
+  if (c.has("k_scales")) {
+    kv.scales = std::make_unique<KvScales>(
+        KvScales{c.host_floats("k_scales", heads),
+                 one_array ? std::vector<float>() : c.host_floats("v_scales", heads)});
+    kv.layer.scales = kv.scales.get();
+  }
   kv.tables.max_slots = c.size("max_slots");
   kv.tables.max_blocks = c.size("max_blocks");
   const int64_t entries = int64_t{kv.tables.max_slots} * kv.tables.max_blocks;

@@ -88,6 +88,16 @@ struct QuantizedBlock {
   alignas(32) int8_t codes[kScaleBlock];
 };
 
+// What keys and values may be stored as.
+enum CacheKind : int32_t {
+  kF32Cache,
+  kF16Cache,
+  kBF16Cache,
+  kInt8Cache,    // codes, and a scale a row
+  kFloat8Cache,  // e4m3
+  kCacheKinds    // their number
+};
+
 // Causal attention of `tokens` consecutive positions and `heads` query heads that share a kv head.
 struct AttentionTask {
   const float* q;  // first token, first head; heads are head_dim apart
@@ -106,6 +116,8 @@ struct AttentionTask {
   float softcap;       // 0 = none, else a score s becomes softcap tanh(s / softcap)
   int32_t window;      // 0 = none
   const float* sinks;  // [heads], or null: AttentionArgs::sinks
+  int64_t row_scales;  // kInt8Cache: bytes from the first element of a block to its first f32 scale
+  float value_scale;   // what values are multiplied by
 };
 
 // Scratch of one thread, whose rows are kStride floats apart. kShared: values are part of the keys.
@@ -167,9 +179,9 @@ struct Kernels {
   // Quantizes `rows` <= code_rows rows into a tile; null: the products of quantized weights take
   // plain rows.
   void (*quantize_tile)(void* tile, const float* x, int64_t x_stride, int64_t rows, int64_t cols);
-  // The arrays are indexed by DType: f32, f16, bf16.
-  void (*attention[3])(const AttentionTask&, AttentionScratch&);
-  void (*latent_attention[3])(const AttentionTask&, LatentScratch&);  // tasks with v = null
+  void (*attention[kCacheKinds])(const AttentionTask&, AttentionScratch&);
+  void (*latent_attention[kCacheKinds])(const AttentionTask&, LatentScratch&);  // with v = null
+  // Indexed by DType: f32, f16, bf16.
   void (*to_f32[3])(float* dst, const void* src, int64_t n);
   void (*from_f32[3])(void* dst, const float* src, int64_t n);  // to nearest even
 

@@ -115,18 +115,41 @@ void float8_gemm(const GemmTask& g) {
   }
 }
 
+// Number `d` of the row of a cache that begins with element `first`; `scale` is where rows of codes
+// have theirs.
+template <CacheKind kKind>
+double cached(const void* data, int64_t first, int32_t d, const char* scale) {
+  (void)scale;
+  if constexpr (kKind == kFloat8Cache) {
+    return static_cast<double>(e4m3_to_f32(static_cast<const uint8_t*>(data)[first + d]));
+  } else if constexpr (kKind == kInt8Cache) {
+    float step;
+    std::memcpy(&step, scale, sizeof(step));
+    return static_cast<double>(static_cast<const int8_t*>(data)[first + d]) *
+           static_cast<double>(step);
+  } else {
+    constexpr DType kType = kKind == kF32Cache   ? DType::kF32
+                            : kKind == kF16Cache ? DType::kF16
+                                                 : DType::kBF16;
+    return static_cast<double>(element<kType>(data, first + d));
+  }
+}
+
 // One query: two passes over its keys, the second with the exact largest score.
-template <DType kType>
+template <CacheKind kKind>
 void attend(const AttentionTask& t, int32_t position, int32_t head, const float* q, float* out) {
   const int32_t oldest = t.window > 0 ? std::max(0, position - t.window + 1) : 0;
   const auto first_element = [&](int32_t j) {
     return t.blocks[j / t.block_size] * t.block_stride + int64_t{j % t.block_size} * t.head_dim;
   };
+  const auto scale_of = [&](const void* cache, int32_t j) {
+    return static_cast<const char*>(cache) + t.blocks[j / t.block_size] * t.block_stride +
+           t.row_scales + int64_t{j % t.block_size} * 4;
+  };
   const auto score = [&](int32_t j) {
     double dot = 0;
     for (int32_t d = 0; d < t.head_dim; ++d) {
-      dot += static_cast<double>(q[d]) *
-             static_cast<double>(element<kType>(t.k, first_element(j) + d));
+      dot += static_cast<double>(q[d]) * cached<kKind>(t.k, first_element(j), d, scale_of(t.k, j));
     }
     const double scaled = dot * static_cast<double>(t.scale), cap = static_cast<double>(t.softcap);
     return cap > 0 ? cap * std::tanh(scaled / cap) : scaled;
@@ -141,16 +164,17 @@ void attend(const AttentionTask& t, int32_t position, int32_t head, const float*
     const double p = std::exp(score(j) - best);
     sum += p;
     for (int32_t d = 0; d < t.value_dim; ++d)
-      acc[d] += p * static_cast<double>(element<kType>(values, first_element(j) + d));
+      acc[d] += p * cached<kKind>(values, first_element(j), d, scale_of(values, j));
   }
+  sum /= static_cast<double>(t.value_scale);
   for (int32_t d = 0; d < t.value_dim; ++d) out[d] = static_cast<float>(acc[d] / sum);
 }
 
-template <DType kType, class Scratch>
+template <CacheKind kKind, class Scratch>
 void attention(const AttentionTask& t, Scratch&) {
   for (int32_t i = 0; i < t.tokens; ++i) {
     for (int32_t h = 0; h < t.heads; ++h) {
-      attend<kType>(t, t.first_position + i, h, t.q + i * t.q_stride + int64_t{h} * t.head_dim,
+      attend<kKind>(t, t.first_position + i, h, t.q + i * t.q_stride + int64_t{h} * t.head_dim,
                     t.out + i * t.out_stride + int64_t{h} * t.value_dim);
     }
   }
@@ -312,12 +336,12 @@ constexpr Kernels kTable = with_products({
     .code_rows = 0,
     .gemm = {},
     .quantize_tile = nullptr,
-    .attention = {attention<DType::kF32, AttentionScratch>,
-                  attention<DType::kF16, AttentionScratch>,
-                  attention<DType::kBF16, AttentionScratch>},
-    .latent_attention = {attention<DType::kF32, LatentScratch>,
-                         attention<DType::kF16, LatentScratch>,
-                         attention<DType::kBF16, LatentScratch>},
+    .attention = {attention<kF32Cache, AttentionScratch>, attention<kF16Cache, AttentionScratch>,
+                  attention<kBF16Cache, AttentionScratch>, attention<kInt8Cache, AttentionScratch>,
+                  attention<kFloat8Cache, AttentionScratch>},
+    .latent_attention = {attention<kF32Cache, LatentScratch>, attention<kF16Cache, LatentScratch>,
+                         attention<kBF16Cache, LatentScratch>, attention<kInt8Cache, LatentScratch>,
+                         attention<kFloat8Cache, LatentScratch>},
     .to_f32 = {to_f32<DType::kF32>, to_f32<DType::kF16>, to_f32<DType::kBF16>},
     .from_f32 = {from_f32<DType::kF32>, from_f32<DType::kF16>, from_f32<DType::kBF16>},
     .rms_norm = rms_norm,

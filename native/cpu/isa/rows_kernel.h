@@ -44,16 +44,32 @@ struct Bf16Codec {
   using Type = uint16_t;
 };
 
-template <class Codec>
-void to_f32(float* dst, const void* src, int64_t n) {
+// Only read; cpu/cache_rows.h writes them.
+struct Int8Codec {
+  static Simd::V load(const int8_t* p) { return Simd::load_i8(p); }
+  using Type = int8_t;
+};
+struct Float8Codec {
+  static Simd::V load(const uint8_t* p) { return Simd::load_e4m3(p); }
+  using Type = uint8_t;
+};
+
+// dst[i] = change(src[i])
+template <class Codec, class Change>
+inline void widen(float* dst, const void* src, int64_t n, Change&& change) {
   using T = typename Codec::Type;
   const T* from = static_cast<const T*>(src);
   each_vector(n, [&](int64_t i, int lanes) {
-    if (lanes == Simd::kWidth) return Simd::store(dst + i, Codec::load(from + i));
+    if (lanes == Simd::kWidth) return Simd::store(dst + i, change(Codec::load(from + i)));
     T tail[Simd::kWidth] = {};
     __builtin_memcpy(tail, from + i, lanes * sizeof(T));
-    Simd::store_n(dst + i, Codec::load(tail), lanes);
+    Simd::store_n(dst + i, change(Codec::load(tail)), lanes);
   });
+}
+
+template <class Codec>
+void to_f32(float* dst, const void* src, int64_t n) {
+  widen<Codec>(dst, src, n, [](Simd::V v) { return v; });
 }
 
 template <class Codec>

@@ -81,6 +81,19 @@ struct Simd {
     w[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
     w[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
   }
+  // Numbers e4m3, NaN among them.
+  static V load_e4m3(const uint8_t* p) {
+    const __m128i words = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    const __m128i most = _mm_set1_epi16(0x3f80);
+    const __m128i halves = _mm_and_si128(_mm_slli_epi16(words, 7), _mm_set1_epi16(-0x4001));
+    const __m128i size = _mm_and_si128(halves, _mm_set1_epi16(0x7fff));
+    const __m128i nan = _mm_slli_epi16(_mm_cmpeq_epi16(size, most), 10);
+    return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(halves, nan)), set(256.0f));
+  }
+  static V load_i8(const int8_t* p) {
+    return _mm256_cvtepi32_ps(
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  }
   // Pairs of bf16 in 32-bit words: the first and the second of each pair as floats.
   static Words load_words(const void* p) {
     return _mm256_loadu_si256(static_cast<const __m256i*>(p));

@@ -85,6 +85,21 @@ struct Simd {
     w[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
     w[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
   }
+  // Numbers e4m3, NaN among them.
+  static V load_e4m3(const uint8_t* p) {
+    const __m256i words =
+        _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    const __m256i most = _mm256_set1_epi16(0x3f80);
+    const __m256i halves =
+        _mm256_and_si256(_mm256_slli_epi16(words, 7), _mm256_set1_epi16(-0x4001));
+    const __m256i size = _mm256_and_si256(halves, _mm256_set1_epi16(0x7fff));
+    const __m256i nan = _mm256_slli_epi16(_mm256_cmpeq_epi16(size, most), 10);
+    return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_or_si256(halves, nan)), set(256.0f));
+  }
+  static V load_i8(const int8_t* p) {
+    return _mm512_cvtepi32_ps(
+        _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
   // Pairs of bf16 in 32-bit words: the first and the second of each pair as floats.
   static Words load_words(const void* p) { return _mm512_loadu_si512(p); }
   static V first_bf16(Words w) { return _mm512_castsi512_ps(_mm512_slli_epi32(w, 16)); }

@@ -85,6 +85,23 @@ struct Simd {
     w[2] = vcvt_f32_f16(vget_low_f16(high));
     w[3] = vcvt_f32_f16(vget_high_f16(high));
   }
+  // Numbers e4m3, NaN among them.
+  static V load_e4m3(const uint8_t* p) {
+    uint32_t word;
+    __builtin_memcpy(&word, p, sizeof(word));
+    const int16x8_t codes = vshll_n_s8(vreinterpret_s8_u8(vcreate_u8(word)), 7);
+    const uint16x4_t halves =
+        vand_u16(vreinterpret_u16_s16(vget_low_s16(codes)), vdup_n_u16(0xbfff));
+    const uint16x4_t size = vand_u16(halves, vdup_n_u16(0x7fff));
+    const uint16x4_t nan = vshl_n_u16(vceq_u16(size, vdup_n_u16(0x3f80)), 10);
+    return vmulq_n_f32(vcvt_f32_f16(vreinterpret_f16_u16(vorr_u16(halves, nan))), 256.0f);
+  }
+  static V load_i8(const int8_t* p) {
+    uint32_t word;
+    __builtin_memcpy(&word, p, sizeof(word));
+    const int16x8_t codes = vmovl_s8(vreinterpret_s8_u8(vcreate_u8(word)));
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(codes)));
+  }
   // Pairs of bf16 in 32-bit words: the first and the second of each pair as floats.
   static Words load_words(const void* p) { return vld1q_u32(static_cast<const uint32_t*>(p)); }
   static V first_bf16(Words w) { return vreinterpretq_f32_u32(vshlq_n_u32(w, 16)); }

@@ -35,9 +35,10 @@ describe('a shipped profile', () => {
   }
 });
 
-test('what a request for a GPU asks of keys and values is passed on', () => {
-  for (const type of ['fp8', 'int8', 'bf16'])
-    assert.equal(engineOf('demo', 'inference.device=cuda', `cache.cache_dtype=${type}`).kvDtype, type);
+test('what is asked of keys and values is passed on', () => {
+  for (const device of ['cuda', 'cpu'])
+    for (const type of ['fp8', 'int8', 'bf16'])
+      assert.equal(engineOf('demo', `inference.device=${device}`, `cache.cache_dtype=${type}`).kvDtype, type);
 });
 
 test('ranks are told to share experts out', () => {

@@ -2,6 +2,7 @@
  * Latent attention as the op table runs it, which attends to the cached latents themselves, and its reference in float64, which makes the
  * keys and values of every head from them.
  */
+import { NarrowCache, type NarrowType } from './narrow-cache.js';
 import { floats, PagedCache, runOp, type Setup, type StepRow } from './op-table.js';
 import { attendVectors, type FloatType, randomFloats, rmsNorm, rotateHead, roundAll } from './reference-ops.js';
 
@@ -12,7 +13,8 @@ export interface LatentShape {
   readonly rotary: number;
   readonly values: number;
   readonly blockSize: number;
-  readonly kvDtype: FloatType;
+  /** fp8 is with a scale, which is then one of keys and values at once. */
+  readonly kvDtype: FloatType | NarrowType;
   /** Tokens of each slot. */
   readonly lengths: readonly number[];
 }
@@ -42,7 +44,13 @@ export class LatentCase {
     this.window = window;
     const { heads, rank, nope, rotary, values } = shape;
     const headDim = rank + rotary;
-    this.cache = new PagedCache({ ...shape, kvHeads: 1, headDim }, random);
+    const { kvDtype } = shape;
+    const sizes = { ...shape, kvHeads: 1, headDim };
+    const scale = Float32Array.of(0.3);
+    this.cache =
+      kvDtype === 'fp8' || kvDtype === 'int8'
+        ? new NarrowCache(sizes, kvDtype, random, kvDtype === 'fp8' ? { k: scale, v: scale } : null)
+        : new PagedCache({ ...sizes, kvDtype }, random);
     this.#tokens = rows.reduce((sum, row) => sum + row.count, 0);
     const rounded = (count: number, spread: number): Float32Array => roundAll(type, randomFloats(random, count, spread));
     this.q = rounded(this.#tokens * heads * (nope + rotary), 2);
@@ -61,15 +69,16 @@ export class LatentCase {
       for (let n = 0; n < nope; n++)
         for (let r = 0; r < rank; r++) transposed[(h * rank + r) * nope + n] = this.keys[(h * nope + n) * rank + r] ?? Number.NaN;
     }
-    const { rows = new Int32Array(), blocks = new Int32Array(), k = new Float32Array() } = this.cache.inputs(this.rows, new Float32Array());
+    const { qkv: _, v: __, ...given } = this.cache.inputs(this.rows, new Float32Array());
     const sizes = { nope_dim: nope, rotary_dim: rotary, value_dim: values, window: this.window };
     const result = runOp(
       setup,
       'latent_attention',
       { ...this.cache.attrs(this.rows), ...sizes, factor: 1.1, norm_eps: 1e-6, scale: this.scale, dtype: this.type },
-      { rows, blocks, k, q: this.q, latent: this.latent, norm: this.norm, inv_freq: this.invFreq, keys: transposed, values: this.values },
+      { ...given, q: this.q, latent: this.latent, norm: this.norm, inv_freq: this.invFreq, keys: transposed, values: this.values },
     );
-    return { out: floats(result, 'out'), cached: floats(result, 'k') };
+    const k = floats(result, 'k');
+    return { out: floats(result, 'out'), cached: this.cache instanceof NarrowCache ? this.cache.numbers(k, 'k') : k };
   }
 
   /** What the cache holds afterwards. */

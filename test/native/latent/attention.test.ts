@@ -5,12 +5,13 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { LatentCase, type LatentShape } from '../../helpers/native/latent-op.js';
+import { narrowTypes } from '../../helpers/native/narrow-cache.js';
 import { isas, type StepRow } from '../../helpers/native/op-table.js';
 import { floatTypes, normalizedError, randomFloats, randomInt, randomSource } from '../../helpers/native/reference-ops.js';
 
 /** Squared relative errors: of sums in float32, and of a cache that is rounded. */
 const F32_BOUND = 1e-10;
-const STORED_BOUND = { f32: 1e-11, f16: 2 ** -22, bf16: 2 ** -16 } as const;
+const STORED_BOUND = { f32: 1e-11, f16: 2 ** -22, bf16: 2 ** -16, fp8: 2 ** -9, int8: 2 ** -13 } as const;
 /** As DeepSeek V3 has them, but for heads. */
 const LARGE = { rank: 512, nope: 128, rotary: 64, values: 128 } as const;
 const SMALL = { rank: 64, nope: 64, rotary: 32, values: 64 } as const;
@@ -40,6 +41,20 @@ for (const isa of isas) {
         ];
         const type = floatTypes[randomInt(random, 0, 2)] ?? 'f32';
         check(isa, new LatentCase(shape, rows, type, random, round % 4 === 3 ? randomInt(random, 1, 40) : 0), 1 + (round % 2));
+      }
+    });
+
+    it('it matches over a cache of 8 bits', () => {
+      const random = randomSource(36);
+      for (const kvDtype of narrowTypes) {
+        for (const blockSize of [16, 1]) {
+          const shape: LatentShape = { ...SMALL, heads: 3, blockSize, kvDtype, lengths: [90, 33] };
+          const rows: StepRow[] = [
+            { slot: 1, start: 32, count: 1 },
+            { slot: 0, start: 40, count: 21 },
+          ];
+          check(isa, new LatentCase(shape, rows, 'f32', random), 2);
+        }
       }
     });
 
