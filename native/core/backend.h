@@ -230,6 +230,11 @@ class Backend {
   virtual std::string refuses(const LayerShape& layer) const = 0;
   // The same of weights in this format: "weights are fp8, and it keeps f16 and bf16".
   virtual std::string refuses(const WeightFormat& format) const = 0;
+  // The same of keys and values in 8-bit floats with scales of a checkpoint.
+  virtual std::string refuses_scales(const KvSpec& kv) const {
+    (void)kv;
+    return "";
+  }
   // Whether it can look rows of embeddings up in weights of this format, so that a head and its
   // embedding need to be there once only.
   virtual bool embeds(const WeightFormat& format) const {

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/tensor.h"
@@ -13,13 +14,23 @@ namespace inferd {
 // each, or empty where that is 1. An array that both are made from has those of the keys.
 struct KvScales {
   std::vector<float> keys{}, values{};
+
+  // The one of all heads, or 0 where heads differ.
+  static float common(const std::vector<float>& scales) {
+    for (const float scale : scales)
+      if (scale != scales.front()) return 0;
+    return scales.empty() ? 1 : scales.front();
+  }
 };
 
 // What a layer keeps of each token: in each of `arrays` arrays head_dim values for each of kv_heads
 // heads.
 struct KvSpec {
   int32_t kv_heads = 0, head_dim = 0;
-  int32_t arrays = 2;  // keys and values; 1: one array that both are made from
+  int32_t arrays = 2;     // keys and values; 1: one array that both are made from
+  int32_t all_heads = 0;  // of keys and values, those of the other ranks too
+  std::string name{};     // of the attention, "model.layers.3.self_attn."; "": it has no scales
+  KvScales scales{};
 };
 
 // An array is [num_blocks] blocks, and a block is [kv_heads, block_size, head_dim] of `dtype`: f32,

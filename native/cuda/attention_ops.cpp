@@ -17,6 +17,16 @@ bool decodes(const PlanRow& row) { return row.count == 1 || (row.flags & kRowFro
 
 }  // namespace
 
+// A scale is a part of what scores and sums of values are multiplied by, which all heads share.
+std::string CudaBackend::refuses_scales(const KvSpec& kv) const {
+  const float keys = KvScales::common(kv.scales.keys), values = KvScales::common(kv.scales.values);
+  if (kv.arrays == 1 && keys != 1)
+    return "keys and values are latents with a scale; set cache.cache_dtype to bf16";
+  return keys > 0 && values > 0 ? ""
+                                : "keys and values have scales that differ by head; set "
+                                  "cache.cache_dtype to bf16";
+}
+
 void CudaBackend::forget_batch() {
   row_plan_.batch = nullptr;
   token_slots_of_ = nullptr;
@@ -73,6 +83,8 @@ void CudaBackend::rope_and_cache(const QkvArgs& args, const SlotTables& t, const
                  .k_cache = kv.k,
                  .v_cache = kv.v,
                  .kv_type = cache.type,
+                 .k_scale = kv.key_scale(0),
+                 .v_scale = kv.value_scale(0),
                  .block_bytes = cache.block_bytes,
                  .block_tables = t.blocks,
                  .token_slots = token_slots(batch),
@@ -220,11 +232,12 @@ void CudaBackend::decode_rows(const AttentionArgs& args, const PagedKv& kv,
              .rows = rows,
              .grid = plan.grid,
              .heads = args.heads,
-             .scale = args.scale,
+             .scale = args.scale * args.kv.key_scale(0),
              .most_tokens = row_plan_.most_tokens,
              .window = args.window,
              .softcap = args.softcap,
              .sinks = args.sinks,
+             .value_scale = args.kv.value_scale(0),
              .tickets = static_cast<int32_t*>(tickets_.get(
                  static_cast<size_t>(rows * kv.kv_heads) * sizeof(int32_t), stream_.get())),
              .partials =
@@ -251,9 +264,10 @@ void CudaBackend::prefill_rows(const AttentionArgs& args, const PagedKv& kv,
       .window = args.window,
       .sm_count = sm_count_,
       .counters = static_cast<int32_t*>(tile_counters_.get(2 * sizeof(int32_t), stream_.get())),
-      .scale = args.scale,
+      .scale = args.scale * args.kv.key_scale(0),
       .softcap = args.softcap,
-      .sinks = args.sinks};
+      .sinks = args.sinks,
+      .value_scale = args.kv.value_scale(0)};
   if (!prefill_attention_sm90_takes(major_, minor_, kv)) {
     check(prefill_attention(half_, params, stream_.get()), "prefill attention");
     return;

@@ -51,6 +51,7 @@ class CudaBackend final : public Backend {
   const BackendInfo& info() const override { return info_; }
   std::string refuses(const LayerShape& layer) const override;
   std::string refuses(const WeightFormat& format) const override;
+  std::string refuses_scales(const KvSpec& kv) const override;
 
   void* allocate(size_t bytes) override;
   void release(void* p) override;

@@ -90,7 +90,7 @@ cudaError_t decode_attention(Half type, const DecodeAttentionParams& params, con
       .most_rows = params.heads / kv.kv_heads * params.most_tokens,
       .window = params.window,
       .most_shares = size.blocks - params.rows + 1,  // one more than there are spare blocks
-      .scale = ScoreScale::of(params.scale, params.softcap),
+      .scale = ScoreScale::of(params.scale, params.softcap, params.value_scale),
       .sinks = params.sinks,
       .is_bf16 = type == Half::kBF16,
   };

@@ -69,6 +69,7 @@ struct DecodeAttentionParams {
   int32_t window = 0;            // as in the plan
   float softcap = 0;             // 0: none, else scores s become softcap tanh(s / softcap)
   const float* sinks = nullptr;  // [heads], or null: AttentionArgs::sinks
+  float value_scale = 1;         // what values are multiplied by
   int32_t* tickets;              // [rows, kv_heads], zeroed once; zero again when a launch is done
   void* partials;  // decode_attention_partial_bytes(...), 16-byte aligned, contents do not matter
 };

@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(DecodeConfig<S, kHeadDim>::kThreads)
           if (r >= rows) continue;
           const int head = QueryRow::of<kRuns>(p, r).head;
           const float total =
-              sunk_total(row.total[h], row.top[h], p.scale.log2, p.sinks, kv_head * group + head);
+              sunk_total(row.total[h], row.top[h], p.scale, p.sinks, kv_head * group + head);
           Tile::store(out, row.o, h, 1.f / total, t, p.is_bf16);
         }
         if (share.next == 0) return;
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(DecodeConfig<S, kHeadDim>::kThreads)
       }
       if (share.shares == 1) {
         const int head = QueryRow::of<kRuns>(p, r).head;
-        sum = sunk_total(sum, best, p.scale.log2, p.sinks, kv_head * group + head);
+        sum = sunk_total(sum, best, p.scale, p.sinks, kv_head * group + head);
         store_out<S>(p, out_at + out_offset<kHeadDim, kRuns>(p, r) + i % kQuads * 4,
                      scaled_sum({0.f, 0.f, 0.f, 0.f}, 1.f / sum, x));
       } else {

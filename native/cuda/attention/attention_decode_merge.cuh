@@ -71,7 +71,7 @@ __device__ void merge_shares(const DecodeArgs& p, const DecodeShare& share, int3
       }
       total = warp_sum(total);
       if (lane == 0) {
-        inverse[h] = 1.f / sunk_total(total, top, p.scale.log2, p.sinks, kv_head * group + h);
+        inverse[h] = 1.f / sunk_total(total, top, p.scale, p.sinks, kv_head * group + h);
       }
     }
     __syncthreads();
@@ -165,7 +165,7 @@ __device__ void merge_run_shares(const DecodeArgs& p, const DecodeShare& share, 
       total = warp_sum(total);
       const int head = QueryRow::of<true>(p, r).head;
       if (lane == 0) {
-        inverse[r] = 1.f / sunk_total(total, top, p.scale.log2, p.sinks, kv_head * p.group + head);
+        inverse[r] = 1.f / sunk_total(total, top, p.scale, p.sinks, kv_head * p.group + head);
       }
     }
     __syncthreads();

@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     total[h] += __shfl_xor_sync(kFullWarp, total[h], 1);
     total[h] += __shfl_xor_sync(kFullWarp, total[h], 2);
     if (token[h] >= tile.count) continue;
-    const float sunk = sunk_total(total[h], top[h], p.scale.log2, p.sinks, head[h]);
+    const float sunk = sunk_total(total[h], top[h], p.scale, p.sinks, head[h]);
     const float factor = (Tile::kScaled ? unit.value : 1.f) / sunk;
     uint16_t* out = static_cast<uint16_t*>(p.out) + (tile.first_token + token[h]) * p.out_stride +
                     head[h] * kHeadDim;
@@ -306,7 +306,7 @@ cudaError_t prefill_attention(Half type, const PrefillAttentionParams& params,
       .group = params.heads / kv.kv_heads,
       .max_blocks = kv.max_blocks,
       .window = params.window,
-      .scale = ScoreScale::of(params.scale, params.softcap),
+      .scale = ScoreScale::of(params.scale, params.softcap, params.value_scale),
       .sinks = params.sinks,
       .is_bf16 = type == Half::kBF16,
   };

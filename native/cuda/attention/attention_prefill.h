@@ -35,6 +35,7 @@ struct PrefillAttentionParams {
   float scale;
   float softcap = 0;             // 0: none, else scores s become softcap tanh(s / softcap)
   const float* sinks = nullptr;  // [heads], or null: AttentionArgs::sinks
+  float value_scale = 1;         // what values are multiplied by
 };
 
 // Keys and values of one layer as the Hopper kernel's copy engine sees them. Host memory, encoded

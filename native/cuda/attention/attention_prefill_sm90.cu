@@ -177,7 +177,7 @@ struct Consumer {
       sum += __shfl_xor_sync(kFullWarp, sum, 1);
       sum += __shfl_xor_sync(kFullWarp, sum, 2);
       const float factor =
-          1.f / sunk_total(sum, top[h], p.scale.log2, p.sinks, kv_head * p.group + head[h]);
+          1.f / sunk_total(sum, top[h], p.scale, p.sinks, kv_head * p.group + head[h]);
       T* out = static_cast<T*>(p.out) + (tile.first_token + token[h]) * p.out_stride +
                (kv_head * p.group + head[h]) * kHeadDim;
       const bool wanted = token[h] < tile.count;
@@ -363,7 +363,7 @@ cudaError_t prefill_attention_sm90(Half type, const PrefillAttentionParams& para
       .max_blocks = kv.max_blocks,
       .window = params.window,
       .box_tokens = maps.box_tokens,
-      .scale = ScoreScale::of(params.scale, params.softcap),
+      .scale = ScoreScale::of(params.scale, params.softcap, params.value_scale),
       .sinks = params.sinks,
   };
   const int32_t blocks = args.items < params.sm_count ? args.items : params.sm_count;

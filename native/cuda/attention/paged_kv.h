@@ -8,7 +8,7 @@ namespace inferd::cuda {
 
 enum class KvType {
   kActivation,  // 16-bit, the type of the queries
-  kFloat8,      // e4m3, as it is
+  kFloat8,      // e4m3; scales are in those of scores and values
   kInt8,        // a scale a row
 };
 

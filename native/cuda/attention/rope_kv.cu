@@ -3,7 +3,8 @@
 //    k and v to `position` of the sequence's paged cache; in int8, by a scale of its own for each
 //    row of a head, its largest absolute value / 127, which goes to the end of the block.
 // 2. qkv [tokens, (heads + 2 kv_heads) * head_dim] f16/bf16 in and out; caches as in paged_kv.h of
-//    the same type, e4m3 or int8; inv_freq [rotary_dim / 2] f32.
+//    the same type, e4m3 (of what is left after division by a scale) or int8; inv_freq [rotary_dim
+//    / 2] f32.
 // 3. Block (x = token, y = share of the heads). A head is held by kLanes lanes (8, 16 or 32), 8
 //    neighbouring dims each; the partner of a pair is in another lane of the same head:
 //
@@ -35,10 +36,11 @@ constexpr int kThreads = 128, kMaxHeadDim = 256;
 constexpr float kInt8Most = 127.f;
 constexpr int kManyTokens = 512;  // from here one block does all heads of its token
 
-// Values first .. first + 8 of row `row` of a block; `largest` is the largest of the whole row.
+// Values first .. first + 8 of row `row` of a block; `largest` is the largest of the whole row,
+// `scale` k_scale or v_scale.
 template <typename T>
 __device__ void store_cache(uint8_t* block, const RopeKvParams& p, int row, int first,
-                            const float (&x)[8], float largest) {
+                            const float (&x)[8], float largest, float scale) {
   const int at = row * p.head_dim + first;
   if (p.kv_type == KvType::kActivation) {
     Vec8<T> y;
@@ -55,7 +57,7 @@ __device__ void store_cache(uint8_t* block, const RopeKvParams& p, int row, int 
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
     y.bytes[j] = p.kv_type == KvType::kFloat8
-                     ? __nv_cvt_float_to_fp8(x[j], __NV_SATFINITE, __NV_E4M3)
+                     ? __nv_cvt_float_to_fp8(x[j] / scale, __NV_SATFINITE, __NV_E4M3)
                      : static_cast<uint8_t>(
                            __float2int_rn(fminf(fmaxf(x[j] * inverse, -kInt8Most), kInt8Most)));
   }
@@ -147,7 +149,8 @@ __global__ void __launch_bounds__(kThreads) rope_kv_kernel(const RopeKvParams p)
     const int kv_head = head - p.heads - (is_v ? p.kv_heads : 0);
     uint8_t* cache = static_cast<uint8_t*>(is_v ? p.v_cache : p.k_cache);
     store_cache<T>(cache + block * p.block_bytes, p,
-                   kv_head * p.block_size + position % p.block_size, first, x, largest);
+                   kv_head * p.block_size + position % p.block_size, first, x, largest,
+                   is_v ? p.v_scale : p.k_scale);
   }
 }
 

@@ -19,6 +19,7 @@ struct RopeKvParams {
   void* k_cache;           // as in PagedKv
   void* v_cache;
   KvType kv_type;
+  float k_scale = 1, v_scale = 1;  // of kFloat8: what is stored is divided by them
   int64_t block_bytes;
   const int32_t* block_tables;  // [slots, max_blocks]
   const int32_t* token_slots;   // [tokens] slot of each token
