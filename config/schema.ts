@@ -225,8 +225,9 @@ export const schema = {
     cache_dtype: oneOf(
       ['auto', 'bf16', 'f16', 'f32', 'fp8', 'int8'],
       'auto',
-      'Type of the KV cache; auto is bf16 on the CPU, or f32 for a small model, and the type of the weights on a GPU. ' +
-        'fp8 is e4m3 as it is; int8 has a scale per token and head.',
+      'Type of the KV cache; auto is fp8 where the kv_cache_scheme of the model asks for it, else bf16 on the CPU, or f32 for a small model, ' +
+        'and the type of the weights on a GPU. fp8 is e4m3, divided by the scales of the checkpoint where it has some; int8 has a scale per ' +
+        'token and head.',
     ),
     gpu_memory_utilization: float(
       0.9,

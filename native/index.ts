@@ -123,6 +123,8 @@ export interface NativeModelInfo {
   readonly tableBytes: number;
   readonly dtype: string;
   readonly kvDtype: string;
+  /** Layers whose keys and values are divided by scales of the checkpoint before they become fp8. */
+  readonly kvScaledLayers: number;
   /** Bytes of one KV block over all layers, keys and values. */
   readonly blockBytes: number;
   /** Bytes of step memory planned for maxBatchTokens. */

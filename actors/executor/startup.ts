@@ -79,6 +79,9 @@ function allocate(engine: NativeEngine, options: EngineOptions, kv: KvSettings, 
   control.progress({ phase: 'kv', done: 0, total: numBlocks });
   engine.allocateKv(numBlocks, numSwapBlocks);
   control.progress({ phase: 'kv', done: numBlocks, total: numBlocks });
+  if (info.kvDtype === 'fp8' && info.kvScaledLayers === 0) {
+    control.log.info({ kvDtype: info.kvDtype }, 'the checkpoint has no scales of keys and values: fp8 holds them as they are, up to 448');
+  }
   return {
     numBlocks,
     blockBytes: info.blockBytes,

@@ -18,6 +18,7 @@ import type { SchedulerOptions } from '../../actors/scheduler/options.js';
 import { planWordsLimit } from '../../actors/scheduler/plan-writer.js';
 import type { TokenizerStart } from '../../actors/tokenizer/actor.js';
 import { grammarLimits } from '../../actors/tokenizer/constrain/grammar-limits.js';
+import { asksForFloat8Cache } from '../../config/cache-scheme.js';
 import { oneDeviceARank } from '../../config/check.js';
 import { isGguf } from '../../config/gguf/files.js';
 import type { ModelFolder } from '../../config/models/model-folder.js';
@@ -157,6 +158,7 @@ const SMALL_MODEL_PARAMETERS = 64e6;
 
 function kvDtype(config: Config, model: ModelFolder, backend: BackendName): EngineOptions['kvDtype'] {
   const asked = config.cache.cache_dtype;
+  if (asked === 'auto' && asksForFloat8Cache(model.config)) return 'fp8';
   if (asked !== 'auto' || backend !== 'cpu') return asked;
   const checkpoint = model.config['torch_dtype'] ?? model.config['dtype'];
   const parameters = model.sizeBytes / (checkpoint === 'float32' ? 4 : 2);

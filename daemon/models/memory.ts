@@ -7,6 +7,7 @@
  * (cache.gpu_memory_utilization), and what is planned for others there is subtracted.
  */
 import type { ServedModel } from '../../actors/client-types.js';
+import { asksForFloat8Cache } from '../../config/cache-scheme.js';
 import { isGguf } from '../../config/gguf/files.js';
 import type { Config } from '../../config/schema.js';
 import { deviceKinds } from '../../native/device-kinds.js';
@@ -166,7 +167,7 @@ function blockBytes({ model, config }: FoundModel): number {
     latent === null
       ? 2 * (number('num_key_value_heads') ?? heads) * (number('head_dim') ?? model.hiddenSize / heads)
       : latent + (number('qk_rope_head_dim') ?? 0);
-  const asked = config.cache.cache_dtype;
+  const asked = config.cache.cache_dtype === 'auto' && asksForFloat8Cache(model.config) ? 'fp8' : config.cache.cache_dtype;
   const each = asked === 'auto' && model.sizeBytes > SMALL_WEIGHTS ? 2 : kvBytes[asked];
   return layers * values * each * config.cache.block_size;
 }

@@ -209,6 +209,7 @@ Napi::Value EngineWrap::model_info(const Napi::CallbackInfo& info) {
     number("tableBytes", m.table_bytes);
     out.Set("dtype", m.dtype);
     out.Set("kvDtype", m.kv_dtype);
+    number("kvScaledLayers", m.kv_scaled_layers);
     number("blockBytes", m.block_bytes);
     number("stepBytes", m.step_bytes);
     number("freeBytes", m.free_bytes);

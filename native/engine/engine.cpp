@@ -6,10 +6,12 @@
 #include <new>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "core/error.h"
 #include "core/host_memory.h"
 #include "engine/backends.h"
+#include "models/config/kv_scales.h"
 #include "models/config/quantization.h"
 #include "models/config/tensor_names.h"
 #include "models/registry.h"
@@ -177,7 +179,10 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
   if (!backend_->info().host_memory) fit_dtypes();
   model_ = std::make_unique<Model>(std::move(config), *backend_, options.max_model_len);
   OpenedDrafter network = open_network();
-  kv_ = std::make_unique<KvCache>(kv_specs(), kv_dtype_, options.block_size);
+  std::vector<KvSpec> specs = kv_specs();
+  if (checkpoint != nullptr && kv_dtype_ == DType::kF8)
+    for (KvSpec& spec : specs) take_kv_scales(*checkpoint, model_->config(), spec);
+  kv_ = std::make_unique<KvCache>(std::move(specs), kv_dtype_, options.block_size);
   const auto keeps = [&](const WeightFormat& format) { return backend_->refuses(format).empty(); };
   // Codes are kept where nobody asks for another type. What is widened rounds less in f16 than in
   // bf16, where the backend has a choice.
@@ -256,12 +261,13 @@ void Engine::agree(std::span<int32_t> values) {
 }
 
 void Engine::check_backend_runs() const {
-  const auto check = [&](const auto& what) {
-    const std::string refusal = backend_->refuses(what);
+  const auto stop_if = [&](const std::string& refusal) {
     if (refusal.empty()) return;
     throw Error(ErrorCode::kUnsupported, format("The backend %s cannot run this model: its %s.",
                                                 backend_->info().name.c_str(), refusal.c_str()));
   };
+  const auto check = [&](const auto& what) { stop_if(backend_->refuses(what)); };
+  for (const KvSpec& spec : kv_->specs()) stop_if(backend_->refuses_scales(spec));
   for (const LayerShape& shape : shapes()) check(shape);
   for (const WeightFormat& weights : model_->linear_formats()) check(weights);
   if (drafter_ == nullptr) return;
@@ -444,6 +450,7 @@ ModelInfo Engine::info() const {
           .table_bytes = model_->table_bytes(),
           .dtype = dtype_name(weight_dtype_),
           .kv_dtype = dtype_name(kv_dtype_),
+          .kv_scaled_layers = kv_->scaled_layers(),
           .block_bytes = kv_->block_bytes(),
           .step_bytes = step_bytes_,
           .free_bytes = backend.host_memory ? host.free_bytes : backend.free_bytes,

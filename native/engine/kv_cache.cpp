@@ -1,6 +1,7 @@
 // See kv_cache.h.
 #include "engine/kv_cache.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace inferd {
@@ -8,14 +9,21 @@ namespace inferd {
 KvCache::KvCache(std::vector<KvSpec> specs, DType dtype, int32_t block_size)
     : specs_(std::move(specs)) {
   for (const KvSpec& spec : specs_) {
+    const bool scaled = dtype == DType::kF8 && !spec.scales.keys.empty();
     layers_.push_back({.k = nullptr,
                        .v = nullptr,
                        .dtype = dtype,
                        .num_blocks = 0,
                        .block_size = block_size,
                        .kv_heads = spec.kv_heads,
-                       .head_dim = spec.head_dim});
+                       .head_dim = spec.head_dim,
+                       .scales = scaled ? &spec.scales : nullptr});
   }
+}
+
+int32_t KvCache::scaled_layers() const {
+  return static_cast<int32_t>(std::count_if(layers_.begin(), layers_.end(),
+                                            [](const KvLayer& l) { return l.scales != nullptr; }));
 }
 
 int64_t KvCache::block_bytes() const {

@@ -15,6 +15,8 @@ class KvCache {
   // Sizes only; nothing is allocated yet.
   KvCache(std::vector<KvSpec> specs, DType dtype, int32_t block_size);
   const std::vector<KvSpec>& specs() const { return specs_; }
+  // Layers whose keys and values are divided by scales of the checkpoint.
+  int32_t scaled_layers() const;
 
   // Of one block in all arrays together.
   int64_t block_bytes() const;

@@ -95,6 +95,7 @@ struct ModelInfo {
   int64_t vocab_size, num_layers, hidden_size, max_positions, parameters, weight_bytes;
   int64_t table_bytes;  // of weight_bytes, an embedding that is not the head too
   std::string dtype, kv_dtype;
+  int64_t kv_scaled_layers;  // whose keys and values have scales of the checkpoint
   int64_t block_bytes, step_bytes, free_bytes, total_bytes;
   int64_t host_free_bytes;  // of the machine, also where the device has memory of its own
   std::string backend;

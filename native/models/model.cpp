@@ -31,6 +31,7 @@ Model::Model(ModelConfig config, Backend& backend, int64_t max_len)
       shapes_.push_back(made->shape());
       if (made->kv() != nullptr) {
         kv_specs_.push_back(*made->kv());
+        kv_specs_.back().name = layers_.back().prefix + "self_attn.";
         last_mixing_ = made.get();
       }
       layers_.back().blocks.push_back(std::move(made));

@@ -161,6 +161,28 @@ test('an engine is loaded in chunks, sized and given its KV cache', () => {
   });
 });
 
+test('keys and values in fp8 without scales of the checkpoint are worth a line of the log, and nothing else is', () => {
+  const linesOf = (kvDtype: string, kvScaledLayers: number): string[] => {
+    const { port1, port2 } = new MessageChannel();
+    try {
+      const engineOf = (o: EngineOptions): NativeEngine =>
+        Object.assign(createEngine(o), { info: () => ({ ...createEngine(o).info(), kvDtype, kvScaledLayers }) });
+      startNativeEngine(engineOf, options, kv, new Control(port2, {}));
+      const lines: string[] = [];
+      for (let got = receiveMessageOnPort(port1); got !== undefined; got = receiveMessageOnPort(port1)) {
+        const message = got.message as { k: string; message?: string };
+        if (message.k === 'log') lines.push(message.message ?? '');
+      }
+      return lines;
+    } finally {
+      port1.close();
+    }
+  };
+  assert.equal(linesOf('fp8', 0).length, 1);
+  assert.match(linesOf('fp8', 0)[0] ?? '', /the checkpoint has no scales of keys and values/);
+  assert.deepEqual([linesOf('fp8', 2), linesOf('int8', 0), linesOf('f32', 0)], [[], [], []]);
+});
+
 test('swap space is taken before the KV cache where both lie in host memory, and not at all for recompute', () => {
   withControl((control) => {
     const capacity = (preemptionMode: KvSettings['preemptionMode'], backend: EngineOptions['backend']) => {

@@ -9,7 +9,7 @@ AttentionBlock::AttentionBlock(const ModelConfig& model, const BlockConfig& conf
       whole_(std::get<AttentionConfig>(config.block)),
       config_(whole_.share(model.shard)),
       residual_(model, config),
-      kv_{.kv_heads = config_.kv_heads, .head_dim = config_.head_dim},
+      kv_{.kv_heads = config_.kv_heads, .head_dim = config_.head_dim, .all_heads = whole_.kv_heads},
       kv_index_(kv_index),
       output_(residual_.epilogue()) {
   if (config_.rope != kNoRope) rope_ = ropes[static_cast<size_t>(config_.rope)];

@@ -60,7 +60,7 @@ LatentAttentionBlock::LatentAttentionBlock(const ModelConfig& model, const Block
       config_(std::get<LatentAttentionConfig>(config.block)),
       heads_(model.shard.of(config_.heads)),
       residual_(model, config),
-      kv_{.kv_heads = 1, .head_dim = config_.cached_dim(), .arrays = 1},
+      kv_{.kv_heads = 1, .head_dim = config_.cached_dim(), .arrays = 1, .all_heads = 1},
       kv_index_(kv_index),
       rope_(ropes[static_cast<size_t>(config_.rope)]),
       output_(residual_.epilogue()) {}

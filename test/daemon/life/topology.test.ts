@@ -6,6 +6,7 @@ import { loadConfig } from '../../../config/load.js';
 import { resolveModelFolder } from '../../../config/models/model-folder.js';
 import { topologyOf } from '../../../daemon/life/topology.js';
 import { type EngineOptions, packageRoot } from '../../../native/index.js';
+import { float8CacheScheme, withPackConfig } from '../../helpers/native/golden.js';
 
 /** The engine of rank 0, for the demo model unless `sets` name another. */
 function engineOf(profile: string, ...sets: readonly string[]): EngineOptions {
@@ -39,6 +40,17 @@ test('what is asked of keys and values is passed on', () => {
   for (const device of ['cuda', 'cpu'])
     for (const type of ['fp8', 'int8', 'bf16'])
       assert.equal(engineOf('demo', `inference.device=${device}`, `cache.cache_dtype=${type}`).kvDtype, type);
+});
+
+test('a model whose kv_cache_scheme asks for 8-bit floats gets them where nothing else is said', () => {
+  withPackConfig('llama3.1-gqa', float8CacheScheme, (folder) => {
+    const typeOf = (...sets: readonly string[]): string => {
+      const { config } = loadConfig({ sets: [`inference.model_name=${folder}`, ...sets], env: {} });
+      return topologyOf(config, resolveModelFolder(config, {})).groups[0]?.[0]?.kvDtype ?? '';
+    };
+    assert.deepEqual([typeOf('inference.device=cpu'), typeOf('inference.device=cuda')], ['fp8', 'fp8']);
+    assert.equal(typeOf('inference.device=cpu', 'cache.cache_dtype=f32'), 'f32');
+  });
 });
 
 test('ranks are told to share experts out', () => {

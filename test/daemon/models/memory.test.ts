@@ -8,8 +8,7 @@ import { kvBlocks } from '../../../actors/executor/capacity.js';
 import { loadConfig } from '../../../config/load.js';
 import { resolveModelFolder } from '../../../config/models/model-folder.js';
 import { Memory, modelNeed } from '../../../daemon/models/memory.js';
-import { openPack } from '../../helpers/native/golden.js';
-import { fixture } from '../../helpers/native/native-engine.js';
+import { float8CacheScheme, openPack, withPackConfig } from '../../helpers/native/golden.js';
 
 const GiB = 2 ** 30;
 
@@ -40,12 +39,19 @@ test('ten models fit beside the default one, and what they reserve is there', ()
 });
 
 for (const pack of ['llama3.1-gqa', 'qwen3-qknorm', 'deepseek-v2', 'deepseek-v3-mla']) {
-  test(`keys and values are planned as the engine lays them out: ${pack}`, () => {
-    const { config } = loadConfig({ env: {}, sets: [`inference.model_name=${JSON.stringify(fixture('golden', pack))}`] });
-    const model = resolveModelFolder(config, {});
-    const { block_size: blockSize } = config.cache;
-    const engine = openPack(pack, { blockSize });
-    assert.equal(modelNeed({ model, config }).kv, Math.ceil(model.maxModelLen / blockSize) * engine.info().blockBytes);
-    engine.close();
-  });
+  for (const [kvDtype, more] of [
+    ['f32', {}],
+    ['fp8', float8CacheScheme],
+  ] as const) {
+    test(`keys and values are planned as the engine lays them out: ${pack}, ${kvDtype}`, () => {
+      withPackConfig(pack, more, (folder) => {
+        const { config } = loadConfig({ env: {}, sets: [`inference.model_name=${JSON.stringify(folder)}`] });
+        const model = resolveModelFolder(config, {});
+        const { block_size: blockSize } = config.cache;
+        const engine = openPack(pack, { blockSize, kvDtype });
+        assert.equal(modelNeed({ model, config }).kv, Math.ceil(model.maxModelLen / blockSize) * engine.info().blockBytes);
+        engine.close();
+      });
+    });
+  }
 }

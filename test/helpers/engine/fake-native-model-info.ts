@@ -13,6 +13,7 @@ export function fakeNativeModelInfo(facts: Pick<NativeModelInfo, 'vocabSize' | '
     tableBytes: 0,
     dtype: 'f32',
     kvDtype: 'f32',
+    kvScaledLayers: 0,
     blockBytes: 1024,
     stepBytes: MIB,
     freeBytes: 1024 * MIB,

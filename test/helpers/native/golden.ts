@@ -3,7 +3,7 @@
  * float32, and ways of putting a prompt through a native engine.
  */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { copyFileSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { ROW_FLAG } from '../../../actors/messages/step.js';
 import type { EngineOptions, NativeEngine } from '../../../native/index.js';
@@ -12,6 +12,7 @@ import { ggufModelConfig } from './gguf.js';
 import { answer, blockSets, fixture, openEngine, openRanks, runStep } from './native-engine.js';
 import { buildPlan, type StepAnswer } from './plan.js';
 import { readSafetensors } from './safetensors.js';
+import { withModelFolder } from './tiny-model.js';
 
 /** A line each. That of qwen2-moe is by a reference in float64 which is within 5e-5 of transformers in two others, qwen3-moe and qwen2-bias. */
 // biome-ignore format: one line a pack
@@ -82,6 +83,20 @@ export function openPack(pack: string, options: Partial<EngineOptions> = {}): Na
   const numBlocks = Math.ceil(512 / (options.blockSize ?? 16));
   return openEngine(join(fixture('golden'), pack), options, numBlocks, numBlocks);
 }
+
+/** Calls `body` with a copy of a pack whose config.json says `more`. */
+export function withPackConfig<T>(pack: string, more: Record<string, unknown>, body: (folder: string) => T): T {
+  const config = JSON.parse(readFileSync(fixture('golden', pack, 'config.json'), 'utf8')) as Record<string, unknown>;
+  return withModelFolder({ ...config, ...more }, (folder) => {
+    for (const file of ['model.safetensors', 'tokenizer.json']) copyFileSync(fixture('golden', pack, file), join(folder, file));
+    return body(folder);
+  });
+}
+
+/** What a model says that was tried with keys and values in fp8. */
+export const float8CacheScheme = {
+  quantization_config: { kv_cache_scheme: { num_bits: 8, type: 'float', strategy: 'tensor', dynamic: false } },
+};
 
 /** The same as so many ranks. */
 export function openPackRanks(pack: string, numRanks: number, options: Partial<EngineOptions> = {}): RankEngines {
