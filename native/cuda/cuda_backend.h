@@ -249,6 +249,7 @@ class CudaBackend final : public Backend {
   BackendInfo info_;
   Stream stream_;
   std::unique_ptr<RankMember> member_;  // of a rank of several; leaves after the stream is idle
+  MailboxMember* mailboxes_ = nullptr;  // member_, of ranks that reach each other's memory
   std::unique_ptr<SumPipe> sum_pipe_;   // of a rank of two
   std::optional<SentRows> sent_;
   Scratch bests_, all_bests_;  // of sample_greedy

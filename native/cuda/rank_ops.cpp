@@ -33,7 +33,9 @@ void check_packed(const Tensor& t) {
 void CudaBackend::join_ranks(const RankGroup& group, std::unique_ptr<Comm> host) {
   if (group.alone) return;
   use_device();
-  member_ = std::make_unique<RankMember>(group, device_, std::move(host));
+  auto member = std::make_unique<MailboxMember>(group, device_, sm_count_, std::move(host));
+  mailboxes_ = member.get();
+  member_ = std::move(member);
   if (group.size == 2) sum_pipe_ = std::make_unique<SumPipe>();
   refresh_free_bytes();
 }
@@ -51,16 +53,13 @@ void CudaBackend::sum_ranks(void* inout, const Tensor& x, float scale, bool resi
     return;
   }
   member_->count_op();
-  const RankLinks& links = member_->links();
-  check(cuda::all_reduce(links,
-                         {.type = sum_type(x.dtype),
-                          .inout = inout,
-                          .x = x.data,
-                          .count = x.size(),
-                          .scale = scale,
-                          .residual = residual},
-                         sm_count_, launch()),
-        "all_reduce");
+  member_->all_reduce({.type = sum_type(x.dtype),
+                       .inout = inout,
+                       .x = x.data,
+                       .count = x.size(),
+                       .scale = scale,
+                       .residual = residual},
+                      launch());
 }
 
 void CudaBackend::all_reduce(Tensor inout) { sum_ranks(inout.data, inout, 1, false); }
@@ -75,7 +74,7 @@ int64_t CudaBackend::rows_sent_at_once(const Tensor& x) {
   // Halves of fewer rows than 1024 fill a GPU badly.
   constexpr int64_t kLeastRows = 2048, kTileRows = 256;
   if (sum_pipe_ == nullptr || x.rows() < kLeastRows) return 0;
-  member_->links();
+  mailboxes_->links();
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(stream_.get(), &capture), "linear_reduce_add");
   if (capture != cudaStreamCaptureStatusNone || member_->crowded()) return 0;
@@ -103,7 +102,7 @@ void CudaBackend::linear_reduce_add(const LinearArgs& args, Tensor inout, float 
     multiply_rows(args, first, count);
     finish_sum();
     const Tensor x = some_rows(args.out, first, count);
-    sum_pipe_->push(member_->links(), x.data, x.size() * dtype_bytes(x.dtype), stream_.get());
+    sum_pipe_->push(mailboxes_->links(), x.data, x.size() * dtype_bytes(x.dtype), stream_.get());
     sent_ = SentRows{.inout = some_rows(inout, first, count),
                      .x = x,
                      .scale = scale,
@@ -117,7 +116,7 @@ void CudaBackend::finish_sum() {
 }
 
 void CudaBackend::add_sent(const SentRows& sent) {
-  sum_pipe_->add(member_->links(),
+  sum_pipe_->add(mailboxes_->links(),
                  {.type = sum_type(sent.x.dtype),
                   .inout = sent.inout.data,
                   .x = sent.x.data,
@@ -132,10 +131,8 @@ void CudaBackend::all_gather(Tensor out, const Tensor& part) {
   check_packed(part);
   if (member_ == nullptr) return;
   member_->count_op();
-  const RankLinks& links = member_->links();
-  check(cuda::all_gather(links, out.data, part.data, part.rows(),
-                         part.cols() * dtype_bytes(part.dtype), sm_count_, launch()),
-        "all_gather");
+  member_->all_gather(out.data, part.data, part.rows(), part.cols() * dtype_bytes(part.dtype),
+                      launch());
 }
 
 void CudaBackend::square_sums(Tensor sums, const Tensor& x, float scale) {
@@ -162,9 +159,7 @@ void CudaBackend::sample_greedy(const Tensor& part, int32_t first_id, const Slot
         "best_tokens");
   if (member_ != nullptr) {
     member_->count_op();
-    check(
-        cuda::all_gather(member_->links(), all, own, rows, sizeof(BestToken), sm_count_, launch()),
-        "all_gather");
+    member_->all_gather(all, own, rows, sizeof(BestToken), launch());
   }
   check(take_best(member_ == nullptr ? own : all, member_ == nullptr ? 1 : member_->host().size(),
                   {.logits = nullptr,

@@ -3,12 +3,11 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <map>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "core/error.h"
+#include "cuda/ranks/group_registry.h"
 #include "cuda/runtime/check.h"
 
 namespace inferd::cuda {
@@ -23,17 +22,6 @@ struct MailboxGroup {
 };
 
 namespace {
-
-std::mutex registry_mutex;
-std::shared_ptr<MailboxGroup> find_group(const RankGroup& own) {
-  static std::map<uint64_t, std::weak_ptr<MailboxGroup>> groups;
-  const std::lock_guard lock(registry_mutex);
-  std::erase_if(groups, [](const auto& entry) { return entry.second.expired(); });
-  std::weak_ptr<MailboxGroup>& known = groups[own.id];
-  std::shared_ptr<MailboxGroup> group = known.lock();
-  if (group == nullptr) known = group = std::make_shared<MailboxGroup>(own.size);
-  return group;
-}
 
 void reach(int32_t from, int32_t to) {
   int can = 0;
@@ -59,12 +47,12 @@ volatile uint32_t* word_of(const PinnedMemory& memory) {
 
 }  // namespace
 
-RankMember::RankMember(const RankGroup& group, int32_t device, std::unique_ptr<Comm> host)
-    : own_(group), device_(device), host_(std::move(host)), group_(find_group(group)) {
-  if (group.size > kMostRanks) {
-    throw Error(ErrorCode::kUnsupported,
-                format("GPUs compute a model in at most %d ranks.", kMostRanks));
-  }
+MailboxMember::MailboxMember(const RankGroup& group, int32_t device, int32_t sm_count,
+                             std::unique_ptr<Comm> host)
+    : RankMember(group, std::move(host)),
+      device_(device),
+      sm_count_(sm_count),
+      group_(find_group<MailboxGroup>(group)) {
   const auto bytes = static_cast<size_t>(mailbox_bytes(group.size));
   DeviceMemory box = allocate_device(bytes);
   count_ = allocate_device(sizeof(OpCount));
@@ -87,29 +75,15 @@ RankMember::RankMember(const RankGroup& group, int32_t device, std::unique_ptr<C
   group_->changed.notify_all();
 }
 
-RankMember::~RankMember() = default;
+MailboxMember::~MailboxMember() = default;
 
-const RankLinks& RankMember::links() {
+const RankLinks& MailboxMember::links() {
   if (linked_) return links_;
-  constexpr std::chrono::milliseconds kLeast{60'000};
-  const auto until = std::chrono::steady_clock::now() + std::max(own_.limit, kLeast);
   std::unique_lock lock(group_->mutex);
-  const auto all = [&] {
+  await_all(lock, group_->changed, [&] {
     return std::none_of(group_->devices.begin(), group_->devices.end(),
                         [](int32_t d) { return d < 0; });
-  };
-  while (!all()) {
-    // Seen within this when the group ends meanwhile.
-    constexpr std::chrono::milliseconds kLook{50};
-    group_->changed.wait_for(lock, kLook, all);
-    if (all()) break;
-    host_->check_end();
-    if (std::chrono::steady_clock::now() > until) {
-      const std::string reason = format("rank %d waited for others to come", own_.rank);
-      host_->abort(reason);
-      host_->check_end();
-    }
-  }
+  });
   links_.rank = own_.rank;
   links_.size = own_.size;
   for (size_t r = 0; r < group_->boxes.size(); ++r)
@@ -122,13 +96,16 @@ const RankLinks& RankMember::links() {
   return links_;
 }
 
-void RankMember::count_op() {
-  if (ops_++ != own_.fault_at) return;
-  if (own_.fault_sleep.count() == 0) throw Error(ErrorCode::kDevice, "a fault made by a test");
-  std::this_thread::sleep_for(own_.fault_sleep);
+void MailboxMember::all_reduce(const SumArgs& args, const Launch& launch) {
+  check(cuda::all_reduce(links(), args, sm_count_, launch), "all_reduce");
 }
 
-void RankMember::check_end(bool over) {
+void MailboxMember::all_gather(void* out, const void* part, int64_t rows, int64_t row_bytes,
+                               const Launch& launch) {
+  check(cuda::all_gather(links(), out, part, rows, row_bytes, sm_count_, launch), "all_gather");
+}
+
+void MailboxMember::check_end(bool over) {
   volatile uint32_t* end = word_of(end_);
   if (*end == kTooLong) {
     host_->abort(format("rank %d waited %lld ms for the others", own_.rank,

@@ -7,40 +7,37 @@
 
 #include "core/comm.h"
 #include "cuda/ranks/links.h"
+#include "cuda/ranks/rank_member.h"
 #include "cuda/runtime/memory.h"
 
 namespace inferd::cuda {
 
 struct MailboxGroup;
 
-class RankMember {
+class MailboxMember final : public RankMember {
  public:
-  // On the current device: makes its mailbox, and has it and the devices of the ranks that came
-  // before reach each other. Throws Error(kUnsupported) where they cannot.
-  RankMember(const RankGroup& group, int32_t device, std::unique_ptr<Comm> host);
-  ~RankMember();
+  // On the current device, of so many multiprocessors: makes its mailbox, and has it and the
+  // devices of the ranks that came before reach each other. Throws Error(kUnsupported) where they
+  // cannot.
+  MailboxMember(const RankGroup& group, int32_t device, int32_t sm_count,
+                std::unique_ptr<Comm> host);
+  ~MailboxMember() override;
 
-  // Waits until all ranks have come, at most for their limit or a minute. Throws when they do not.
+  // Waits until all ranks have come.
   const RankLinks& links();
-  // Host side of the group.
-  Comm& host() { return *host_; }
-  // Counts an op that is enqueued; fails or sleeps where a test asks for it.
-  void count_op();
-  // Makes kernels leave once the group has ended. Throws when they have, and says why.
-  void check_end(bool over);
-  // Two ranks share a device.
-  bool crowded() const { return crowded_; }
+  void all_reduce(const SumArgs& args, const Launch& launch) override;
+  void all_gather(void* out, const void* part, int64_t rows, int64_t row_bytes,
+                  const Launch& launch) override;
+  void check_end(bool over) override;
+  bool crowded() const override { return crowded_; }
 
  private:
-  const RankGroup own_;
-  const int32_t device_;
-  std::unique_ptr<Comm> host_;
+  const int32_t device_, sm_count_;
   std::shared_ptr<MailboxGroup> group_;
   DeviceMemory count_;
   PinnedMemory end_;
   RankLinks links_{};
   bool linked_ = false, crowded_ = false;
-  int64_t ops_ = 0;
 };
 
 }  // namespace inferd::cuda
