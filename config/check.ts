@@ -88,6 +88,14 @@ const rules: readonly Rule[] = [
   },
 
   dpAttentionRule,
+  ({ inference: { device }, parallel: { all_reduce: way, tensor_parallel_size: ranks } }) => {
+    if (way === 'auto' || (ranks > 1 && device !== 'cpu')) return null;
+    const why = device === 'cpu' ? 'inference.device = "cpu"' : 'parallel.tensor_parallel_size = 1';
+    return warning(
+      ['parallel.all_reduce', device === 'cpu' ? 'inference.device' : 'parallel.tensor_parallel_size'],
+      `parallel.all_reduce = "${way}" has no effect while ${why}; it says how several GPUs add up what they computed`,
+    );
+  },
 
   ({ speculative: { ngram_min: min, ngram_max: max } }) =>
     min <= max

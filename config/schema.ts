@@ -153,7 +153,7 @@ export const schema = {
       1,
       [1, 8],
       'Ranks that compute a model together, each with a share of its weights and KV cache: 1, 2, 4 or 8; on the CPU they share the threads, on GPUs each ' +
-        'has one of inference.device_ids, which have to reach the memory of each other.',
+        'has one of inference.device_ids, which have to reach the memory of each other, or have NCCL (all_reduce).',
     ),
     data_parallel_size: int(
       1,
@@ -170,6 +170,12 @@ export const schema = {
       'The groups of data_parallel_size share the experts of the model in place of holding them all: each attends to requests of its own, and ' +
         'with expert_parallel computes some of the experts for the requests of all. For models with experts, on the CPU; the groups then end ' +
         'and start together.',
+    ),
+    all_reduce: oneOf(
+      ['auto', 'own', 'nccl'],
+      'auto',
+      'What carries the sums of ranks on GPUs. own: the kernels of inferd, over the memory of each other. nccl: NVIDIA NCCL 2.19 or newer, ' +
+        'which is found as libnccl.so.2 or named by the environment as INFERD_NCCL. auto: own where the GPUs reach the memory of each other, else nccl.',
     ),
     comm_timeout_ms: int(
       10_000,

@@ -54,6 +54,10 @@ export interface EngineOptions {
   readonly dpAttention?: boolean;
   /** Of several ranks: how long one waits for the others before all of them fail. */
   readonly commTimeoutMs?: number;
+  /** Of several ranks on GPUs, who carries their sums: kernels over memory of each other or NCCL; `auto`, as when absent, where they can. */
+  readonly allReduce?: 'auto' | 'own' | 'nccl';
+  /** Of several ranks on GPUs: `deviceId` of each, for `auto`, which without them takes it that they reach each other. */
+  readonly rankDevices?: readonly number[];
   /** For tests: the collective, counted from 0, in which this rank fails, or sleeps when sleepMs > 0. */
   readonly commFault?: { readonly at: number; readonly sleepMs: number };
   /** Forces a kernel set of the CPU backend: "auto", "reference", "avx2", "avx512", "avx512vnni", "neon", "neondot", "neoni8mm". */
@@ -278,6 +282,14 @@ export interface CudaInfo {
   readonly devices: readonly CudaDevice[];
 }
 
+/** The library that carries sums between GPUs which do not reach each other's memory. */
+export interface NcclInfo {
+  /** One sentence when it cannot be used, else "". */
+  readonly problem: string;
+  /** For example "2.28.3"; "" when it cannot be used. */
+  readonly version: string;
+}
+
 /** How a GPU reaches the memory of another one: over NVLink, otherwise (PCIe), or not at all. */
 export type CudaLink = 'nvlink' | 'peer' | 'none';
 
@@ -319,6 +331,8 @@ export interface GrammarMatcher {
 export interface Addon {
   createEngine(options: EngineOptions): NativeEngine;
   systemInfo(): SystemInfo;
+  /** Looks for NCCL, which stays loaded where it is found. */
+  ncclInfo(): NcclInfo;
   /** A number that no group of ranks in this process had before. */
   newRankGroup(): number;
   /** Ends a group: its ranks, wherever they wait for each other, fail with this reason. Any thread may call it, at any time. */

@@ -35,12 +35,14 @@ export class RankEngines implements NativeEngine {
     const addon = loadAddon();
     const group = addon.newRankGroup();
     const ranks: NativeEngine[] = [];
+    const deviceOf = (rank: number): number => (onHost ? 0 : (devices[rank] ?? rank));
+    const rankDevices = Array.from({ length: numRanks }, (_, rank) => deviceOf(rank));
     try {
       for (let rank = 0; rank < numRanks; rank++)
         ranks.push(
           addon.createEngine({
             ...{ commTimeoutMs: COMM_TIMEOUT_MS, ...options },
-            ...{ deviceId: onHost ? 0 : (devices[rank] ?? rank), rank, worldSize: numRanks, group },
+            ...{ deviceId: deviceOf(rank), rankDevices, rank, worldSize: numRanks, group },
           }),
         );
     } catch (error) {

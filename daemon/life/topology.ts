@@ -110,7 +110,7 @@ function engineOptions(config: Config, model: ModelFolder, probe: boolean): Engi
   // Ranks of one model: those of a group, or with data-parallel attention the groups.
   const dpAttention = config.parallel.enable_dp_attention;
   const threads = dpAttention ? inference.threads : threadsOfGroup(inference.threads, groups);
-  const ofRank = (deviceId: number, rank: number): EngineOptions => ({
+  const ofRank = (deviceId: number, rank: number, rankDevices: readonly number[]): EngineOptions => ({
     modelPath: model.path,
     ...(isGguf(model.path) ? { modelConfig: JSON.stringify(model.config) } : {}),
     backend,
@@ -130,14 +130,16 @@ function engineOptions(config: Config, model: ModelFolder, probe: boolean): Engi
     expertParallel: config.parallel.expert_parallel,
     dpAttention,
     commTimeoutMs: config.parallel.comm_timeout_ms,
+    ...(deviceKinds[backend].onHost || ranks === 1 ? {} : { allReduce: config.parallel.all_reduce, rankDevices }),
     isa: 'auto',
     graphSizes: inference.enforce_eager ? [] : inference.cuda_graph_sizes,
     ...drafting(config, model, backend),
     ...(config.lora.enabled ? { adapters: { places: config.lora.max_loras, maxRank: config.lora.max_rank } } : {}),
   });
-  return Array.from({ length: groups }, (_, group) =>
-    devices.slice(group * ranks, (group + 1) * ranks).map((id, rank) => ofRank(id, dpAttention ? group : rank)),
-  );
+  return Array.from({ length: groups }, (_, group) => {
+    const own = devices.slice(group * ranks, (group + 1) * ranks);
+    return own.map((id, rank) => ofRank(id, dpAttention ? group : rank, own));
+  });
 }
 
 /** Groups divide the threads of the CPU backend, as ranks do; each has one at least. */

@@ -75,6 +75,18 @@ Napi::Array weight_formats(Napi::Env env) {
   return out;
 }
 
+// NcclInfo of native/index.ts.
+Napi::Value nccl_info(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  return guarded(env, [&] {
+    const CudaNccl found = find_nccl();
+    Napi::Object out = Napi::Object::New(env);
+    out.Set("problem", std::string(found.problem));
+    out.Set("version", std::string(found.version));
+    return out;
+  });
+}
+
 Napi::Value system_info(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   return guarded(env, [&] {
@@ -120,6 +132,7 @@ static Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   env.SetInstanceData(data);  // owns it: deleted with the environment
   exports.Set("createEngine", Napi::Function::New<create_engine>(env, "createEngine"));
   exports.Set("systemInfo", Napi::Function::New<system_info>(env, "systemInfo"));
+  exports.Set("ncclInfo", Napi::Function::New<nccl_info>(env, "ncclInfo"));
   exports.Set("newRankGroup", Napi::Function::New<new_rank_group>(env, "newRankGroup"));
   exports.Set("endRankGroup", Napi::Function::New<end_rank_group>(env, "endRankGroup"));
   exports.Set("exitWithin", Napi::Function::New<exit_within>(env, "exitWithin"));

@@ -36,6 +36,8 @@ EngineOptions read_options(const Napi::Value& value) {
   if (o.world_size > 1 && !o.alone) {
     o.group = static_cast<uint64_t>(r.large_integer("group"));
     o.comm_timeout_ms = r.integer("commTimeoutMs");
+    o.all_reduce = r.string("allReduce", "auto");
+    o.rank_devices = r.integers("rankDevices");
     o.expert_parallel = r.has("expertParallel") && r.boolean("expertParallel");
     if (r.has("commFault")) {
       const OptionReader fault = r.nested("commFault");

@@ -11,11 +11,16 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/error.h"
 #include "core/tensor.h"
 
 namespace inferd {
+
+// Who carries sums between ranks on GPUs: kernels over memory of each other, or NCCL. Ranks in host
+// memory have one way.
+enum class AllReduce : uint8_t { kAuto, kOwn, kNccl };
 
 // Which rank of which group a backend is.
 struct RankGroup {
@@ -26,6 +31,10 @@ struct RankGroup {
   bool alone = false;
   // How long a rank waits for the others in one collective.
   std::chrono::milliseconds limit{10'000};
+  // The same for all ranks, as is `devices`: that of each rank, where each has one. Without them
+  // kAuto is kOwn.
+  AllReduce all_reduce = AllReduce::kAuto;
+  std::vector<int32_t> devices{};
   // For tests: the collective, counted from 0, in which this rank fails (sleep 0) or sleeps; -1:
   // none.
   int64_t fault_at = -1;

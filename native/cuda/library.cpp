@@ -9,6 +9,7 @@
 #include "cuda/cuda_backend.h"
 #include "cuda/device_links.h"
 #include "cuda/gemm/gemm.h"
+#include "cuda/ranks/nccl_library.h"
 #include "cuda_interface.h"
 
 namespace inferd {
@@ -82,6 +83,12 @@ extern "C" {
   if (problem.empty()) problem = too_old(*out);
   if (problem.empty()) problem = cuda::missing_cublas();
   copy_text(out->problem, sizeof out->problem, problem);
+}
+
+[[gnu::visibility("default")]] void inferd_cuda_nccl(CudaNccl* out) {
+  *out = CudaNccl{};
+  copy_text(out->problem, sizeof out->problem, cuda::nccl().problem);
+  copy_text(out->version, sizeof out->version, cuda::nccl().version);
 }
 
 [[gnu::visibility("default")]] Backend* inferd_cuda_make_backend(const CudaOptions* options) {

@@ -1,4 +1,4 @@
-// What the engine loads from inferd_cuda.so: three functions, found by name (see
+// What the engine loads from inferd_cuda.so: four functions, found by name (see
 // engine/cuda_library.h). A class with virtual functions and types of the standard library cross
 // here, so both sides must be compiled from the same headers, of which this one may include those
 // of core/ alone: cuda_interface.cmake hashes these.
@@ -33,11 +33,18 @@ struct CudaProbe {
   CudaLink links[kMaxDevices][kMaxDevices];  // [from][to]
 };
 
+struct CudaNccl {
+  char problem[512];  // one sentence when it cannot be used, else empty
+  char version[32];
+};
+
 extern "C" {
 // The hash of the headers that the library was compiled from: kCudaInterface of cuda_interface.h.
 const char* inferd_cuda_interface();
 // Creates no context and never throws.
 void inferd_cuda_probe(CudaProbe* out);
+// Opens NCCL, which stays open. Needs no device and never throws.
+void inferd_cuda_nccl(CudaNccl* out);
 // Throws Error(kUnsupported) with one sentence when driver, GPU or cuBLAS are missing. The caller
 // deletes the backend.
 Backend* inferd_cuda_make_backend(const CudaOptions* options);

@@ -5,7 +5,9 @@
 
 #include "core/error.h"
 #include "cuda/cuda_backend.h"
+#include "cuda/ranks/all_reduce_way.h"
 #include "cuda/ranks/collectives.h"
+#include "cuda/ranks/nccl_group.h"
 #include "cuda/rows/activation.h"
 #include "cuda/sampler/sampler.h"
 
@@ -28,15 +30,36 @@ void check_packed(const Tensor& t) {
     throw Error(ErrorCode::kUsage, "ranks on GPUs share packed rows");
 }
 
+// The first two of different devices that cannot reach each other. One that is not there is left to
+// its rank, which says so.
+std::optional<Apart> first_apart(const std::vector<int32_t>& devices) {
+  for (const int32_t from : devices) {
+    for (const int32_t to : devices) {
+      int can = 1;
+      if (from == to) continue;
+      if (cudaDeviceCanAccessPeer(&can, from, to) != cudaSuccess) cudaGetLastError();
+      if (can == 0) return Apart{from, to};
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 void CudaBackend::join_ranks(const RankGroup& group, std::unique_ptr<Comm> host) {
   if (group.alone) return;
   use_device();
-  auto member = std::make_unique<MailboxMember>(group, device_, sm_count_, std::move(host));
-  mailboxes_ = member.get();
-  member_ = std::move(member);
-  if (group.size == 2) sum_pipe_ = std::make_unique<SumPipe>();
+  const AllReduceWay way = choose_all_reduce(group.all_reduce, first_apart(group.devices),
+                                             [] { return nccl().problem; });
+  if (!way.refusal.empty()) throw Error(ErrorCode::kUnsupported, way.refusal);
+  if (way.nccl) {
+    member_ = std::make_unique<NcclMember>(group, device_, sm_count_, std::move(host));
+  } else {
+    auto member = std::make_unique<MailboxMember>(group, device_, sm_count_, std::move(host));
+    mailboxes_ = member.get();
+    member_ = std::move(member);
+    if (group.size == 2) sum_pipe_ = std::make_unique<SumPipe>();
+  }
   refresh_free_bytes();
 }
 

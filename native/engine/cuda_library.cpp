@@ -17,6 +17,7 @@ namespace {
 struct Library {
   std::string problem;  // empty: the functions are there
   decltype(&inferd_cuda_probe) probe = nullptr;
+  decltype(&inferd_cuda_nccl) nccl = nullptr;
   decltype(&inferd_cuda_make_backend) make = nullptr;
 };
 
@@ -44,10 +45,11 @@ Library open_library() {
   const auto interface =
       reinterpret_cast<decltype(&inferd_cuda_interface)>(dlsym(handle, "inferd_cuda_interface"));
   library.probe = reinterpret_cast<decltype(library.probe)>(dlsym(handle, "inferd_cuda_probe"));
+  library.nccl = reinterpret_cast<decltype(library.nccl)>(dlsym(handle, "inferd_cuda_nccl"));
   library.make =
       reinterpret_cast<decltype(library.make)>(dlsym(handle, "inferd_cuda_make_backend"));
-  if (interface == nullptr || library.probe == nullptr || library.make == nullptr ||
-      std::strcmp(interface(), kCudaInterface) != 0) {
+  if (interface == nullptr || library.probe == nullptr || library.nccl == nullptr ||
+      library.make == nullptr || std::strcmp(interface(), kCudaInterface) != 0) {
     library.problem = "The CUDA backend " + path +
                       " was built from other sources than the engine; run \"npm run build\", which "
                       "builds both.";
@@ -60,10 +62,12 @@ const Library& library() {
   return loaded;
 }
 
-CudaProbe run_probe() {
-  CudaProbe out{};
+// What a function of the library says, or why there is none.
+template <typename Answer>
+Answer ask(void (*Library::*function)(Answer*)) {
+  Answer out{};
   if (library().problem.empty()) {
-    library().probe(&out);
+    (library().*function)(&out);
   } else {
     const size_t length = std::min(library().problem.size(), sizeof out.problem - 1);
     std::memcpy(out.problem, library().problem.data(), length);
@@ -79,8 +83,10 @@ std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) {
 }
 
 const CudaProbe& probe_cuda() {
-  static const CudaProbe found = run_probe();
+  static const CudaProbe found = ask(&Library::probe);
   return found;
 }
+
+CudaNccl find_nccl() { return ask(&Library::nccl); }
 
 }  // namespace inferd

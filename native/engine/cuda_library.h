@@ -15,4 +15,7 @@ std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options);
 // the library and the driver are asked once a process.
 const CudaProbe& probe_cuda();
 
+// Whether NCCL is there for ranks on GPUs. Opens it. Never throws.
+CudaNccl find_nccl();
+
 }  // namespace inferd

@@ -66,6 +66,14 @@ const char* dtype_name(DType t) {
   }
 }
 
+AllReduce parse_all_reduce(const std::string& name) {
+  if (name == "auto") return AllReduce::kAuto;
+  if (name == "own") return AllReduce::kOwn;
+  if (name == "nccl") return AllReduce::kNccl;
+  throw Error(ErrorCode::kUsage,
+              "allReduce is " + in_quotes(name) + "; auto, own and nccl are known.");
+}
+
 void check_option(int64_t value, int64_t min, int64_t max, const char* name) {
   if (value >= min && value <= max) return;
   throw Error(ErrorCode::kUsage,
@@ -92,6 +100,7 @@ void check_options(const EngineOptions& o) {
   check_option(o.adapters.places, 0, kMaxAdapterPlaces, "adapter places");
   if (o.adapters.places > 0) check_option(o.adapters.max_rank, 1, kMaxAdapterRank, "maxRank");
   check_option(o.comm_timeout_ms, 1, 86'400'000, "commTimeoutMs");
+  parse_all_reduce(o.all_reduce);
 }
 
 // What the checkpoint says in its own way. One that holds the model without what is around it, as
@@ -245,6 +254,8 @@ void Engine::join_ranks() {
                            .size = options_.world_size,
                            .alone = options_.alone,
                            .limit = milliseconds(options_.comm_timeout_ms),
+                           .all_reduce = parse_all_reduce(options_.all_reduce),
+                           .devices = options_.rank_devices,
                            .fault_at = options_.comm_fault_at,
                            .fault_sleep = milliseconds(options_.comm_fault_sleep_ms)};
   backend_->join_ranks(group, join_on_host(group));

@@ -52,6 +52,8 @@ struct EngineOptions {
   uint64_t group = 0;
   bool alone = false;
   int32_t comm_timeout_ms = 10'000;
+  std::string all_reduce = "auto";    // or "own", "nccl"
+  std::vector<int32_t> rank_devices;  // device_id of each rank; empty: not said
   int64_t comm_fault_at = -1;
   int32_t comm_fault_sleep_ms = 0;
   std::string isa;  // "auto" or a kernel set of the CPU backend

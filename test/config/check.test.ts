@@ -187,6 +187,14 @@ test('swap mode needs swap space; odd combinations and options without effect ar
   );
   for (const set of ['inference.flush_storage=true', 'inference.api_key=hf_x'])
     assert.match(outcome(set).warnings.join(), /has no effect in this version/, set);
+  const ranks = 'parallel.tensor_parallel_size=2';
+  for (const way of ['own', 'nccl']) {
+    const set = `parallel.all_reduce=${way}`;
+    assert.match(outcome(set).warnings.join(), /all_reduce = "\w+" has no effect while parallel.tensor_parallel_size = 1/);
+    assert.match(outcome(set, ranks, 'inference.device=cpu').warnings.join(), /has no effect while inference.device = "cpu"/);
+    assert.deepEqual(outcome(set, ranks, 'inference.device_ids=[0, 1]').warnings, []);
+  }
+  assert.deepEqual(outcome('parallel.all_reduce=auto').warnings, []);
   assert.equal(outcome('auth.token_file=/x').warnings.length, 1);
   assert.equal(outcome('auth.mode=ed25519', 'auth.token_file=/x').warnings.length, 0, 'the own token counts there too');
   for (const set of ['auth.mode=token', 'auth.mode=none'])

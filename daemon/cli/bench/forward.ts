@@ -225,6 +225,7 @@ function engineSetup(input: VerbInput, backend: BackendName, shapes: readonly Ba
       expertParallel: input.flag('ep'),
       worldSize: input.number('tp-shape') ?? 1,
       alone: input.number('tp-shape') !== undefined,
+      allReduce: config.parallel.all_reduce,
       ...(lora === undefined ? {} : { adapters: { places: Math.max(lora, 1), maxRank: input.number('lora-rank') ?? 16 } }),
       isa: input.text('isa') ?? 'auto',
       graphSizes: input.flag('eager') || inference.enforce_eager ? [] : inference.cuda_graph_sizes,

@@ -61,6 +61,32 @@ test('ranks are told to share experts out', () => {
   );
 });
 
+test('ranks on GPUs know how they add up and which GPUs their group has; others are told nothing', () => {
+  const sets = [
+    'inference.device=cuda',
+    'inference.device_ids=[2,3,6,7]',
+    'parallel.tensor_parallel_size=2',
+    'parallel.data_parallel_size=2',
+  ];
+  const { config } = loadConfig({ sets: ['inference.model_name=demo', 'parallel.all_reduce=nccl', ...sets], env: {} });
+  const { groups } = topologyOf(config, resolveModelFolder(config, {}));
+  assert.deepEqual(
+    groups.map((ranks) => ranks.map(({ allReduce, rankDevices }) => [allReduce, rankDevices])),
+    [
+      [
+        ['nccl', [2, 3]],
+        ['nccl', [2, 3]],
+      ],
+      [
+        ['nccl', [6, 7]],
+        ['nccl', [6, 7]],
+      ],
+    ],
+  );
+  for (const others of [['inference.device=cuda'], ['inference.device=cpu', 'parallel.tensor_parallel_size=2']])
+    assert.equal('rankDevices' in engineOf('demo', ...others), false);
+});
+
 describe('several groups', () => {
   const groupsOf = (...sets: readonly string[]): readonly (readonly EngineOptions[])[] => {
     const { config } = loadConfig({ sets: ['inference.model_name=demo', ...sets], env: {} });

@@ -94,15 +94,6 @@ struct Ranks {
   }
 };
 
-template <typename T>
-T rounded(float x) {
-  if constexpr (std::is_same_v<T, float>) {
-    return x;
-  } else {
-    return to_half(x, static_cast<T*>(nullptr));
-  }
-}
-
 enum class Way { kInPlace, kResidual, kPushed };
 
 template <typename T>

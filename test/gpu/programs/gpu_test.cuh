@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "cuda/device/half_type.h"
@@ -77,6 +78,14 @@ __host__ __device__ inline float noise(uint64_t i, uint32_t seed) {  // uniform 
 
 inline __nv_bfloat16 to_half(float x, __nv_bfloat16*) { return __float2bfloat16_rn(x); }
 inline __half to_half(float x, __half*) { return __float2half_rn(x); }
+template <typename T>
+T rounded(float x) {
+  if constexpr (std::is_same_v<T, float>) {
+    return x;
+  } else {
+    return to_half(x, static_cast<T*>(nullptr));
+  }
+}
 inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
 inline float to_float(__half x) { return __half2float(x); }
 inline float to_float(float x) { return x; }

@@ -1,10 +1,12 @@
 /**
  * A daemon whose model is split over two GPUs, and one of its ranks throws, stalls or is killed while 32 streams run: each gets one answer,
- * in time, and the engine starts again. Random weights; tells how long the end and the start took. Needs two GPUs.
+ * in time, and the engine starts again, whether its kernels or NCCL carry the sums. Random weights; tells how long the end and the start
+ * took. Needs two GPUs.
  */
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { describe, type TestContext, test } from 'node:test';
+import { loadAddon } from '../../../native/index.js';
 import { story } from '../../e2e/story.js';
 import { startTestDaemon, type TestDaemon } from '../../helpers/daemon/daemon.js';
 import { faultyRankModule, type RankFault } from '../../helpers/engine/faulty-rank.js';
@@ -21,8 +23,8 @@ const sets = [
   ...['parallel.tensor_parallel_size=2', `parallel.comm_timeout_ms=${limitMs}`, 'cache.gpu_memory_utilization=0.2'],
 ];
 
-async function started(t: TestContext, module?: string): Promise<TestDaemon> {
-  const at = await startTestDaemon(sets, module, process.env);
+async function started(t: TestContext, allReduce: string, module?: string): Promise<TestDaemon> {
+  const at = await startTestDaemon([...sets, `parallel.all_reduce=${allReduce}`], module, process.env);
   t.after(() => at.close());
   return at;
 }
@@ -44,18 +46,21 @@ async function assertOneEnd(t: TestContext, at: TestDaemon, strike?: () => void)
   await at.untilFreed();
 }
 
-describe('a rank on a GPU that fails under streams ends the engine once, which starts again', () => {
-  for (const how of ['throw', 'sleep'] as const) {
-    test(`${how} in a step`, async (t) => {
-      const fault: RankFault = { rank: 1, where: 'step', how, ms: limitMs + marginMs, once: join(tempFolder(), 'struck') };
-      await assertOneEnd(t, await started(t, faultyRankModule(fault)));
-    });
-  }
+for (const allReduce of ['own', 'nccl']) {
+  const skip = allReduce === 'nccl' && loadAddon().ncclInfo().problem;
+  describe(`a rank on a GPU, summed by ${allReduce}, that fails under streams ends the engine once, which starts again`, { skip }, () => {
+    for (const how of ['throw', 'sleep'] as const) {
+      test(`${how} in a step`, async (t) => {
+        const fault: RankFault = { rank: 1, where: 'step', how, ms: limitMs + marginMs, once: join(tempFolder(), 'struck') };
+        await assertOneEnd(t, await started(t, allReduce, faultyRankModule(fault)));
+      });
+    }
 
-  for (const rank of [0, 1]) {
-    test(`rank ${rank} killed from outside`, async (t) => {
-      const at = await started(t);
-      await assertOneEnd(t, at, () => at.daemon.engine.killActor('executor', rank));
-    });
-  }
-});
+    for (const rank of [0, 1]) {
+      test(`rank ${rank} killed from outside`, async (t) => {
+        const at = await started(t, allReduce);
+        await assertOneEnd(t, at, () => at.daemon.engine.killActor('executor', rank));
+      });
+    }
+  });
+}

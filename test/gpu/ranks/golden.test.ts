@@ -1,11 +1,13 @@
 /**
  * Models split over two GPUs of this machine, in bf16, recorded as graphs and not: the greedy answers of the golden packs with their
  * log-probabilities, and that both ranks give the same, which openRanks checks in every step. Raw logits are not asked for: memory for
- * them is taken in the step, which can wait for the other device, and one thread drives both ranks here. Needs two GPUs.
+ * them is taken in the step, which can wait for the other device, and one thread drives both ranks here. By the kernels of inferd and by
+ * NCCL, which between two ranks carry parts that are then added alike, so that ids are the same. Needs two GPUs.
  */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
+import { loadAddon } from '../../../native/index.js';
 import { generate, openPackRanks, packs, readGolden } from '../../helpers/native/golden.js';
 import { answer, fixture, openEngine, openRanks } from '../../helpers/native/native-engine.js';
 import { buildPlan } from '../../helpers/native/plan.js';
@@ -26,12 +28,23 @@ const wide = packs.filter((pack) => {
   return (head_dim ?? hidden_size / num_attention_heads) >= NARROWEST && !/moe|deepseek|gpt-oss/.test(pack);
 });
 
+const noNccl = loadAddon().ncclInfo().problem;
+const waysToSum = [
+  { allReduce: 'own', skip: false },
+  { allReduce: 'nccl', skip: noNccl },
+] as const;
+
 for (const pack of wide) {
   describe(`${pack} over two GPUs`, () => {
     const golden = readGolden(pack);
-    for (const graphSizes of [[], [1, 4]]) {
-      test(`${graphSizes.length > 0 ? 'with graphs' : 'eager'} it stays within the bound of one GPU`, (t) => {
-        const engine = openPackRanks(pack, 2, { backend: 'cuda', weightDtype: 'bf16', kvDtype: 'auto', graphSizes });
+    const options = { backend: 'cuda', weightDtype: 'bf16', kvDtype: 'auto' } as const;
+    /** What came first, by the kernels of inferd. */
+    const idsOf = new Map<string, readonly number[]>();
+    const cases = [[], [1, 4]].flatMap((graphSizes) => waysToSum.map((way) => ({ graphSizes, ...way })));
+    for (const { graphSizes, allReduce, skip } of cases) {
+      const how = graphSizes.length > 0 ? 'with graphs' : 'eager';
+      test(`${how} and summed by ${allReduce} it stays within the bound of one GPU`, { skip }, (t) => {
+        const engine = openPackRanks(pack, 2, { ...options, graphSizes, allReduce });
         const ways = {
           whole: {},
           'chunks of 7': { slot: 1, firstBlock: 16, chunk: 7 },
@@ -39,6 +52,9 @@ for (const pack of wide) {
         };
         for (const [name, way] of Object.entries(ways)) {
           const run = generate(engine, golden.ids, 32, 16, { ...way, rawLogits: false });
+          const ids = idsOf.get(`${how}, ${name}`);
+          if (ids === undefined) idsOf.set(`${how}, ${name}`, run.tokens);
+          else assert.deepEqual(run.tokens, ids, `${name}: the ids of both ways to sum`);
           const same = run.tokens.findIndex((token, i) => token !== golden.greedyIds[i]);
           const until = same < 0 ? run.tokens.length : same;
           const off = Math.max(
@@ -85,13 +101,16 @@ test('a prompt whose sums go in pieces beside the products gets the tokens that 
   }
 });
 
-test('a rank whose peer does not come ends its step with an error within the limit', () => {
-  const engine = openPackRanks(wide[0] ?? '', 2, { backend: 'cuda', weightDtype: 'bf16', kvDtype: 'auto', commTimeoutMs: 500 });
-  const [first, second] = engine.ranks;
-  assert.ok(first !== undefined && second !== undefined);
-  const row = { slot: 0, start: 0, count: 3 };
-  first.submit(buildPlan({ newSlots: [{ slot: 0, tokens: [1, 2, 3] }], blockSets: [{ slot: 0, index: 0, block: 0 }], rows: [row] }));
-  assert.notEqual(answer(first).errorCode, 0);
-  assert.match(first.lastError?.() ?? '', /waited 500 ms/);
-  engine.close();
-});
+for (const { allReduce, skip } of waysToSum) {
+  test(`a rank whose peer does not come, summed by ${allReduce}, ends its step with an error within the limit`, { skip }, () => {
+    const options = { backend: 'cuda', weightDtype: 'bf16', kvDtype: 'auto', commTimeoutMs: 500, allReduce } as const;
+    const engine = openPackRanks(wide[0] ?? '', 2, options);
+    const [first, second] = engine.ranks;
+    assert.ok(first !== undefined && second !== undefined);
+    const row = { slot: 0, start: 0, count: 3 };
+    first.submit(buildPlan({ newSlots: [{ slot: 0, tokens: [1, 2, 3] }], blockSets: [{ slot: 0, index: 0, block: 0 }], rows: [row] }));
+    assert.notEqual(answer(first).errorCode, 0);
+    assert.match(first.lastError?.() ?? '', /waited 500 ms/);
+    engine.close();
+  });
+}

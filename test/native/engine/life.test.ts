@@ -77,6 +77,7 @@ describe('the life of an engine', () => {
     [{ quantization: 'int2' }, 'usage', /quantization is "int2"; none, int8, int4 and fp8 are known/],
     [{ worldSize: 2, group: 1, commTimeoutMs: 0 }, 'usage', /commTimeoutMs is 0/],
     [{ worldSize: 2, group: 1, commTimeoutMs: 1, rank: 2 }, 'usage', /rank is 2, outside 0\.\.1/],
+    [{ worldSize: 2, group: 1, commTimeoutMs: 1, allReduce: 'ring' }, 'usage', /allReduce is "ring"; auto, own and nccl are known/],
     [{ worldSize: 2 }, 'usage', /group must be a whole number/],
     [{ kvDtype: 'fp4' }, 'usage', /kvDtype is "fp4"; f32, f16, bf16, fp8 and int8 are known/],
     [{ blockSize: 0 }, 'usage', /blockSize is 0/],

@@ -83,6 +83,7 @@ const char* inferd_cuda_interface() { return STAND_IN_INTERFACE; }
 const char* inferd_cuda_interface() { return kCudaInterface; }
 #endif
 void inferd_cuda_probe(CudaProbe* out) { *out = CudaProbe{}; }
+void inferd_cuda_nccl(CudaNccl* out) { *out = CudaNccl{.problem = {}, .version = "2.99.0"}; }
 Backend* inferd_cuda_make_backend(const CudaOptions* options) {
   return new StandIn(options->activation);
 }
