@@ -8,11 +8,11 @@ import { dirname } from 'node:path';
 import { resolveModelFolder } from '../../config/models/model-folder.js';
 import { hubCachePath, inferdPaths } from '../../config/paths.js';
 import type { Config } from '../../config/schema.js';
-import type { BackendName, CudaDevice, WeightFormatInfo } from '../../native/index.js';
+import type { BackendName, CudaDevice, NcclInfo, WeightFormatInfo } from '../../native/index.js';
 import { bestBackend } from '../life/topology.js';
 import { useNativeBuild } from '../native-build.js';
 import { effectiveConfig } from './effective.js';
-import { type AddonProbe, firstLine, type GpuProbe, probeAddon, probeGpu } from './probe.js';
+import { type AddonProbe, firstLine, type GpuProbe, probeAddon, probeGpu, probeNccl } from './probe.js';
 import { formatBytes } from './table.js';
 import { configOptions, EXIT, type ExitCode, jsonOption, printJson, type Verb, type VerbInput } from './verb.js';
 
@@ -45,12 +45,14 @@ async function run(input: VerbInput): Promise<ExitCode> {
     firstLine(env['CXX'] ?? 'c++', ['--version'], env).then((line) => line ?? firstLine('g++', ['--version'], env)),
   ]);
   const settings = configChecks(input);
+  const need = ncclNeed(settings.config);
   const checks: readonly Check[] = [
     nodeCheck(process.versions.node),
     ...processorChecks(addon),
     ...buildChecks('info' in addon, cmake, compiler),
     ...gpuChecks(gpu),
     ...cudaChecks(addon, gpu),
+    ...ncclChecks(gpu.gpus.length > 0 || need !== 'none' ? probeNccl(addon) : null, need),
     ...folderChecks(env),
     ...settings.checks,
   ];
@@ -185,8 +187,26 @@ function linkChecks(devices: readonly CudaDevice[]): Check[] {
     .map(([kind, list]) => `${names[kind]} ${list.length === pairs.length ? 'between all' : list.map(({ pair }) => pair).join(', ')}`)
     .join('; ');
   const apart = pairs.some(({ link }) => link === 'none');
-  const advice = 'parallel.tensor_parallel_size needs GPUs that reach each other: name them in inference.device_ids';
+  const advice =
+    'parallel.tensor_parallel_size needs GPUs that reach each other: name them in inference.device_ids, or have NCCL, which does without';
   return [{ name: 'GPU links', state: apart ? 'missing' : 'ok', found, ...(apart ? { advice } : {}) }];
+}
+
+/** What the configuration makes of NCCL: nothing can be served without it where ranks on GPUs are told to use it. */
+type NcclNeed = 'none' | 'asked' | 'needed';
+
+function ncclNeed(config: Config | null): NcclNeed {
+  if (config?.parallel.all_reduce !== 'nccl') return 'none';
+  return config.inference.device === 'cuda' && config.parallel.tensor_parallel_size > 1 ? 'needed' : 'asked';
+}
+
+/** What carries sums between GPUs that do not reach each other's memory. Most do, so there is something to do only where it is asked for. */
+export function ncclChecks(nccl: NcclInfo | null, need: NcclNeed): Check[] {
+  if (nccl === null) return [];
+  if (nccl.problem === '') return [{ name: 'NCCL', state: 'ok', found: nccl.version }];
+  const [found = '', ...advice] = nccl.problem.replace(/\.$/, '').split(/;\s*/);
+  const check: Check = { name: 'NCCL', state: need === 'needed' ? 'bad' : 'missing', found };
+  return [need !== 'none' && advice.length > 0 ? { ...check, advice: advice.join('; ') } : check];
 }
 
 function folderChecks(env: NodeJS.ProcessEnv): Check[] {

@@ -5,7 +5,7 @@
 import { execFile } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { loadAddon, type SystemInfo } from '../../native/index.js';
+import { loadAddon, type NcclInfo, type SystemInfo } from '../../native/index.js';
 
 /** A driver that hangs must not hang us. */
 const probeMs = 5000;
@@ -35,6 +35,11 @@ export function output(program: string, args: readonly string[], env: NodeJS.Pro
 }
 
 export type AddonProbe = { readonly info: SystemInfo } | { readonly problem: string };
+
+/** NCCL as the addon finds it; null where the addon cannot be loaded. It is a large library, which stays loaded. */
+export function probeNccl(addon: AddonProbe): NcclInfo | null {
+  return 'problem' in addon ? null : loadAddon().ncclInfo();
+}
 
 /** The native addon's view of the processor, or why it cannot be loaded. */
 export function probeAddon(): AddonProbe {

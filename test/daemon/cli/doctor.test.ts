@@ -1,7 +1,7 @@
 /** What doctor says of the CUDA backend, from what the addon and the machine report. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { cudaChecks, formatChecks } from '../../../daemon/cli/doctor.js';
+import { cudaChecks, formatChecks, ncclChecks } from '../../../daemon/cli/doctor.js';
 import { type CudaInfo, type CudaLink, loadAddon, type SystemInfo } from '../../../native/index.js';
 
 const none: CudaInfo = { problem: '', driverVersion: 13, runtimeVersion: 13, cublas: '13.1.0', devices: [] };
@@ -52,6 +52,16 @@ test('several GPUs come with how they reach each other, and with what to do wher
   assert.equal(mixed?.state, 'missing');
   assert.equal(mixed?.found, 'NVLink 0-1; PCIe 0-2; no way 1-2');
   assert.match(mixed?.advice ?? '', /inference\.device_ids/);
+});
+
+test('NCCL comes with its version, and with what to do where it is asked for and missing', () => {
+  assert.deepEqual(ncclChecks(null, 'none'), []);
+  assert.deepEqual(ncclChecks({ problem: '', version: '2.28.3' }, 'none'), [{ name: 'NCCL', state: 'ok', found: '2.28.3' }]);
+  const lacking = { problem: 'NCCL was not found (libnccl.so.2); install NCCL 2.19 or newer.', version: '' };
+  const found = { name: 'NCCL', state: 'missing', found: 'NCCL was not found (libnccl.so.2)' };
+  assert.deepEqual(ncclChecks(lacking, 'none'), [found]);
+  assert.deepEqual(ncclChecks(lacking, 'asked'), [{ ...found, advice: 'install NCCL 2.19 or newer' }]);
+  assert.equal(ncclChecks(lacking, 'needed')[0]?.state, 'bad');
 });
 
 test('formats of weights are told apart by whether the CPU multiplies them in their own codes', () => {
