@@ -8,6 +8,7 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { chooseFiles, closingLines, runFile } from './native-tests.mjs';
 import { findingsIn } from './sanitizers/findings.mjs';
 
 const here = dirname(fileURLToPath(import.meta.url));
@@ -23,8 +24,6 @@ const leftOut = {
   'build.test.ts': 'it tries the build script, and loads no addon',
   'engine/out-of-memory.test.ts': 'it takes from the process the memory that the sanitizer itself needs',
 };
-/** Instrumented code is several times slower; one that hangs is not to keep the others from running. */
-const FILE_LIMIT_MS = 30 * 60_000;
 
 const [name = '', ...rest] = process.argv.slice(2);
 const words = rest.filter((word) => word !== '--list');
@@ -45,15 +44,7 @@ function runtime(library) {
   return process.exit(69);
 }
 
-const all = readdirSync(join(here, 'native'), { recursive: true })
-  .map(String)
-  .filter((file) => file.endsWith('.test.ts'))
-  .sort();
-const files = all.filter((file) => !(file in leftOut) && (words.length === 0 || words.some((word) => file.includes(word))));
-if (files.length === 0) {
-  process.stderr.write(`No test file of test/native has "${words.join('" or "')}" in its path.\n`);
-  process.exit(64);
-}
+const { all, files } = chooseFiles(words, leftOut);
 const say = (line) => process.stdout.write(`${line}\n`);
 if (rest.includes('--list')) {
   for (const file of files) say(file);
@@ -80,28 +71,23 @@ const environment = {
 };
 
 /** Runs one file and says how it went. */
-function runFile(file) {
-  const node = [process.execPath, '--test', '--test-reporter=tap', join(root, 'dist', 'test', 'native', file.replace(/\.ts$/, '.js'))];
-  const [command, ...args] = fixed ? ['setarch', '--addr-no-randomize', ...node] : node;
+function judge(file) {
+  const command = [...(fixed ? ['setarch', '--addr-no-randomize'] : []), process.execPath, '--test'];
   const before = new Set(readdirSync(reports));
-  const limits = { timeout: FILE_LIMIT_MS, killSignal: 'SIGKILL', maxBuffer: 1 << 30 };
-  const { status, stdout, stderr } = spawnSync(command, args, { cwd: root, encoding: 'utf8', env: environment, ...limits });
-  const tests = Number(/^# tests (\d+)$/m.exec(stdout ?? '')?.[1] ?? 0);
+  const { tests, passed, output } = runFile(file, command, environment);
   const found = findingsIn(reports).filter((finding) => !before.has(finding.file.slice(reports.length + 1)));
-  const passed = status === 0 && tests > 0;
   say(`${passed && found.length === 0 ? 'ok  ' : 'FAIL'} ${file}: ${tests} tests${found.length > 0 ? `, ${found.length} findings` : ''}`);
-  if (!passed) process.stdout.write(`${stdout ?? ''}${stderr ?? ''}`);
+  if (!passed) process.stdout.write(output);
   for (const report of new Set(found.map((finding) => finding.file))) process.stdout.write(readFileSync(report));
   return { file, tests, passed, found };
 }
 
-const runs = files.map(runFile);
+const runs = files.map(judge);
 const sum = (of) => runs.reduce((total, run) => total + of(run), 0);
-const failed = runs.filter((run) => !run.passed);
+const failed = runs.filter((run) => !run.passed).map((run) => run.file);
 const found = runs.flatMap((run) => run.found.map((finding) => ({ ...finding, of: run.file })));
 say('');
 say(`${name}: ran ${files.length} of ${all.length} files of test/native with ${sum((run) => run.tests)} tests; ${found.length} findings.`);
-if (words.length === 0) for (const [file, why] of Object.entries(leftOut)) say(`  left out  ${file}: ${why}`);
-for (const { file } of failed) say(`  failed    ${file}`);
+for (const line of closingLines(leftOut, failed, words)) say(line);
 for (const { summary, file, of } of found) say(`  found     ${of}: ${summary} (${file})`);
 process.exit(failed.length > 0 || found.length > 0 ? 1 : 0);
