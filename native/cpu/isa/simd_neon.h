@@ -1,5 +1,5 @@
 // The vector face of NEON on 64-bit ARM: what the *_kernel.h bodies are written over. Included by
-// kernels_neon.cpp only.
+// the kernels_neon*.cpp only.
 //
 // 32 registers of 4 floats: a matrix tile of 6 rows x 4 vectors keeps 24 sums, 4 weights and a
 // broadcast in registers.
