@@ -93,6 +93,28 @@ describe('what the other ranks do', () => {
     });
   });
 
+  it('may be the largest step on all of them at once', () => {
+    withModelFolder(moe, (folder) => {
+      const prompts = [0, 1, 2, 3].map((n) => Array.from({ length: 48 }, (_, i) => (i * (2 * n + 3) + n) % 32));
+      const ranks = openApart(folder, 4, { ...dummy, maxBatchTokens: 48, maxSlots: 4 });
+      const alone = prompts.map((prompt, at) => {
+        const greedy = new Greedy({ prompt, count: 4, chunk: 5 });
+        runScripts(
+          ranks,
+          ranks.map((_, i) => (i === at ? greedy : undefined)),
+        );
+        return greedy.logits;
+      });
+      const together = prompts.map((prompt) => new Greedy({ prompt, count: 4 }));
+      runScripts(ranks, together);
+      assert.deepEqual(
+        together.map(({ logits }) => logits),
+        alone,
+      );
+      closeAll(ranks);
+    });
+  });
+
   it('is answered by the same tokens as a model on one rank gives', () => {
     withModelFolder(moe, (folder) => {
       const whole = openEngine(folder, dummy);
