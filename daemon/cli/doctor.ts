@@ -13,7 +13,7 @@ import { bestBackend } from '../life/topology.js';
 import { useNativeBuild } from '../native-build.js';
 import { effectiveConfig } from './effective.js';
 import { type AddonProbe, firstLine, type GpuProbe, probeAddon, probeGpu, probeNccl } from './probe.js';
-import { formatBytes } from './table.js';
+import { formatBytes, hanging } from './table.js';
 import { configOptions, EXIT, type ExitCode, jsonOption, printJson, type Verb, type VerbInput } from './verb.js';
 
 /** One thing that was looked at. */
@@ -63,8 +63,8 @@ async function run(input: VerbInput): Promise<ExitCode> {
     const width = Math.max(...checks.map((c) => c.name.length));
     const marks = { ok: 'ok ', missing: '-  ', bad: '!! ' } as const;
     for (const c of checks) {
-      io.stdout.write(`${marks[c.state]} ${c.name.padEnd(width)}  ${c.found}\n`);
-      if (c.advice !== undefined) io.stdout.write(`    ${' '.repeat(width)}  -> ${c.advice}\n`);
+      io.stdout.write(hanging(`${marks[c.state]} ${c.name.padEnd(width)}  `, c.found, io.stdout.columns));
+      if (c.advice !== undefined) io.stdout.write(hanging(`    ${' '.repeat(width)}  -> `, c.advice, io.stdout.columns));
     }
     io.stdout.write(`\n${use.sentence}\n`);
   }

@@ -2,6 +2,8 @@
  * Text for people: aligned tables, sizes, durations. Pure.
  */
 
+const MIN_HANGING_COLUMNS = 12;
+
 /** Rows under a heading, columns two spaces apart; a column that ends in numbers everywhere is aligned to the right. */
 export function table(heading: readonly string[], rows: readonly (readonly string[])[]): string {
   const widths = heading.map((h, i) => Math.max(displayWidth(h), ...rows.map((row) => displayWidth(row[i] ?? ''))));
@@ -15,6 +17,24 @@ export function table(heading: readonly string[], rows: readonly (readonly strin
       .join('  ')
       .trimEnd();
   return `${[heading, ...rows].map(line).join('\n')}\n`;
+}
+
+/**
+ * `text` behind `head`, broken between words so that no line is wider than `columns`, and set below where it begins. Undefined (no
+ * terminal), or too narrow for that: one line.
+ */
+export function hanging(head: string, text: string, columns: number | undefined): string {
+  const indent = displayWidth(head);
+  const room = (columns ?? Number.POSITIVE_INFINITY) - indent;
+  if (room < MIN_HANGING_COLUMNS) return `${head}${text}\n`;
+  const lines = [''];
+  for (const word of text.split(' ')) {
+    const line = lines.at(-1) ?? '';
+    if (line === '') lines[lines.length - 1] = word;
+    else if (displayWidth(line) + 1 + displayWidth(word) <= room) lines[lines.length - 1] = `${line} ${word}`;
+    else lines.push(word);
+  }
+  return `${head}${lines.join(`\n${' '.repeat(indent)}`)}\n`;
 }
 
 /** Columns of a terminal that a text takes, near enough: wide East Asian characters and emoji take two. */

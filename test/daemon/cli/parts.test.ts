@@ -9,7 +9,7 @@ import { tally } from '../../../daemon/cli/eval/eval.js';
 import { answerText, type EvalCase, respace } from '../../../daemon/cli/eval/eval-set.js';
 import { explain, retryAfterMs } from '../../../daemon/cli/failure.js';
 import { barBlocks, progressLine } from '../../../daemon/cli/progress.js';
-import { formatBytes, formatDuration, table } from '../../../daemon/cli/table.js';
+import { formatBytes, formatDuration, hanging, table } from '../../../daemon/cli/table.js';
 import { CliError } from '../../../daemon/cli/verb.js';
 
 test('a tool call is compared as the JSON text that the model says for it', () => {
@@ -69,6 +69,15 @@ test('answers of the daemon become a sentence with advice and an exit code', () 
   assert.equal(retryAfterMs(rpc(-32005, 'busy')), null);
   const bug = new TypeError('x is not a function');
   assert.equal(explain(bug), bug);
+});
+
+test('a long text stands behind its head, broken between words as wide as the terminal is', () => {
+  assert.equal(hanging('ok  name  ', 'one two three four', 22), 'ok  name  one two\n          three four\n');
+  assert.equal(hanging('ok  name  ', 'one two three four', 28), 'ok  name  one two three four\n');
+  assert.equal(hanging('ok  name  ', 'one two three four', undefined), 'ok  name  one two three four\n', 'into a pipe');
+  assert.equal(hanging('ok  name  ', 'one two three four', 20), 'ok  name  one two three four\n', 'no room for it');
+  assert.equal(hanging('ok  ', '/a/path/without/a/space and more', 20), 'ok  /a/path/without/a/space\n    and more\n');
+  assert.equal(hanging('ok  ', '', 20), 'ok  \n');
 });
 
 test('tables align numbers to the right and text to the left, wide characters included', () => {
