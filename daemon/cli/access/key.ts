@@ -108,7 +108,8 @@ function readGiven(name: string, file: string): KeyRecord {
   try {
     text = statSync(file).size > MAX_PEM_BYTES ? '' : readFileSync(file, 'utf8');
   } catch (error) {
-    throw new CliError(`The file ${file} cannot be read: ${(error as Error).message}`, EXIT.missing, error);
+    const code = (error as NodeJS.ErrnoException).code ?? 'unknown reason';
+    throw new CliError(`${file} cannot be read (${code}); give the path of a public key in PEM`, EXIT.missing, error);
   }
   try {
     return parseKey(name, text.slice(Math.max(0, text.indexOf('-----BEGIN')))); // --scope says what it may do, not the file

@@ -49,7 +49,7 @@ describe('inferd key', () => {
       [65, /holds a private key; the daemon needs the public one: openssl pkey -pubout/, 'a', secret],
       [65, /a key of type ec; ed25519 is needed/, 'a', other],
       [65, /is not a public key in PEM/, 'a', pem('text.pem', 'text')],
-      [66, /cannot be read/, 'a', join(home, 'none.pem')],
+      [66, /none\.pem cannot be read \(ENOENT\); give the path of a public key in PEM$/m, 'a', join(home, 'none.pem')],
       [64, /The name "\.\.\/x" is not allowed/, '../x', file],
       [64, /--scope "all" is not allowed/, 'a', file, '--scope', 'all'],
     ];
