@@ -149,10 +149,13 @@ function threadsOfGroup(threads: number, groups: number): number {
 }
 
 /** CUDA when its backend was built, loads and finds a GPU, and nothing is asked for that only the CPU backend has. */
-export function bestBackend({ inference, cache, parallel }: Config): BackendName {
-  const types = [inference.dtype, cache.cache_dtype];
-  const cpuOnly = ['int8', 'int4'].includes(inference.quantization) || types.includes('f32') || parallel.enable_dp_attention;
-  return !cpuOnly && loadAddon().systemInfo().cuda.problem === '' ? 'cuda' : 'cpu';
+export function bestBackend(config: Config): BackendName {
+  return !wantsCpu(config) && loadAddon().systemInfo().cuda.problem === '' ? 'cuda' : 'cpu';
+}
+
+/** Something is asked for that only the CPU backend has. */
+export function wantsCpu({ inference, cache, parallel }: Config): boolean {
+  return inference.dtype === 'f32' || cache.cache_dtype === 'f32' || parallel.enable_dp_attention;
 }
 
 /** Below this, exact float32 keys and values cost little and make answers independent of the batch to the last bit. */

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { loadConfig } from '../../../config/load.js';
 import { resolveModelFolder } from '../../../config/models/model-folder.js';
-import { topologyOf } from '../../../daemon/life/topology.js';
+import { topologyOf, wantsCpu } from '../../../daemon/life/topology.js';
 import { type EngineOptions, packageRoot } from '../../../native/index.js';
 import { float8CacheScheme, withPackConfig } from '../../helpers/native/golden.js';
 
@@ -34,6 +34,14 @@ describe('a shipped profile', () => {
       assert.deepEqual([backend, kvDtype], ['cpu', 'f32'], 'exact for the demo model, which is small');
     });
   }
+});
+
+test('a GPU is left alone for what only the CPU has, and for nothing else', () => {
+  const wants = (...sets: readonly string[]): boolean => wantsCpu(loadConfig({ sets, env: {} }).config);
+  for (const set of ['inference.dtype=f32', 'cache.cache_dtype=f32']) assert.ok(wants(set), set);
+  assert.ok(wants('parallel.enable_dp_attention=true', 'parallel.expert_parallel=true', 'parallel.data_parallel_size=2'));
+  for (const type of ['none', 'int8', 'int4', 'fp8']) assert.ok(!wants(`inference.quantization=${type}`), type);
+  for (const type of ['auto', 'bf16', 'fp8', 'int8']) assert.ok(!wants(`cache.cache_dtype=${type}`), type);
 });
 
 test('what is asked of keys and values is passed on', () => {
