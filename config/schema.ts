@@ -231,7 +231,7 @@ export const schema = {
     cache_dtype: oneOf(
       ['auto', 'bf16', 'f16', 'f32', 'fp8', 'int8'],
       'auto',
-      'Type of the KV cache; auto is fp8 where the kv_cache_scheme of the model asks for it, else bf16 on the CPU, or f32 for a small model, ' +
+      'Type of the KV cache; auto is, on the CPU, fp8 where the kv_cache_scheme of the model asks for it, f32 for a small model, else bf16, ' +
         'and the type of the weights on a GPU. fp8 is e4m3, divided by the scales of the checkpoint where it has some; int8 has a scale per ' +
         'token and head.',
     ),

@@ -163,8 +163,9 @@ const SMALL_MODEL_PARAMETERS = 64e6;
 
 function kvDtype(config: Config, model: ModelFolder, backend: BackendName): EngineOptions['kvDtype'] {
   const asked = config.cache.cache_dtype;
-  if (asked === 'auto' && asksForFloat8Cache(model.config)) return 'fp8';
   if (asked !== 'auto' || backend !== 'cpu') return asked;
+  // On a GPU only where fp8 is asked for: its products with scales were never run on one, and it refuses scales of single heads.
+  if (asksForFloat8Cache(model.config)) return 'fp8';
   const checkpoint = model.config['torch_dtype'] ?? model.config['dtype'];
   const parameters = model.sizeBytes / (checkpoint === 'float32' ? 4 : 2);
   return parameters > 0 && parameters < SMALL_MODEL_PARAMETERS ? 'f32' : 'bf16';
