@@ -32,8 +32,8 @@ class GrammarStore {
   // it. Each call is a hold, to be given back with release_vocabulary(). Throws Error(kUsage) as
   // TokenTrie.
   int32_t vocabulary(std::vector<std::string> token_bytes, std::vector<int32_t> end_ids);
-  // Gives one hold back; with the last one the vocabulary is forgotten, and its grammars that nobody
-  // holds. Nothing happens for a number without holds.
+  // Gives one hold back; with the last one the vocabulary is forgotten, and its grammars that
+  // nobody holds. Nothing happens for a number without holds.
   void release_vocabulary(int32_t number);
 
   // Compiles the text, or finds it compiled: the same text and vocabulary have the same number > 0

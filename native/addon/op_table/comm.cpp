@@ -16,8 +16,9 @@
 //   told so.
 //
 // comm_abandoned: ranks cols rounds | -> ended[ranks]
-//   `rounds` groups whose ranks reduce a matrix of their own until the group is aborted from outside,
-//   each time a little later; each rank frees its matrix as soon as it is told. ended: how often.
+//   `rounds` groups whose ranks reduce a matrix of their own until the group is aborted from
+//   outside, each time a little later; each rank frees its matrix as soon as it is told. ended: how
+//   often.
 #include "cpu/runtime/comm.h"
 
 #include <algorithm>

@@ -18,7 +18,7 @@ MappedFile::MappedFile(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0)
     throw Error(ErrorCode::kIo, format("Cannot open %s: %s.", path.c_str(), std::strerror(errno)));
-  struct stat info{};
+  struct stat info {};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd);
     throw Error(ErrorCode::kIo, format("%s is not a regular file.", path.c_str()));
@@ -50,7 +50,7 @@ void MappedFile::drop_pages() const {
 }
 
 bool file_exists(const std::string& path) {
-  struct stat info{};
+  struct stat info {};
   return ::stat(path.c_str(), &info) == 0;
 }
 

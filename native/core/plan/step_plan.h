@@ -50,8 +50,8 @@ struct PlanSample {
 struct TokenSample {
   int32_t slot, offset;  // 0 .. count - 1
 };
-// The same of its drafts, where there are to be some. `first`: the first token, in the batch, of the
-// row that it is sampled behind.
+// The same of its drafts, where there are to be some. `first`: the first token, in the batch, of
+// the row that it is sampled behind.
 struct DraftRow {
   int32_t slot, count, first;
 };

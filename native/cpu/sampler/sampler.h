@@ -2,10 +2,10 @@
 // on pool threads.
 //
 // Order (vLLM V1): raw log-probabilities; min_tokens mask, logit bias; repetition, frequency,
-// presence penalty; the grammar's mask; greedy below a temperature of 1e-5; else temperature, min_p, top_k, top_p,
-// typical_p, each on the distribution the one before left, and one draw by the inverse cumulative
-// distribution in the order of ids. NaN logits count as -inf; when nothing is above -inf, id 0 is
-// taken.
+// presence penalty; the grammar's mask; greedy below a temperature of 1e-5; else temperature,
+// min_p, top_k, top_p, typical_p, each on the distribution the one before left, and one draw by the
+// inverse cumulative distribution in the order of ids. NaN logits count as -inf; when nothing is
+// above -inf, id 0 is taken.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     float s[2 * C::kKeyTiles][4] = {};
 #pragma unroll
     for (int j = 0; j < C::kKeyTiles; ++j) {
-      Tile::template scores<16>(*reinterpret_cast<float (*)[2][4]>(&s[j * 2]), q,
+      Tile::template scores<16>(*reinterpret_cast<float(*)[2][4]>(&s[j * 2]), q,
                                 stage + j * Tile::kBytes, lane);
       if constexpr (Tile::kScaled) {
 #pragma unroll

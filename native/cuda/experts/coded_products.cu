@@ -3,10 +3,10 @@
 // 2. x rows f16 or bf16, k a multiple of 8; w as rows/coded_layout.h lays it out, not paired; y of
 //    that type where it is gated, else f32; outputs a multiple of 16 where it is gated.
 // 3. A block is up to 8, 16 or 32 pairs of one expert by 16 outputs: a row of tiles of w, or one of
-//    the gate and one of the other part. Its 4 warps take tiles of 128 columns in turn. A lane reads
-//    its codes and scales as they lie, those of the next tile ahead of the products of this one;
-//    codes become 16-bit weights in registers (rows/coded_tile.cuh) and go to mma.m16n8k16 as A, x
-//    as B.
+//    the gate and one of the other part. Its 4 warps take tiles of 128 columns in turn. A lane
+//    reads its codes and scales as they lie, those of the next tile ahead of the products of this
+//    one; codes become 16-bit weights in registers (rows/coded_tile.cuh) and go to mma.m16n8k16 as
+//    A, x as B.
 // 4. The sums of the warps in 2 KB of shared memory for each 8 pairs and part. x comes through L1.
 // 5. Weights are rounded once to the 16-bit type, those of e2m1 not at all; f32 sums in a fixed
 //    order, the same in tiles of any width: a row's bits depend on its input alone.

@@ -197,7 +197,7 @@ struct GemmConsumer {
   __device__ void store(int32_t row0, int32_t end, int32_t column0, const CUtensorMap* y_map) {
     constexpr int kPerPanel = kPanelColumns / 32, kRound = kPieces < 4 ? kPieces : 4;
     const int lane = thread % kWarp, warp = thread / kWarp;
-    uint8_t (&to)[2][kPanelBytes] = s.y[group * 4 + warp];
+    uint8_t(&to)[2][kPanelBytes] = s.y[group * 4 + warp];
     const int32_t row = row0 + warp * kPanelRows;
 #pragma unroll
     for (int first = 0; first < kPieces; first += kRound) {

@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 1) small_gemm_kernel(const Gemm
     float acc[kRowTiles][kTokenTiles][4] = {};
     const bool measures = p.norm_x && tile == static_cast<int>(blockIdx.x);
     // The products of chunks that are `a` of rows g and `a8` of rows g + 8.
-    const auto multiply_chunk = [&](float (&c)[4], const uint4& a, const uint4& a8,
+    const auto multiply_chunk = [&](float(&c)[4], const uint4& a, const uint4& a8,
                                     const uint4(&b)[kVectors]) {
       if constexpr (!Chunks::kScaled) {
         mma16816<T>(c, a.x, a8.x, a.y, a8.y, b[0].x, b[0].y);

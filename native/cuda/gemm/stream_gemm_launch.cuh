@@ -9,9 +9,9 @@ namespace {
 
 // Blocks of a multiprocessor, as far as registers go: those of codes hold two sets of sums.
 template <int kGroups, int kColumns, StreamOperands kOperands>
-constexpr int kStreamBlocks =
-    kOperands == StreamOperands::kHalves ? StreamTile<kGroups, kColumns>::kBlocks
-                                         : (kColumns <= widest_codes_of_two(kGroups) ? 2 : 1);
+constexpr int kStreamBlocks = kOperands == StreamOperands::kHalves
+                                  ? StreamTile<kGroups, kColumns>::kBlocks
+                                  : (kColumns <= widest_codes_of_two(kGroups) ? 2 : 1);
 
 template <typename T, int kGroups, int kColumns, StreamOperands kOperands>
 __global__ void __launch_bounds__(StreamTile<kGroups, kColumns>::kThreads,

@@ -1,6 +1,6 @@
-// 1. o_h = sum_j softmax_j(scale q_h . k_j) k_j[0 .. value_dim) over the keys up to each token's own
-//    position (and within its window), for every head h: one key a token serves all heads, and its
-//    first part is its value.
+// 1. o_h = sum_j softmax_j(scale q_h . k_j) k_j[0 .. value_dim) over the keys up to each
+//    token's own position (and within its window), for every head h: one key a token serves all
+//    heads, and its first part is its value.
 // 2. q [tokens, heads, head_dim], o [tokens, heads, value_dim] f16/bf16; keys as in paged_kv.h with
 //    one head, of the same type, e4m3 or int8.
 // 3. Block (x = token and group of 16 heads, y = part of the keys) of 8 warps, which go through the
@@ -25,8 +25,8 @@
 // 8. FlashAttention (Dao et al. 2022) for one pass over keys, Flash-Decoding (2023) for its parts,
 //    DeepSeek-V2 (2024) for what is attended to.
 // 9. Keys through registers, each behind the block table's entry: 846 us at 64 x 8192, 121 at
-//    64 x 1024. Tiles of 32 keys by 4 warps, two blocks a multiprocessor: 247 and 51. Prompts take a
-//    token a block and nothing is expanded, which is slow.
+//    64 x 1024. Tiles of 32 keys by 4 warps, two blocks a multiprocessor: 247 and 51. Prompts take
+//    a token a block and nothing is expanded, which is slow.
 #include <cuda_fp8.h>
 
 #include <algorithm>
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(Shape<kWarps>::kThreads)
       if (i >= steps) break;
       uint32_t b[4];
       ldmatrix4(b, from + i * 16);
-      const uint32_t (&a)[4] = query[i];
+      const uint32_t(&a)[4] = query[i];
       mma16816<T>(score[i % 2][0], a[0], a[1], a[2], a[3], b[0], b[1]);
       mma16816<T>(score[i % 2][1], a[0], a[1], a[2], a[3], b[2], b[3]);
     }

@@ -12,9 +12,9 @@
 // 9. A first version, for its results: single values are moved, not vectors.
 #include <cuda_fp8.h>
 
-#include "cuda/latent/latent_cache.h"
 #include "cuda/device/common.cuh"
 #include "cuda/device/launch.cuh"
+#include "cuda/latent/latent_cache.h"
 
 namespace inferd::cuda {
 namespace {

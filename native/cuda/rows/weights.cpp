@@ -145,8 +145,7 @@ void upload_codes(CudaWeight& weight, int64_t first_row, int64_t rows, const Cod
         const int64_t in_row = next % blocks;
         const int64_t n = std::min({kAtOnce, blocks - in_row, end - next});
         source.blocks(row + next / blocks, in_row, n, some);
-        for (int64_t i = 0; i < n; ++i)
-          *records++ = coded_record(some[i], layout);
+        for (int64_t i = 0; i < n; ++i) *records++ = coded_record(some[i], layout);
         next += n;
       }
     };

@@ -10,8 +10,8 @@
 //    the column is 0.
 // 6. Any architecture from sm_80.
 // 7. All are bound by launch; draft_best reads 4 bytes a column with one multiprocessor a sequence.
-//    A step of an 8B model with four drafts of an EAGLE-3 head takes 5.18 ms on an H200, one without
-//    3.91 (both not recorded as graphs but the latter).
+//    A step of an 8B model with four drafts of an EAGLE-3 head takes 5.18 ms on an H200, one
+//    without 3.91 (both not recorded as graphs but the latter).
 // 8. No method.
 // 9. Clusters, as in sampler_greedy.cu: worth it for a vocabulary of the target's size.
 #include "cuda/device/launch.cuh"

@@ -5,8 +5,7 @@
 
 namespace inferd {
 
-Readings::Readings(const Automaton& automaton)
-    : automaton_(&automaton), max_work_(kMaxTokenWork) {
+Readings::Readings(const Automaton& automaton) : automaton_(&automaton), max_work_(kMaxTokenWork) {
   begin_level();
   frames_.push_back({automaton.root, -1, kNoKeys, 0});
   add_return(0, {kEnd, 0, kNoKeys, -1});

@@ -40,8 +40,8 @@ struct Reading {
 class Readings {
  public:
   // More readings than this at once, or more work than this between two commits, are an error. All
-  // answers of a step wait for the slowest: a token may take some 8 ms, ordinary schemas have needed
-  // 0.6 at most (128,000 tokens); a table at compile time 0.1 s.
+  // answers of a step wait for the slowest: a token may take some 8 ms, ordinary schemas have
+  // needed 0.6 at most (128,000 tokens); a table at compile time 0.1 s.
   static constexpr int32_t kMaxReadings = 1024;
   static constexpr int64_t kMaxTokenWork = 1 << 21, kMaxTableWork = 1 << 25;
   // Values of Reading::keys: no texts; not known (in walks that do not know their callers); the

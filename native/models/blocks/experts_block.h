@@ -72,7 +72,7 @@ class ExpertsBlock final : public Block {
   Tensor logits_;         // [max_tokens, experts] float32
   DeviceBuffer offsets_;  // of `routing_`: kept between steps, for expert_load
   Routing routing_{};
-  Tensor all_rows_, all_logits_, all_sums_;              // of all ranks, where they are spread
+  Tensor all_rows_, all_logits_, all_sums_;                // of all ranks, where they are spread
   Tensor gathered_, products_, activated_, downs_, sums_;  // ExpertArgs
   Tensor shared_rows_, shared_activated_;  // [max_tokens, 2 * shared], [max_tokens, shared]
   Tensor shared_logits_;                   // [max_tokens, 1] float32, of the gate

@@ -67,8 +67,8 @@ struct Shard {
   }
 };
 
-// Throws Error(kUnsupported) naming the number of the model that cannot be split as `shard` says, or
-// that there are no experts to spread.
+// Throws Error(kUnsupported) naming the number of the model that cannot be split as `shard` says,
+// or that there are no experts to spread.
 void check_divides(const ModelConfig& model, const Shard& shard);
 
 }  // namespace inferd
