@@ -38,14 +38,14 @@ export function admissionPlan(shape: BatchShape, vocabSize: number, inUse: numbe
     plan.newSlot({ slot, forkOf: -1, promptLen, tokens, samplingRow, sequenceIndex: 0, lists: noLists, ...adapter });
     for (let index = 0; index < perSlot; index++) plan.blockSet(slot, index, slot * perSlot + index);
   }
-  return plan.finish(0, 0);
+  return plan.finish(0, 1);
 }
 
 /** Puts the adapter of this number into the places 0..places-1. */
 export function placementPlan(adapter: number, places: number): Uint8Array {
   const plan = new PlanBuilder(0);
   for (let place = 0; place < places; place++) plan.placeAdapter(place, adapter);
-  return plan.finish(0, 0);
+  return plan.finish(0, 1);
 }
 
 /** All tokens of the prompts, at most `chunk` a step: the prompts one after the other, cut where a step is full. */
@@ -85,5 +85,5 @@ function rowsPlan(rows: readonly Row[]): Uint8Array {
     plan.row(slot, start, count, 0);
     if (sampled) plan.sample(row, slot, 1);
   }
-  return plan.finish(0, 0);
+  return plan.finish(0, 1);
 }

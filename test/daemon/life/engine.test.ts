@@ -11,6 +11,7 @@ import { packSamplingRow } from '../../../actors/messages/sampling.js';
 import { silentLog } from '../../../actors/runtime/log.js';
 import { loadConfig } from '../../../config/load.js';
 import { resolveModelFolder } from '../../../config/models/model-folder.js';
+import type { Config } from '../../../config/schema.js';
 import { type EngineHandle, startEngine } from '../../../daemon/life/engine.js';
 import { type FakeNativeEngineSettings, fakeNativeEngineModule } from '../../helpers/engine/fake-native-engine.js';
 import { generation } from '../../helpers/engine/generation.js';
@@ -35,9 +36,10 @@ afterEach(async () => {
   await Promise.all(engines.splice(0).map((engine) => engine.stop()));
 });
 
-function open(settings: FakeNativeEngineSettings = {}, sets: readonly string[] = []) {
+function open(settings: FakeNativeEngineSettings = {}, sets: readonly string[] = [], edit = (config: Config): Config => config) {
   const env = {};
-  const { config } = loadConfig({ sets: ['scheduler.max_model_len=512', 'scheduler.max_num_sequences=16', ...sets], env });
+  const loaded = loadConfig({ sets: ['scheduler.max_model_len=512', 'scheduler.max_num_sequences=16', ...sets], env });
+  const config = edit(loaded.config);
   const model = resolveModelFolder(config, env);
   const states: EngineState[] = [];
   const executorModule = fakeNativeEngineModule({ vocab: model.vocabSize, ...settings });
@@ -249,9 +251,13 @@ test('a model that cannot be loaded makes ready reject with the reason, and noth
   assert.equal(engine.client.state(), 'failed');
 });
 
-test('settings that this build cannot serve make ready reject with one sentence', async () => {
-  const { engine } = open({}, ['cache.cache_dtype=fp8']);
-  await assert.rejects(engine.ready, /cache\.cache_dtype = "fp8" is not supported on the CPU/);
+test('settings that this machine cannot serve make ready reject with one sentence', async () => {
+  // As "auto" finds a GPU, which the check of the configuration does not know.
+  const { engine } = open({}, ['parallel.tensor_parallel_size=2'], (config) => ({
+    ...config,
+    inference: { ...config.inference, device: 'cuda' },
+  }));
+  await assert.rejects(engine.ready, { name: 'InferdError', message: /device_ids/ });
 });
 
 test('with several ranks every executor runs every plan, and the death of one restarts them all', async () => {

@@ -152,6 +152,7 @@ const many = Array.from({ length: 16 }, (_, i) => story(i, 60));
  * `expected`: one failure is one hit for all of them, whichever group they were in. Then all groups are there again.
  */
 async function assertGoesOn(at: TestDaemon, expected: readonly unknown[], strike: () => void): Promise<void> {
+  at.mayFail();
   const socket = await at.open();
   const ids = many.map((one) => socket.send('chat.completions.create', { ...one, stream: true }));
   for (const id of ids.slice(0, 4)) await socket.event(id, 'delta');
@@ -199,6 +200,7 @@ describe('an actor that fails under load ends all groups once, which start again
     const fault: RankFault = { rank: 1, where: 'step', how: 'sleep', ms: 20_000, once: join(tempFolder(), 'struck') };
     const patient = ['scheduler.hang_timeout_s=1', 'parallel.comm_timeout_ms=600000'];
     const at = await started(t, [...joined(2), few, ...patient], faultyRankModule(fault));
+    at.mayFail();
     const socket = await at.open();
     const ids = many.map((one) => socket.send('chat.completions.create', { ...one, stream: true }));
     await assertOneEndEach(socket, ids);
