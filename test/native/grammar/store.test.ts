@@ -29,8 +29,8 @@ async function inWorker(texts: readonly string[], rounds: number): Promise<numbe
     })();`;
   const workerData = { helper: new URL('./matcher.js', import.meta.url).href, texts, rounds };
   const worker = new Worker(code, { eval: true, workerData });
-  const [numbers] = (await once(worker, 'message')) as [number[]];
-  await once(worker, 'exit');
+  // A thread may end in the turn that brings its last message.
+  const [[numbers]] = (await Promise.all([once(worker, 'message'), once(worker, 'exit')])) as [[number[]], unknown];
   return numbers;
 }
 
