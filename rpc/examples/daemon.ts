@@ -162,7 +162,7 @@ const none = { scheduler: 0, executor: 0, device: 0 };
 export const profileStartExamples = plain('A recording', { status: 'recording', files: [] });
 export const profileStopExamples = plain('The end of one in which nothing ran', {
   status: 'written',
-  files: ['/home/me/.local/state/inferd/profiles/rank_0/2026-11-21T09-38-52.119Z.trace.json.gz'],
+  files: ['/home/me/.local/state/inferd/profiles/tp0/2026-11-21T09-38-52.119Z.trace.json.gz'],
   ended_by: 'asked',
   summary: [
     {

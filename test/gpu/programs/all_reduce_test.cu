@@ -1,5 +1,6 @@
 // Sums over two ranks: checks against the sum that the host makes, a stress of many operations of
-// random sizes with random delays, and timings inside graphs beside NCCL, where it is found.
+// random sizes with random delays, and timings inside graphs beside NCCL, where it is found. Longer
+// than other files: all of them run on the same two ranks.
 //
 //   all_reduce_test check            every type and way of sending, bit by bit
 //   all_reduce_test alone            the same of one rank, for which the host writes what the other

@@ -1,4 +1,5 @@
 // Decode attention on a GPU: correctness against float64 over ragged shapes, then timing.
+// Longer than other files: all checks share one table of shapes and one reference.
 //   attention_decode_test [check|quick|bench|runs] [part of a name in the table]
 // Fails (exit 1) when an error exceeds its tolerance, a repeat differs in a bit, padding is
 // written, a ticket stays taken, a captured launch does not follow changed lengths, or an early
