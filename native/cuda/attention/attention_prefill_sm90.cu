@@ -40,7 +40,8 @@ namespace {
 
 #ifdef INFERD_HOPPER
 
-template <typename T, int kHeadDim>
+// kCapped: whether scores are capped, which a branch in its loop would make everybody pay for.
+template <typename T, int kHeadDim, bool kCapped>
 struct Consumer {
   static constexpr int kPanels = PrefillShared<kHeadDim>::kPanels, kOut = kHeadDim / 2;
   static constexpr int kGroupBytes = kPanels * kAtomBytes;  // 8 tokens
@@ -122,7 +123,7 @@ struct Consumer {
 
   __device__ void softmax(const PrefillTile& tile, int32_t turn) {
     const int32_t key0 = turn * kKeys;
-    if (p.scale.cap_log2 != 0.f) {
+    if constexpr (kCapped) {
 #pragma unroll
       for (int i = 0; i < 64; ++i) scores[i] = capped_score(scores[i], p.scale.cap_log2);
     }
@@ -249,7 +250,7 @@ struct Consumer {
 
 #endif  // INFERD_HOPPER
 
-template <typename T, int kHeadDim>
+template <typename T, int kHeadDim, bool kCapped>
 __global__ void __launch_bounds__(kPrefillThreads, 1)
     prefill_attention_sm90_kernel(const __grid_constant__ PrefillArgs p,
                                   const __grid_constant__ CUtensorMap q_map,
@@ -279,7 +280,7 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
     if (threadIdx.x < kWarp) produce<kHeadDim>(p, s, &q_map, &k_map, &v_map);
   } else {
     take_registers<240>();
-    Consumer<T, kHeadDim>(p, s).run();
+    Consumer<T, kHeadDim, kCapped>(p, s).run();
   }
 #endif
 }
@@ -288,8 +289,10 @@ template <typename T, int kHeadDim>
 cudaError_t launch_shape(const PrefillArgs& args, int32_t blocks, const CUtensorMap& q_map,
                          const KvTensorMaps& maps, const Launch& launch) {
   constexpr size_t kBytes = sizeof(PrefillShared<kHeadDim>) + 1024;
-  return launch_kernel(prefill_attention_sm90_kernel<T, kHeadDim>,
-                       {dim3(blocks), kPrefillThreads, kBytes}, launch, args, q_map, maps.k,
+  const auto kernel = args.scale.cap_log2 != 0.f
+                          ? prefill_attention_sm90_kernel<T, kHeadDim, true>
+                          : prefill_attention_sm90_kernel<T, kHeadDim, false>;
+  return launch_kernel(kernel, {dim3(blocks), kPrefillThreads, kBytes}, launch, args, q_map, maps.k,
                        maps.v);
 }
 
