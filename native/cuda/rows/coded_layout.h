@@ -69,6 +69,12 @@ constexpr bool in_tiles(const WeightFormat& f) {
   return f.scaled && f.packing == Packing::kBlocks && f.block_rows == 1;
 }
 
+// Whether weights outside of experts are: products of experts alone know codes that are e2m1
+// (experts/expert_tile.cuh).
+constexpr bool in_plain_tiles(const WeightFormat& f) {
+  return in_tiles(f) && f.codes != CodeType::kFloat4;
+}
+
 constexpr CodedLayout coded_layout(const WeightFormat& f, int64_t rows, int64_t cols, bool paired) {
   return {.bits = static_cast<int32_t>(code_bits(f.codes)),
           .group = f.block_cols,

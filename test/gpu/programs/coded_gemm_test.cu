@@ -236,14 +236,14 @@ void check_case(const WeightFormat& format, const Case& c, Way way, cudaStream_t
 template <typename T>
 void check_type(bool quick, bool hopper, cudaStream_t stream) {
   for (const WeightFormat& format : kWeightFormats) {
-    if (!in_tiles(format)) continue;
+    if (!in_plain_tiles(format)) continue;
     check_layout<T>(format, 48, 256, false, stream);
     check_layout<T>(format, 37, 136, false, stream);
     check_layout<T>(format, 48, 320, true, stream);
     check_layout<T>(format, 2 * 13, 40, true, stream);
   }
   for (const WeightFormat& format : kWeightFormats) {
-    if (!in_tiles(format)) continue;
+    if (!in_plain_tiles(format)) continue;
     for (const Way way : {Way::kSmall, Way::kStream}) {
       const bool small = way == Way::kSmall;
       if (!small && !hopper) continue;

@@ -418,7 +418,7 @@ cudaError_t launch_type(const CodedSmallArgs& args, const DeviceLimits& device,
 }  // namespace
 
 bool coded_small_takes(const GemmArgs& p) {
-  if (!in_tiles(p.w.format) || p.m < 1 || p.n < 1 || p.k < 8 || p.k % 8 != 0 ||
+  if (!in_plain_tiles(p.w.format) || p.m < 1 || p.n < 1 || p.k < 8 || p.k % 8 != 0 ||
       p.x_stride % 8 != 0 || (p.gated && (p.add_to_y || p.out == GemmOut::kF32))) {
     return false;
   }

@@ -543,7 +543,7 @@ float estimate(const GemmArgs& p, const CodedCut& cut, int multiprocessors) {
 
 bool coded_stream_takes(const GemmArgs& p) {
   int major = 0, minor = 0;
-  return in_tiles(p.w.format) && p.m >= 1 && p.n >= 1 && p.k >= 8 && p.k % 8 == 0 &&
+  return in_plain_tiles(p.w.format) && p.m >= 1 && p.n >= 1 && p.k >= 8 && p.k % 8 == 0 &&
          p.x_stride % 8 == 0 && !p.norm_x && !(p.gated && (p.add_to_y || p.out == GemmOut::kF32)) &&
          attribute(&major, cudaDevAttrComputeCapabilityMajor) == cudaSuccess && major == 9 &&
          attribute(&minor, cudaDevAttrComputeCapabilityMinor) == cudaSuccess && minor == 0 &&
