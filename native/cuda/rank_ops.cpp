@@ -192,7 +192,8 @@ void CudaBackend::sample_greedy(const Tensor& part, int32_t first_id, const Slot
                    .samples = batch.samples,
                    .slots = device_slots(t),
                    .out = token_outputs(out),
-                   .scratch = nullptr},
+                   .scratch = nullptr,
+                   .drafted = batch.drafted},
                   launch()),
         "take_best");
 }

@@ -1,12 +1,10 @@
 // 1. The best token of a rank's logits, and of all ranks' bests; sums of squares of a part of a
-// row,
-//    and its scaling by those of the whole row.
+//    row, and its scaling by those of the whole row.
 // 2. logits f32 of any stride; x f16 or bf16; outputs as in sampler.h.
 // 3. One block a row; take_best: one thread a row.
 // 4. Some words of shared memory.
 // 5. Compares only: NaN counts as -inf, ties go to the lower id. Squares are added in f32 in a
-// fixed
-//    order.
+//    fixed order.
 // 6. Any sizes, from sm_80.
 // 7. Bytes of the logits of this rank once; bound by launch.
 // 8. No method.
@@ -14,6 +12,7 @@
 #include "cuda/device/common.cuh"
 #include "cuda/device/launch.cuh"
 #include "cuda/ranks/rank_rows.h"
+#include "cuda/sampler/sampler_row.cuh"
 
 namespace inferd::cuda {
 namespace {
@@ -72,12 +71,13 @@ __global__ void take_kernel(const BestToken* all, int32_t ranks, const SamplePar
       token = best.id;
     }
   }
+  if (sampler::drafted_away(p, row, slot)) token = kNoDraft;
   p.out.tokens[row] = token;
   p.out.logprobs[row] = __int_as_float(0x7fc00000);
   p.out.ranks[row] = 0;
   p.out.top_counts[row] = 0;
   const int32_t length = p.slots.lengths[slot];
-  if (length >= p.slots.max_len) return;
+  if (p.drafted || length >= p.slots.max_len) return;
   p.slots.tokens[static_cast<int64_t>(slot) * p.slots.max_len + length] = token;
   p.slots.lengths[slot] = length + 1;
 }

@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Slice slice = slice_of<kOnChip>(p.vocab, slice_floats, p.scratch);
   uint64_t mine = load_slice(slice, logits), best = 0;
   if (slot < 0) return;  // all parts
-  if (drafted_away(p, slot)) {
+  if (drafted_away(p, blockIdx.y, slot)) {
     if (part_rank() == 0 && threadIdx.x == 0)
       deliver(p, slot, 0, kNoDraft, __int_as_float(0x7fc00000), 0, false);
     return;  // all parts

@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kGreedyThreads, kBlocks)
   parts_sync();
   if (slot < 0 || part_rank() != 0 || threadIdx.x != 0) return;
   for (uint32_t r = 0; r < part_count(); ++r) key = larger(key, board[r]);
-  const bool draft = drafted_away(p, slot);
+  const bool draft = drafted_away(p, blockIdx.y, slot);
   const int32_t token = draft ? kNoDraft : id_of(key), length = p.slots.lengths[slot];
   p.out.tokens[blockIdx.y] = token;
   p.out.logprobs[blockIdx.y] = __int_as_float(0x7fc00000);

@@ -19,8 +19,8 @@ __host__ __device__ inline int32_t slice_length(int32_t vocab, int32_t parts) {
 }
 
 // The row samples behind a draft that there is not.
-__device__ inline bool drafted_away(const SampleParams& p, int32_t slot) {
-  const int32_t offset = p.samples[blockIdx.y].offset;
+__device__ inline bool drafted_away(const SampleParams& p, int row, int32_t slot) {
+  const int32_t offset = p.samples[row].offset;
   return offset > 0 && offset > p.slots.num_drafts[slot];
 }
 
