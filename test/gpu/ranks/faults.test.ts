@@ -47,7 +47,7 @@ async function assertOneEnd(t: TestContext, at: TestDaemon, strike?: () => void)
 }
 
 for (const allReduce of ['own', 'nccl']) {
-  const skip = allReduce === 'nccl' && loadAddon().ncclInfo().problem;
+  const skip = allReduce === 'nccl' && (loadAddon().ncclInfo().problem || false);
   describe(`a rank on a GPU, summed by ${allReduce}, that fails under streams ends the engine once, which starts again`, { skip }, () => {
     for (const how of ['throw', 'sleep'] as const) {
       test(`${how} in a step`, async (t) => {

@@ -28,7 +28,7 @@ const wide = packs.filter((pack) => {
   return (head_dim ?? hidden_size / num_attention_heads) >= NARROWEST && !/moe|deepseek|gpt-oss/.test(pack);
 });
 
-const noNccl = loadAddon().ncclInfo().problem;
+const noNccl = loadAddon().ncclInfo().problem || false;
 const waysToSum = [
   { allReduce: 'own', skip: false },
   { allReduce: 'nccl', skip: noNccl },
