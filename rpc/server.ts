@@ -14,7 +14,7 @@ import { authModes } from '../config/auth-modes.js';
 import { similar } from '../config/nearest.js';
 import { CallTable } from './calls.js';
 import type { CallContext, LiveRequest, RpcDeps } from './context.js';
-import type { TextLimits } from './decode/cut-texts.js';
+import type { TextLimit, TextLimits } from './decode/cut-texts.js';
 import { type Decoded, decodeMessage, decodeValue } from './decode/decode.js';
 import { LargeMessages, largeBytes } from './decode/large-messages.js';
 import { joined, lengthOf, type Pieces, piecesOf } from './decode/pieces.js';
@@ -360,14 +360,18 @@ export class RpcServer {
 
 const streamed: PostReply = { status: 200, body: null, streamed: true };
 
-/** Of models whose tokenizer has said what one of its tokens may stand for, as it does with the first prompt. */
+/** Of models that are loaded and whose tokenizer has said what it takes, and of their adapters. */
 function textLimits(models: Models): TextLimits {
-  const limits = new Map<string, number>();
+  const limits = new Map<string, TextLimit>();
   const first = models.find().model.name;
   for (const { model, engine } of models.loaded()) {
-    const { charsOfAnId = Number.POSITIVE_INFINITY, maxModelLen } = engine.model() ?? { maxModelLen: 0 };
-    limits.set(model.name, charsOfAnId * maxModelLen);
-    if (model.name === first) limits.set('', charsOfAnId * maxModelLen);
+    const bounds = engine.textBounds();
+    const served = engine.model();
+    if (bounds === null || served === null) continue;
+    const limit = { chars: bounds.charsOfAnId * served.maxModelLen, stretch: bounds.stretch };
+    limits.set(model.name, limit);
+    if (model.name === first) limits.set('', limit);
+    for (const { name } of engine.adapters?.list() ?? []) limits.set(name, limit);
   }
   return limits;
 }
