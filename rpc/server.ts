@@ -59,7 +59,7 @@ export interface Caller {
 type OfMessage = Pick<Caller, 'holding' | 'arrivalMs'>;
 
 /** The message that a call came in. */
-type Place = Pick<CallContext, 'inBatch' | 'crowded'>;
+type Place = Pick<CallContext, 'inBatch' | 'crowded' | 'refused'>;
 
 export interface PostOptions {
   /** Default: all when auth.mode is "none", else none. */
@@ -231,8 +231,9 @@ export class RpcServer {
       if (method === undefined) throw new InferdError('method_not_found');
       if (options.sinks !== undefined && ask.stream !== undefined) sinks = options.sinks(ask.stream);
       const streaming = { ...caller, sinks: sinks ?? wholeOnly };
+      const refused = large?.refused === undefined ? {} : { refused: large.refused };
       const result = await this.#counted(length, async (crowded) =>
-        this.#run(method, ask.params, this.#context(undefined, cancellation, streaming, { inBatch: false, crowded })),
+        this.#run(method, ask.params, this.#context(undefined, cancellation, streaming, { inBatch: false, crowded, ...refused })),
       );
       if (sinks?.opened) {
         sinks.end(result);
@@ -292,7 +293,9 @@ export class RpcServer {
     const call = caller.calls.open(member.id);
     if ('kind' in call) return errorResponse(member.id, call);
     try {
-      return await this.#receive(member, this.#context(member.id, call.cancellation, caller, place));
+      const { refused } = member;
+      const own = refused === undefined ? place : { ...place, refused };
+      return await this.#receive(member, this.#context(member.id, call.cancellation, caller, own));
     } finally {
       call.close();
     }

@@ -3,6 +3,7 @@
  * carry it. Pure; told by tokenizers, used where messages are decoded.
  */
 import { Buffer } from 'node:buffer';
+import type { Failure } from './errors.js';
 import { nextCut } from './text-cuts.js';
 
 /**
@@ -15,6 +16,8 @@ export interface StretchBound {
   /** First UTF-16 units of all control tokens, and the length of the longest: a text is cut at those, too. */
   readonly controlStarts: string;
   readonly longestControl: number;
+  /** What it is refused with. */
+  readonly failure: Failure;
 }
 
 /** tokenizer -> front: its first message. */

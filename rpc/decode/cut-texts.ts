@@ -9,6 +9,7 @@
  * A chat template puts a text in whole, or trims its ends: so what white space at the ends would be refused is shortened for itself, and so
  * is what lies between. Which texts there are is data (prompt-places.ts).
  */
+import type { Failure } from '../../actors/messages/errors.js';
 import { refusedStretch, type StretchBound } from '../../actors/messages/text-bounds.js';
 import { type PromptPlaces, promptPlaces } from './prompt-places.js';
 
@@ -30,21 +31,35 @@ type Shorten = (text: string, from: number, to: number) => string | null;
 /** What clients of Ollama put behind a model's name. */
 const OLLAMA_TAG = /:latest$/;
 const LIST = '[]';
+/** Characters that stay of a text whose refusal is certain. */
+const SHOWN = 64;
 
-/** In place. `method` or its face; `params` as they came, of any form. */
-export function cutTexts(method: string, params: unknown, limits: TextLimits): void {
+/**
+ * In place. `method` or its face; `params` as they came, of any form.
+ * @returns what a raw text is refused with, of a method that says so itself: then hardly anything of the text is left.
+ */
+export function cutTexts(method: string, params: unknown, limits: TextLimits): Failure | null {
   const places = promptPlaces.get(method);
-  if (places === undefined || !isObject(params)) return;
+  if (places === undefined || !isObject(params)) return null;
   const model = params['lora'] ?? params['model'] ?? '';
   const limit = typeof model === 'string' ? (limits.get(model) ?? limits.get(model.replace(OLLAMA_TAG, ''))) : undefined;
-  if (limit === undefined) return;
+  if (limit === undefined) return null;
   const shorten = shortening(places, params, limit);
-  const change = (text: string): string => (places.inTemplate ? cutTrimmed(text, shorten) : (shorten(text, 0, text.length) ?? text));
-  for (const path of places.paths) changeTexts(params, path.split('.'), change);
+  let refused: Failure | null = null;
+  for (const path of places.raw) {
+    changeTexts(params, path.split('.'), (text) => {
+      const short = shorten(text, 0, text.length);
+      if (short === null || places.refusedBy === 'limit') return short ?? text;
+      refused = limit.stretch?.failure ?? null;
+      return short.slice(0, SHOWN);
+    });
+  }
+  for (const path of places.inTemplate) changeTexts(params, path.split('.'), (text) => cutTrimmed(text, shorten));
+  return refused;
 }
 
-function shortening({ counted }: PromptPlaces, params: Params, { chars, stretch }: TextLimit): Shorten {
-  if (counted && chars < Number.POSITIVE_INFINITY && (params['truncate_prompt_tokens'] ?? null) === null) {
+function shortening({ refusedBy }: PromptPlaces, params: Params, { chars, stretch }: TextLimit): Shorten {
+  if (refusedBy === 'limit' && chars < Number.POSITIVE_INFINITY && (params['truncate_prompt_tokens'] ?? null) === null) {
     return (text, from, to) => (to - from > chars ? text.slice(from, from + chars + 1) : null);
   }
   return (text, from, to) => stretch && refusedStretch(text, from, to, stretch);

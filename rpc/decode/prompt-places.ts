@@ -7,32 +7,34 @@
  */
 
 export interface PromptPlaces {
-  readonly paths: readonly string[];
-  /** They stand in a chat template, which puts a text in whole or trims its ends. */
-  readonly inTemplate: boolean;
-  /** A prompt with more tokens than the model takes is refused before it is encoded. */
-  readonly counted: boolean;
+  /** Where a text is a prompt as it is. */
+  readonly raw: readonly string[];
+  /** Where it stands in a chat template, which puts a text in whole or trims its ends. */
+  readonly inTemplate: readonly string[];
+  /**
+   * What a prompt with more tokens than the model takes ends with: "limit", it is refused before it is encoded; "tokenizer", only the
+   * tokenizer may refuse it, and for a raw text the method says so itself (CallContext.refused).
+   */
+  readonly refusedBy: 'limit' | 'tokenizer';
 }
 
 const messages = ['messages[].content', 'messages[].content[].text'];
 const blocks = [...messages, 'messages[].content[].content', 'messages[].content[].content[].text', 'system', 'system[].text'];
 const items = ['input', 'input[].content', 'input[].content[].text', 'input[].output', 'input[].output[].text'];
 
-const raw = { inTemplate: false, counted: true };
-const chat = { inTemplate: true, counted: true };
-/** What only becomes ids may be longer than any prompt. */
-const notCounted = { inTemplate: true, counted: false };
+const prompts = (raw: readonly string[]): PromptPlaces => ({ raw, inTemplate: [], refusedBy: 'limit' });
+const chats = (inTemplate: readonly string[]): PromptPlaces => ({ raw: [], inTemplate, refusedBy: 'limit' });
 
-export const promptPlaces: ReadonlyMap<string, PromptPlaces> = new Map([
-  ['completions.create', { ...raw, paths: ['prompt', 'prompt[]'] }],
-  ['embeddings.create', { ...raw, paths: ['input', 'input[]'] }],
-  ['chat.completions.create', { ...chat, paths: messages }],
-  ['tokenize', { ...notCounted, paths: ['text', 'prompt', ...messages] }],
-  ['messages.create', { ...chat, paths: blocks }],
-  ['messages.count_tokens', { ...notCounted, paths: blocks }],
-  ['responses.create', { ...chat, paths: ['instructions', ...items] }],
-  ['ollama.chat', { ...chat, paths: messages }],
-  ['ollama.generate', { ...chat, paths: ['prompt', 'system'] }],
-  ['ollama.embed', { ...raw, paths: ['input', 'input[]'] }],
-  ['ollama.embeddings', { ...raw, paths: ['prompt'] }],
+export const promptPlaces: ReadonlyMap<string, PromptPlaces> = new Map<string, PromptPlaces>([
+  ['completions.create', prompts(['prompt', 'prompt[]'])],
+  ['embeddings.create', prompts(['input', 'input[]'])],
+  ['chat.completions.create', chats(messages)],
+  ['tokenize', { raw: ['text', 'prompt'], inTemplate: messages, refusedBy: 'tokenizer' }],
+  ['messages.create', chats(blocks)],
+  ['messages.count_tokens', { raw: [], inTemplate: blocks, refusedBy: 'tokenizer' }],
+  ['responses.create', chats(['instructions', ...items])],
+  ['ollama.chat', chats(messages)],
+  ['ollama.generate', chats(['prompt', 'system'])],
+  ['ollama.embed', prompts(['input', 'input[]'])],
+  ['ollama.embeddings', prompts(['prompt'])],
 ]);

@@ -4,7 +4,7 @@
  *
  * In each, a control token is replaced by `mark`. A tokenizer whose text may not be cut (cuts.ts) gets all in one.
  */
-import { InferdError } from '../../messages/errors.js';
+import { type Failure, InferdError } from '../../messages/errors.js';
 import { nextCut } from '../../messages/text-cuts.js';
 import type { Segment } from '../model/added-tokens.js';
 
@@ -26,6 +26,12 @@ export const MAX_SLICE_BYTES = 4 * 2 ** 20;
 
 /** Characters that are looked at for a place to cut before others have a turn of the thread: half a millisecond. */
 const TURN_CHARS = 131_072;
+
+/** What a text is refused with that has a longer one. */
+export const tooLongAtOnce: Failure = {
+  kind: 'invalid_params',
+  message: `The tokenizer of this model takes at most ${MAX_SLICE_BYTES} bytes of text at once, and this text cannot be cut into smaller parts`,
+};
 
 /**
  * The slices, and null where others should have a turn of the thread before it goes on.
@@ -80,8 +86,5 @@ function* cutInTurns(text: string, from: number, until: number): Generator<null,
 function checked(slice: Slice): Slice {
   const { text } = slice;
   if (text.length * 3 <= MAX_SLICE_BYTES || (text.length <= MAX_SLICE_BYTES && Buffer.byteLength(text) <= MAX_SLICE_BYTES)) return slice;
-  throw new InferdError(
-    'invalid_params',
-    `The tokenizer of this model takes at most ${MAX_SLICE_BYTES} bytes of text at once, and this text cannot be cut into smaller parts`,
-  );
+  throw new InferdError(tooLongAtOnce.kind, tooLongAtOnce.message);
 }

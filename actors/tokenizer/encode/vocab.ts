@@ -8,7 +8,7 @@
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { isGguf } from '../../../config/gguf/files.js';
-import { InferdError } from '../../messages/errors.js';
+import { type Failure, InferdError } from '../../messages/errors.js';
 import type { StretchBound, TextBounds } from '../../messages/text-bounds.js';
 import { AddedTokenSplitter, type Segment } from '../model/added-tokens.js';
 import { TokenTable } from '../model/byte-decoder.js';
@@ -21,7 +21,7 @@ import { charsOfAnId } from './least-ids.js';
 import { encode, type LibraryTokenizer, readTokenizer } from './library.js';
 import { type EncodeOptions, LibraryEncoder } from './library-encoder.js';
 import { inProcessChars, normalizedAtOnceChars } from './library-limits.js';
-import { MAX_SLICE_BYTES } from './slices.js';
+import { MAX_SLICE_BYTES, tooLongAtOnce } from './slices.js';
 
 export type Ids = readonly number[] | Int32Array;
 
@@ -160,10 +160,16 @@ function libraryEncoder(json: TokenizerJson, control: Uint8Array, own: ApartToke
 /** `normalized`: characters that a normalizer takes before the text is cut at control tokens; null where none does. */
 function stretchBound(guarded: readonly AddedToken[], normalized: number | null): StretchBound {
   return {
-    ...(normalized === null ? { bytes: MAX_SLICE_BYTES, units: 0 } : { bytes: 0, units: normalized }),
+    ...(normalized === null
+      ? { bytes: MAX_SLICE_BYTES, units: 0, failure: tooLongAtOnce }
+      : { bytes: 0, units: normalized, failure: tooLongToNormalize(normalized) }),
     controlStarts: [...new Set(guarded.map(({ content }) => content.charAt(0)))].join(''),
     longestControl: Math.max(0, ...guarded.map(({ content }) => content.length)),
   };
+}
+
+function tooLongToNormalize(most: number): Failure {
+  return { kind: 'invalid_params', message: `The tokenizer of this model takes at most ${most} characters at once` };
 }
 
 /** Normalizes a text in this thread. @throws InferdError invalid_params for a text that might take long */
@@ -173,7 +179,10 @@ function normalizerOf(json: TokenizerJson, bare: LibraryTokenizer): ((text: stri
   const most = normalizedAtOnceChars(json);
   if (most === 0) throw new Error('its normalizer has a pattern that might never be done with a text');
   return (text) => {
-    if (text.length > most) throw new InferdError('invalid_params', `The tokenizer of this model takes at most ${most} characters at once`);
+    if (text.length > most) {
+      const { kind, message } = tooLongToNormalize(most);
+      throw new InferdError(kind, message);
+    }
     return normalizer.normalizeString(text);
   };
 }

@@ -5,7 +5,13 @@ import fc from 'fast-check';
 import { nextCut } from '../../../actors/messages/text-cuts.js';
 import { cutTexts, type TextLimits } from '../../../rpc/decode/cut-texts.js';
 
-const stretch = { bytes: 20, units: 0, controlStarts: '<', longestControl: 5 };
+const stretch = {
+  bytes: 20,
+  units: 0,
+  controlStarts: '<',
+  longestControl: 5,
+  failure: { kind: 'invalid_params', message: 'too long' },
+} as const;
 const limits: TextLimits = new Map([
   ['', { chars: 10, stretch }],
   ['big', { chars: 1000, stretch }],
@@ -33,9 +39,21 @@ test('a prompt is cut to little more than its model may take', () => {
 test('a text of any length is cut to the stretch in it that its tokenizer cannot take', () => {
   const text = `${'ab '.repeat(30)}${long}`;
   const cut = ` ${'x'.repeat(20)}`;
-  assert.deepEqual(after('tokenize', { text }), { text: `a${cut}x` });
+  const { content } = (after('tokenize', { messages: [{ role: 'user', content: text }] }) as { messages: [{ content: string }] })
+    .messages[0];
+  assert.equal(content, `a${cut}x`);
   assert.deepEqual(after('completions.create', { prompt: text, truncate_prompt_tokens: 4 }), { prompt: cut, truncate_prompt_tokens: 4 });
   assert.deepEqual(after('completions.create', { prompt: text, model: 'stretch only' }), { prompt: cut, model: 'stretch only' });
+});
+
+test('a raw text that only the tokenizer refuses goes no further, and what it is refused with is told', () => {
+  for (const name of ['text', 'prompt']) {
+    const params = { [name]: 'x'.repeat(5000) };
+    assert.deepEqual(cutTexts('tokenize', params, limits), stretch.failure);
+    assert.deepEqual(params, { [name]: 'x'.repeat(21) });
+  }
+  assert.equal(cutTexts('tokenize', { text: 'x'.repeat(20) }, limits), null);
+  assert.equal(cutTexts('completions.create', { prompt: long }, limits), null);
 });
 
 test('texts are found in the bodies of all faces', () => {
@@ -140,7 +158,7 @@ test('a text is refused for a stretch that cannot be cut when it would have been
   fc.assert(
     fc.property(stretchy, (content) => {
       const chat = contentAfter('tokenize', content);
-      const { text: raw } = after('tokenize', { text: content }) as { text: string };
+      const { prompt: raw } = after('completions.create', { prompt: content, truncate_prompt_tokens: 1 }) as { prompt: string };
       for (const [got, forms] of [
         [raw, trims.slice(0, 1)],
         [chat, trims],
