@@ -12,6 +12,7 @@ import type { Dialect, ErrorReply } from '../../rpc/dialects/dialect.js';
 import { openai } from '../../rpc/dialects/openai/errors.js';
 import type { Slices } from '../../rpc/slices.js';
 import { BodyPieces } from './body-pieces.js';
+import { ReadShare } from './read-share.js';
 import { SlicePump } from './slice-pump.js';
 
 /** A reader that takes none of an answer for this long is cut off. */
@@ -153,6 +154,7 @@ export function readBody(request: IncomingMessage, response: ServerResponse, lim
     const pieces = new BodyPieces();
     let size = 0;
     const hash = digest === null ? null : createHash('sha256');
+    const share = new ReadShare(() => request.resume());
     request.on('data', (part: Buffer) => {
       size += part.length;
       if (size > limit) {
@@ -161,6 +163,8 @@ export function readBody(request: IncomingMessage, response: ServerResponse, lim
       } else {
         hash?.update(part);
         pieces.add(part);
+        share.took(part.length);
+        if (share.over) request.pause();
       }
     });
     request.once('end', () => {
