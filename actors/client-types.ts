@@ -6,6 +6,7 @@ import type { EngineCallName, EngineCalls } from './messages/calls.js';
 import type { Failure } from './messages/errors.js';
 import type { RequestId } from './messages/ids.js';
 import type { Delta, GenerationParams, Notice, PromptInput, Started } from './messages/requests.js';
+import type { TextBounds } from './messages/text-bounds.js';
 import type { Cancellation } from './runtime/cancellation.js';
 
 /** Receives what happens to one request, in order, on the caller's event loop. No call comes after `onEnd`. */
@@ -81,8 +82,6 @@ export interface ServedModel {
   readonly totalBlocks: number;
   /** Of one KV block. */
   readonly blockBytes: number;
-  /** Characters of a prompt that one token may stand for; not known before the first prompt. */
-  readonly charsOfAnId?: number;
 }
 
 /** Progress of start-up, 0..1 per phase. */
@@ -141,6 +140,8 @@ export interface EngineClient {
   requests(): readonly RequestSummary[];
   /** `null` until the engine was ready once. */
   model(): ServedModel | null;
+  /** What its tokenizers take; `null` until one has said so. */
+  textBounds(): TextBounds | null;
   state(): EngineState;
   /** True while the scheduler's loop ticks and, if there is work, steps complete. Never waits. */
   healthy(): boolean;

@@ -46,13 +46,14 @@ import type {
   Submit,
   TokenNames,
 } from './messages/requests.js';
+import type { TextBounds } from './messages/text-bounds.js';
 import { nowMs } from './runtime/clock.js';
 import type { Counters } from './runtime/counters.js';
 import { unreachable } from './runtime/invariant.js';
 import { errorFields, type Log } from './runtime/log.js';
 import { EventLink } from './runtime/mailbox.js';
 
-type FromTokenizer = Encoded | Routed | Deltas | Failed | CallReply;
+type FromTokenizer = TextBounds | Encoded | Routed | Deltas | Failed | CallReply;
 type TokenizerLink = EventLink<FromTokenizer, Submit | Abort | TokenizerCall>;
 
 interface Live extends Gaining {
@@ -99,6 +100,9 @@ const ANYBODY = {};
 const MAX_BEHIND = 8192;
 const ENCODE_DEADLINE_MS = 30_000;
 
+/** Size of a prompt above which it goes to its tokenizer as a large message. */
+const LARGE_SIZE = 128 * 1024;
+
 const overloaded: Failure = { kind: 'overloaded', data: { retry_after_ms: RETRY_AFTER_MS } };
 const died: Failure = { kind: 'engine_failure', message: 'The tokenizer of this request failed; send it again', data: { retriable: true } };
 
@@ -118,6 +122,7 @@ export class ActorClient implements EngineClient {
   readonly #groups: EngineGroups;
   #state: EngineState = 'starting';
   #model: ServedModel | null = null;
+  #textBounds: TextBounds | null = null;
   #idle: (() => void)[] = [];
 
   constructor(options: ClientOptions) {
@@ -202,6 +207,10 @@ export class ActorClient implements EngineClient {
 
   model(): ServedModel | null {
     return this.#model;
+  }
+
+  textBounds(): TextBounds | null {
+    return this.#textBounds;
   }
 
   state(): EngineState {
@@ -318,8 +327,9 @@ export class ActorClient implements EngineClient {
     live.unsent = null;
     this.#load.handOut(index, message.size);
     const link = this.#tokenizers.get(index);
-    link?.post(message);
-    link?.flush(); // now: what the caller still has to do in this turn takes as long as the way there
+    if (link === undefined) return;
+    handOver(link, message);
+    link.flush(); // now: what the caller still has to do in this turn takes as long as the way there
   }
 
   /** One of those with the least to do, by hash of the id: a prompt that takes long to encode holds up nobody while another is free. */
@@ -398,7 +408,7 @@ export class ActorClient implements EngineClient {
     if (crowded !== null) return Promise.reject(asError(crowded));
     const send = (call: number): void => {
       this.#load.handOut(index, size);
-      link.post(make({ call: call as RequestId, client: this.#numberOf(client), size })); // numbered with the requests
+      handOver(link, make({ call: call as RequestId, client: this.#numberOf(client), size })); // numbered with the requests
     };
     const drop = (call: number): void => link.post({ k: 'abort', ids: [call as RequestId] }); // as above
     return this.#calls.ask(tokenizerName(index), ENCODE_DEADLINE_MS, send, (call) => ({ cancellation, onLeft: () => drop(call) }));
@@ -423,6 +433,9 @@ export class ActorClient implements EngineClient {
 
   #onTokenizer(message: FromTokenizer): void {
     switch (message.k) {
+      case 'bounds':
+        this.#textBounds = message;
+        return;
       case 'routed':
         this.#onRouted(message);
         return;
@@ -454,8 +467,6 @@ export class ActorClient implements EngineClient {
     const live = this.#requests.get(message.id);
     if (live === undefined || live.encoded) return;
     const promptIds = int32Of(message.promptIds);
-    const { charsOfAnId } = message;
-    if (this.#model !== null && this.#model.charsOfAnId !== charsOfAnId) this.#model = { ...this.#model, charsOfAnId };
     live.encoded = true;
     live.promptTokens = promptIds.length;
     this.#guarded(() => live.sink.onEncoded(promptIds, message.maxTokens, message.promptText));
@@ -504,3 +515,8 @@ export class ActorClient implements EngineClient {
 }
 
 const tokenizerName = (index: number): string => `tokenizer ${index}`;
+
+function handOver(link: TokenizerLink, message: Submit | TokenizerCall): void {
+  if (message.size > LARGE_SIZE) link.postLarge(message);
+  else link.post(message);
+}

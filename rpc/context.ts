@@ -3,6 +3,7 @@
  */
 import type { ClientKey } from '../actors/client-types.js';
 import type { HistogramCounts } from '../actors/messages/calls.js';
+import type { Failure } from '../actors/messages/errors.js';
 import type { RequestId } from '../actors/messages/ids.js';
 import type { Cancellation } from '../actors/runtime/cancellation.js';
 import type { Log } from '../actors/runtime/log.js';
@@ -67,6 +68,8 @@ export interface CallContext {
   readonly inBatch: boolean;
   /** The daemon holds too many messages to begin with this one. */
   readonly crowded: boolean;
+  /** What the tokenizer would answer to the text of this call, of which hardly anything is left (decode/cut-texts.ts). */
+  readonly refused?: Failure;
   /** No new work is taken. */
   readonly draining: boolean;
   /** Fires when the caller cancels or goes away. */

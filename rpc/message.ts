@@ -17,6 +17,8 @@ export type Member =
       readonly id?: Id;
       readonly method: string;
       readonly params?: Readonly<Record<string, unknown>> | readonly unknown[];
+      /** Its text is not there whole: it is certain that the tokenizer takes no such text, and answers this. */
+      readonly refused?: Failure;
     }
   | { readonly kind: 'invalid' /** `null` when it could not be read. */; readonly id: Id; readonly reason: string };
 

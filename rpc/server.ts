@@ -14,7 +14,7 @@ import { authModes } from '../config/auth-modes.js';
 import { similar } from '../config/nearest.js';
 import { CallTable } from './calls.js';
 import type { CallContext, LiveRequest, RpcDeps } from './context.js';
-import type { TextLimits } from './decode/cut-texts.js';
+import type { TextLimit, TextLimits } from './decode/cut-texts.js';
 import { type Decoded, decodeMessage, decodeValue } from './decode/decode.js';
 import { LargeMessages, largeBytes } from './decode/large-messages.js';
 import { joined, lengthOf, type Pieces, piecesOf } from './decode/pieces.js';
@@ -59,7 +59,7 @@ export interface Caller {
 type OfMessage = Pick<Caller, 'holding' | 'arrivalMs'>;
 
 /** The message that a call came in. */
-type Place = Pick<CallContext, 'inBatch' | 'crowded'>;
+type Place = Pick<CallContext, 'inBatch' | 'crowded' | 'refused'>;
 
 export interface PostOptions {
   /** Default: all when auth.mode is "none", else none. */
@@ -231,8 +231,9 @@ export class RpcServer {
       if (method === undefined) throw new InferdError('method_not_found');
       if (options.sinks !== undefined && ask.stream !== undefined) sinks = options.sinks(ask.stream);
       const streaming = { ...caller, sinks: sinks ?? wholeOnly };
+      const refused = large?.refused === undefined ? {} : { refused: large.refused };
       const result = await this.#counted(length, async (crowded) =>
-        this.#run(method, ask.params, this.#context(undefined, cancellation, streaming, { inBatch: false, crowded })),
+        this.#run(method, ask.params, this.#context(undefined, cancellation, streaming, { inBatch: false, crowded, ...refused })),
       );
       if (sinks?.opened) {
         sinks.end(result);
@@ -292,7 +293,9 @@ export class RpcServer {
     const call = caller.calls.open(member.id);
     if ('kind' in call) return errorResponse(member.id, call);
     try {
-      return await this.#receive(member, this.#context(member.id, call.cancellation, caller, place));
+      const { refused } = member;
+      const own = refused === undefined ? place : { ...place, refused };
+      return await this.#receive(member, this.#context(member.id, call.cancellation, caller, own));
     } finally {
       call.close();
     }
@@ -360,14 +363,18 @@ export class RpcServer {
 
 const streamed: PostReply = { status: 200, body: null, streamed: true };
 
-/** Of models whose tokenizer has said what one of its tokens may stand for, as it does with the first prompt. */
+/** Of models that are loaded and whose tokenizer has said what it takes, and of their adapters. */
 function textLimits(models: Models): TextLimits {
-  const limits = new Map<string, number>();
+  const limits = new Map<string, TextLimit>();
   const first = models.find().model.name;
   for (const { model, engine } of models.loaded()) {
-    const { charsOfAnId = Number.POSITIVE_INFINITY, maxModelLen } = engine.model() ?? { maxModelLen: 0 };
-    limits.set(model.name, charsOfAnId * maxModelLen);
-    if (model.name === first) limits.set('', charsOfAnId * maxModelLen);
+    const bounds = engine.textBounds();
+    const served = engine.model();
+    if (bounds === null || served === null) continue;
+    const limit = { chars: bounds.charsOfAnId * served.maxModelLen, stretch: bounds.stretch };
+    limits.set(model.name, limit);
+    if (model.name === first) limits.set('', limit);
+    for (const { name } of engine.adapters?.list() ?? []) limits.set(name, limit);
   }
   return limits;
 }

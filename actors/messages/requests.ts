@@ -213,8 +213,6 @@ export interface Encoded {
   readonly id: RequestId;
   readonly promptIds: Uint8Array;
   readonly maxTokens: number;
-  /** Characters of a prompt that one token may stand for. */
-  readonly charsOfAnId: number;
   /** Text of the prompt, only when `echo` was asked. */
   readonly promptText?: string;
 }

@@ -10,8 +10,8 @@
  *
  *   lane:  [handled | pad.. | sent | pad.. | box 0 | box 1 | .. ]        box = [stamp: int32][bytes: int32][batch]
  *
- * Batch n (from 0) lies in box n modulo BOXES with the stamp n + 1. One that is too large, or comes when all boxes are taken, is posted to
- * the port before it is counted as sent; then its box has another stamp. A port alone costs two to three times as much (each message
+ * Batch n (from 0) lies in box n modulo BOXES with the stamp n + 1. One that is too large, or comes when all boxes are taken, or is one
+ * large message as it is, is posted to the port before it is counted as sent; then its box has another stamp. A port alone costs two to three times as much (each message
  * is serialized, posted and delivered as an event), which is most of what a message costs that comes alone.
  */
 import { MessageChannel, receiveMessageOnPort } from 'node:worker_threads';
@@ -92,6 +92,22 @@ abstract class Link<In, Out> {
     else if (waiting === BATCH_MESSAGES) this.flush();
   }
 
+  /**
+   * Sends a message with much text, at once and behind all that was posted. It is copied as it is: packing takes ten times as long, and
+   * unpacking too, in which a thread serves nobody else.
+   */
+  postLarge(message: Out): void {
+    this.flush();
+    if (this.closed) return;
+    try {
+      this.end.port.postMessage(message);
+    } catch (error) {
+      this.unsendable(message, error);
+      return;
+    }
+    this.#count();
+  }
+
   /** Sends what was posted, as one batch. */
   flush(): void {
     if (this.#waiting.length === 0 || this.closed) return;
@@ -99,20 +115,26 @@ abstract class Link<In, Out> {
     this.#waiting = [];
     const bytes = this.#encode(batch);
     if (bytes === null) return;
-    const { outgoing, peerBell, port } = this.end;
+    const { outgoing, port } = this.end;
     const behind = this.behind();
-    invariant(behind < HARD_LIMIT, 'mailbox: the peer does not read');
     const number = this.#sent;
-    this.#sent = (number + 1) | 0;
     if (bytes.byteLength <= ROOM && behind < BOXES) {
       const box = boxAt(number);
       this.#outRooms[number & (BOXES - 1)]?.set(bytes);
       outgoing[box + LENGTH] = bytes.byteLength;
-      outgoing[box + STAMP] = this.#sent;
+      outgoing[box + STAMP] = (number + 1) | 0;
     } else {
       const own = new Uint8Array(bytes);
       port.postMessage(own, [own.buffer]);
     }
+    this.#count();
+  }
+
+  /** One more batch is in its box, or in the port. */
+  #count(): void {
+    const { outgoing, peerBell } = this.end;
+    invariant(this.behind() < HARD_LIMIT, 'mailbox: the peer does not read');
+    this.#sent = (this.#sent + 1) | 0;
     Atomics.store(outgoing, SENT, this.#sent);
     ring(peerBell);
   }
@@ -143,7 +165,8 @@ abstract class Link<In, Out> {
     if (incoming[box + STAMP] !== this.#taken) {
       const received = receiveMessageOnPort(port);
       invariant(received !== undefined, 'mailbox: a batch is missing');
-      return this.codec.decode(received.message as Uint8Array); // proof: only `flush` posts to the other end
+      const { message } = received;
+      return message instanceof Uint8Array ? this.codec.decode(message) : [message as In]; // proof: what `flush` and `postLarge` post
     }
     const room = this.#inRooms[number & (BOXES - 1)];
     const length = incoming[box + LENGTH] ?? 0;

@@ -36,6 +36,7 @@ import type {
   TokenNames,
   Tokens,
 } from '../messages/requests.js';
+import type { TextBounds } from '../messages/text-bounds.js';
 import { Cancellation } from '../runtime/cancellation.js';
 import { admitMessage, type LengthLimits, longestPrompt, promptTooLong, resolveMaxTokens, truncated } from './admission.js';
 import { Answers, isOpened, type ParserChoice } from './answer/answers.js';
@@ -83,6 +84,8 @@ export interface TokenizerHandlers {
   groupCame(group: Group): void;
   /** A group is over. */
   groupLeft(group: Group): void;
+  /** What it takes, for the front. */
+  readonly bounds: TextBounds;
   /** Requests held. */
   size(): number;
   /** The actor is over. */
@@ -133,6 +136,10 @@ class TokenizerActor implements TokenizerHandlers {
     this.#grammars = new Grammars(vocabulary.table, start.model.eosTokenIds, start.grammarLimits);
     this.#names = new NamesToTell(vocabulary.table);
     this.#answers = new Answers(vocabulary.table, start.parsers);
+  }
+
+  get bounds(): TextBounds {
+    return this.#vocabulary.bounds;
   }
 
   size(): number {
@@ -245,8 +252,7 @@ class TokenizerActor implements TokenizerHandlers {
         : {};
       // The scheduler first: waking a thread takes some tens of microseconds, and only it has to act.
       this.#admit(request, request.admitted);
-      const { charsOfAnId } = this.#vocabulary;
-      this.#out.toFront({ k: 'encoded', id, promptIds: bytesOf(promptIds), maxTokens, charsOfAnId, ...promptText });
+      this.#out.toFront({ k: 'encoded', id, promptIds: bytesOf(promptIds), maxTokens, ...promptText });
     } catch (error) {
       const { limits } = this.#start;
       const why = error instanceof TooManyIds ? promptTooLong(error.atLeast, params.maxTokens, limits) : error;

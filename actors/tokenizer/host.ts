@@ -11,6 +11,7 @@
 import type { CallReply, TokenizerCall } from '../messages/calls.js';
 import type { LinkEnd, ToActor } from '../messages/control.js';
 import type { Abort, Deltas, Encoded, Failed, Routed, Submit } from '../messages/requests.js';
+import type { TextBounds } from '../messages/text-bounds.js';
 import type { Control } from '../runtime/actor.js';
 import { nowMs } from '../runtime/clock.js';
 import { type Counters, TOKENIZER_COUNTER } from '../runtime/counters.js';
@@ -28,7 +29,7 @@ export interface TokenizerHostStart {
 }
 
 type FromFront = Submit | Abort | TokenizerCall;
-type ToFront = Encoded | Routed | Deltas | Failed | CallReply;
+type ToFront = TextBounds | Encoded | Routed | Deltas | Failed | CallReply;
 
 /** How soon to look again whether the front has caught up. */
 const BEHIND_MS = 2;
@@ -75,6 +76,7 @@ class TokenizerHost {
     const handlers = await this.#load();
     this.#handlers = handlers;
     this.#front = new EventLink(this.#start.front, (message) => this.#guarded(() => handlers.fromFront(message)));
+    this.#front.post(handlers.bounds);
     this.#heartbeat = setInterval(() => this.#beat(), HEARTBEAT_MS);
     this.#beat();
     this.#control.ready(null);

@@ -11,6 +11,8 @@ import type { Pieces } from '../../rpc/decode/pieces.js';
 import type { Dialect, ErrorReply } from '../../rpc/dialects/dialect.js';
 import { openai } from '../../rpc/dialects/openai/errors.js';
 import type { Slices } from '../../rpc/slices.js';
+import { BodyPieces } from './body-pieces.js';
+import { ReadShare } from './read-share.js';
 import { SlicePump } from './slice-pump.js';
 
 /** A reader that takes none of an answer for this long is cut off. */
@@ -149,21 +151,24 @@ export function readBody(request: IncomingMessage, response: ServerResponse, lim
   if (Number(request.headers['content-length'] ?? 0) > limit) return Promise.reject(tooLong());
   if (request.headers.expect !== undefined) response.writeContinue();
   return new Promise((resolve, reject) => {
-    const parts: Buffer[] = [];
+    const pieces = new BodyPieces();
     let size = 0;
     const hash = digest === null ? null : createHash('sha256');
+    const share = new ReadShare(() => request.resume());
     request.on('data', (part: Buffer) => {
       size += part.length;
       if (size > limit) {
-        parts.length = 0;
+        pieces.clear();
         reject(tooLong());
       } else {
         hash?.update(part);
-        parts.push(part);
+        pieces.add(part);
+        share.took(part.length);
+        if (share.over) request.pause();
       }
     });
     request.once('end', () => {
-      if (hash === null || (digest !== null && timingSafeEqual(hash.digest(), digest))) resolve(parts);
+      if (hash === null || (digest !== null && timingSafeEqual(hash.digest(), digest))) resolve(pieces.take());
       else reject(new BodyError('The body is not the one that was signed (content-digest).', 401));
     });
     request.once('error', reject);

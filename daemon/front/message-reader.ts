@@ -44,9 +44,9 @@ const PROTOCOL_ERROR = 1002;
 const POLICY_VIOLATION = 1008;
 const TOO_LARGE = 1009;
 
-/** What one piece of a message holds at most, and at least where frames are short. */
-const PIECE_BYTES = 4 * 2 ** 20;
-const LEAST_PIECE_BYTES = 2 ** 14;
+/** A read with so much of a message is a piece of it; shorter ones are put together to pieces of the second size. */
+const LONG_READ_BYTES = 2 ** 14;
+const PIECE_BYTES = 2 ** 16;
 const READ_BYTES = 512;
 /** Below this, a loop over bytes is quicker than one over words. */
 const FEW_BYTES = 64;
@@ -200,11 +200,19 @@ export class MessageReader {
     return null;
   }
 
-  /** Takes payload of the frame into the open piece. */
+  /** Takes payload of the frame: a long read is a piece as it lies, others go into the open piece. */
   #fill(): void {
     const { mask, length } = this.#frame as Header; // proof: called inside of a frame
+    if (this.#isOwnPiece()) {
+      this.#closePiece();
+      const piece = this.#take(this.#unread.length);
+      unmask(piece, mask, length - this.#left);
+      this.#left -= piece.length;
+      this.#pieces?.push(piece);
+      return;
+    }
     if (this.#open === null) {
-      this.#open = Buffer.allocUnsafeSlow(Math.min(Math.max(this.#left, LEAST_PIECE_BYTES), PIECE_BYTES));
+      this.#open = Buffer.allocUnsafeSlow(this.#left >= PIECE_BYTES ? PIECE_BYTES : Math.max(this.#left, LONG_READ_BYTES));
       this.#filled = 0;
     }
     const open = this.#open;
@@ -214,6 +222,13 @@ export class MessageReader {
     this.#filled += part.length;
     this.#left -= part.length;
     if (this.#filled === open.length) this.#closePiece();
+  }
+
+  /** The first of the unread bytes are payload, all of them, and nothing else is in their memory, so that they can move with it. */
+  #isOwnPiece(): boolean {
+    const { length, buffer } = this.#unread;
+    const wastes = this.#open !== null && this.#filled < this.#open.length / 2;
+    return !wastes && length >= LONG_READ_BYTES && length <= this.#left && length > buffer.byteLength / 2;
   }
 
   #closePiece(): void {

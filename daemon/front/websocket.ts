@@ -25,6 +25,7 @@ import { ControlSocket } from './control-socket.js';
 import { refuseSocket } from './http-reply.js';
 import { type FramePart, messageFrame } from './message-frame.js';
 import { MessageReader } from './message-reader.js';
+import { ReadShare } from './read-share.js';
 import type { Peer } from './route.js';
 import { SlicePump } from './slice-pump.js';
 import { arrivalTime } from './turn-clock.js';
@@ -170,6 +171,8 @@ class Connection implements Wire {
   #handling = false;
   /** One message was read in this turn. */
   #turnTaken = false;
+  /** What is read of the socket in this turn. */
+  readonly #share = new ReadShare(() => this.#read());
   /** The handler wants no more for now. */
   #held = false;
   #paused = false;
@@ -202,6 +205,7 @@ class Connection implements Wire {
     socket.on('data', (chunk) => {
       this.#readMs = arrivalTime();
       this.#reader.add(chunk);
+      this.#share.took(chunk.length);
       this.#read();
     });
     if (head.length > 0) socket.unshift(head);
@@ -274,9 +278,10 @@ class Connection implements Wire {
     }
     const waits = this.#waits();
     if (waits) this.#partialSince = null;
-    if (waits === this.#paused) return;
-    this.#paused = waits;
-    if (waits) this.#socket.pause();
+    const pauses = waits || this.#share.over;
+    if (pauses === this.#paused) return;
+    this.#paused = pauses;
+    if (pauses) this.#socket.pause();
     else this.#socket.resume();
   }
 
@@ -346,6 +351,7 @@ class Connection implements Wire {
     if (!this.#isOpen()) return;
     this.#pinged = false;
     this.#partialSince = null;
+    this.#share.nextMessage();
     if (text === (this.#encoding === 'msgpack')) {
       const wanted = text ? 'This subprotocol takes binary frames' : 'This subprotocol takes text frames';
       this.#ws.close(1003, wanted);

@@ -31,6 +31,7 @@ export function meteredEngine(engine: EngineClient, books: readonly [Books, ...B
     tokenText: (id) => engine.tokenText(id),
     requests: () => engine.requests(),
     model: () => engine.model(),
+    textBounds: () => engine.textBounds(),
     state: () => engine.state(),
     healthy: () => engine.healthy(),
   };

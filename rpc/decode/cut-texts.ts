@@ -1,71 +1,123 @@
 /**
  * Cuts prompts that are certain to be refused for their length, before anybody has to carry them: 60 million characters would hold the event
- * loop for a second on their way to a tokenizer that counts no further than a model's limit. What is left is longer than the limit, so
- * it is refused as the whole would be, with the same error.
+ * loop for a second on their way to a tokenizer that takes no such text. What is left is refused as the whole would be, with the same error.
  *
- * A chat template puts a message in whole, or trims its ends: so white space at the ends is shortened to the limit each, and what lies
- * between is cut. Templates read more than that of an assistant's message (what it reasoned is left out), so these stay as they are, and so
- * does all that is cut to `truncate_prompt_tokens` later, which keeps the end.
+ * There are two such lengths. A prompt may have more characters than all tokens that its model takes: a part of it that is too long, too,
+ * stays. And a tokenizer may not take so long a stretch without a place to cut it (actors/messages/text-bounds.ts): then the stretch stays.
+ * The second one counts where a prompt of any length is encoded, also where it is cut to `truncate_prompt_tokens` afterwards.
+ *
+ * A chat template puts a text in whole, or trims its ends: so what white space at the ends would be refused is shortened for itself, and so
+ * is what lies between. Which texts there are is data (prompt-places.ts).
  */
+import type { Failure } from '../../actors/messages/errors.js';
+import { refusedStretch, type StretchBound } from '../../actors/messages/text-bounds.js';
+import { type PromptPlaces, promptPlaces } from './prompt-places.js';
 
-/** Characters that the prompt of a model may have at most, by the names that requests may give it; '' stands for no name. */
-export type TextLimits = ReadonlyMap<string, number>;
+/** What the prompt of a model may be. */
+export interface TextLimit {
+  /** Characters, at most; Infinity where that is not known. */
+  readonly chars: number;
+  readonly stretch: StretchBound | null;
+}
+
+/** By the names that requests may give a model; '' stands for no name. */
+export type TextLimits = ReadonlyMap<string, TextLimit>;
 
 type Params = Record<string, unknown>;
 
-const places: Readonly<Record<string, 'prompt' | 'input' | 'messages'>> = {
-  'completions.create': 'prompt',
-  'embeddings.create': 'input',
-  'chat.completions.create': 'messages',
-};
+/** What of `text` between two places is enough to be refused; null where that is not certain. */
+type Shorten = (text: string, from: number, to: number) => string | null;
 
-/** In place. `method` or its face; `params` as they came, of any form. */
-export function cutTexts(method: string, params: unknown, limits: TextLimits): void {
-  const place = places[method];
-  if (place === undefined || !isObject(params) || (params['truncate_prompt_tokens'] ?? null) !== null) return;
-  const { model = '' } = params;
-  const most = typeof model === 'string' ? limits.get(model) : undefined;
-  if (most === undefined) return;
-  if (place === 'messages') for (const message of listOf(params[place])) cutMessage(message, most);
-  else cutMembers(params, place, most);
+/** What clients of Ollama put behind a model's name. */
+const OLLAMA_TAG = /:latest$/;
+const LIST = '[]';
+/** Characters that stay of a text whose refusal is certain. */
+const SHOWN = 64;
+
+/**
+ * In place. `method` or its face; `params` as they came, of any form.
+ * @returns what a raw text is refused with, of a method that says so itself: then hardly anything of the text is left.
+ */
+export function cutTexts(method: string, params: unknown, limits: TextLimits): Failure | null {
+  const places = promptPlaces.get(method);
+  if (places === undefined || !isObject(params)) return null;
+  const model = params['lora'] ?? params['model'] ?? '';
+  const limit = typeof model === 'string' ? (limits.get(model) ?? limits.get(model.replace(OLLAMA_TAG, ''))) : undefined;
+  if (limit === undefined) return null;
+  const shorten = shortening(places, params, limit);
+  let refused: Failure | null = null;
+  for (const path of places.raw) {
+    changeTexts(params, path.split('.'), (text) => {
+      const short = shorten(text, 0, text.length);
+      if (short === null || places.refusedBy === 'limit') return short ?? text;
+      refused = limit.stretch?.failure ?? null;
+      return short.slice(0, SHOWN);
+    });
+  }
+  for (const path of places.inTemplate) changeTexts(params, path.split('.'), (text) => cutTrimmed(text, shorten));
+  return refused;
 }
 
-function cutMessage(message: unknown, most: number): void {
-  if (!isObject(message) || message['role'] === 'assistant') return;
-  cutMembers(message, 'content', most);
-  for (const part of listOf(message['content'])) if (isObject(part)) cutMembers(part, 'text', most);
+function shortening({ refusedBy }: PromptPlaces, params: Params, { chars, stretch }: TextLimit): Shorten {
+  if (refusedBy === 'limit' && chars < Number.POSITIVE_INFINITY && (params['truncate_prompt_tokens'] ?? null) === null) {
+    return (text, from, to) => (to - from > chars ? text.slice(from, from + chars + 1) : null);
+  }
+  return (text, from, to) => stretch && refusedStretch(text, from, to, stretch);
 }
 
-/** A text, or the texts of a list. */
-function cutMembers(holder: Params, name: string, most: number): void {
+/** The texts at a path. */
+function changeTexts(holder: unknown, [part = '', ...rest]: readonly string[], change: (text: string) => string): void {
+  if (!isObject(holder) || holder['role'] === 'assistant') return;
+  const isList = part.endsWith(LIST);
+  const name = isList ? part.slice(0, -LIST.length) : part;
   const value = holder[name];
-  if (typeof value === 'string') holder[name] = cut(value, most);
-  else if (Array.isArray(value)) {
-    for (const [i, text] of value.entries()) if (typeof text === 'string') value[i] = cut(text, most);
+  if (!isList) {
+    if (rest.length > 0) changeTexts(value, rest, change);
+    else if (typeof value === 'string') holder[name] = change(value);
+  } else if (Array.isArray(value)) {
+    for (const [i, one] of value.entries()) {
+      if (rest.length > 0) changeTexts(one, rest, change);
+      else if (typeof one === 'string') value[i] = change(one);
+    }
   }
 }
 
-/** The text, or a part of it that is longer than `most`, where the text is, with its ends trimmed and not. */
-function cut(text: string, most: number): string {
-  if (text.length <= most) return text;
+/** Shortened so that it is refused, with its ends trimmed and not, if it was. */
+function cutTrimmed(text: string, shorten: Shorten): string {
   let begin = 0;
   let end = text.length;
-  while (begin < end && isBlank(text.charCodeAt(begin))) begin++;
-  while (end > begin && isBlank(text.charCodeAt(end - 1))) end--;
-  const ends = most + 1;
-  // It ends as before, with something that nobody trims.
-  const middle = end - begin <= ends ? text.slice(begin, end) : text.slice(begin, begin + ends) + text.charAt(end - 1);
-  return text.slice(0, Math.min(begin, ends)) + middle + text.slice(Math.max(end, text.length - ends));
+  while (begin < end && blankKind(text.charCodeAt(begin)) !== SOLID) begin++;
+  while (end > begin && blankKind(text.charCodeAt(end - 1)) !== SOLID) end--;
+  const short = shorten(text, begin, end);
+  // It begins and ends as before, with something that nobody trims.
+  const middle = short === null ? text.slice(begin, end) : text.charAt(begin) + short + text.charAt(end - 1);
+  return cutBlanks(text, 0, begin, shorten) + middle + cutBlanks(text, end, text.length, shorten);
 }
 
-/** What any template may trim: white space of Unicode, and what Python counts to it. */
-function isBlank(code: number): boolean {
-  if (code < 0x80) return code <= 0x20;
-  return code === 0x85 || code === 0x180e || code === 0x200b || /\s/.test(String.fromCharCode(code));
+/** Each run of one kind for itself: whatever is trimmed, such a run stays or goes as a whole. */
+function cutBlanks(text: string, from: number, to: number, shorten: Shorten): string {
+  let cut = '';
+  let kept = from;
+  for (let at = from; at < to; ) {
+    const kind = blankKind(text.charCodeAt(at));
+    const begin = at++;
+    while (at < to && blankKind(text.charCodeAt(at)) === kind) at++;
+    const short = shorten(text, begin, at);
+    if (short === null) continue;
+    cut += text.slice(kept, begin) + short;
+    kept = at;
+  }
+  return cut + text.slice(kept, to);
 }
 
-function listOf(value: unknown): readonly unknown[] {
-  return Array.isArray(value) ? value : [];
+const SOLID = -1;
+const WHITE_SPACE = -2;
+
+/** Of what any template may trim: white space, which all of them do, or what only some do, each by itself. */
+function blankKind(code: number): number {
+  if (code < 0x80) return code > 0x20 ? SOLID : code === 0x20 || (code >= 0x09 && code <= 0x0d) ? WHITE_SPACE : code;
+  if (code === 0x85 || code === 0x180e || code === 0x200b) return code;
+  return /\s/.test(String.fromCharCode(code)) ? WHITE_SPACE : SOLID;
 }
 
 function isObject(value: unknown): value is Params {

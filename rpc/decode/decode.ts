@@ -36,6 +36,8 @@ export interface Decoded {
   readonly value?: unknown;
   readonly failure?: Failure;
   readonly notUtf8?: true;
+  /** As of a member of a message. */
+  readonly refused?: Failure;
 }
 
 /** JSON text within the limits of a message as a value. */

@@ -3,7 +3,8 @@
 import { readlinkSync } from 'node:fs';
 import { setPriority } from 'node:os';
 import { parentPort } from 'node:worker_threads';
-import { cutTexts } from './cut-texts.js';
+import type { Member } from '../message.js';
+import { cutTexts, type TextLimits } from './cut-texts.js';
 import { decodeMessage, decodeValue } from './decode.js';
 import type { DecodeAnswer, DecodeJob } from './large-messages.js';
 import { joined } from './pieces.js';
@@ -24,13 +25,18 @@ function decode({ pieces, as, face, maxBytes, limits }: DecodeJob): DecodeAnswer
   const bytes = joined(pieces);
   if (as === 'value') {
     const decoded = decodeValue(bytes);
-    if (decoded.value !== undefined) cutTexts(face, decoded.value, limits);
-    return decoded;
+    const refused = cutTexts(face, decoded.value, limits);
+    return refused === null ? decoded : { ...decoded, refused };
   }
   const message = decodeMessage(bytes, as, maxBytes);
-  const members = message.kind === 'single' ? [message.member] : message.kind === 'batch' ? message.members : [];
-  for (const member of members) if (member.kind === 'call') cutTexts(member.method, member.params, limits);
-  return message;
+  if (message.kind === 'single') return { ...message, member: cutMember(message.member, limits) };
+  return message.kind === 'batch' ? { ...message, members: message.members.map((member) => cutMember(member, limits)) } : message;
+}
+
+function cutMember(member: Member, limits: TextLimits): Member {
+  if (member.kind !== 'call') return member;
+  const refused = cutTexts(member.method, member.params, limits);
+  return refused === null ? member : { ...member, refused };
 }
 
 giveWay();

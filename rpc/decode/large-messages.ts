@@ -99,5 +99,5 @@ export class LargeMessages {
 /** The same bytes in memory of their own: what shares its memory with other bytes cannot move. */
 function movable(piece: Uint8Array): Uint8Array {
   const { buffer, byteLength } = piece;
-  return buffer instanceof ArrayBuffer && byteLength > buffer.byteLength / 2 ? piece : Uint8Array.from(piece);
+  return buffer instanceof ArrayBuffer && byteLength > buffer.byteLength / 2 ? piece : Uint8Array.prototype.slice.call(piece);
 }

@@ -2,7 +2,7 @@
 
 import { z } from 'zod';
 import type { EngineClient } from '../../actors/client-types.js';
-import { invalidParams } from '../../actors/messages/errors.js';
+import { InferdError, invalidParams } from '../../actors/messages/errors.js';
 import type { PromptInput } from '../../actors/messages/requests.js';
 import type { CallContext, RpcDeps } from '../context.js';
 import { detokenizeExamples, detokenizeFaceExamples, tokenizeExamples, tokenizeFaceExamples } from '../examples/tokens.js';
@@ -57,6 +57,7 @@ export function tokenizeMethod(deps: RpcDeps) {
     handler: (body, ctx) => {
       const prompt = promptOf(body);
       return withEngine(deps.models, body.model, ctx, async ({ engine }) => {
+        if (ctx.refused !== undefined) throw new InferdError(ctx.refused.kind, ctx.refused.message);
         const ids = await engine.encode(prompt, ctx);
         hold(ctx, ids.byteLength);
         const told = { ids: packedIds(ids.length, [ids]), count: ids.length };

@@ -51,7 +51,7 @@ class FakeTokenizer {
   }
   encoded(id: RequestId): void {
     for (const submitted of this.submits) if (submitted.id === id) this.letGo(submitted);
-    this.link.post({ k: 'encoded', id, promptIds: bytesOf(Int32Array.from([1, 2, 3])), maxTokens: 8, charsOfAnId: 16 });
+    this.link.post({ k: 'encoded', id, promptIds: bytesOf(Int32Array.from([1, 2, 3])), maxTokens: 8 });
   }
   delta(id: RequestId, index: number, finish: boolean): void {
     const end = finish ? { finish: 'stop' as const } : {};

@@ -6,6 +6,7 @@
  * every mark in the answer by its control token's id. So what depends on the place of a piece stays exact (a Metaspace pre-tokenizer may
  * put a space before the first piece only).
  */
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { InferdError } from '../../messages/errors.js';
 import type { Segment } from '../model/added-tokens.js';
 import type { EncodeApart } from './encode-apart.js';
@@ -73,6 +74,10 @@ export class LibraryEncoder {
     check();
     for (const slice of slicesOf(segments, mark, cut)) {
       if (!wanted()) throw new InferdError('cancelled');
+      if (slice === null) {
+        await nextTurn();
+        continue;
+      }
       for (const part of await this.#encodeSlice(slice, wanted)) {
         parts.push(part);
         count += part.length;

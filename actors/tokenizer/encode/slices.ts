@@ -4,9 +4,9 @@
  *
  * In each, a control token is replaced by `mark`. A tokenizer whose text may not be cut (cuts.ts) gets all in one.
  */
-import { InferdError } from '../../messages/errors.js';
+import { type Failure, InferdError } from '../../messages/errors.js';
+import { nextCut } from '../../messages/text-cuts.js';
 import type { Segment } from '../model/added-tokens.js';
-import { nextCut } from './cuts.js';
 
 export interface Slice {
   readonly text: string;
@@ -24,11 +24,21 @@ const SLICE_CHARS = 32_768;
  */
 export const MAX_SLICE_BYTES = 4 * 2 ** 20;
 
+/** Characters that are looked at for a place to cut before others have a turn of the thread: half a millisecond. */
+const TURN_CHARS = 131_072;
+
+/** What a text is refused with that has a longer one. */
+export const tooLongAtOnce: Failure = {
+  kind: 'invalid_params',
+  message: `The tokenizer of this model takes at most ${MAX_SLICE_BYTES} bytes of text at once, and this text cannot be cut into smaller parts`,
+};
+
 /**
+ * The slices, and null where others should have a turn of the thread before it goes on.
  * @param cut the tokenizer's text may be cut.
  * @throws InferdError invalid_params in the place of a slice of more than MAX_SLICE_BYTES
  */
-export function* slicesOf(segments: readonly Segment[], mark: string, cut: boolean): Generator<Slice> {
+export function* slicesOf(segments: readonly Segment[], mark: string, cut: boolean): Generator<Slice | null> {
   const size = cut ? SLICE_CHARS : Number.POSITIVE_INFINITY;
   let text = '';
   let marks: number[] = [];
@@ -43,7 +53,9 @@ export function* slicesOf(segments: readonly Segment[], mark: string, cut: boole
   for (const segment of segments) {
     if (segment.id === null) {
       for (let from = 0; from < segment.text.length; ) {
-        const to = cut ? nextCut(segment.text, from + Math.max(0, size - text.length), from + 1 + MAX_SLICE_BYTES) : segment.text.length;
+        const to = cut
+          ? yield* cutInTurns(segment.text, from + Math.max(0, size - text.length), from + 1 + MAX_SLICE_BYTES)
+          : segment.text.length;
         text += segment.text.slice(from, to);
         plainChars += to - from;
         from = to;
@@ -59,11 +71,20 @@ export function* slicesOf(segments: readonly Segment[], mark: string, cut: boole
   if (text !== '') yield taken();
 }
 
+/** As nextCut. */
+function* cutInTurns(text: string, from: number, until: number): Generator<null, number> {
+  const last = Math.min(text.length, until);
+  for (let at = from; ; ) {
+    const end = Math.min(last, at + TURN_CHARS);
+    const found = nextCut(text, at, end);
+    if (found < end || end === last) return found;
+    at = end;
+    yield null;
+  }
+}
+
 function checked(slice: Slice): Slice {
   const { text } = slice;
   if (text.length * 3 <= MAX_SLICE_BYTES || (text.length <= MAX_SLICE_BYTES && Buffer.byteLength(text) <= MAX_SLICE_BYTES)) return slice;
-  throw new InferdError(
-    'invalid_params',
-    `The tokenizer of this model takes at most ${MAX_SLICE_BYTES} bytes of text at once, and this text cannot be cut into smaller parts`,
-  );
+  throw new InferdError(tooLongAtOnce.kind, tooLongAtOnce.message);
 }

@@ -8,11 +8,12 @@
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { isGguf } from '../../../config/gguf/files.js';
-import { InferdError } from '../../messages/errors.js';
+import { type Failure, InferdError } from '../../messages/errors.js';
+import type { StretchBound, TextBounds } from '../../messages/text-bounds.js';
 import { AddedTokenSplitter, type Segment } from '../model/added-tokens.js';
 import { TokenTable } from '../model/byte-decoder.js';
 import { modelFilePath, readModelFile } from '../model/model-files.js';
-import { isGuarded, parseTokenizerJson, plainTokenizerJson, type TokenizerJson } from '../model/tokenizer-json.js';
+import { type AddedToken, isGuarded, parseTokenizerJson, plainTokenizerJson, type TokenizerJson } from '../model/tokenizer-json.js';
 import { BytePairEncoder } from './byte-pair.js';
 import { canBeCut } from './cuts.js';
 import { type ApartTokenizer, EncodeApart } from './encode-apart.js';
@@ -20,6 +21,7 @@ import { charsOfAnId } from './least-ids.js';
 import { encode, type LibraryTokenizer, readTokenizer } from './library.js';
 import { type EncodeOptions, LibraryEncoder } from './library-encoder.js';
 import { inProcessChars, normalizedAtOnceChars } from './library-limits.js';
+import { MAX_SLICE_BYTES, tooLongAtOnce } from './slices.js';
 
 export type Ids = readonly number[] | Int32Array;
 
@@ -34,8 +36,8 @@ export interface Vocabulary {
    * TooManyIds; InferdError cancelled when they are not wanted any more, invalid_params when the tokenizer cannot take the text.
    */
   encode(segments: readonly Segment[], options?: EncodeOptions): Ids | Promise<Ids>;
-  /** UTF-16 units of a prompt that one id may stand for; Infinity where that is not known. */
-  readonly charsOfAnId: number;
+  /** What is known of the texts that it takes. */
+  readonly bounds: TextBounds;
   /** Special tokens that the tokenizer puts before and behind a raw prompt. */
   readonly prefix: readonly number[];
   readonly suffix: readonly number[];
@@ -96,6 +98,8 @@ async function buildVocabulary(
   const splitter = new AddedTokenSplitter(guarded, normalize ?? ((text) => text));
   const bytePair = json.addedTokens.every(isGuarded) ? BytePairEncoder.of(json) : null;
   const library = libraryEncoder(json, control, { ...file, nonce: randomUUID(), keepNormalizer: normalize === null });
+  // A token that swallows the white space beside it stands for any number of characters.
+  const swallows = json.addedTokens.some(({ lstrip, rstrip }) => lstrip || rstrip);
 
   /** For control tokens, which have an id, and plain text between them. */
   const encodeAtOnce = (encoder: BytePairEncoder, segments: readonly Segment[]): number[] | null => {
@@ -119,7 +123,11 @@ async function buildVocabulary(
     guarded: guarded.map((t) => t.content),
     split: (text) => splitter.split(text.toWellFormed()),
     encode: (segments, options = {}) => (bytePair && encodeAtOnce(bytePair, segments)) ?? library.encoder.encode(segments, options),
-    charsOfAnId: library.charsOfAnId,
+    bounds: {
+      k: 'bounds',
+      charsOfAnId: swallows ? Number.POSITIVE_INFINITY : library.charsOfAnId,
+      stretch: swallows ? null : stretchBound(guarded, normalize === null ? null : normalizedAtOnceChars(json)),
+    },
     prefix,
     suffix,
     close: () => library.apart.close(),
@@ -145,9 +153,23 @@ function libraryEncoder(json: TokenizerJson, control: Uint8Array, own: ApartToke
   return {
     encoder: new LibraryEncoder({ ...limits, tokenizer: never ? null : tokenizer, apart, mark: plain.mark, markId, moved, control }),
     apart,
-    // One that swallows the white space beside it stands for any number.
-    charsOfAnId: json.addedTokens.some(({ lstrip, rstrip }) => lstrip || rstrip) ? Number.POSITIVE_INFINITY : limits.charsOfAnId,
+    charsOfAnId: limits.charsOfAnId,
   };
+}
+
+/** `normalized`: characters that a normalizer takes before the text is cut at control tokens; null where none does. */
+function stretchBound(guarded: readonly AddedToken[], normalized: number | null): StretchBound {
+  return {
+    ...(normalized === null
+      ? { bytes: MAX_SLICE_BYTES, units: 0, failure: tooLongAtOnce }
+      : { bytes: 0, units: normalized, failure: tooLongToNormalize(normalized) }),
+    controlStarts: [...new Set(guarded.map(({ content }) => content.charAt(0)))].join(''),
+    longestControl: Math.max(0, ...guarded.map(({ content }) => content.length)),
+  };
+}
+
+function tooLongToNormalize(most: number): Failure {
+  return { kind: 'invalid_params', message: `The tokenizer of this model takes at most ${most} characters at once` };
 }
 
 /** Normalizes a text in this thread. @throws InferdError invalid_params for a text that might take long */
@@ -157,7 +179,10 @@ function normalizerOf(json: TokenizerJson, bare: LibraryTokenizer): ((text: stri
   const most = normalizedAtOnceChars(json);
   if (most === 0) throw new Error('its normalizer has a pattern that might never be done with a text');
   return (text) => {
-    if (text.length > most) throw new InferdError('invalid_params', `The tokenizer of this model takes at most ${most} characters at once`);
+    if (text.length > most) {
+      const { kind, message } = tooLongToNormalize(most);
+      throw new InferdError(kind, message);
+    }
     return normalizer.normalizeString(text);
   };
 }

@@ -7,6 +7,7 @@ import type { CallReply, TokenizerCall } from '../../../actors/messages/calls.js
 import type { ToActor } from '../../../actors/messages/control.js';
 import type { RequestId } from '../../../actors/messages/ids.js';
 import type { Abort, Admit, Deltas, Encoded, Failed, Refused, Stopped, Submit, Tokens } from '../../../actors/messages/requests.js';
+import type { TextBounds } from '../../../actors/messages/text-bounds.js';
 import { createTaken } from '../../../actors/routing/on-the-way.js';
 import { Control } from '../../../actors/runtime/actor.js';
 import { createCounters, TOKENIZER_COUNTER } from '../../../actors/runtime/counters.js';
@@ -47,7 +48,11 @@ function openHost() {
   const { port1, port2 } = new MessageChannel();
   const [frontEnd, theirs] = createLink(null, null);
   const toFront: ToFront[] = [];
-  const front = new EventLink<ToFront, Submit | Abort | TokenizerCall>(frontEnd, (m) => toFront.push(m));
+  const bounds: TextBounds[] = [];
+  const front = new EventLink<TextBounds | ToFront, Submit | Abort | TokenizerCall>(frontEnd, (m) => {
+    if (m.k === 'bounds') bounds.push(m);
+    else toFront.push(m);
+  });
   const counters = createCounters(TOKENIZER_COUNTER.cells);
   const control = new WatchedControl(port2, {});
   const done = runTokenizer({ tokenizer, front: theirs, counters }, control);
@@ -70,7 +75,7 @@ function openHost() {
     front.close();
     port1.close();
   };
-  return { front, toFront, connect, disconnect, submit, stop, counters, control };
+  return { front, bounds, toFront, connect, disconnect, submit, stop, counters, control };
 }
 
 const token = (id: number): Tokens => ({ k: 'tokens', ids: [id], indices: [0], tokens: [300], finishes: [0] });
@@ -114,6 +119,14 @@ test('requests that came before the first scheduler, or lost theirs, are admitte
   third.scheduler.close();
   second.scheduler.close();
   await stop();
+});
+
+test('what texts the tokenizer takes is said once, before any request', async () => {
+  const { bounds, stop } = openHost();
+  await eventually('it is said', () => bounds.length === 1);
+  assert.deepEqual([bounds[0]?.charsOfAnId, bounds[0]?.stretch?.bytes, bounds[0]?.stretch?.controlStarts], [25, 4 * 2 ** 20, '<']);
+  await stop();
+  assert.equal(bounds.length, 1);
 });
 
 test('a request that overtakes the coming of a scheduler is admitted to it once, as are those that had waited', async () => {

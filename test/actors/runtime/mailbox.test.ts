@@ -177,6 +177,46 @@ test('batches of any size arrive whole and in order, also when the peer is furth
   );
 });
 
+test('large messages arrive as they are and in their order among others, however far behind the peer is', () => {
+  interface Text extends Note {
+    readonly text?: string;
+  }
+  fc.assert(
+    fc.property(fc.array(fc.boolean(), { maxLength: 60 }), (larges) => {
+      const [a, b] = createLink(null, null);
+      const sender = new ParkedLink<never, Text>(a);
+      const receiver = new ParkedLink<Text, never>(b);
+      const sent = larges.map((large, n): Text => (large ? { n, text: '\ud800é\u0301'.repeat(n) } : { n }));
+      for (const message of sent) {
+        if (message.text === undefined) sender.post(message);
+        else sender.postLarge(message);
+      }
+      sender.flush();
+      const got: Text[] = [];
+      receiver.drain((message) => got.push(message));
+      assert.deepEqual(got, sent);
+      assert.equal(sender.behind(), 0);
+      sender.close();
+    }),
+    { numRuns: 60 },
+  );
+});
+
+test('a large message that cannot be sent is told, and what comes behind it arrives', async () => {
+  const [a, b] = createLink(null, null);
+  const told: unknown[] = [];
+  const got: unknown[] = [];
+  const sender = new EventLink<unknown, unknown>(a, () => {}, { onUnsendable: (message) => told.push(message) });
+  const receiver = new EventLink<unknown, unknown>(b, (message) => got.push(message));
+  const unsendable = (): void => {};
+  sender.postLarge(unsendable);
+  sender.post('next');
+  await eventually('it arrives', () => got.length === 1);
+  assert.deepEqual([told, got], [[unsendable], ['next']]);
+  sender.close();
+  receiver.close();
+});
+
 test('an event link wakes up for each batch of another thread, and a closed one keeps no process alive', () => {
   const script = `
     const { Worker } = require('node:worker_threads');

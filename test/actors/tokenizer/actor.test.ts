@@ -72,7 +72,7 @@ test('an accepted request is first told to the scheduler, which has to act, then
   });
   assert.deepEqual(harness.order, ['scheduler admit', 'front encoded']);
   const ids = await idsOf('Hello');
-  assert.deepEqual(harness.front[0], { k: 'encoded', id: 1, promptIds: admit.promptIds, maxTokens: 8, charsOfAnId: 25 });
+  assert.deepEqual(harness.front[0], { k: 'encoded', id: 1, promptIds: admit.promptIds, maxTokens: 8 });
   assert.deepEqual(int32(admit.promptIds), ids);
   const row = int32(admit.samplingRow);
   assert.equal(row.length, SAMPLING_ROW.words);

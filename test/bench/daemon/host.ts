@@ -77,6 +77,7 @@ function stamping(client: EngineClient): EngineClient {
     tokenText: (id) => client.tokenText(id),
     requests: () => client.requests(),
     model: () => client.model(),
+    textBounds: () => client.textBounds(),
     state: () => client.state(),
     healthy: () => client.healthy(),
   };

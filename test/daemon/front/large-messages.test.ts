@@ -75,6 +75,67 @@ for (const [kind, prompt] of Object.entries(prompts)) {
   });
 }
 
+const NOT_AT_ONCE = -32602;
+const unencodable = { letters: 'a'.repeat(5_000_000), spaces: ' '.repeat(5_000_000), zeroWidth: '\u200b'.repeat(1_500_000) };
+const saysWhy = /takes at most 4194304 bytes of text at once/;
+for (const [kind, text] of Object.entries(unencodable)) {
+  test(`${kind} that the tokenizer cannot take at once get its error from tokenize, by every door, as a text and in a chat`, async () => {
+    const messages = [{ role: 'user', content: `a${text}b` }];
+    const json = await open('jsonrpc');
+    const packed = await open('jsonrpc.msgpack');
+    for (const params of [{ text }, { text: `Well then: ${text} again` }, { messages }]) {
+      const message = { jsonrpc: '2.0', id: 1, method: 'tokenize', params };
+      json.send(JSON.stringify(message));
+      packed.send(packMessage(message));
+      for (const ws of [json, packed]) {
+        const [answer] = await answers(ws, 1);
+        assert.equal(answer?.error?.code, NOT_AT_ONCE);
+        assert.match(answer?.error?.message ?? '', saysWhy);
+      }
+    }
+    json.close();
+    packed.close();
+    for (const [path, body] of [
+      ['/tokenize', { prompt: text }],
+      ['/v1/messages/count_tokens', { model: 'demo', messages }],
+    ] as const) {
+      const reply = await fetch(`${at.http}${path}`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify(body),
+      });
+      assert.equal(reply.status, 400);
+      assert.match(await reply.text(), saysWhy);
+    }
+  });
+}
+
+test('a refused text is answered behind what is wrong besides, and beside the other members of its batch', async () => {
+  const ws = await open('jsonrpc');
+  const text = unencodable.letters;
+  const calls = [{ text, model: 'none' }, { text }, { text: 'one' }];
+  ws.send(JSON.stringify(calls.map((params, id) => ({ jsonrpc: '2.0', id, method: 'tokenize', params }))));
+  const [batch] = (await answers(ws, 1)) as unknown as [Answer[]];
+  assert.deepEqual(
+    batch.map(({ error }) => [error?.code, saysWhy.test(error?.message ?? '')]),
+    [
+      [-32002, false],
+      [NOT_AT_ONCE, true],
+      [undefined, false],
+    ],
+  );
+  ws.close();
+});
+
+test('a long text with places to cut is tokenized whole', async () => {
+  const ws = await open('jsonrpc');
+  const words = 1_000_000;
+  ws.send(JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'tokenize', params: { text: ' one'.repeat(words), add_special_tokens: false } }));
+  const [answer] = (await answers(ws, 1)) as unknown as [{ readonly result: { readonly count: number } }];
+  assert.equal(answer.result.count, words);
+  ws.close();
+});
+
 test('what a template trims or `truncate_prompt_tokens` leaves is answered, however long it was', async () => {
   const ws = await open('jsonrpc');
   const short = call(1, 'Once upon a time', { seed: 1, temperature: 0 });

@@ -74,12 +74,38 @@ test('every message comes whole and in order, however it is framed, masked and c
   );
 });
 
-test('a message of megabytes comes in pieces that share no memory with what was read', () => {
+test('a message of megabytes comes in pieces that share no memory with anything else', () => {
   const payload = Buffer.from(Array.from({ length: 9_000_001 }, (_, i) => (i * 7 + (i >> 9)) & 255));
   const [message, ...more] = readAll(frame(2, payload), [65_536, 1, 1448]);
   assert.ok(message?.kind === 'message' && message.pieces.length > 1);
   assert.deepEqual([Buffer.concat([...message.pieces]).equals(payload), message.bytes, more.length], [true, payload.length, 0]);
   for (const { buffer, byteLength } of message.pieces) assert.ok(buffer.byteLength <= 4 * 2 ** 20 && byteLength <= buffer.byteLength);
+});
+
+test('the memory of a large message can move to another thread, and what came behind it in the same read stays', () => {
+  const some = fc.array(fc.integer({ min: 1, max: 120_000 }), { minLength: 1, maxLength: 8 });
+  fc.assert(
+    fc.property(fc.array(fc.integer({ min: 0, max: 400_000 }), { maxLength: 5 }), some, (lengths, sizes) => {
+      const payloads = lengths.map((length, i) => new Uint8Array(length).fill(i + 1));
+      const bytes = Buffer.concat(payloads.map((payload) => frame(2, payload)));
+      const reader = new MessageReader(limits);
+      const got: Uint8Array[] = [];
+      for (let at = 0, i = 0; at < bytes.length; i++) {
+        const size = sizes[i % sizes.length] ?? 1;
+        const chunk = Buffer.allocUnsafeSlow(Math.min(size, bytes.length - at)); // as a socket gives it
+        bytes.copy(chunk, 0, at);
+        reader.add(chunk);
+        at += chunk.length;
+        for (let next = reader.read(); next !== null; next = reader.read()) {
+          if (next.kind !== 'message') continue;
+          const own = next.pieces.length > 1 ? next.pieces.map(({ buffer }) => buffer as ArrayBuffer) : [];
+          got.push(Buffer.concat(structuredClone([...next.pieces], { transfer: own })));
+        }
+      }
+      assert.ok(got.length === payloads.length && got.every((one, i) => Buffer.compare(one, payloads[i] ?? one) === 0));
+    }),
+    { numRuns: 60 },
+  );
 });
 
 test('nothing is set aside for a length that was only announced', () => {

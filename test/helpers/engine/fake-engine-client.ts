@@ -238,6 +238,9 @@ export class FakeEngineClient implements EngineClient {
     }));
   }
 
+  textBounds(): null {
+    return null;
+  }
   model(): ServedModel {
     return {
       name: 'fake',

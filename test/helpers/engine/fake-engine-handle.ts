@@ -117,6 +117,7 @@ export class FakeEngineHandle {
     },
     tokenText: () => ({ token: '', bytes: [] }),
     requests: () => [],
+    textBounds: () => null,
     model: () => null,
     state: () => this.state,
     healthy: () => this.healthy && (this.state === 'ready' || this.state === 'draining'),
