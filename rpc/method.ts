@@ -6,6 +6,7 @@ import type { z } from 'zod';
 import type { ErrorKind } from '../actors/messages/errors.js';
 import type { CallContext } from './context.js';
 import type { StreamFormat } from './dialects/dialect.js';
+import { givenFields } from './given-fields.js';
 import type { Operation } from './observe.js';
 import { checkParams } from './params.js';
 import type { Need } from './scope.js';
@@ -107,7 +108,8 @@ export function defineMethod<S extends z.ZodObject, T extends z.ZodType>(
 ): Method<z.input<S>, z.output<T>> {
   const { handler, ...facts } = def;
   const longLists = new Set(facts.longLists ?? []);
-  return { ...facts, invoke: (params, ctx) => handler(checkParams(def.params, params, longLists), ctx) };
+  const quick = givenFields(def.params);
+  return { ...facts, invoke: (params, ctx) => handler(checkParams(def.params, params, longLists, quick), ctx) };
 }
 
 /** The scope that a caller of the method needs. */

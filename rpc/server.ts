@@ -310,9 +310,10 @@ export class RpcServer {
   #context(id: Id | undefined, cancellation: Cancellation, caller: Caller, place: Place): CallContext {
     const { calls, session, sinks, client, scopes, trace = null, holding, arrivalMs } = caller;
     const draining = this.#draining || session?.draining === true;
-    return {
-      ...(id === undefined ? {} : { id }),
-      ...place,
+    const { inBatch, crowded, refused } = place;
+    const context: { -readonly [K in keyof CallContext]: CallContext[K] } = {
+      inBatch,
+      crowded,
       session,
       sinks,
       client,
@@ -326,6 +327,10 @@ export class RpcServer {
       live: this.#live,
       ended: this.#ended,
     };
+    // Not by spreading, which takes several times as long.
+    if (id !== undefined) context.id = id;
+    if (refused !== undefined) context.refused = refused;
+    return context;
   }
 
   #unknownMethod(name: string): Failure {

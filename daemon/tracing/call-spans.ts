@@ -10,6 +10,7 @@ import {
   context,
   createTraceState,
   isSpanContextValid,
+  ProxyTracerProvider,
   type Span,
   SpanKind,
   SpanStatusCode,
@@ -40,17 +41,25 @@ const numbers: readonly (readonly [param: string, attribute: string])[] = [
 const maxName = 256;
 
 /** Spans of the provider that the program, or the environment, has registered with OpenTelemetry; nothing where there is none. */
-export const registeredSpans = (version: string): Observe => observer(() => trace.getTracer(provider, version));
+export const registeredSpans = (version: string): Observe => observer(() => (isRegistered() ? trace.getTracer(provider, version) : null));
 
 export function spansOf(tracers: TracerProvider, version: string): Observe {
   const tracer = tracers.getTracer(provider, version);
   return observer(() => tracer);
 }
 
-function observer(tracer: () => Tracer): Observe {
+/** Whether there is anybody to tell: a program may register its own at any time. */
+function isRegistered(): boolean {
+  const tracers = trace.getTracerProvider();
+  return !(tracers instanceof ProxyTracerProvider) || tracers.getDelegateTracer(provider) !== undefined;
+}
+
+function observer(tracerOf: () => Tracer | null): Observe {
   return (call) => {
+    const tracer = tracerOf();
+    if (tracer === null) return null;
     const startMs = nowMs();
-    const span = tracer().startSpan(
+    const span = tracer.startSpan(
       `${call.operation} ${call.model.slice(0, maxName)}`,
       { kind: SpanKind.SERVER, startTime: startMs, attributes: asked(call) },
       parentOf(call.trace),
