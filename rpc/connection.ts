@@ -48,7 +48,10 @@ export class RpcConnection {
    * them was read, performance.now().
    */
   receivePieces(pieces: Pieces, arrivalMs = performance.now()): boolean | Promise<boolean> {
-    if (this.#closed) return true;
+    if (this.#closed) {
+      this.#server.large.drop(pieces);
+      return true;
+    }
     const length = lengthOf(pieces);
     return length > largeBytes
       ? this.#receiveLarge(pieces, length, arrivalMs)

@@ -215,12 +215,12 @@ export class RpcServer {
     options.signal?.addEventListener('abort', cancel);
     if (options.signal?.aborted) cancel();
     const holding = this.holdings.open();
+    const pieces = piecesOf(options.body ?? []);
     let sinks: EndingSinkMaker | null = null;
     try {
       if (face === undefined) throw new InferdError('method_not_found');
       const caller = this.#httpCaller(calls, { holding, arrivalMs }, options);
       checkScope(caller.scopes, face.access);
-      const pieces = piecesOf(options.body ?? []);
       const length = lengthOf(pieces); // asked before they go
       if (length > maxBytes) throw new InferdError('invalid_request', `The body is larger than ${maxBytes} bytes`);
       const read = face.reads && face.verb !== 'GET' && length > 0;
@@ -253,6 +253,7 @@ export class RpcServer {
       sinks.fail(failure);
       return streamed;
     } finally {
+      this.large.drop(pieces); // where nobody came to read them
       options.signal?.removeEventListener('abort', cancel);
     }
   }

@@ -1,25 +1,34 @@
 /**
  * The bytes of an HTTP body in few pieces, however finely a client has cut it: a chunk of one byte takes a hundred bytes of memory while it is
- * kept by itself, and 4 MiB of them took more than a gigabyte and a minute of the main thread on their way to another one. Used by
- * http-reply.ts.
+ * kept by itself, and 4 MiB of them took more than a gigabyte and a minute of the main thread on their way to another one. A part
+ * that is not alone in its memory is copied: Node may be reading on there when the piece leaves. Used by http-reply.ts.
  */
 import { Buffer } from 'node:buffer';
+import { Arriving } from '../../rpc/decode/arriving.js';
+import type { Ahead, Pieces } from '../../rpc/decode/pieces.js';
 
-/** So many parts are kept as they came: all of a usual body. */
+/** So many parts are kept as they came, all of a usual body; none of them leaves at once. */
 const FEW_PARTS = 8;
-/** So are long ones; shorter ones are put together. */
+/** So are those of so many bytes that are alone in their memory; others are put together. */
 const LONG_PART_BYTES = 2 ** 14;
 const PIECE_BYTES = 2 ** 16;
 
 export class BodyPieces {
-  readonly #pieces: Buffer[] = [];
+  readonly #pieces: Arriving;
+  #parts = 0;
   /** What is being filled, and how far it is. */
   #open: Buffer | null = null;
   #filled = 0;
 
+  /** `ahead`: where a large body goes while it arrives; null, it waits here. */
+  constructor(ahead: Ahead | null = null) {
+    this.#pieces = new Arriving(ahead);
+  }
+
   /** `part` is no longer the caller's. */
   add(part: Buffer): void {
-    if (this.#pieces.length < FEW_PARTS || part.length >= LONG_PART_BYTES) {
+    const alone = part.length === part.buffer.byteLength && part.length >= LONG_PART_BYTES;
+    if (this.#parts++ < FEW_PARTS || alone) {
       this.#close();
       this.#pieces.push(part);
       return;
@@ -34,13 +43,14 @@ export class BodyPieces {
   }
 
   /** All that was added; nothing is added afterwards. */
-  take(): readonly Buffer[] {
+  take(): Pieces {
     this.#close();
-    return this.#pieces;
+    return this.#pieces.take();
   }
 
-  clear(): void {
-    this.#pieces.length = 0;
+  /** Nobody will read it. */
+  drop(): void {
+    this.#pieces.drop();
     this.#open = null;
   }
 

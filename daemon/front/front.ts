@@ -78,6 +78,7 @@ export function createFront(deps: FrontDeps): Front {
   const sockets = createSockets({
     config: config.server,
     log,
+    ahead: rpc.large,
     openHandler: (wire, options) => new RpcConnection(rpc, wire, options),
   });
   const routes = createRoutes({
@@ -88,6 +89,7 @@ export function createFront(deps: FrontDeps): Front {
     auth: deps.auth.modes,
     page: readPage,
     maxBodyBytes: config.server.max_message_bytes,
+    ahead: rpc.large,
     webUi: config.server.web_ui,
     accepting: deps.accepting,
   });

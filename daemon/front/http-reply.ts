@@ -7,7 +7,7 @@ import { createHash, timingSafeEqual } from 'node:crypto';
 import { type IncomingMessage, type OutgoingHttpHeaders, type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { ErrorKind, RefusalStatus } from '../../actors/messages/errors.js';
-import type { Pieces } from '../../rpc/decode/pieces.js';
+import type { Ahead, Pieces } from '../../rpc/decode/pieces.js';
 import type { Dialect, ErrorReply } from '../../rpc/dialects/dialect.js';
 import { openai } from '../../rpc/dialects/openai/errors.js';
 import type { Slices } from '../../rpc/slices.js';
@@ -142,24 +142,36 @@ export function refuseSocket(socket: Duplex, error: HttpError): void {
   );
 }
 
+export interface BodyRules {
+  /** Bytes, at most. */
+  readonly limit: number;
+  /** The SHA-256 that it must have, or null; nobody sees a byte of it before that is certain. */
+  readonly digest: Buffer | null;
+  /** Where a large one goes while it arrives; null, it waits here. */
+  readonly ahead: Ahead | null;
+}
+
 /**
- * Reads a body of at most `limit` bytes. `digest`: the SHA-256 that it must have, or null; nobody sees a byte of it before that is certain.
+ * Reads a body.
  * @throws BodyError as soon as it is known to be longer, or is another than was signed; any other error when the client goes away.
  */
-export function readBody(request: IncomingMessage, response: ServerResponse, limit: number, digest: Buffer | null): Promise<Pieces> {
+export function readBody(request: IncomingMessage, response: ServerResponse, { limit, digest, ahead }: BodyRules): Promise<Pieces> {
   const tooLong = () => new BodyError(`The body is larger than ${limit} bytes (server.max_message_bytes).`);
   if (Number(request.headers['content-length'] ?? 0) > limit) return Promise.reject(tooLong());
   if (request.headers.expect !== undefined) response.writeContinue();
   return new Promise((resolve, reject) => {
-    const pieces = new BodyPieces();
+    const pieces = new BodyPieces(digest === null ? ahead : null);
+    const fail = (error: Error): void => {
+      pieces.drop();
+      reject(error);
+    };
     let size = 0;
     const hash = digest === null ? null : createHash('sha256');
     const share = new ReadShare(() => request.resume());
     request.on('data', (part: Buffer) => {
       size += part.length;
       if (size > limit) {
-        pieces.clear();
-        reject(tooLong());
+        fail(tooLong());
       } else {
         hash?.update(part);
         pieces.add(part);
@@ -169,9 +181,11 @@ export function readBody(request: IncomingMessage, response: ServerResponse, lim
     });
     request.once('end', () => {
       if (hash === null || (digest !== null && timingSafeEqual(hash.digest(), digest))) resolve(pieces.take());
-      else reject(new BodyError('The body is not the one that was signed (content-digest).', 401));
+      else fail(new BodyError('The body is not the one that was signed (content-digest).', 401));
     });
-    request.once('error', reject);
-    request.once('close', () => reject(new Error('the client closed the connection')));
+    request.once('error', fail);
+    request.once('close', () => {
+      if (!request.complete) fail(new Error('the client closed the connection'));
+    });
   });
 }

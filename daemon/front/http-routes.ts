@@ -5,7 +5,7 @@
  */
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Pieces } from '../../rpc/decode/pieces.js';
+import type { Ahead, Pieces } from '../../rpc/decode/pieces.js';
 import type { StreamFormat } from '../../rpc/dialects/dialect.js';
 import { type OpenapiFacts, openapiDocument } from '../../rpc/documents/openapi.js';
 import type { Operation } from '../../rpc/documents/operation.js';
@@ -34,6 +34,8 @@ export interface RouteDeps extends OwnRouteDeps {
   /** What clients may show, for the documents. */
   readonly auth: OpenapiFacts['auth'];
   readonly maxBodyBytes: number;
+  /** Where large bodies go while they arrive; null, they wait here. */
+  readonly ahead: Ahead | null;
 }
 
 export function createRoutes(deps: RouteDeps): RouteTable {
@@ -102,6 +104,7 @@ async function answerCall(deps: RouteDeps, face: Face, request: IncomingMessage,
   const [path = '', ...rest] = (request.url ?? '').split('?');
   const tail = tailOf(face, path);
   if (tail === null) {
+    deps.ahead?.drop(body);
     refuse({ status: 400, message: 'The path holds a percent sign that escapes nothing.' });
     return;
   }
@@ -173,7 +176,7 @@ async function wholeBody(
   { peer, refuse }: { readonly peer: Peer; readonly refuse: (error: HttpError) => void },
 ): Promise<Pieces | null> {
   try {
-    return await readBody(request, response, deps.maxBodyBytes, peer.bodyDigest);
+    return await readBody(request, response, { limit: deps.maxBodyBytes, digest: peer.bodyDigest, ahead: deps.ahead });
   } catch (error) {
     if (error instanceof BodyError) refuse(error);
     return null;

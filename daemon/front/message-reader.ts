@@ -8,10 +8,12 @@
  * only announced.
  */
 import { Buffer } from 'node:buffer';
+import { Arriving } from '../../rpc/decode/arriving.js';
+import type { Ahead, Pieces } from '../../rpc/decode/pieces.js';
 
 export type Incoming =
   /** A whole message; `pieces` are the reader's no longer. A small one has one piece. */
-  | { readonly kind: 'message'; readonly text: boolean; readonly pieces: readonly Buffer[]; readonly bytes: number }
+  | { readonly kind: 'message'; readonly text: boolean; readonly pieces: Pieces; readonly bytes: number }
   /** Not of a message, or the begin of something that ws refuses. */
   | { readonly kind: 'other'; readonly bytes: Buffer }
   /** The message can not go on. `code`: of the close frame. */
@@ -64,6 +66,7 @@ interface Header {
 
 export class MessageReader {
   readonly #limits: MessageLimits;
+  readonly #ahead: Ahead | null;
   /** Received and not looked at. */
   #unread: Buffer = nothing;
   #later: Buffer[] = [];
@@ -71,7 +74,7 @@ export class MessageReader {
   /** Everything goes to ws from here on: it ends the connection. */
   #handsOn = false;
   /** Of the message that has begun. */
-  #pieces: Buffer[] | null = null;
+  #pieces: Arriving | null = null;
   #text = false;
   #bytes = 0;
   #fragments = 0;
@@ -83,8 +86,10 @@ export class MessageReader {
   #frame: Header | null = null;
   #left = 0;
 
-  constructor(limits: MessageLimits) {
+  /** `ahead`: where large messages go while they arrive; null, they wait here. */
+  constructor(limits: MessageLimits, ahead: Ahead | null = null) {
     this.#limits = limits;
+    this.#ahead = ahead;
   }
 
   /** Bytes that were added and not read yet. */
@@ -148,8 +153,14 @@ export class MessageReader {
 
   #break(why: Incoming): Incoming {
     this.#handsOn = true;
-    this.#pieces = this.#open = null;
+    this.drop();
     return why;
+  }
+
+  /** Forgets the message that has begun: its end will not come. */
+  drop(): void {
+    this.#pieces?.drop();
+    this.#pieces = this.#open = null;
   }
 
   /** Looks at a header without taking it; null when it has not come whole. What ws has to refuse is handed to it. */
@@ -192,7 +203,7 @@ export class MessageReader {
       unmask(payload, kept.mask, 0);
       return { kind: 'message', text: this.#text, pieces: [payload], bytes: length };
     }
-    this.#pieces ??= [];
+    this.#pieces ??= new Arriving(this.#ahead);
     this.#fragments++;
     this.#bytes += length;
     this.#frame = kept;
@@ -240,7 +251,7 @@ export class MessageReader {
     this.#frame = null;
     if (!final) return null;
     this.#closePiece();
-    const pieces = this.#pieces ?? [];
+    const pieces = this.#pieces?.take() ?? [];
     const bytes = this.#bytes;
     this.#pieces = null;
     this.#bytes = this.#fragments = this.#reads = 0;

@@ -18,6 +18,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type ServerOptions, type WebSocket, WebSocketServer } from 'ws';
 import { errorFields, type Log } from '../../actors/runtime/log.js';
 import type { Config } from '../../config/schema.js';
+import type { Ahead, Pieces } from '../../rpc/decode/pieces.js';
 import type { Scopes } from '../../rpc/scope.js';
 import type { Slices } from '../../rpc/slices.js';
 import type { Wire } from '../../rpc/wire.js';
@@ -40,7 +41,7 @@ export interface MessageHandler {
    * The bytes of one message, which are the handler's from now on, and when the last of them was read (performance.now()). False: they
    * were to be text and are not UTF-8. A promise: the next message is not given before it resolves; it never rejects.
    */
-  receivePieces(pieces: readonly Uint8Array[], arrivalMs: number): boolean | Promise<boolean>;
+  receivePieces(pieces: Pieces, arrivalMs: number): boolean | Promise<boolean>;
   writable(): void;
   close(): void;
   shutdown(): void;
@@ -51,6 +52,8 @@ export interface SocketsDeps {
   readonly log: Log;
   /** A message must have arrived whole this long after its first byte, give or take a heartbeat; 60 s when not set. */
   readonly messageMs?: number;
+  /** Where large messages go while they arrive; null, they wait here. */
+  readonly ahead: Ahead | null;
   openHandler(wire: Wire, options: { encoding: Encoding; scopes: Scopes }): MessageHandler;
 }
 
@@ -152,6 +155,7 @@ class Connection implements Wire {
   readonly #control: ControlSocket;
   readonly #reader: MessageReader;
   readonly #messageMs: number;
+  readonly #ahead: Ahead | null;
   readonly #log: Log;
   readonly #encoding: Encoding;
   readonly #handler: MessageHandler;
@@ -184,11 +188,9 @@ class Connection implements Wire {
     this.#ws = ws;
     this.#socket = socket;
     this.#control = control;
-    this.#reader = new MessageReader({
-      maxBytes: deps.config.max_message_bytes,
-      maxFragments: MAX_FRAGMENTS,
-      maxReads: MAX_READS,
-    });
+    const { max_message_bytes: maxBytes } = deps.config;
+    this.#reader = new MessageReader({ maxBytes, maxFragments: MAX_FRAGMENTS, maxReads: MAX_READS }, deps.ahead);
+    this.#ahead = deps.ahead;
     this.#messageMs = deps.messageMs ?? MESSAGE_TIMEOUT_MS;
     this.#log = deps.log;
     this.#encoding = subprotocols.get(ws.protocol) ?? 'json';
@@ -200,6 +202,7 @@ class Connection implements Wire {
     ws.once('close', () => {
       this.#closed = true;
       this.#handler.close();
+      this.#reader.drop();
       this.#pump?.stop();
     });
     socket.on('data', (chunk) => {
@@ -347,12 +350,16 @@ class Connection implements Wire {
     this.#ws.terminate();
   }
 
-  #onMessage(pieces: readonly Buffer[], text: boolean): void {
-    if (!this.#isOpen()) return;
+  #onMessage(pieces: Pieces, text: boolean): void {
+    if (!this.#isOpen()) {
+      this.#ahead?.drop(pieces);
+      return;
+    }
     this.#pinged = false;
     this.#partialSince = null;
     this.#share.nextMessage();
     if (text === (this.#encoding === 'msgpack')) {
+      this.#ahead?.drop(pieces);
       const wanted = text ? 'This subprotocol takes binary frames' : 'This subprotocol takes text frames';
       this.#ws.close(1003, wanted);
       return;

@@ -6,7 +6,7 @@ import { parentPort } from 'node:worker_threads';
 import type { Member } from '../message.js';
 import { cutTexts, type TextLimits } from './cut-texts.js';
 import { decodeMessage, decodeValue } from './decode.js';
-import type { DecodeAnswer, DecodeJob } from './large-messages.js';
+import type { DecodeAnswer, DecodeJob, ToDecode } from './large-messages.js';
 import { joined } from './pieces.js';
 
 /** Large messages wait for a processor rather than the answers to others. */
@@ -21,8 +21,12 @@ function giveWay(): void {
   }
 }
 
-function decode({ pieces, as, face, maxBytes, limits }: DecodeJob): DecodeAnswer['decoded'] {
-  const bytes = joined(pieces);
+/** What has come ahead of its job. */
+const parts = new Map<number, Uint8Array[]>();
+
+function decode({ id, pieces, as, face, maxBytes, limits }: DecodeJob): DecodeAnswer['decoded'] {
+  const bytes = joined([...(parts.get(id) ?? []), ...pieces]);
+  parts.delete(id);
   if (as === 'value') {
     const decoded = decodeValue(bytes);
     const refused = cutTexts(face, decoded.value, limits);
@@ -40,6 +44,9 @@ function cutMember(member: Member, limits: TextLimits): Member {
 }
 
 giveWay();
-parentPort?.on('message', (job: DecodeJob) => {
-  parentPort?.postMessage({ id: job.id, decoded: decode(job) } satisfies DecodeAnswer);
+parentPort?.on('message', (message: ToDecode) => {
+  const { kind, id } = message;
+  if (kind === 'job') parentPort?.postMessage({ id, decoded: decode(message) } satisfies DecodeAnswer);
+  else if (kind === 'drop') parts.delete(id);
+  else parts.set(id, [...(parts.get(id) ?? []), ...message.pieces]);
 });

@@ -1,14 +1,15 @@
 /**
  * Decodes large messages in a thread of their own, so that the event loop, and with it every other client, goes on meanwhile: checking and
- * parsing 60 MB takes a tenth of a second, and text beyond Latin-1 ten times that. The bytes move there and are not copied; the thread begins
- * with the first large message and ends when none has come for a while, which gives its memory back.
+ * parsing 60 MB takes a tenth of a second, and text beyond Latin-1 ten times that. The bytes move there and are not copied, most of them while
+ * the rest arrives (arriving.ts); the thread begins with the first large message and ends when none has come for a while, which gives its
+ * memory back.
  * Main thread; one for each RpcServer.
  */
 import { Worker } from 'node:worker_threads';
 import type { Message } from '../message.js';
 import type { TextLimits } from './cut-texts.js';
 import type { Decoded, Encoding } from './decode.js';
-import type { Pieces } from './pieces.js';
+import { type Ahead, Moved, type Pieces } from './pieces.js';
 
 /** Messages above this are large: one takes about 2 ms to decode. */
 export const largeBytes = 2 ** 20;
@@ -16,9 +17,19 @@ export const largeBytes = 2 ** 20;
 /** How a job is to be read: as a message of JSON-RPC, or as the JSON of an HTTP body. */
 export type DecodeAs = Encoding | 'value';
 
+/** Main thread -> that of large messages, about one message. */
+export type ToDecode =
+  /** Bytes of it, ahead of the job. */
+  | { readonly kind: 'part'; readonly id: number; readonly pieces: readonly Uint8Array[] }
+  /** There will be no job. */
+  | { readonly kind: 'drop'; readonly id: number }
+  | DecodeJob;
+
 export interface DecodeJob {
+  readonly kind: 'job';
   readonly id: number;
-  readonly pieces: Pieces;
+  /** Behind the parts. */
+  readonly pieces: readonly Uint8Array[];
   readonly as: DecodeAs;
   /** Of a body: the face that it is for. */
   readonly face: string;
@@ -34,10 +45,12 @@ export interface DecodeAnswer {
 const IDLE_MS = 5000;
 const lost: Message = { kind: 'failed', failure: { kind: 'internal', message: 'The message could not be read' } };
 
-export class LargeMessages {
+export class LargeMessages implements Ahead {
   readonly #maxBytes: number;
   readonly #limits: () => TextLimits;
   readonly #waiting = new Map<number, (decoded: Message | Decoded) => void>();
+  /** Messages of which parts have moved and whose jobs have not. */
+  readonly #arriving = new Set<number>();
   #thread: Worker | null = null;
   #idle: NodeJS.Timeout | undefined;
   #nextId = 0;
@@ -58,16 +71,39 @@ export class LargeMessages {
     return this.#ask(pieces, 'value', face) as Promise<Decoded>; // proof: as above
   }
 
+  move(pieces: readonly Uint8Array[], moved: Moved | null): Moved {
+    const to = moved ?? new Moved(this.#nextId++);
+    for (const { length } of pieces) to.length += length;
+    if (moved === null) this.#arriving.add(to.id);
+    // When the thread has ended since, so has this message: its bytes are lost.
+    if (this.#arriving.has(to.id)) this.#send({ kind: 'part', id: to.id, pieces: pieces.map(movable) });
+    return to;
+  }
+
+  drop(pieces: Pieces): void {
+    for (const piece of pieces) {
+      if (!(piece instanceof Moved) || !this.#arriving.delete(piece.id)) continue;
+      this.#send({ kind: 'drop', id: piece.id });
+      this.#rest();
+    }
+  }
+
   #ask(pieces: Pieces, as: DecodeAs, face: string): Promise<Message | Decoded> {
-    clearTimeout(this.#idle);
-    this.#thread ??= this.#begin();
-    const id = this.#nextId++;
-    const job: DecodeJob = { id, pieces: pieces.map(movable), as, face, maxBytes: this.#maxBytes, limits: this.#limits() };
-    const buffers = job.pieces.map(({ buffer }) => buffer as ArrayBuffer); // proof: `movable`
+    const moved = pieces.find((piece) => piece instanceof Moved);
+    if (moved !== undefined && !this.#arriving.delete(moved.id)) return Promise.resolve(lost);
+    const id = moved?.id ?? this.#nextId++;
+    const rest = pieces.filter((piece) => piece instanceof Uint8Array).map(movable);
     return new Promise((resolve) => {
       this.#waiting.set(id, resolve);
-      this.#thread?.postMessage(job, buffers);
+      this.#send({ kind: 'job', id, pieces: rest, as, face, maxBytes: this.#maxBytes, limits: this.#limits() });
     });
+  }
+
+  #send(message: ToDecode): void {
+    clearTimeout(this.#idle);
+    this.#thread ??= this.#begin();
+    const buffers = message.kind === 'drop' ? [] : message.pieces.map(({ buffer }) => buffer as ArrayBuffer); // proof: `movable`
+    this.#thread.postMessage(message, buffers);
   }
 
   #begin(): Worker {
@@ -83,7 +119,12 @@ export class LargeMessages {
   #answer(id: number, decoded: Message | Decoded): void {
     this.#waiting.get(id)?.(decoded);
     this.#waiting.delete(id);
-    if (this.#waiting.size > 0) return;
+    this.#rest();
+  }
+
+  #rest(): void {
+    if (this.#waiting.size > 0 || this.#arriving.size > 0) return;
+    clearTimeout(this.#idle);
     this.#idle = setTimeout(() => void this.#thread?.terminate(), IDLE_MS);
     this.#idle.unref();
   }
@@ -92,6 +133,7 @@ export class LargeMessages {
   #ended(thread: Worker): void {
     if (this.#thread !== thread) return;
     this.#thread = null;
+    this.#arriving.clear();
     for (const id of [...this.#waiting.keys()]) this.#answer(id, lost);
   }
 }

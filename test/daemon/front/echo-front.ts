@@ -100,6 +100,7 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
   const sockets = createSockets({
     config: config.server,
     log: silentLog,
+    ahead: null,
     ...(options.messageMs === undefined ? {} : { messageMs: options.messageMs }),
     openHandler(wire, asked) {
       handlers.push(new RecordingHandler(wire, asked, options.onReceive));
@@ -129,6 +130,7 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
       openrpc: () => ({ openrpc: '1.3.2' }),
       operations: () => [],
     },
+    ahead: null,
     metrics: { open: false, scrape: async () => ({ type: 'text/plain', body: 'figures' }) },
     version: '0.0.0',
     auth: [],

@@ -182,3 +182,30 @@ test('clients that leave in the middle of a large message, or while it is decode
   assert.ok(await socket.call('ping'));
   await socket.close();
 });
+
+test('a client that leaves in the middle of a large message costs the next one nothing', async () => {
+  const gone = await open('jsonrpc');
+  const text = JSON.stringify(call(1, 'a'.repeat(3_000_000)));
+  gone.send(text.slice(0, 2_000_000), { fin: false });
+  const http = new AbortController();
+  const part = new Blob([text.slice(0, 2_000_000)]).stream();
+  const endless = new ReadableStream({
+    async start(body) {
+      for await (const piece of part) body.enqueue(piece);
+    },
+  });
+  const headers = { 'content-type': 'application/json' };
+  const asked = fetch(at.http, { method: 'POST', headers, body: endless, duplex: 'half', signal: http.signal } as RequestInit);
+  const failed = assert.rejects(asked);
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  http.abort();
+  gone.terminate();
+  await failed;
+  const json = await open('jsonrpc');
+  json.send(text);
+  assert.deepEqual(
+    (await answers(json, 1)).map(({ id, error }) => [id, error?.code]),
+    [[1, TOO_LONG]],
+  );
+  json.close();
+});

@@ -3,6 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { type Incoming, MessageReader } from '../../../daemon/front/message-reader.js';
+import { joined } from '../../../rpc/decode/pieces.js';
+import { KeptAhead } from './kept-ahead.js';
 
 const limits = { maxBytes: 10_000_000, maxFragments: 100, maxReads: 1_000_000 };
 
@@ -42,7 +44,7 @@ function readAll(bytes: Buffer, sizes: readonly number[], reader = new MessageRe
   return found;
 }
 
-const wholeOf = (one: Incoming): string => (one.kind === 'message' ? Buffer.concat([...one.pieces]).toString('latin1') : one.kind);
+const wholeOf = (one: Incoming): string => (one.kind === 'message' ? Buffer.from(joined(one.pieces)).toString('latin1') : one.kind);
 
 test('every message comes whole and in order, however it is framed, masked and cut, with pings between', () => {
   const part = fc.tuple(fc.uint8Array({ maxLength: 300 }), fc.tuple(fc.nat(255), fc.nat(255), fc.nat(255), fc.nat(255)), fc.boolean());
@@ -78,8 +80,11 @@ test('a message of megabytes comes in pieces that share no memory with anything 
   const payload = Buffer.from(Array.from({ length: 9_000_001 }, (_, i) => (i * 7 + (i >> 9)) & 255));
   const [message, ...more] = readAll(frame(2, payload), [65_536, 1, 1448]);
   assert.ok(message?.kind === 'message' && message.pieces.length > 1);
-  assert.deepEqual([Buffer.concat([...message.pieces]).equals(payload), message.bytes, more.length], [true, payload.length, 0]);
-  for (const { buffer, byteLength } of message.pieces) assert.ok(buffer.byteLength <= 4 * 2 ** 20 && byteLength <= buffer.byteLength);
+  assert.deepEqual([Buffer.from(joined(message.pieces)).equals(payload), message.bytes, more.length], [true, payload.length, 0]);
+  for (const piece of message.pieces) {
+    assert.ok(piece instanceof Uint8Array);
+    assert.ok(piece.buffer.byteLength <= 4 * 2 ** 20 && piece.byteLength <= piece.buffer.byteLength);
+  }
 });
 
 test('the memory of a large message can move to another thread, and what came behind it in the same read stays', () => {
@@ -88,7 +93,8 @@ test('the memory of a large message can move to another thread, and what came be
     fc.property(fc.array(fc.integer({ min: 0, max: 400_000 }), { maxLength: 5 }), some, (lengths, sizes) => {
       const payloads = lengths.map((length, i) => new Uint8Array(length).fill(i + 1));
       const bytes = Buffer.concat(payloads.map((payload) => frame(2, payload)));
-      const reader = new MessageReader(limits);
+      const ahead = new KeptAhead();
+      const reader = new MessageReader(limits, ahead);
       const got: Uint8Array[] = [];
       for (let at = 0, i = 0; at < bytes.length; i++) {
         const size = sizes[i % sizes.length] ?? 1;
@@ -97,9 +103,7 @@ test('the memory of a large message can move to another thread, and what came be
         reader.add(chunk);
         at += chunk.length;
         for (let next = reader.read(); next !== null; next = reader.read()) {
-          if (next.kind !== 'message') continue;
-          const own = next.pieces.length > 1 ? next.pieces.map(({ buffer }) => buffer as ArrayBuffer) : [];
-          got.push(Buffer.concat(structuredClone([...next.pieces], { transfer: own })));
+          if (next.kind === 'message') got.push(ahead.whole(next.pieces));
         }
       }
       assert.ok(got.length === payloads.length && got.every((one, i) => Buffer.compare(one, payloads[i] ?? one) === 0));
@@ -159,4 +163,17 @@ test('a message that comes byte by byte without end costs its connection, one th
     packets.map(({ kind }) => kind),
     ['message'],
   );
+});
+
+test('what went ahead of a message that breaks, or whose client leaves, is dropped there', () => {
+  const half = frame(2, Buffer.alloc(3_000_000), { final: false });
+  const broken = new KeptAhead();
+  const found = readAll(Buffer.concat([half, frame(1, Buffer.of(1))]), [65_536], new MessageReader(limits, broken));
+  assert.deepEqual([found.map(({ kind }) => kind).slice(0, 1), broken.moved > 0, broken.held], [['broken'], true, 0]);
+  const left = new KeptAhead();
+  const reader = new MessageReader(limits, left);
+  readAll(half, [65_536], reader);
+  assert.equal(left.held, 1);
+  reader.drop();
+  assert.equal(left.held, 0);
 });

@@ -34,6 +34,7 @@ async function serving(changes: Partial<RouteDeps> = {}): Promise<{ routes: Rout
   const routes = createRoutes({
     probed: engine,
     rpc: server,
+    ahead: null,
     metrics: { open: false, scrape: async () => ({ type: 'text/plain', body: '' }) },
     version: '0.0.0',
     auth: [],
