@@ -163,7 +163,7 @@ const float* CpuBackend::pack_activations(const Tensor& x, std::span<const RowGr
   return packed;
 }
 
-// The same rows quantized, in tiles of code_rows.
+// The same rows quantized, code_rows at a time.
 const float* CpuBackend::pack_codes(const Tensor& x, std::span<const RowGroup> groups) {
   const int64_t cols = x.cols(), first_row = groups.front().first;
   auto* packed = static_cast<char*>(packed_rows_.data());

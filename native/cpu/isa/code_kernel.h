@@ -6,14 +6,21 @@
 // Minima meet the sum of the row's codes in f32. Dot products of a block are exact
 // integers and blocks are added in order, so a row's bits do not depend on the tile it is in.
 //
-// Rows are quantized once per product (quantize_tile). One tile of rows streams the panels one
-// after the other: four side by side cost int4 half its speed on an EPYC (Zen 4), 14 instead of 27
-// GB/s a core. More rows pass over a run of blocks of one panel that stays in the first-level
-// cache. Each tile takes int4 codes apart again, in units that the products leave free: spreading
-// them to bytes once for all tiles was no faster with 512 rows and slower with fewer.
+// Rows are quantized once per product (quantize_tile), a few tiles at a time, and lie in tiles of
+// kRows; the last ones, if there are no more than kMostRows, in one. One tile of rows streams the
+// panels one after the other: four side by side cost int4 half its speed on an EPYC (Zen 4), 14
+// instead of 27 GB/s a core. More rows pass over a run of blocks of one panel. Each tile takes int4
+// codes apart again, in units that the products leave free: spreading them to bytes once for all
+// tiles was no faster with 512 rows and slower with fewer.
+//
+// Bounds (Zen 5, two units for dot products and f32 multiply-adds): a block of a tile of six rows
+// is 96 dot products, 12 products of scales and 12 multiply-adds, 24 with minima, so 80 % of the
+// peak of dot products are in reach, 73 with minima. Tiles of eight or twelve rows, with their
+// float sums in memory, are no faster over many rows.
 //
 // Dot says:
-//   kGroup, kRows          quant_group and code_rows of the table (kernels.h)
+//   kGroup                 quant_group of the table (kernels.h)
+//   kRows, kMostRows       rows of a tile, of which sums are in registers; and of one tile at most
 //   Codes, kCodeBytes      a vector of codes, and how many bytes of a panel it takes; load8,
 //                          load_low4 and load_high4 bring one, with_high2 adds two upper bits,
 //                          of_float4 makes twice the numbers e2m1 of them, plus kFloat4Offset
@@ -22,14 +29,27 @@
 //   quantize()             a block of a row as 8-bit codes
 //   Chain ..               a loop of nothing but dot products, for limits_kernel.h
 #pragma once
+#include <type_traits>
+
 #include "cpu/isa/kernels.h"
 
 namespace inferd::cpu {
 namespace {
 
-constexpr int kCodeRows = Dot::kRows;
+constexpr int kCodeRows = 2 * Dot::kRows;  // code_rows of the table
 constexpr int kGroups = kScaleBlock / Dot::kGroup;
-constexpr int kRunBlocks = 16;  // blocks of one panel that many rows pass over
+// Blocks of one panel that many rows pass over. Each tile loads and stores its sums once a run, in
+// rows that lie apart by powers of two and so in few sets of a cache: with 16 blocks, which stay in
+// the first-level cache, 504 rows took a tenth longer than with 64, which do not (Zen 5, 2048
+// inputs: Q8_0 63 and 69 % of the peak of dot products, Q4_K 57 and 63, Q6_K 51 and 56).
+constexpr int kRunBlocks = 64;
+
+// Rows of the tile that begins at `row` of `rows`.
+inline int64_t rows_of_tile(int64_t row, int64_t rows) {
+  const int64_t end = row / kCodeRows * kCodeRows + kCodeRows;
+  const int64_t left = (end < rows ? end : rows) - row;
+  return left <= Dot::kMostRows ? left : Dot::kRows;
+}
 
 inline V bf16_scales(const char* p) {
   return Simd::load_bf16(reinterpret_cast<const uint16_t*>(p));
@@ -166,18 +186,36 @@ struct CodeTile {
   TileBlock out;  // where the sums go
 };
 
+// The float sums of a tile: in registers, or, of more rows than have place there beside the sums
+// of dot products, in the first-level cache.
+template <int R>
+struct NearSums {
+  V sums[R][kVectors];
+  V get(int r, int i) const { return sums[r][i]; }
+  void set(int r, int i, V v) { sums[r][i] = v; }
+};
+template <int R>
+struct FarSums {
+  alignas(64) float sums[R][kPanel];
+  V get(int r, int i) const { return Simd::load(sums[r] + i * kWidth); }
+  void set(int r, int i, V v) { Simd::store(sums[r] + i * kWidth, v); }
+};
+template <int R>
+using FloatSums = std::conditional_t<(R > Dot::kRows), FarSums<R>, NearSums<R>>;
+
 template <class Codes, int R, bool kStream>
 void code_tile(const CodeTile& t) {
-  V acc[R][kVectors];
+  FloatSums<R> acc;
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) {
       const float* out = t.out.out + r * t.out.out_stride + i * kWidth;
       const int64_t left = t.out.valid - i * kWidth;
-      acc[r][i] = t.out.first || left <= 0 ? Simd::zero()
-                  : left >= kWidth         ? Simd::load(out)
-                                           : Simd::load_n(out, static_cast<int>(left));
+      acc.set(r, i,
+              t.out.first || left <= 0 ? Simd::zero()
+              : left >= kWidth         ? Simd::load(out)
+                                       : Simd::load_n(out, static_cast<int>(left)));
     }
   }
   const char* x = t.rows;
@@ -205,18 +243,15 @@ void code_tile(const CodeTile& t) {
       for (int i = 0; i < kVectors; ++i) {
         const char* block = scales_of_run + (part * kPanel + i * kWidth) * Codes::kScaleBytes;
         const V scale = Codes::scales(block);
+        V min = scale;
+        if constexpr (Codes::kHasMin) min = Codes::scales(block + Codes::kParts * 2 * kPanel);
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
           const V both = Simd::mul(scale, Simd::set(scales[r]));
-          acc[r][i] = Simd::fma(dot.at(r, i), both, acc[r][i]);
-        }
-        if constexpr (Codes::kHasMin) {
-          const V min = Codes::scales(block + Codes::kParts * 2 * kPanel);
-#pragma GCC unroll 8
-          for (int r = 0; r < R; ++r) {
-            const V sum = Simd::set(scales[r] * static_cast<float>(sums[r]));
-            acc[r][i] = Simd::fma(min, sum, acc[r][i]);
-          }
+          V sum = Simd::fma(dot.at(r, i), both, acc.get(r, i));
+          if constexpr (Codes::kHasMin)
+            sum = Simd::fma(min, Simd::set(scales[r] * static_cast<float>(sums[r])), sum);
+          acc.set(r, i, sum);
         }
       }
     }
@@ -227,12 +262,17 @@ void code_tile(const CodeTile& t) {
     w += in_run + 1 < Codes::kRun ? kBlockBytes : kBlockBytes + Codes::kBytes - Codes::kScalesAt;
     x += R * kCodeBlockBytes;
   }
+  V last[R][kVectors];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) last[r][i] = acc.get(r, i);
   TileBlock out = t.out;
   out.first = true;
-  store_tile<R, 1>(out, acc);
+  store_tile<R, 1>(out, last);
 }
 
-template <class Codes, bool kStream, int R = kCodeRows>
+template <class Codes, bool kStream, int R = Dot::kMostRows>
 inline void code_tile_of(const CodeTile& t, int64_t rows) {
   if constexpr (R > 1) {
     if (rows < R) return code_tile_of<Codes, kStream, R - 1>(t, rows);
@@ -274,8 +314,8 @@ inline void run_of_tiles(const GemmTask& g, int64_t panel, int64_t first) {
   CodeTile t =
       tile_at<Codes>(g, panel, first, blocks - first < kRunBlocks ? blocks - first : kRunBlocks);
   float* out = t.out.out;
-  for (int64_t row = 0; row < g.rows; row += kCodeRows) {
-    const int64_t rows = g.rows - row < kCodeRows ? g.rows - row : kCodeRows;
+  for (int64_t row = 0, rows = 0; row < g.rows; row += rows) {
+    rows = rows_of_tile(row, g.rows);
     t.rows =
         reinterpret_cast<const char*>(g.packed) + (row * blocks + first * rows) * kCodeBlockBytes;
     t.out.out = out + row * g.out_stride;
@@ -290,7 +330,7 @@ inline void run_of_tiles(const GemmTask& g, int64_t panel, int64_t first) {
 // The order of panels and runs keeps the rows near, as in gemm_kernel.h.
 template <class Codes>
 void code_gemm(const GemmTask& g) {
-  if (g.rows <= kCodeRows) return stream_codes<Codes>(g);
+  if (g.rows <= Dot::kMostRows) return stream_codes<Codes>(g);
   const int64_t blocks = (g.cols + kScaleBlock - 1) / kScaleBlock;
   const int64_t end = g.first_panel + g.num_panels;
   if (g.rows * blocks * kCodeBlockBytes <= kNearFloats * int64_t{sizeof(float)}) {
@@ -329,10 +369,13 @@ inline void store_codes(char* block, const QuantizedBlock& q, int64_t row, int64
 }
 
 void quantize_tile(void* tile, const float* x, int64_t x_stride, int64_t rows, int64_t cols) {
-  for (int64_t r = 0; r < rows; ++r) {
-    char* block = static_cast<char*>(tile);
-    for (int64_t k = 0; k < cols; k += kScaleBlock, block += rows * kCodeBlockBytes)
-      store_codes(block, Dot::quantize(x + r * x_stride + k, cols - k), r, rows);
+  char* block = static_cast<char*>(tile);
+  for (int64_t row = 0, n = 0; row < rows; row += n) {
+    n = rows_of_tile(row, rows);
+    for (int64_t k = 0; k < cols; k += kScaleBlock, block += n * kCodeBlockBytes) {
+      for (int64_t r = 0; r < n; ++r)
+        store_codes(block, Dot::quantize(x + (row + r) * x_stride + k, cols - k), r, n);
+    }
   }
 }
 

@@ -15,6 +15,9 @@ struct Dot {
   using Codes = __m512i;
   static constexpr int kGroup = 4, kCodeBytes = 64;
   static constexpr int kRows = 6;  // 12 integer and 12 float sums, weights and scales in registers
+  // Float sums of more rows wait in memory. Eight rows in one tile read and take apart the weights
+  // once: 26 instead of 21 GB/s of Q8_0 a core, 23 instead of 20 of Q4_K (Zen 5).
+  static constexpr int kMostRows = 8;
 
   static Codes load8(const char* p) { return _mm512_loadu_si512(p); }
   static Codes load_low4(const char* p) {

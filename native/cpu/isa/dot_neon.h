@@ -16,6 +16,7 @@ struct DotBase {
   using Codes = int8x16_t;
   static constexpr int kCodeBytes = 16;
   static constexpr int kRows = 6;  // 24 integer sums in registers; the float sums wait in memory
+  static constexpr int kMostRows = kRows;
 
   static uint8x16_t bytes(const char* p) { return vld1q_u8(reinterpret_cast<const uint8_t*>(p)); }
   static Codes load8(const char* p) {

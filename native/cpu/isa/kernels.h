@@ -64,9 +64,10 @@ constexpr int kExpBlock = 512;
 //              [runs][panel_cols]; of blocks, which all outputs of a panel share, [runs]
 // rows: tile t holds rows [t * tile_rows, ...) as [cols][rows of the tile]; that leaves a row that
 //   is alone in its tile as it was.
-//   Where the set has quantize_tile, quantized weights meet quantized rows: tile t holds rows
-//   [t * code_rows, ...), R of them, as blocks of f32 scales [R], i16 sums of codes [R][2], of each
-//   half of the block, and codes [kScaleBlock / g][R][g]; block size R * kCodeBlockBytes.
+//   Where the set has quantize_tile, quantized weights meet quantized rows: each run of code_rows
+//   rows is cut into tiles as the set likes, each R of them, as blocks of f32 scales [R], i16 sums
+//   of codes [R][2], of each half of the block, and codes [kScaleBlock / g][R][g]; block size
+//   R * kCodeBlockBytes.
 constexpr int kCodeBlockBytes = 4 + 4 + kScaleBlock;
 struct GemmTask {
   const char* panels;  // first panel of the weight
@@ -173,11 +174,11 @@ struct Kernels {
   int32_t tile_rows;    // rows of a full activation tile
   bool bf16_pairs;      // bf16 panels hold pairs of k
   int32_t quant_group;  // inputs of one output feature side by side in quantized panels
-  int32_t code_rows;    // rows of a full tile of quantized activations
+  int32_t code_rows;    // rows that quantize_tile takes at most
 
   void (*gemm[kWeightKinds])(const GemmTask&);
-  // Quantizes `rows` <= code_rows rows into a tile; null: the products of quantized weights take
-  // plain rows.
+  // Quantizes `rows` <= code_rows rows into their tiles; null: the products of quantized weights
+  // take plain rows.
   void (*quantize_tile)(void* tile, const float* x, int64_t x_stride, int64_t rows, int64_t cols);
   void (*attention[kCacheKinds])(const AttentionTask&, AttentionScratch&);
   void (*latent_attention[kCacheKinds])(const AttentionTask&, LatentScratch&);  // with v = null
