@@ -5,6 +5,7 @@
  * Invariants: every submitted request gets exactly one onEnd, whatever mixture of cancel, failure, actor death, drain and stop happens;
  * a request is in `#requests` exactly until then, and leaves it before its onEnd runs (a sink may submit or cancel from inside).
  * The engine (daemon/life/engine.ts) tells it which actors are there and in which state the engine is.
+ * Longer than other files: all that may end a request changes the same books.
  */
 import { asError, Calls } from './client-calls.js';
 import { type Gaining, gather } from './client-deltas.js';

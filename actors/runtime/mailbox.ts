@@ -11,8 +11,8 @@
  *   lane:  [handled | pad.. | sent | pad.. | box 0 | box 1 | .. ]        box = [stamp: int32][bytes: int32][batch]
  *
  * Batch n (from 0) lies in box n modulo BOXES with the stamp n + 1. One that is too large, or comes when all boxes are taken, or is one
- * large message as it is, is posted to the port before it is counted as sent; then its box has another stamp. A port alone costs two to three times as much (each message
- * is serialized, posted and delivered as an event), which is most of what a message costs that comes alone.
+ * large message as it is, is posted to the port before it is counted as sent; then its box has another stamp. A port alone costs two to
+ * three times as much (each message is serialized, posted and delivered as an event), which is most of what a message costs that comes alone.
  */
 import { MessageChannel, receiveMessageOnPort } from 'node:worker_threads';
 import { Codec } from '../messages/codec.js';

@@ -48,5 +48,9 @@ parentPort?.on('message', (message: ToDecode) => {
   const { kind, id } = message;
   if (kind === 'job') parentPort?.postMessage({ id, decoded: decode(message) } satisfies DecodeAnswer);
   else if (kind === 'drop') parts.delete(id);
-  else parts.set(id, [...(parts.get(id) ?? []), ...message.pieces]);
+  else {
+    const before = parts.get(id);
+    if (before === undefined) parts.set(id, [...message.pieces]);
+    else before.push(...message.pieces);
+  }
 });

@@ -11,7 +11,7 @@ import { createRoutes } from '../../../daemon/front/http-routes.js';
 import { readPage } from '../../../daemon/front/pages/page.js';
 import { Traffic } from '../../../daemon/front/traffic.js';
 import { createSockets, type Encoding, type MessageHandler, type Sockets } from '../../../daemon/front/websocket.js';
-import { joined, type Pieces, piecesOf } from '../../../rpc/decode/pieces.js';
+import { type Ahead, joined, type Pieces, piecesOf } from '../../../rpc/decode/pieces.js';
 import { openai } from '../../../rpc/dialects/openai/errors.js';
 import type { Face } from '../../../rpc/face.js';
 import type { Scopes } from '../../../rpc/scope.js';
@@ -89,6 +89,8 @@ export interface FrontOptions {
   readonly postSlices?: () => Slices;
   /** Time for one WebSocket message to arrive whole. */
   readonly messageMs?: number;
+  /** Where large messages and bodies go while they arrive. */
+  readonly ahead?: Ahead;
   /** Listen on this Unix socket instead of a port. */
   readonly path?: string;
 }
@@ -100,7 +102,7 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
   const sockets = createSockets({
     config: config.server,
     log: silentLog,
-    ahead: null,
+    ahead: options.ahead ?? null,
     ...(options.messageMs === undefined ? {} : { messageMs: options.messageMs }),
     openHandler(wire, asked) {
       handlers.push(new RecordingHandler(wire, asked, options.onReceive));
@@ -130,7 +132,7 @@ export async function startFront(options: FrontOptions = {}): Promise<Front> {
       openrpc: () => ({ openrpc: '1.3.2' }),
       operations: () => [],
     },
-    ahead: null,
+    ahead: options.ahead ?? null,
     metrics: { open: false, scrape: async () => ({ type: 'text/plain', body: 'figures' }) },
     version: '0.0.0',
     auth: [],

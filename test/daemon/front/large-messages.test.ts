@@ -183,7 +183,7 @@ test('clients that leave in the middle of a large message, or while it is decode
   await socket.close();
 });
 
-test('a client that leaves in the middle of a large message costs the next one nothing', async () => {
+test('a large message is answered as ever behind two that ended in the middle, over WebSocket and HTTP', async () => {
   const gone = await open('jsonrpc');
   const text = JSON.stringify(call(1, 'a'.repeat(3_000_000)));
   gone.send(text.slice(0, 2_000_000), { fin: false });
