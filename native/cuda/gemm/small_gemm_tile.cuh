@@ -207,9 +207,9 @@ __global__ void __launch_bounds__(kWarps* kWarp, 1) small_gemm_kernel(const Gemm
 
   // norm_x: x x^T of this warp's columns, whose diagonal is the sums of squares; tokens 0 to 7 are
   // rows g, the last 8 rows g + 8. In the first tile.
-  // Of more than 8 tokens behind the products of a piece, which then have no branch among them: a
-  // step of 16 rows of Llama-3-8B's shape takes 1.5 % less on an H100; one of 1 would take 0.6 %
-  // more.
+  // With more than 8 tokens they are summed behind the products of a piece, so that no branch
+  // stands among those: a step of 16 rows of Llama-3-8B's shape takes 1.5 % less on an H100 for it.
+  // With fewer they are summed among them: a step of 1 row would take 0.6 % more otherwise.
   constexpr bool kMeasuresApart = !Chunks::kScaled && kTokenTiles > 1;
   float gram[kTokenTiles][4] = {};
   float factors[kTurns];  // 1 / rms of the token of each of this thread's sums

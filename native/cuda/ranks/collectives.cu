@@ -29,11 +29,11 @@ __device__ uint64_t now_ns() {
   return t;
 }
 
-// Counts polls of one thread; true when it is time to leave. Looks at host memory are rare, and of
-// the threads of a warp that wait one looks for all: a look takes 22 ns of the way to the host, so
-// 32,768 threads that all looked kept a rank busy for 0.7 ms, which the other one spent waiting,
-// until it looked too. With a look every 1024 polls, sums of 256 KB one after the other took 470 us
-// each in half of all runs, where they take 4.7.
+// Counts polls of one thread; true when it is time to leave. Threads look at host memory rarely,
+// and of those of a warp that wait one looks for all. A look takes 22 ns of the way to the host,
+// and the looks of 32,768 threads 0.7 ms, in which the other rank waits until it looks too. When
+// each looked every 1024 polls, sums of 256 KB one after the other took 470 us each in half of all
+// runs; they take 4.7.
 class Patience {
  public:
   __device__ explicit Patience(const RankLinks& links) : links_(links) {}
