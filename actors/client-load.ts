@@ -3,7 +3,7 @@
  * of it, whether anybody still waits for it or not. Bounds the memory of the engine and finds the tokenizer with the least to do.
  * Used by client.ts on the main thread.
  */
-import type { PromptInput } from './messages/requests.js';
+import type { PromptInput, TokenIds } from './messages/requests.js';
 import { type Counters, TOKENIZER_COUNTER } from './runtime/counters.js';
 
 /** What the books of one prompt take, about: bounds the number of small ones. */
@@ -27,7 +27,7 @@ export function promptSize(prompt: PromptInput): number {
   }
 }
 
-export function idsSize(ids: readonly number[]): number {
+export function idsSize(ids: TokenIds): number {
   return OWN_SIZE + VALUE_SIZE * ids.length;
 }
 

@@ -5,7 +5,7 @@
 import type { EngineCallName, EngineCalls } from './messages/calls.js';
 import type { Failure } from './messages/errors.js';
 import type { RequestId } from './messages/ids.js';
-import type { Delta, GenerationParams, Notice, PromptInput, Started } from './messages/requests.js';
+import type { Delta, GenerationParams, Notice, PromptInput, Started, TokenIds } from './messages/requests.js';
 import type { TextBounds } from './messages/text-bounds.js';
 import type { Cancellation } from './runtime/cancellation.js';
 
@@ -130,7 +130,7 @@ export interface EngineClient {
   submit(prompt: PromptInput, params: GenerationParams, sink: RequestSink, client?: ClientKey): RequestHandle;
   /** @throws InferdError with the kind of the failure, also when the deadline passes. */
   encode(prompt: PromptInput, asker?: Asker): Promise<Int32Array>;
-  decode(ids: readonly number[], skipSpecialTokens: boolean, asker?: Asker): Promise<string>;
+  decode(ids: TokenIds, skipSpecialTokens: boolean, asker?: Asker): Promise<string>;
   /** From then on `tokenText` knows these ids. */
   learnTexts(ids: Iterable<number>, asker?: Asker): Promise<void>;
   /** A control call. @throws InferdError with the kind of the failure, also when its deadline passes or the engine restarts. */

@@ -45,6 +45,7 @@ import type {
   Routed,
   Started,
   Submit,
+  TokenIds,
   TokenNames,
 } from './messages/requests.js';
 import type { TextBounds } from './messages/text-bounds.js';
@@ -176,7 +177,7 @@ export class ActorClient implements EngineClient {
     throw new InferdError('internal', 'The tokenizer answered with something else than token ids');
   }
 
-  async decode(ids: readonly number[], skipSpecialTokens: boolean, asker: Asker = {}): Promise<string> {
+  async decode(ids: TokenIds, skipSpecialTokens: boolean, asker: Asker = {}): Promise<string> {
     return String(await this.#askTokenizer(asker, idsSize(ids), (handed) => ({ k: 'decode', ids, skipSpecialTokens, ...handed })));
   }
 
@@ -518,6 +519,14 @@ export class ActorClient implements EngineClient {
 const tokenizerName = (index: number): string => `tokenizer ${index}`;
 
 function handOver(link: TokenizerLink, message: Submit | TokenizerCall): void {
-  if (message.size > LARGE_SIZE) link.postLarge(message);
+  if (message.size > LARGE_SIZE) link.postLarge(inOnePiece(message));
   else link.post(message);
+}
+
+/** Many token ids as one piece of memory: half a million that are copied one by one keep the event loop for 25 ms. */
+function inOnePiece(message: Submit | TokenizerCall): Submit | TokenizerCall {
+  const packed = (ids: TokenIds): TokenIds => (ids instanceof Int32Array ? ids : Int32Array.from(ids));
+  if (message.k === 'decode') return { ...message, ids: packed(message.ids) };
+  if (!('prompt' in message) || message.prompt.kind !== 'ids') return message;
+  return { ...message, prompt: { ...message.prompt, ids: packed(message.prompt.ids) } };
 }

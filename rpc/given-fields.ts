@@ -5,8 +5,8 @@
  */
 import type { z } from 'zod';
 
-/** The checked fields; null where something is wrong: then the whole schema is to be asked, which says what. */
-export type GivenFields<S extends z.ZodObject> = (given: Readonly<Record<string, unknown>>) => z.output<S> | null;
+/** The checked fields; `keys`: those of `given`, where they are known. Null where something is wrong: then the whole schema is to be asked, which says what. */
+export type GivenFields<S extends z.ZodObject> = (given: Readonly<Record<string, unknown>>, keys?: readonly string[]) => z.output<S> | null;
 
 /** Null for a schema that looks at more than its fields. */
 export function givenFields<S extends z.ZodObject>(schema: S): GivenFields<S> | null {
@@ -15,10 +15,10 @@ export function givenFields<S extends z.ZodObject>(schema: S): GivenFields<S> | 
   const fields = new Map(Object.entries(schema.shape as Record<string, z.ZodType>));
   /** Those that are not nothing when they are left out: wanted, or filled in. */
   const wanted = [...fields].filter(([, field]) => field.safeParse(undefined).data !== undefined || !field.safeParse(undefined).success);
-  return (given) => {
+  return (given, keys = Object.keys(given)) => {
     for (const [name] of wanted) if (given[name] === undefined) return null;
     const checked: Record<string, unknown> = {};
-    for (const name of Object.keys(given)) {
+    for (const name of keys) {
       const field = fields.get(name);
       if (field === undefined) continue;
       const { success, data } = field.safeParse(given[name]);

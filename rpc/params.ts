@@ -22,12 +22,13 @@ export function checkParams<S extends z.ZodObject>(
   longLists: ReadonlySet<string>,
   quick: GivenFields<S> | null = null,
 ): z.output<S> {
-  const named = Array.isArray(params) ? byName(Object.keys(schema.shape), params) : (params ?? {});
-  for (const [key, value] of Object.entries(named)) {
-    const found = tooLong(value, longLists.has(key));
+  const named = (Array.isArray(params) ? byName(Object.keys(schema.shape), params) : (params ?? {})) as Readonly<Record<string, unknown>>; // proof: params are an object here
+  const keys = Object.keys(named); // once: 32,000 keys that are numbers take 10 ms to be put in order
+  for (const key of keys) {
+    const found = tooLong(named[key], longLists.has(key));
     if (found !== null) throw invalidParams([{ path: `${key.slice(0, 64)}${found}`, message: `has more than ${maxItems} elements` }]);
   }
-  const given = quick?.(named as Readonly<Record<string, unknown>>) ?? null; // proof: params are an object here
+  const given = quick?.(named, keys) ?? null;
   if (given !== null) return given;
   const parsed = schema.safeParse(named, { error: issueText });
   if (parsed.success) return parsed.data;
@@ -44,6 +45,7 @@ function byName(names: readonly string[], values: readonly unknown[]): Record<st
 /** Where under `value` the first list or object is too long, as a path suffix, or null. Depth is bounded by the decoder. */
 function tooLong(value: unknown, idsAllowed: boolean): string | null {
   if (typeof value !== 'object' || value === null) return null;
+  if (value instanceof Int32Array) return idsAllowed || value.length <= maxItems ? null : '';
   if (Array.isArray(value)) {
     if (idsAllowed && typeof value[0] === 'number') return null;
     if (value.length > maxItems) return '';

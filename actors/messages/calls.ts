@@ -5,13 +5,13 @@
 import type { Failure } from './errors.js';
 import type { RequestId } from './ids.js';
 import type { KvMap } from './kv-map.js';
-import type { Handed, PromptInput } from './requests.js';
+import type { Handed, PromptInput, TokenIds } from './requests.js';
 import type { Timeline } from './timeline.js';
 
 /** front -> tokenizer. An Abort with its number drops it: nobody waits for the answer any more. */
 export type TokenizerCall = (
   | { readonly k: 'encode'; readonly prompt: PromptInput }
-  | { readonly k: 'decode'; readonly ids: readonly number[]; readonly skipSpecialTokens: boolean }
+  | { readonly k: 'decode'; readonly ids: TokenIds; readonly skipSpecialTokens: boolean }
   /** Answered with TokenNames. */
   | { readonly k: 'names'; readonly ids: readonly number[] }
 ) & { readonly call: RequestId } & Handed;

@@ -26,10 +26,13 @@ export interface ChatMessage {
 
 export type ToolChoice = 'required' | { readonly name: string };
 
+/** As a client gave them; many go to a tokenizer in one piece. */
+export type TokenIds = readonly number[] | Int32Array;
+
 /** What to turn into prompt token ids. */
 export type PromptInput =
   | { readonly kind: 'text'; readonly text: string; readonly addSpecialTokens: boolean }
-  | { readonly kind: 'ids'; readonly ids: readonly number[] }
+  | { readonly kind: 'ids'; readonly ids: TokenIds }
   | {
       readonly kind: 'chat';
       readonly messages: readonly ChatMessage[];

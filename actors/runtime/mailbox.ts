@@ -27,6 +27,8 @@ const HARD_LIMIT = 65_536;
 const BATCH_MESSAGES = 1024;
 /** Batches handled in one drain, so that one busy sender cannot starve the rest of a loop. */
 const DRAIN_BATCHES = 256;
+/** The same of an event loop, ms: a batch may be a text of megabytes. */
+const DRAIN_MS = 10;
 
 /** A prompt of some thousand characters, or the text of a step of a hundred streams. */
 const BOX_BYTES = 8192;
@@ -244,8 +246,9 @@ export class EventLink<In, Out> extends Link<In, Out> {
   #handling = false;
   /** It will look for batches when the bell has rung, or soon. */
   #listening = true;
-  /** Batches handled without a turn of the event loop in between. */
+  /** Batches handled without a turn of the event loop in between, and since when. */
   #inTurn = 0;
+  #turnBegan = 0;
 
   /** `handle` runs once per message, not before the caller is done; what it throws surfaces in the event loop. */
   constructor(end: LinkEnd, handle: (message: In) => void, options: EventLinkOptions<Out> = {}) {
@@ -290,14 +293,23 @@ export class EventLink<In, Out> extends Link<In, Out> {
     try {
       handled = this.#handleNext();
     } finally {
-      this.#inTurn = handled ? this.#inTurn + 1 : 0;
+      const turns = handled && this.#turnEnds();
+      if (!handled) this.#inTurn = 0;
       if (!this.#paused && !this.closed) {
         this.#listening = true;
         if (!handled) onceRung(this.end.bell, heard, this.#onRing);
-        else if (this.#inTurn % DRAIN_BATCHES > 0) queueMicrotask(this.#onRing);
-        else setImmediate(this.#onRing);
+        else if (turns) setImmediate(this.#onRing);
+        else queueMicrotask(this.#onRing);
       }
     }
+  }
+
+  /** One more batch was handled: whether the event loop is to turn before the next. */
+  #turnEnds(): boolean {
+    if (this.#inTurn === 0) this.#turnBegan = performance.now();
+    const ends = ++this.#inTurn === DRAIN_BATCHES || performance.now() - this.#turnBegan > DRAIN_MS;
+    if (ends) this.#inTurn = 0;
+    return ends;
   }
 
   /** False when there is none, or none may be handled now. */

@@ -33,6 +33,7 @@ import type {
   PromptLogprobs,
   Routed,
   Submit,
+  TokenIds,
   TokenNames,
   Tokens,
 } from '../messages/requests.js';
@@ -413,7 +414,7 @@ class TokenizerActor implements TokenizerHandlers {
     }
   }
 
-  async #decode(ids: readonly number[], skipSpecialTokens: boolean, asker: Asker): Promise<string> {
+  async #decode(ids: TokenIds, skipSpecialTokens: boolean, asker: Asker): Promise<string> {
     const { table } = this.#vocabulary;
     const turn = (): Promise<void> => this.#queue.pass(asker);
     await turn();

@@ -1,9 +1,9 @@
 /**
- * The pieces of a message or body while it arrives. Those of a large one go ahead to the thread that will decode it: kept here until the end,
+ * The pieces of a message or body while it arrives. Those of one above 1 MiB go ahead to the thread that will decode it: kept here until the end,
  * 60 MB of them made V8 look through the whole heap of the main thread six times a second, 15 to 25 ms each, as it counts the bytes of
  * buffers. Used by the front on the main thread.
  */
-import { largeBytes } from './large-messages.js';
+import { aheadBytes } from './large-messages.js';
 import type { Ahead, Moved, Pieces } from './pieces.js';
 
 export class Arriving {
@@ -25,7 +25,7 @@ export class Arriving {
   push(piece: Uint8Array): void {
     this.#pieces.push(piece);
     this.#bytes += piece.length;
-    if (this.#ahead === null || this.#bytes <= largeBytes) return;
+    if (this.#ahead === null || this.#bytes <= aheadBytes) return;
     this.#moved = this.#ahead.move(this.#pieces, this.#moved);
     this.#pieces = [];
     this.#bytes = 0;

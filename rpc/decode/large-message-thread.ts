@@ -1,12 +1,17 @@
-/** The thread of large-messages.ts: decodes one large message after the other, and cuts what is certain to be refused. */
+/**
+ * The thread of large-messages.ts: decodes one large message after the other, cuts what is certain to be refused, and puts long lists of ids
+ * in one piece each.
+ */
 
 import { readlinkSync } from 'node:fs';
 import { setPriority } from 'node:os';
 import { parentPort } from 'node:worker_threads';
+import type { Failure } from '../../actors/messages/errors.js';
 import type { Member } from '../message.js';
 import { cutTexts, type TextLimits } from './cut-texts.js';
 import { decodeMessage, decodeValue } from './decode.js';
-import type { DecodeAnswer, DecodeJob, ToDecode } from './large-messages.js';
+import type { DecodeAnswer, DecodeJob, ToDecode } from './decode-thread.js';
+import { packIds } from './pack-ids.js';
 import { joined } from './pieces.js';
 
 /** Large messages wait for a processor rather than the answers to others. */
@@ -24,30 +29,44 @@ function giveWay(): void {
 /** What has come ahead of its job. */
 const parts = new Map<number, Uint8Array[]>();
 
-function decode({ id, pieces, as, face, maxBytes, limits }: DecodeJob): DecodeAnswer['decoded'] {
+interface Done {
+  readonly decoded: DecodeAnswer['decoded'];
+  /** Memory that goes along. */
+  readonly moved: ArrayBuffer[];
+}
+
+function decode({ id, pieces, as, face, maxBytes, limits }: DecodeJob): Done {
   const bytes = joined([...(parts.get(id) ?? []), ...pieces]);
   parts.delete(id);
   if (as === 'value') {
     const decoded = decodeValue(bytes);
-    const refused = cutTexts(face, decoded.value, limits);
-    return refused === null ? decoded : { ...decoded, refused };
+    const { refused, moved } = prepare(face, decoded.value, limits);
+    return { decoded: refused === null ? decoded : { ...decoded, refused }, moved };
   }
+  const moved: ArrayBuffer[] = [];
+  const member = (one: Member): Member => {
+    if (one.kind !== 'call') return one;
+    const prepared = prepare(one.method, one.params, limits);
+    moved.push(...prepared.moved);
+    return prepared.refused === null ? one : { ...one, refused: prepared.refused };
+  };
   const message = decodeMessage(bytes, as, maxBytes);
-  if (message.kind === 'single') return { ...message, member: cutMember(message.member, limits) };
-  return message.kind === 'batch' ? { ...message, members: message.members.map((member) => cutMember(member, limits)) } : message;
+  if (message.kind === 'single') return { decoded: { ...message, member: member(message.member) }, moved };
+  return { decoded: message.kind === 'batch' ? { ...message, members: message.members.map(member) } : message, moved };
 }
 
-function cutMember(member: Member, limits: TextLimits): Member {
-  if (member.kind !== 'call') return member;
-  const refused = cutTexts(member.method, member.params, limits);
-  return refused === null ? member : { ...member, refused };
+/** In place. */
+function prepare(method: string, params: unknown, limits: TextLimits): { refused: Failure | null; moved: ArrayBuffer[] } {
+  return { refused: cutTexts(method, params, limits), moved: packIds(method, params) };
 }
 
 giveWay();
 parentPort?.on('message', (message: ToDecode) => {
   const { kind, id } = message;
-  if (kind === 'job') parentPort?.postMessage({ id, decoded: decode(message) } satisfies DecodeAnswer);
-  else if (kind === 'drop') parts.delete(id);
+  if (kind === 'job') {
+    const { decoded, moved } = decode(message);
+    parentPort?.postMessage({ id, decoded } satisfies DecodeAnswer, moved);
+  } else if (kind === 'drop') parts.delete(id);
   else {
     const before = parts.get(id);
     if (before === undefined) parts.set(id, [...message.pieces]);

@@ -11,7 +11,7 @@ import { tooManyAnswers } from '../holding.js';
 import { defineMethod, type HttpInput } from '../method.js';
 import { withEngine } from '../models.js';
 import { packedIds, packedList } from '../packed-list.js';
-import { tokenIds } from '../schemas/common.js';
+import { manyTokenIds } from '../schemas/common.js';
 import { messagesSchema, templateArgsSchema, toolsSchema } from '../schemas/messages.js';
 
 /** A token's text with its quotes and comma, as JSON, roughly. */
@@ -95,7 +95,7 @@ export function detokenizeMethod(deps: RpcDeps) {
   return defineMethod({
     name: 'detokenize',
     summary: 'The text of token ids.',
-    params: z.object({ ids: tokenIds(), skip_special_tokens: z.boolean().nullish().describe('true by default.'), model: modelParam }),
+    params: z.object({ ids: manyTokenIds(), skip_special_tokens: z.boolean().nullish().describe('true by default.'), model: modelParam }),
     result: z.object({ text: z.string() }),
     longLists: ['ids'],
     examples: detokenizeExamples,
@@ -105,7 +105,7 @@ export function detokenizeMethod(deps: RpcDeps) {
       params: idsFace,
       answer: (result) => ({ prompt: (result as { text: string }).text }),
       shape: {
-        params: z.object({ tokens: tokenIds(), model: modelParam }),
+        params: z.object({ tokens: manyTokenIds(), model: modelParam }),
         result: z.object({ prompt: z.string() }),
         examples: detokenizeFaceExamples,
       },

@@ -1,5 +1,6 @@
 /** Pieces shared by the schemas of several methods. */
 import { z } from 'zod';
+import type { TokenIds } from '../../actors/messages/requests.js';
 import type { Config } from '../../config/schema.js';
 
 /** Ranges that come from the configuration. What depends on the model is checked by its tokenizer. */
@@ -39,17 +40,31 @@ const numIds = 2 ** 24;
 /** Of one token id, for people and as JSON Schema. */
 export const idRange = { type: 'integer', minimum: 0, maximum: numIds - 1 };
 
-/** A list of token ids, checked without one issue per element. `longest`: most ids. */
-export function tokenIds(longest = maxTokenCount) {
+/** A list of at most `longest` token ids, checked without one issue per element. */
+export function tokenIds(longest: number) {
   return z
-    .custom<readonly number[]>((value) => isTokenIds(value) && value.length <= longest, { error: 'must be a list of token ids' })
+    .custom<readonly number[]>((value) => Array.isArray(value) && isTokenIds(value) && value.length <= longest, { error: noIds })
     .meta({ type: 'array', items: idRange });
 }
 
-export function isTokenIds(value: unknown): value is readonly number[] {
-  if (!Array.isArray(value)) return false;
-  for (const id of value as readonly unknown[]) if (typeof id !== 'number' || !Number.isInteger(id) || id < 0 || id >= numIds) return false;
-  return true;
+/** A list of as many as a message can hold, in one piece where they are many (decode/pack-ids.ts). */
+export function manyTokenIds() {
+  return z
+    .custom<TokenIds>((value) => isTokenIds(value) && value.length <= maxTokenCount, { error: noIds })
+    .meta({
+      type: 'array',
+      items: idRange,
+    });
+}
+const noIds = 'must be a list of token ids';
+
+export function isTokenIds(value: unknown): value is TokenIds {
+  if (value instanceof Int32Array) return value.every(isId);
+  return Array.isArray(value) && value.every(isId);
+}
+
+function isId(value: unknown): boolean {
+  return typeof value === 'number' && Number.isInteger(value) && value >= 0 && value < numIds;
 }
 
 /** Token counts and times of an answer. */

@@ -1,14 +1,15 @@
 /** A prompt, or several, as texts or token ids: what clients may send, and what it is for the engine. */
 import { z } from 'zod';
-import type { PromptInput } from '../../actors/messages/requests.js';
+import type { PromptInput, TokenIds } from '../../actors/messages/requests.js';
 import { idRange, isTokenIds } from './common.js';
 
-export type PromptBody = string | readonly number[] | readonly string[] | readonly (readonly number[])[];
+export type PromptBody = string | TokenIds | readonly string[] | readonly TokenIds[];
 
 /** `most` prompts in a call. `noEmpty`: an empty text is none either. */
 export function promptSchema(most: number, { noEmpty = false }: { readonly noEmpty?: boolean } = {}) {
   const isText = (value: unknown): boolean => typeof value === 'string' && (value !== '' || !noEmpty);
   const isPrompt = (value: unknown): value is PromptBody => {
+    if (value instanceof Int32Array) return isTokenIds(value);
     if (!Array.isArray(value)) return isText(value);
     if (value.length === 0) return false;
     if (typeof value[0] === 'number') return isTokenIds(value);
@@ -24,12 +25,12 @@ export function promptSchema(most: number, { noEmpty = false }: { readonly noEmp
 }
 
 export function promptInputs(prompt: PromptBody, addSpecialTokens: boolean): readonly PromptInput[] {
-  const one = (p: string | readonly number[]): PromptInput =>
+  const one = (p: string | TokenIds): PromptInput =>
     typeof p === 'string' ? { kind: 'text', text: p, addSpecialTokens } : { kind: 'ids', ids: p };
   if (typeof prompt === 'string' || isIds(prompt)) return [one(prompt)];
   return prompt.map(one);
 }
 
-function isIds(prompt: Exclude<PromptBody, string>): prompt is readonly number[] {
+function isIds(prompt: Exclude<PromptBody, string>): prompt is TokenIds {
   return typeof prompt[0] === 'number';
 }

@@ -3,7 +3,7 @@
  * Pure; called by actor.ts and encode/encode.ts for whatever comes in.
  */
 import { invalidParams, type ParamIssue } from '../../messages/errors.js';
-import type { GenerationParams } from '../../messages/requests.js';
+import type { GenerationParams, TokenIds } from '../../messages/requests.js';
 
 function namesToken(id: number, vocabSize: number): boolean {
   return Number.isInteger(id) && id >= 0 && id < vocabSize;
@@ -14,7 +14,7 @@ function notAToken(path: string, id: number, vocabSize: number): ParamIssue {
 }
 
 /** @param path names the parameter in the error. @throws InferdError invalid_params that names the first id that is no token's. */
-export function checkIds(ids: readonly number[], vocabSize: number, path: string): Int32Array {
+export function checkIds(ids: TokenIds, vocabSize: number, path: string): Int32Array {
   const checked = new Int32Array(ids.length);
   for (let i = 0; i < ids.length; i++) {
     const id = ids[i]!; // i < length

@@ -68,6 +68,25 @@ test('however much is posted in one turn arrives, in batches of bounded size', a
   sender.close();
 });
 
+test('the event loop turns between batches that take long', async () => {
+  const [a, b] = createLink(null, null);
+  const sender = new ParkedLink<Note, Note>(a);
+  let got = 0;
+  const receiver = new EventLink<Note, Note>(b, () => {
+    got++;
+    for (const end = performance.now() + 4; performance.now() < end; );
+  });
+  for (let n = 0; n < 100; n++) {
+    sender.post({ n });
+    sender.flush();
+  }
+  await eventually('the first is handled', () => got > 0);
+  assert.ok(got < 100, `${got} of 100 batches were handled in one turn`);
+  await eventually('all are handled', () => got === 100);
+  sender.close();
+  receiver.close();
+});
+
 test('a flush rings the doorbell of a parked peer, which then finds the message', () => {
   const bell = createDoorbell();
   const [a, b] = createLink(null, bell);

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Arriving } from '../../../rpc/decode/arriving.js';
 import type { TextLimits } from '../../../rpc/decode/cut-texts.js';
-import { LargeMessages, largeBytes } from '../../../rpc/decode/large-messages.js';
+import { aheadBytes, LargeMessages } from '../../../rpc/decode/large-messages.js';
 import { lengthOf, Moved, type Pieces } from '../../../rpc/decode/pieces.js';
 
 const MAX_BYTES = 2 ** 26;
@@ -46,5 +46,5 @@ test('what was given up, or asked for already, cannot be read any more', async (
 
 test('a message that is not large stays where it is', () => {
   const large = new LargeMessages(MAX_BYTES, noLimits);
-  assert.ok(!hasMoved(arrive(Buffer.alloc(largeBytes), large).take()));
+  assert.ok(!hasMoved(arrive(Buffer.alloc(aheadBytes), large).take()));
 });
