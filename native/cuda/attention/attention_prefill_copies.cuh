@@ -42,6 +42,14 @@ struct PrefillArgs {
   const float* sinks;  // [heads], or null
 };
 
+// What a kernel is compiled for: the usual one has no instruction for what only some models ask
+// for, as its loops pay for each.
+enum class PrefillKind {
+  kPlain,   // scores and values as they are
+  kSunk,    // with sinks, or values that are multiplied by something
+  kCapped,  // scores are capped; maybe the same
+};
+
 #ifdef INFERD_HOPPER
 
 // Items are (tile, kv head), heaviest first; a block takes the next one when it has issued the

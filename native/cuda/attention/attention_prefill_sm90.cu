@@ -40,8 +40,7 @@ namespace {
 
 #ifdef INFERD_HOPPER
 
-// kCapped: whether scores are capped, which a branch in its loop would make everybody pay for.
-template <typename T, int kHeadDim, bool kCapped>
+template <typename T, int kHeadDim, PrefillKind kKind>
 struct Consumer {
   static constexpr int kPanels = PrefillShared<kHeadDim>::kPanels, kOut = kHeadDim / 2;
   static constexpr int kGroupBytes = kPanels * kAtomBytes;  // 8 tokens
@@ -123,7 +122,7 @@ struct Consumer {
 
   __device__ void softmax(const PrefillTile& tile, int32_t turn) {
     const int32_t key0 = turn * kKeys;
-    if constexpr (kCapped) {
+    if constexpr (kKind == PrefillKind::kCapped) {
 #pragma unroll
       for (int i = 0; i < 64; ++i) scores[i] = capped_score(scores[i], p.scale.cap_log2);
     }
@@ -177,8 +176,9 @@ struct Consumer {
       float sum = total[h];
       sum += __shfl_xor_sync(kFullWarp, sum, 1);
       sum += __shfl_xor_sync(kFullWarp, sum, 2);
-      const float factor =
-          1.f / sunk_total(sum, top[h], p.scale, p.sinks, kv_head * p.group + head[h]);
+      if constexpr (kKind != PrefillKind::kPlain)
+        sum = sunk_total(sum, top[h], p.scale, p.sinks, kv_head * p.group + head[h]);
+      const float factor = 1.f / sum;
       T* out = static_cast<T*>(p.out) + (tile.first_token + token[h]) * p.out_stride +
                (kv_head * p.group + head[h]) * kHeadDim;
       const bool wanted = token[h] < tile.count;
@@ -250,7 +250,7 @@ struct Consumer {
 
 #endif  // INFERD_HOPPER
 
-template <typename T, int kHeadDim, bool kCapped>
+template <typename T, int kHeadDim, PrefillKind kKind>
 __global__ void __launch_bounds__(kPrefillThreads, 1)
     prefill_attention_sm90_kernel(const __grid_constant__ PrefillArgs p,
                                   const __grid_constant__ CUtensorMap q_map,
@@ -280,20 +280,34 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
     if (threadIdx.x < kWarp) produce<kHeadDim>(p, s, &q_map, &k_map, &v_map);
   } else {
     take_registers<240>();
-    Consumer<T, kHeadDim, kCapped>(p, s).run();
+    Consumer<T, kHeadDim, kKind>(p, s).run();
   }
 #endif
+}
+
+PrefillKind kind_of(const PrefillArgs& args) {
+  if (args.scale.cap_log2 != 0.f) return PrefillKind::kCapped;
+  return args.sinks != nullptr || args.scale.per_value != 1.f ? PrefillKind::kSunk
+                                                              : PrefillKind::kPlain;
 }
 
 template <typename T, int kHeadDim>
 cudaError_t launch_shape(const PrefillArgs& args, int32_t blocks, const CUtensorMap& q_map,
                          const KvTensorMaps& maps, const Launch& launch) {
   constexpr size_t kBytes = sizeof(PrefillShared<kHeadDim>) + 1024;
-  const auto kernel = args.scale.cap_log2 != 0.f
-                          ? prefill_attention_sm90_kernel<T, kHeadDim, true>
-                          : prefill_attention_sm90_kernel<T, kHeadDim, false>;
-  return launch_kernel(kernel, {dim3(blocks), kPrefillThreads, kBytes}, launch, args, q_map, maps.k,
-                       maps.v);
+  const auto run = [&](auto kernel) {
+    return launch_kernel(kernel, {dim3(blocks), kPrefillThreads, kBytes}, launch, args, q_map,
+                         maps.k, maps.v);
+  };
+  switch (kind_of(args)) {
+    case PrefillKind::kPlain:
+      return run(prefill_attention_sm90_kernel<T, kHeadDim, PrefillKind::kPlain>);
+    case PrefillKind::kSunk:
+      return run(prefill_attention_sm90_kernel<T, kHeadDim, PrefillKind::kSunk>);
+    case PrefillKind::kCapped:
+      return run(prefill_attention_sm90_kernel<T, kHeadDim, PrefillKind::kCapped>);
+  }
+  return cudaErrorInvalidValue;
 }
 
 template <typename T>
