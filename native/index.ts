@@ -64,6 +64,8 @@ export interface EngineOptions {
   readonly isa: string;
   /** Batch sizes at which a GPU records decode steps as graphs; absent or empty = never. */
   readonly graphSizes?: readonly number[];
+  /** The same of the tokens of other steps: prompts, and decode rows beside them. Only what a GPU can record so is. */
+  readonly prefillGraphSizes?: readonly number[];
   /** Absent: plans ask for no drafts. */
   readonly drafts?: {
     /** Of a sequence and step, at most 31. */

@@ -292,7 +292,7 @@ const rooms: readonly (readonly [string, readonly string[]])[] = [
   ['cuda/gemm', ['core', 'cuda/device', 'cuda/runtime', 'cuda/rows']],
   ['cuda/gemm/codes', ['core', 'cuda/device', 'cuda/rows', 'cuda/gemm']],
   ['cuda/gemm/tiles', ['core', 'cuda/device', 'cuda/rows', 'cuda/gemm']],
-  ['cuda/attention', ['core', 'cuda/device']],
+  ['cuda/attention', ['core', 'core/plan', 'cuda/device']],
   ['cuda/latent', ['core', 'cuda/device', 'cuda/attention']],
   ['cuda/experts', ['core', 'cuda/device', 'cuda/gemm', 'cuda/rows']],
   ['cuda/sampler', ['core', 'core/plan', 'cuda/device']],

@@ -132,7 +132,7 @@ function engineOptions(config: Config, model: ModelFolder, probe: boolean): Engi
     commTimeoutMs: config.parallel.comm_timeout_ms,
     ...(deviceKinds[backend].onHost || ranks === 1 ? {} : { allReduce: config.parallel.all_reduce, rankDevices }),
     isa: 'auto',
-    graphSizes: inference.enforce_eager ? [] : inference.cuda_graph_sizes,
+    ...recordedSteps(config),
     ...drafting(config, model, backend),
     ...(config.lora.enabled ? { adapters: { places: config.lora.max_loras, maxRank: config.lora.max_rank } } : {}),
   });
@@ -147,6 +147,12 @@ function threadsOfGroup(threads: number, groups: number): number {
   if (groups === 1) return threads;
   return Math.max(1, Math.floor((threads === 0 ? loadAddon().systemInfo().physicalCores : threads) / groups));
 }
+
+/** The steps that a GPU records. */
+export const recordedSteps = ({ inference }: Config): Pick<EngineOptions, 'graphSizes' | 'prefillGraphSizes'> =>
+  inference.enforce_eager
+    ? { graphSizes: [] }
+    : { graphSizes: inference.cuda_graph_sizes, prefillGraphSizes: inference.cuda_graph_prefill_sizes };
 
 /** CUDA when its backend was built, loads and finds a GPU, and nothing is asked for that only the CPU backend has. */
 export function bestBackend(config: Config): BackendName {

@@ -47,6 +47,7 @@ EngineOptions read_options(const Napi::Value& value) {
   }
   o.isa = r.string("isa");
   o.graph_sizes = r.integers("graphSizes");
+  o.prefill_graph_sizes = r.integers("prefillGraphSizes");
   if (r.has("drafts")) {
     const OptionReader drafts = r.nested("drafts");
     o.drafts = {.max_tokens = drafts.integer("maxTokens"),

@@ -125,7 +125,8 @@ struct SlotTables {
 // behind the last row have id and position -1, and samples slot -1. `host_*` are host copies that
 // the plan already knew; the others are device arrays of the step arena. Of a row with
 // kRowFromDevice, `start` is the largest that it may be: ops that need the position of a token take
-// `positions`.
+// `positions`. With `bounded` the host knows no rows, only how many rows and tokens there are at
+// most: what a recording of any such step enqueues.
 struct StepBatch {
   int32_t num_rows, num_tokens, num_samples;
   const PlanRow* host_rows;         // [num_rows]
@@ -140,6 +141,7 @@ struct StepBatch {
   int32_t max_context;              // largest start + count, or a bound of it
   bool plain_greedy;                // no sample draws, edits its logits or wants log-probabilities
   bool drafted = false;             // samples wait for accept_drafts, see there
+  bool bounded = false;             // host_rows is null; rows from the device are of one token
   const AdapterRows* adapters = nullptr;  // of its tokens; null: none uses an adapter
 };
 
@@ -359,6 +361,12 @@ class Backend {
   // The same at start-up. Of several ranks it only records, so that none waits for another one.
   virtual void record_graph(uint64_t key, const std::function<void()>& body) {
     run_graph(key, body);
+  }
+
+  // Whether ops take bounded batches of so many tokens whose keys and values lie like this.
+  virtual bool takes_bounded(int32_t tokens, std::span<const KvLayer> kv) const {
+    (void)tokens, (void)kv;
+    return false;
   }
 
   // --- recordings ---

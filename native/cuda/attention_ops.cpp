@@ -100,10 +100,43 @@ void CudaBackend::rope_and_cache(const QkvArgs& args, const SlotTables& t, const
         "rope_and_cache");
 }
 
+// Not of latents, whose rows the host sorts.
+bool CudaBackend::takes_bounded(int32_t tokens, std::span<const KvLayer> kv) const {
+  const auto has_values = [](const KvLayer& layer) { return layer.v != nullptr; };
+  return tokens <= kMostListedRows && std::all_of(kv.begin(), kv.end(), has_values);
+}
+
+// A bounded batch, whose rows the device alone knows: list_rows sorts them there. What is not there
+// of a list is padding.
+void CudaBackend::list_bounded_rows(const StepBatch& batch) {
+  RowPlan& plan = row_plan_;
+  const auto rows = static_cast<size_t>(batch.num_rows);
+  plan.decode_rows = batch.num_rows;
+  plan.num_tiles = most_prefill_tiles(batch.num_rows, batch.num_tokens, plan.tile_tokens);
+  const size_t list_bytes = ((2 * rows + 1) * sizeof(int32_t) + 15) / 16 * 16;
+  auto* lists = static_cast<int32_t*>(row_lists_.get(
+      list_bytes + static_cast<size_t>(plan.num_tiles) * sizeof(PrefillTile), stream_.get()));
+  auto* tiles = reinterpret_cast<PrefillTile*>(reinterpret_cast<std::byte*>(lists) + list_bytes);
+  check(list_rows({.rows = batch.rows,
+                   .row_offsets = batch.row_offsets,
+                   .num_rows = batch.num_rows,
+                   .tile_tokens = plan.tile_tokens,
+                   .decode_tokens = lists,
+                   .decode_slots = lists + rows,
+                   .tiles = tiles,
+                   .num_tiles = lists + 2 * rows},
+                  launch()),
+        "list_rows");
+  plan.decode_tokens = lists;
+  plan.decode_slots = lists + rows;
+  plan.tile_count = lists + 2 * rows;
+  plan.tiles = tiles;
+}
+
 // Rows of one token decode, and so do rows that start from the device, of which the host does not
 // know where they are, in runs of up to run_tokens; the others are cut into tiles, of which those
 // without a picked token are left out. A pure decode batch needs nothing from the host, so it can
-// be recorded.
+// be recorded, and so can a bounded one.
 const CudaBackend::RowPlan& CudaBackend::plan_rows(const StepBatch& batch, int32_t tile_tokens,
                                                    int32_t run_tokens, const Picks* picks) {
   RowPlan& plan = row_plan_;
@@ -112,9 +145,13 @@ const CudaBackend::RowPlan& CudaBackend::plan_rows(const StepBatch& batch, int32
     return plan;
   plan = {
       .batch = batch.rows, .tile_tokens = tile_tokens, .picks = picks, .run_tokens = run_tokens};
-  if (batch.num_tokens == batch.num_rows) {
+  if (!batch.bounded && batch.num_tokens == batch.num_rows) {
     plan.decode_rows = batch.num_rows;
     plan.decode_slots = token_slots(batch);
+    return plan;
+  }
+  if (batch.bounded) {
+    list_bounded_rows(batch);
     return plan;
   }
   const auto spans = spans_.of({batch.host_rows, static_cast<size_t>(batch.num_rows)}, picks);
@@ -267,7 +304,8 @@ void CudaBackend::prefill_rows(const AttentionArgs& args, const PagedKv& kv,
       .scale = args.scale * args.kv.key_scale(0),
       .softcap = args.softcap,
       .sinks = args.sinks,
-      .value_scale = args.kv.value_scale(0)};
+      .value_scale = args.kv.value_scale(0),
+      .tile_count = row_plan_.tile_count};
   if (!prefill_attention_sm90_takes(major_, minor_, kv)) {
     check(prefill_attention(half_, params, stream_.get()), "prefill attention");
     return;

@@ -20,6 +20,7 @@
 #include "cuda/adapters/adapter_products.h"
 #include "cuda/attention/attention_decode.h"
 #include "cuda/attention/attention_prefill.h"
+#include "cuda/attention/row_lists.h"
 #include "cuda/device/half_type.h"
 #include "cuda/device/launch.h"
 #include "cuda/gemm/gemm.h"
@@ -86,6 +87,7 @@ class CudaBackend final : public Backend {
   bool step_window(int done_slot, int64_t& start_ns, int64_t& end_ns) override;
   void run_graph(uint64_t key, const std::function<void()>& body) override;
   void record_graph(uint64_t key, const std::function<void()>& body) override;
+  bool takes_bounded(int32_t tokens, std::span<const KvLayer> kv) const override;
   void after_last_step(const std::function<void()>& work) override;
 
   void apply_slots(const SlotTables& t, const int32_t* plan_words) override;
@@ -171,6 +173,7 @@ class CudaBackend final : public Backend {
     const DecodeRun* decode_runs = nullptr;  // null: all are of one token
     const PrefillTile* tiles = nullptr;
     int32_t num_tiles = 0;
+    const int32_t* tile_count = nullptr;  // where num_tiles is a bound
   };
   // A plan_decode_attention that was enqueued for the batch in hand.
   struct DecodePlan {
@@ -229,6 +232,7 @@ class CudaBackend final : public Backend {
   Launch launch_settled(bool settled) const { return {stream_.get(), settled && starts_early()}; }
   const void* bias_of(const PackedWeight& weight, const float* bias, DType result);
   const int32_t* token_slots(const StepBatch& batch);
+  void list_bounded_rows(const StepBatch& batch);
   void forget_batch();
   const RowPlan& plan_rows(const StepBatch& batch, int32_t tile_tokens, int32_t run_tokens,
                            const Picks* picks);

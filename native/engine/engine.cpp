@@ -89,6 +89,8 @@ void check_options(const EngineOptions& o) {
   check_option(o.max_model_len, 1, 1 << 24, "maxModelLen");
   check_option(o.sliding_window, 0, 1 << 24, "slidingWindow");
   for (const int32_t size : o.graph_sizes) check_option(size, 1, 65536, "graphSizes");
+  for (const int32_t size : o.prefill_graph_sizes)
+    check_option(size, 1, 65536, "prefillGraphSizes");
   check_quantization(o.quantization);
   check_option(o.world_size, 1, kMaxRanks, "worldSize");
   check_option(o.rank, 0, o.world_size - 1, "rank");
@@ -147,12 +149,16 @@ Shard shard_of(const EngineOptions& o) {
 
 // A largest graph of all slots is added when a smaller size would leave some batches without one.
 GraphPlan plan_graphs(const EngineOptions& o, const PlanLimits& limits) {
-  GraphPlan g{.sizes = o.graph_sizes, .max_context = limits.max_len};
+  GraphPlan g{.sizes = o.graph_sizes,
+              .prefill_sizes = o.prefill_graph_sizes,
+              .max_context = limits.max_len};
   const int32_t most = std::min(limits.max_slots, limits.max_batch_tokens);
   std::sort(g.sizes.begin(), g.sizes.end());
   const bool larger = !g.sizes.empty() && g.sizes.back() > most;
   std::erase_if(g.sizes, [&](int32_t size) { return size > most; });
   if (larger && (g.sizes.empty() || g.sizes.back() < most)) g.sizes.push_back(most);
+  std::sort(g.prefill_sizes.begin(), g.prefill_sizes.end());
+  std::erase_if(g.prefill_sizes, [&](int32_t size) { return size > limits.max_batch_tokens; });
   return g;
 }
 

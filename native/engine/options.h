@@ -60,6 +60,8 @@ struct EngineOptions {
   // Batch sizes at which pure decode steps are recorded and replayed as graphs, where the backend
   // has them; a step is padded to the next size. Empty: never.
   std::vector<int32_t> graph_sizes;
+  // The same of the tokens of other steps, prompts among them, whose forward pass is recorded.
+  std::vector<int32_t> prefill_graph_sizes;
   DraftOptions drafts;
   AdapterOptions adapters;
 };

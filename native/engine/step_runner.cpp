@@ -8,6 +8,9 @@
 namespace inferd {
 namespace {
 
+// In the keys of graphs that run a forward pass alone.
+constexpr uint64_t kForwardGraph = uint64_t{1} << 63;
+
 // Logits are the widest rows of a step, so only this much memory is set aside for them and long
 // lists go through in pieces.
 constexpr int64_t kLogitBytes = 64 << 20;
@@ -28,6 +31,7 @@ SampleOutputs from(const SampleOutputs& o, int64_t row) {
 // More picks than tokens come of raw logits and pooled states beside those of a prompt. A drafter
 // may read the states of all tokens.
 bool StepRunner::picks_states(const StagedStep& step) const {
+  if (step.padded_tokens > 0) return false;
   if (step.plan.pure_decode) return true;
   if (drafter_ != nullptr && drafter_->reads() != TargetStates::kNone) return false;
   return step.num_picks <= step.plan.header.num_tokens;
@@ -161,7 +165,24 @@ int32_t StepRunner::padded_rows(const ParsedPlan& plan) const {
   return size == graphs_.sizes.end() || *size > buffers_.max_logit_rows ? 0 : *size;
 }
 
-void StepRunner::stage(StagedStep& step, int32_t graph_rows) {
+// Steps that are not pure decode, where the host need not know more than how many tokens there are
+// at most. Adapters come in runs that the host cuts; rows with drafts are cut by it too.
+int32_t StepRunner::padded_tokens(const ParsedPlan& plan) const {
+  if (plan.rows.empty() || plan.pure_decode || !plan.adapter_runs.empty()) return 0;
+  const auto drafted = [](const PlanRow& row) {
+    return (row.flags & kRowFromDevice) != 0 && row.count > 1;
+  };
+  if (std::any_of(plan.rows.begin(), plan.rows.end(), drafted)) return 0;
+  const auto& sizes = graphs_.prefill_sizes;
+  const auto size = std::lower_bound(sizes.begin(), sizes.end(), plan.header.num_tokens);
+  return size == sizes.end() ? 0 : *size;
+}
+
+int32_t StepRunner::bounded_rows(int32_t tokens) const {
+  return std::min(tokens, slots_.tables().max_slots);
+}
+
+void StepRunner::stage(StagedStep& step, int32_t graph_rows, int32_t graph_tokens) {
   const ParsedPlan& plan = step.plan;
   stage_swaps(step);
   StepInputs& in = step.inputs;
@@ -180,10 +201,14 @@ void StepRunner::stage(StagedStep& step, int32_t graph_rows) {
   }
   int32_t* pick = std::copy(plan.sample_rows.begin(), plan.sample_rows.end(), in.picks);
   step.padded_rows = graph_rows;
-  for (auto i = static_cast<int32_t>(plan.rows.size()); i < step.padded_rows; ++i) {
+  step.padded_tokens = graph_tokens;
+  const int32_t rows = graph_tokens > 0 ? bounded_rows(graph_tokens) : graph_rows;
+  for (auto i = static_cast<int32_t>(plan.rows.size()); i < rows; ++i) {
     in.rows[i] = {.slot = 0, .start = 0, .count = 0, .flags = 0};
-    in.samples[i] = {.slot = -1, .offset = 0};
     in.row_offsets[i + 1] = in.row_offsets[i];
+  }
+  for (auto i = static_cast<int32_t>(plan.rows.size()); i < graph_rows; ++i) {
+    in.samples[i] = {.slot = -1, .offset = 0};
     *pick++ = i;
   }
   int32_t* target = in.targets;
@@ -305,7 +330,7 @@ void StepRunner::execute(StagedStep& step) {
     run_decode_graph(step, batch);
     if (follows(plan)) follow(batch, {model_.states(batch.num_tokens), true});
   } else {
-    const States states = forward(batch, step);
+    const States states = step.padded_tokens > 0 ? forward_graph(step) : forward(batch, step);
     score_prompts(step, states);
     copy_logits(step, states);
     pool(step, states);
@@ -343,6 +368,29 @@ void StepRunner::run_decode_graph(StagedStep& step, const StepBatch& batch, bool
   backend_.sample(graph_logits_[key], slots_.tables(), batch, buffers_.sampled.view);
 }
 
+StepRunner::States StepRunner::forward_graph(const StagedStep& step, bool record) const {
+  StepBatch batch = make_batch(step);
+  batch.num_rows = bounded_rows(step.padded_tokens);
+  batch.num_tokens = step.padded_tokens;
+  batch.host_rows = nullptr;
+  batch.max_row_count = step.padded_tokens;
+  batch.max_context = graph_context(step.plan);
+  batch.bounded = true;
+  const uint64_t key = kForwardGraph | static_cast<uint64_t>(step.padded_tokens) << 4 |
+                       (batch.max_context == kShortContext ? 2u : 0u);
+  const auto body = [&] {
+    backend_.gather_tokens(slots_.tables(), batch);
+    model_.forward(
+        {.kv = target_layers(), .slots = slots_.tables(), .batch = batch, .picks = nullptr});
+  };
+  if (record) {
+    backend_.record_graph(key, body);
+  } else {
+    backend_.run_graph(key, body);
+  }
+  return {model_.states(step.plan.header.num_tokens), false};
+}
+
 void StepRunner::constrain(StagedStep& step) {
   ConstraintWork& work = step.constraint;
   if (work.empty()) return;
@@ -352,6 +400,9 @@ void StepRunner::constrain(StagedStep& step) {
 }
 
 void StepRunner::record_graphs(StagedStep& step) {
+  std::erase_if(graphs_.prefill_sizes, [this](int32_t tokens) {
+    return !backend_.takes_bounded(tokens, target_layers());
+  });
   // What a daemon meets first comes first: greedy or not, short contexts, then long ones.
   for (const int32_t context : {kShortContext, kShortContext + 1}) {
     if (context > kShortContext && graphs_.max_context <= kShortContext) return;
@@ -363,17 +414,35 @@ void StepRunner::record_graphs(StagedStep& step) {
         step.plan.pure_decode = true;
         step.plan.plain_greedy = greedy;
         step.plan.max_context = context;
-        stage(step, size);
-        backend_.run_step(0, [&] {
-          backend_.copy_in(buffers_.inputs.rows, step.inputs.rows,
-                           static_cast<size_t>(step.input_bytes));
-          run_decode_graph(step, make_batch(step), true);
-        });
-        while (!backend_.wait_step(0, 1'000'000)) {
-        }
+        record_graph(step, size, 0);
       }
     }
+    for (const int32_t size : graphs_.prefill_sizes) {
+      step.plan = {};
+      step.plan.row_offsets = {0};
+      step.plan.max_context = context;
+      record_graph(step, 0, size);
+    }
   }
+}
+
+void StepRunner::record_graph(StagedStep& step, int32_t rows, int32_t tokens) {
+  stage(step, rows, tokens);
+  backend_.run_step(0, [&] {
+    backend_.copy_in(buffers_.inputs.rows, step.inputs.rows, static_cast<size_t>(step.input_bytes));
+    if (tokens > 0) {
+      forward_graph(step, true);
+    } else {
+      run_decode_graph(step, make_batch(step), true);
+    }
+  });
+  while (!backend_.wait_step(0, 1'000'000)) {
+  }
+}
+
+// Steps of a graph share their launches, so the bound of the context is one of two.
+int32_t StepRunner::graph_context(const ParsedPlan& plan) const {
+  return plan.max_context <= kShortContext ? kShortContext : graphs_.max_context;
 }
 
 StepBatch StepRunner::make_batch(const StagedStep& step) const {
@@ -382,10 +451,7 @@ StepBatch StepRunner::make_batch(const StagedStep& step) const {
   const auto or_padded = [&](size_t n) {
     return graph ? step.padded_rows : static_cast<int32_t>(n);
   };
-  // Steps of a graph share their launches, so the bound of the context is one of two.
-  const int32_t max_context = !graph                              ? plan.max_context
-                              : plan.max_context <= kShortContext ? kShortContext
-                                                                  : graphs_.max_context;
+  const int32_t max_context = graph ? graph_context(plan) : plan.max_context;
   return {.num_rows = or_padded(plan.rows.size()),
           .num_tokens = or_padded(static_cast<size_t>(plan.header.num_tokens)),
           .num_samples = or_padded(plan.sample_rows.size()),

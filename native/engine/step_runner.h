@@ -91,7 +91,8 @@ struct StagedStep {
   StepInputs inputs{};               // host
   int64_t input_bytes = 0;           // used
   int32_t num_picks = 0;
-  int32_t padded_rows = 0;  // > 0: a graph of this many rows runs the step
+  int32_t padded_rows = 0;    // > 0: a graph of this many rows runs the step
+  int32_t padded_tokens = 0;  // > 0: a graph of this many tokens runs its forward pass
   // [logit_rows, vocab] raw logits, float; grows with what steps ask for. A copy to memory of
   // another kind would hold up the thread that submits.
   HostBuffer logits;
@@ -125,10 +126,12 @@ struct StepBuffers {
 // Decode steps of a graph are recorded for contexts up to this and for all longer ones.
 constexpr int32_t kShortContext = 512;
 
-// How pure decode steps become graphs: see EngineOptions::graph_sizes.
+// Which steps become graphs: see EngineOptions::graph_sizes and prefill_graph_sizes.
 struct GraphPlan {
-  std::vector<int32_t> sizes;  // ascending, at most max_slots; empty: no graphs
-  int32_t max_context = 0;     // bound for the longest sequence
+  std::vector<int32_t>
+      sizes;  // ascending, at most max_slots; empty: no graphs of pure decode steps
+  std::vector<int32_t> prefill_sizes;  // ascending, at most max_batch_tokens; the same of others
+  int32_t max_context = 0;             // bound for the longest sequence
 };
 
 // Everything a step touches; built once by the engine, outlives all steps.
@@ -160,7 +163,7 @@ class StepRunner {
   void record_graphs(StagedStep& step);
   // On the engine's thread: derives what the stream needs besides the plan.
   void stage(StagedStep& step) {
-    stage(step, padded_rows(step.plan));
+    stage(step, padded_rows(step.plan), padded_tokens(step.plan));
     constraints_.stage(step.plan, step.sampled.tokens, step.drafts, step.constraint);
   }
   // On the stream. After a step failed, later ones fail too: the slot tables may lack its tokens.
@@ -168,7 +171,10 @@ class StepRunner {
 
  private:
   int32_t padded_rows(const ParsedPlan& plan) const;
-  void stage(StagedStep& step, int32_t graph_rows);  // 0: not a graph's
+  int32_t padded_tokens(const ParsedPlan& plan) const;
+  // Rows that a graph of so many tokens has room for.
+  int32_t bounded_rows(int32_t tokens) const;
+  void stage(StagedStep& step, int32_t graph_rows, int32_t graph_tokens);  // 0: not a graph's
   void stage_swaps(StagedStep& step);
   // Once the picks are.
   void stage_adapters(StagedStep& step) const;
@@ -176,6 +182,9 @@ class StepRunner {
   // `record`: at start-up, see Backend::record_graph.
   void run_decode_graph(StagedStep& step, const StepBatch& batch, bool record = false);
   void execute(StagedStep& step);
+  // At start-up: a step of this graph without tokens.
+  void record_graph(StagedStep& step, int32_t rows, int32_t tokens);
+  int32_t graph_context(const ParsedPlan& plan) const;
   StepBatch make_batch(const StagedStep& step) const;
   // Hidden states of a step.
   struct States {
@@ -183,6 +192,8 @@ class StepRunner {
     bool by_pick;  // row i is of pick i, not of batch row i
   };
   States forward(const StepBatch& batch, const StagedStep& step) const;
+  // The same by a graph, of all tokens of the step and some more.
+  States forward_graph(const StagedStep& step, bool record = false) const;
   // Of picks first, first + 1, .. of the step.
   Tensor logits(const States& states, int32_t first, int32_t count) const;
   // The same of this rank's share of the vocabulary.

@@ -29,6 +29,9 @@ const turnedInBf16: Readonly<Record<string, number>> = { 'gpt-oss': 0.278 };
 /** A greedy token may differ from the golden one only where the golden logits say it was close. */
 const closeLogprob = { bf16: 0.3, f16: 0.05, fp8: 1, int8: 0.4 } as const;
 
+/** Decode steps of these sizes, and prompts, whole or in chunks. */
+const recorded = (graphSizes: readonly number[]) => ({ graphSizes, prefillGraphSizes: graphSizes.map((size) => 16 * size) });
+
 const kinds = [
   { type: 'bf16', kvDtype: 'auto', bound: bounds.bf16, close: closeLogprob.bf16 },
   { type: 'f16', kvDtype: 'auto', bound: bounds.f16, close: closeLogprob.f16 },
@@ -65,7 +68,7 @@ for (const pack of packs.filter(isNarrow)) {
           const vocab = wanted.logits.get(0)?.length ?? 0;
           const logits = Float32Array.from(ids.flatMap((_, position) => [...(wanted.logits.get(position) ?? [])]));
           const golden = { ids, logits, greedyIds: wanted.tokens, greedyLogprobs: wanted.logprobs };
-          const gpu = openEngine(folder, { backend: 'cuda', loadDummy: true, weightDtype: type, kvDtype, graphSizes });
+          const gpu = openEngine(folder, { backend: 'cuda', loadDummy: true, weightDtype: type, kvDtype, ...recorded(graphSizes) });
           for (const [name, way] of [
             ['whole', {}],
             ['chunks of 7', { slot: 1, firstBlock: 16, chunk: 7 }],
@@ -89,7 +92,7 @@ for (const pack of packs.filter((p) => !isNarrow(p))) {
     for (const { type, kvDtype, bound, close } of kinds) {
       for (const graphSizes of [[], [1, 4]]) {
         test(`${type}${kvDtype === 'auto' ? '' : ` with ${kvDtype} KV`} ${graphSizes.length > 0 ? 'with graphs' : 'eager'} stays within its bound, whichever way the prompt comes`, (t) => {
-          const engine = openPack(pack, { backend: 'cuda', weightDtype: type, kvDtype, graphSizes });
+          const engine = openPack(pack, { backend: 'cuda', weightDtype: type, kvDtype, ...recorded(graphSizes) });
           const ways: Record<string, Way> = {
             whole: {},
             'chunks of 7': { slot: 1, firstBlock: 16, chunk: 7 },

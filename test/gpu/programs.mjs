@@ -38,7 +38,7 @@ export const programs = [
   }),
   program(
     'attention_prefill_test',
-    { 'cuda/attention': 'attention_prefill.cu attention_prefill_sm90.cu', 'cuda/device': 'tensor_map.cu' },
+    { 'cuda/attention': 'attention_prefill.cu attention_prefill_sm90.cu row_lists.cu', 'cuda/device': 'tensor_map.cu' },
     { generic: 'mma' },
   ),
   program(

@@ -28,6 +28,11 @@ describe('an engine', () => {
     }
     const long = Array.from({ length: 4097 }, () => 1);
     assert.throws(() => addon.createEngine({ ...engineOptions(demoModel()), graphSizes: long }), nativeError('usage', /at most 4096/));
+    for (const name of ['graphSizes', 'prefillGraphSizes'])
+      assert.throws(
+        () => addon.createEngine({ ...engineOptions(demoModel()), [name]: [16, 0] }),
+        nativeError('usage', new RegExp(`${name} is 0, outside`)),
+      );
   });
 
   test('takes no path that ends at a zero byte', () => {

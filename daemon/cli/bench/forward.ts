@@ -11,7 +11,7 @@ import { resolveModelFolder } from '../../../config/models/model-folder.js';
 import { deviceKinds } from '../../../native/device-kinds.js';
 import { type BackendName, type EngineOptions, loadAddon, type NativeModelInfo, quantizations } from '../../../native/index.js';
 import { RankEngines } from '../../../native/rank-engines.js';
-import { bestBackend } from '../../life/topology.js';
+import { bestBackend, recordedSteps } from '../../life/topology.js';
 import { builtEngine } from '../build.js';
 import { effectiveConfig } from '../effective.js';
 import { table } from '../table.js';
@@ -228,7 +228,7 @@ function engineSetup(input: VerbInput, backend: BackendName, shapes: readonly Ba
       allReduce: config.parallel.all_reduce,
       ...(lora === undefined ? {} : { adapters: { places: Math.max(lora, 1), maxRank: input.number('lora-rank') ?? 16 } }),
       isa: input.text('isa') ?? 'auto',
-      graphSizes: input.flag('eager') || inference.enforce_eager ? [] : inference.cuda_graph_sizes,
+      ...(input.flag('eager') ? { graphSizes: [] } : recordedSteps(config)),
     },
     sizes: readSizes(model.config),
   };

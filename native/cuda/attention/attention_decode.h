@@ -42,7 +42,7 @@ struct DecodeGrid {
 // each attending to all positions up to its own, of sequence slots[i]. Device arrays, read by the
 // kernel, so that a captured launch follows them.
 struct DecodePlanParams {
-  const int32_t* tokens;     // [rows], or null: row i is token i
+  const int32_t* tokens;     // [rows], or null: row i is token i; -1: the row is padding
   const int32_t* slots;      // [rows]
   const DecodeRun* runs;     // [rows], or null: each row is one token
   const int32_t* positions;  // of the step's tokens; negative: the row is padding, no output

@@ -136,7 +136,8 @@ __global__ void __launch_bounds__(kThreads)
   wait_for_previous();
   let_next_start();
   auto position_of = [&](int row) {
-    return p.positions[p.tokens != nullptr ? p.tokens[row] : row];
+    const int32_t token = p.tokens != nullptr ? p.tokens[row] : row;
+    return token < 0 ? -1 : p.positions[token];
   };
   auto tiles_of = [&](int row) { return count_tiles(position_of(row), run_of(p, row), p.window); };
   uint32_t mine = 0;

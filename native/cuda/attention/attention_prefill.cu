@@ -50,6 +50,7 @@ struct Args {
   int64_t q_stride, out_stride;
   const int32_t* tables;
   const PrefillTile* tiles;
+  const int32_t* tile_count;  // or null: there are as many as blocks
   Divisor block_size;
   uint32_t block_bytes;
   int32_t group, max_blocks, window;
@@ -68,6 +69,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   const int kv_head = blockIdx.x, kv_heads = gridDim.x, group = p.group;
   wait_for_previous();
+  if (p.tile_count != nullptr && static_cast<int32_t>(blockIdx.y) >= *p.tile_count) return;
   const PrefillTile tile = p.tiles[blockIdx.y];
   const int32_t end = tile.first_position + tile.count;
   const int32_t first = p.window > 0 ? max(0, tile.first_position + 1 - p.window) : 0;
@@ -301,6 +303,7 @@ cudaError_t prefill_attention(Half type, const PrefillAttentionParams& params,
       .out_stride = params.out_stride,
       .tables = kv.block_tables,
       .tiles = params.tiles,
+      .tile_count = params.tile_count,
       .block_size = Divisor::of(kv.block_size),
       .block_bytes = static_cast<uint32_t>(kv.block_bytes),
       .group = params.heads / kv.kv_heads,

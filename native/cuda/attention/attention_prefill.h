@@ -36,6 +36,8 @@ struct PrefillAttentionParams {
   float softcap = 0;             // 0: none, else scores s become softcap tanh(s / softcap)
   const float* sinks = nullptr;  // [heads], or null: AttentionArgs::sinks
   float value_scale = 1;         // what values are multiplied by
+  // Device: how many tiles there are, of which num_tiles is then a bound. Null: num_tiles.
+  const int32_t* tile_count = nullptr;
 };
 
 // Keys and values of one layer as the Hopper kernel's copy engine sees them. Host memory, encoded

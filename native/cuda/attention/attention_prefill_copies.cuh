@@ -37,17 +37,19 @@ struct PrefillArgs {
   void* out;
   int64_t out_stride;
   Divisor block_size;
+  const int32_t* tile_count;  // of which each kv head makes an item; null: `items` counts them
   int32_t items, kv_heads, group, max_blocks, window, box_tokens;
   ScoreScale scale;
   const float* sinks;  // [heads], or null
 };
 
-// What a kernel is compiled for: the usual one has no instruction for what only some models ask
-// for, as its loops pay for each.
+// What a kernel is compiled for: the usual one has no instruction for what only some models or
+// steps ask for, as its loops pay for each (up to 5 % of long prompts).
 enum class PrefillKind {
-  kPlain,   // scores and values as they are
-  kSunk,    // with sinks, or values that are multiplied by something
-  kCapped,  // scores are capped; maybe the same
+  kPlain,    // scores and values as they are
+  kSunk,     // with sinks, or values that are multiplied by something
+  kCapped,   // scores are capped; maybe the same
+  kBounded,  // the device knows how many tiles there are; maybe all of these
 };
 
 #ifdef INFERD_HOPPER
@@ -78,7 +80,7 @@ struct KeySpan {
 };
 
 // Lane l copies the l-th box of a key tile. What a copy depends on is loaded one tile ahead.
-template <int kHeadDim>
+template <int kHeadDim, bool kBounded>
 __device__ void produce(const PrefillArgs& p, PrefillShared<kHeadDim>& s, const CUtensorMap* q_map,
                         const CUtensorMap* k_map, const CUtensorMap* v_map) {
   constexpr int kPanels = PrefillShared<kHeadDim>::kPanels;
@@ -96,14 +98,17 @@ __device__ void produce(const PrefillArgs& p, PrefillShared<kHeadDim>& s, const 
       group_sync<kItemThreads>(item_done(q, consumer));
     }
   };
+  // Read where it is needed: the warp has few registers.
+  auto count_items = [&] { return kBounded ? *p.tile_count * p.kv_heads : p.items; };
   int32_t at = 0, item = blockIdx.x;  // at: key tiles so far
-  PrefillTile tile = p.tiles[item / p.kv_heads];
+  PrefillTile tile = {0, 0, 1, 0};
+  if (!kBounded || item < count_items()) tile = p.tiles[item / p.kv_heads];
   int32_t next = __shfl_sync(kFullWarp, lane == 0 ? take_item(p) : 0, 0);
   const int32_t lane_token = lane * p.box_tokens;
   int32_t block = block_of(tile, (KeySpan(tile, p.window).turn_end - 1) * kKeys + lane_token);
   for (int32_t n = 0;; ++n) {
     const int q = n & 1;
-    const bool ends = item >= p.items;
+    const bool ends = item >= count_items();
     if (n >= 2) wait_for_consumers(q);
     if (lane == 0) {
       s.tile[q] = tile;
@@ -128,8 +133,9 @@ __device__ void produce(const PrefillArgs& p, PrefillShared<kHeadDim>& s, const 
                        kv_head * p.group, tile.first_token);
       }
     }
-    const int32_t taken = lane == 0 && next < p.items ? take_item(p) : p.items;
-    const PrefillTile next_tile = next < p.items ? p.tiles[next / p.kv_heads] : tile;
+    const int32_t items = count_items();
+    const int32_t taken = lane == 0 && next < items ? take_item(p) : items;
+    const PrefillTile next_tile = next < items ? p.tiles[next / p.kv_heads] : tile;
     for (int32_t turn = span.turn_end - 1; turn >= span.turn_begin; --turn, ++at) {
       const int stage = at % kStages;
       const uint32_t parity = (at / kStages & 1) ^ 1;

@@ -44,7 +44,12 @@ for (const pack of wide) {
     for (const { graphSizes, allReduce, skip } of cases) {
       const how = graphSizes.length > 0 ? 'with graphs' : 'eager';
       test(`${how} and summed by ${allReduce} it stays within the bound of one GPU`, { skip }, (t) => {
-        const engine = openPackRanks(pack, 2, { ...options, graphSizes, allReduce });
+        const engine = openPackRanks(pack, 2, {
+          ...options,
+          graphSizes,
+          prefillGraphSizes: graphSizes.map((size) => 16 * size),
+          allReduce,
+        });
         const ways = {
           whole: {},
           'chunks of 7': { slot: 1, firstBlock: 16, chunk: 7 },
