@@ -221,10 +221,11 @@ void check_type(bool quick, cudaStream_t stream) {
     int turn = 0;
     for (const auto& [n, k] :
          {std::pair{64, 64}, {200, 144}, {1024, 512}, {384, 4096}, {256, 4224}}) {
-      if (quick && k > 512) continue;
+      if (quick && (k > 512 || k < 144)) continue;
       const Weight plain(format, n, k, kPlain), gated(format, 2 * n, k, kGated);
       for (const int m : {1, 3, 8, 9, 16, 17, 40, 64, 65, 100, 128, 130, 300, 700}) {
-        if (quick && m > 130) continue;
+        // Racecheck takes minutes for more of them: one of each kernel, and of its borders.
+        if (quick && m != 1 && m != 9 && m != 17 && m != 100) continue;
         ++turn;
         check_case<T, T>({m, n, k, turn % 2 == 0, turn % 3 == 0}, plain, stream);
         if (k <= 512) check_case<T, float>({m, n, k, turn % 2 == 1, false}, plain, stream);
