@@ -19,7 +19,7 @@ function program(name, sources, settings = {}) {
 /** The kernels of 8-bit codes, parts of ours. */
 const codesKernels = 'small_gemm_codes.cu stream_gemm_codes_sm90.cu large_gemm_codes_sm90.cu';
 /** Those of codes in tiles. */
-const tileKernels = 'coded_small_gemm.cu coded_stream_gemm_sm90.cu';
+const tileKernels = 'coded_few_gemm.cu coded_small_gemm.cu coded_stream_gemm_sm90.cu';
 /** What products are made of: cuBLASLt, and `kernels` of ours beside it. */
 const products = (kernels) => ({
   'cuda/gemm': `gemm_lt.cpp gemm_codes.cpp ${kernels}`,

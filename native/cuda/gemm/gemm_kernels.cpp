@@ -66,6 +66,10 @@ cudaError_t run_large(const GemmArgs& p, const GemmVariant&, const Launch& launc
   return large_gemm(p, launch);
 }
 
+cudaError_t run_coded_few(const GemmArgs& p, const GemmVariant&, const Launch& launch) {
+  return coded_few_gemm(p, launch);
+}
+
 // Up to kCodedSmallRows the small one leads, or is not far behind. Before Hopper there is no other.
 bool coded_takes(const GemmArgs& p) {
   return coded_small_takes(p) && (p.m <= kCodedSmallRows || !coded_stream_takes(p));
@@ -91,6 +95,7 @@ constexpr GemmKernel kKernels[] = {
     {"codes", small_gemm_codes_takes, one_variant, run_small_codes, kSmallGemmRows},
     {"stream", stream_takes, stream_variants, run_stream, 0},
     {"large", large_takes, one_variant, run_large, 0},
+    {"coded_few", coded_few_takes, one_variant, run_coded_few, 0},
     {"coded", coded_takes, one_variant, run_coded, 0},
     {"coded_stream", coded_many_takes, coded_many_variants, run_coded_many, 0},
 };

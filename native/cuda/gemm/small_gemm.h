@@ -23,4 +23,9 @@ constexpr int32_t kCodedSmallRows = 16;
 bool coded_small_takes(const GemmArgs& args);
 cudaError_t coded_small_gemm(const GemmArgs& args, const Launch& launch);
 
+// The same for fewer rows, of weights that are not rounded: see tiles/coded_few_gemm.cu.
+constexpr int32_t kCodedFewRows = 4;
+bool coded_few_takes(const GemmArgs& args);
+cudaError_t coded_few_gemm(const GemmArgs& args, const Launch& launch);
+
 }  // namespace inferd::cuda

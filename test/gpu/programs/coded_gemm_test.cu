@@ -1,6 +1,9 @@
 // Weights of codes on the device: laid out, quantized and widened against exact host code, and
-// their products against float64 ones of the widened weight.
-//   coded_gemm_test [check | quick | small | bench]     small: without the kernel for Hopper
+// their products against float64 ones: of what the codes stand for where weights are not rounded,
+// of the widened weight where they are.
+//   coded_gemm_test [check | quick | small | bench] [small]     small: without the kernel for
+//   Hopper
+#include <cstring>
 #include <tuple>
 
 #include "core/quant.h"
@@ -62,6 +65,35 @@ struct RandomCodes {
     return out;
   }
 };
+
+// What codes at `tiles` stand for, scale times code and minimum, without rounding: [rows, cols].
+template <typename T>
+std::vector<float> exact_weights(const CodedLayout& layout, const std::vector<uint8_t>& tiles) {
+  std::vector<float> out;
+  const double scale_unit = std::is_same_v<T, __half> ? 1. : 1. / kCodedScale;
+  const double min_unit = std::is_same_v<T, __half> ? 1. : kCodedUnit;
+  for (int row = 0; row < layout.rows; ++row) {
+    const int place = layout.place_of(row), r = place % 16, g = r % 8, below = r / 8;
+    for (int col = 0; col < layout.cols; ++col) {
+      const int tile = place / 16 * layout.across() + col / 128, c = col % 128, step = c / 16;
+      const int high = c % 16 / 8, odd = c % 2, lane = 4 * g + c % 8 / 2;
+      const uint8_t* at = tiles.data() + int64_t{tile} * layout.tile_bytes();
+      const int wide = layout.bits / 4;  // words of a step
+      const uint8_t* word = at + step * wide / 4 * 512 + lane * 16 + step * wide % 4 * 4;
+      const int code = layout.bits == 8 ? word[below * 4 + 2 * high + odd]
+                                        : word[2 * odd + below] >> (4 * high) & 15;
+      const uint8_t* entry =
+          at + layout.code_bytes() + (c / layout.group * 8 + g) * layout.entry_bytes();
+      T numbers[4];
+      std::memcpy(numbers, entry, static_cast<size_t>(layout.entry_bytes()));
+      const double scale = to_float(numbers[below]) * scale_unit;
+      const double min = layout.minima ? to_float(numbers[2 + below]) * min_unit
+                                       : -scale * (layout.bits == 4 ? 8 : 128);
+      out.push_back(static_cast<float>(scale * code + min));
+    }
+  }
+  return out;
+}
 
 template <typename T>
 double largest_error(const std::vector<T>& got, const std::vector<float>& want) {
@@ -138,7 +170,11 @@ struct Case {
   int norm = 0;  // 1: norm_x, 2: with its weight
 };
 
-enum class Way { kSmall, kStream };
+enum class Way { kFew, kSmall, kStream };
+
+const char* name_of(Way way) {
+  return way == Way::kFew ? "few " : way == Way::kSmall ? "small " : "stream ";
+}
 
 template <typename T, typename Y>
 void check_case(const WeightFormat& format, const Case& c, Way way, cudaStream_t stream) {
@@ -201,20 +237,29 @@ void check_case(const WeightFormat& format, const Case& c, Way way, cudaStream_t
   plain.w = plain_weight(half_of<T>, wide.get());
   Device<double> want(static_cast<size_t>(c.m) * c.n);
   const Device<Y> old(before);
-  reference<T, Y>(want.get(), plain, old.get(), c.norm > 0 ? factors.get() : nullptr, stream);
+  const double* of_rows = c.norm > 0 ? factors.get() : nullptr;
+  const Device<float> exact(way == Way::kFew ? exact_weights<T>(layout, tiles.download())
+                                             : std::vector<float>(1));
+  if (way == Way::kFew) {
+    plain.w.codes = exact.get();
+    reference<T, Y, float>(want.get(), plain, old.get(), of_rows, stream);
+  } else {
+    reference<T, Y>(want.get(), plain, old.get(), of_rows, stream);
+  }
   CHECK_CUDA(cudaStreamSynchronize(stream));
   const auto check_cut = [&](const CodedCut& cut) {
-    const std::string what =
-        std::string(way == Way::kSmall ? "small " : "stream ") + name_of(format) + " m " +
-        std::to_string(c.m) + " n " + std::to_string(c.n) + " k " + std::to_string(c.k) +
-        (c.bias ? " bias" : "") + (c.add ? " add" : "") + (c.gated ? " gated" : "") + " norm " +
-        std::to_string(c.norm) + " cut " + std::to_string(cut.row_blocks) + "/" +
-        std::to_string(cut.splits) + (sizeof(Y) == 4 ? " f32" : "");
+    const std::string what = name_of(way) + name_of(format) + " m " + std::to_string(c.m) + " n " +
+                             std::to_string(c.n) + " k " + std::to_string(c.k) +
+                             (c.bias ? " bias" : "") + (c.add ? " add" : "") +
+                             (c.gated ? " gated" : "") + " norm " + std::to_string(c.norm) +
+                             " cut " + std::to_string(cut.row_blocks) + "/" +
+                             std::to_string(cut.splits) + (sizeof(Y) == 4 ? " f32" : "");
     y.upload(before);
     for (int turn = 0; turn < (c.add ? 1 : 2); ++turn) {
-      const cudaError_t error = way == Way::kSmall
-                                    ? coded_small_gemm(args, Launch(stream, turn == 1))
-                                    : coded_stream_gemm(args, cut, Launch(stream, turn == 1));
+      const Launch launch(stream, turn == 1);
+      const cudaError_t error = way == Way::kFew     ? coded_few_gemm(args, launch)
+                                : way == Way::kSmall ? coded_small_gemm(args, launch)
+                                                     : coded_stream_gemm(args, cut, launch);
       if (error != cudaSuccess) {
         expect(false, what + ": " + cudaGetErrorString(error));
         cudaGetLastError();
@@ -227,7 +272,7 @@ void check_case(const WeightFormat& format, const Case& c, Way way, cudaStream_t
     expect(error < (sizeof(Y) == 4 ? 1e-5 : rounding<T>), what + " error " + std::to_string(error));
     expect(got.rest_same, what + " wrote outside of its columns");
   };
-  if (way == Way::kSmall) return check_cut({});
+  if (way != Way::kStream) return check_cut({});
   std::array<CodedCut, 16> cuts;
   const int32_t count = coded_stream_cuts(args, cuts);
   for (int32_t i = 0; i < count; i += 3) check_cut(cuts[static_cast<size_t>(i)]);
@@ -244,12 +289,15 @@ void check_type(bool quick, bool hopper, cudaStream_t stream) {
   }
   for (const WeightFormat& format : kWeightFormats) {
     if (!in_plain_tiles(format)) continue;
-    for (const Way way : {Way::kSmall, Way::kStream}) {
-      const bool small = way == Way::kSmall;
+    for (const Way way : {Way::kFew, Way::kSmall, Way::kStream}) {
+      const bool small = way != Way::kStream;
       if (!small && !hopper) continue;
-      for (const int m : small ? std::vector{1, 5, 16} : std::vector{17, 64, 200}) {
+      for (const int m : way == Way::kFew     ? std::vector{1, 2, 3, 4}
+                         : way == Way::kSmall ? std::vector{1, 5, 16}
+                                              : std::vector{17, 64, 200}) {
         for (const auto& [n, k] : {std::pair{136, 1096}, {96, 4096}, {80, 5120}}) {
           if (quick && (k > 2000 || m > 64)) continue;
+          if (way == Way::kFew && k > 4096) continue;
           check_case<T, T>(format, {m, n, k, m % 2 == 0, m % 3 == 1}, way, stream);
           check_case<T, T>(format, {m, n, k, m % 2 == 0, false, true}, way, stream);
           check_case<T, float>(format, {m, n - 3, k, m % 2 == 1, m % 3 == 0}, way, stream);
@@ -259,7 +307,12 @@ void check_type(bool quick, bool hopper, cudaStream_t stream) {
       }
       if (quick || format.codes != CodeType::kUint4) continue;
       // Several bands a block.
-      check_case<T, T>(format, {small ? 5 : 128, 4096, 1024, true, true}, way, stream);
+      check_case<T, T>(format,
+                       {way == Way::kFew ? 3
+                        : small          ? 5
+                                         : 128,
+                        4096, 1024, true, true},
+                       way, stream);
       check_case<T, T>(format, {small ? 1 : 128, 4096, 512, false, false, true}, way, stream);
     }
   }
@@ -321,6 +374,15 @@ void bench(const std::string& only, cudaStream_t stream) {
           best = time_in_graph(stream, copies, 5, [&](int i) {
             CHECK_CUDA(coded_small_gemm(turn(i), Launch(stream, true)));
           });
+          if (coded_few_takes(turn(0))) {
+            const double us = time_in_graph(stream, copies, 5, [&](int i) {
+              CHECK_CUDA(coded_few_gemm(turn(i), Launch(stream, true)));
+            });
+            char one[64];
+            std::snprintf(one, sizeof one, " small %.1f, few %.1f", best, us);
+            all += one;
+            best = std::min(best, us);
+          }
         } else {
           std::array<CodedCut, kCodedCuts> cuts;
           const int32_t count = coded_stream_cuts(turn(0), cuts);
@@ -361,8 +423,9 @@ int main(int argc, char** argv) {
   cudaStream_t stream;
   CHECK_CUDA(cudaStreamCreate(&stream));
   if (what != "bench") {
-    check_type<__nv_bfloat16>(what == "quick", what != "small", stream);
-    check_type<__half>(true, what != "small", stream);
+    const bool hopper = what != "small" && (argc < 3 || std::string(argv[2]) != "small");
+    check_type<__nv_bfloat16>(what == "quick", hopper, stream);
+    check_type<__half>(true, hopper, stream);
     std::printf("coded gemm checks: %d failures\n", failures);
   }
   if (what == "bench" || what == "all") bench(argc > 2 ? argv[2] : "", stream);

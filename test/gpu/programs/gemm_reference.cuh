@@ -11,8 +11,8 @@ namespace gpu_test {
 using inferd::cuda::GemmArgs;
 
 // A warp: the sum over k of x[i] * w[i], in every lane.
-template <typename T>
-__device__ double dot(const T* x, const T* w, int k) {
+template <typename T, typename W>
+__device__ double dot(const T* x, const W* w, int k) {
   double sum = 0;
   for (int i = threadIdx.x % 32; i < k; i += 32) {
     sum += static_cast<double>(static_cast<float>(x[i])) *
@@ -23,14 +23,14 @@ __device__ double dot(const T* x, const T* w, int k) {
 }
 
 // A warp: element [row, column] of y as `p` asks for it, p.norm_x aside. `old` is y before.
-// `factors` [m] multiply the rows of x, as a norm does; null: nothing does.
-template <typename T, typename Y>
+// `factors` [m] multiply the rows of x, as a norm does; null: nothing does. Weights are of W.
+template <typename T, typename Y, typename W>
 __device__ double wanted(const GemmArgs& p, int64_t row, int column, const Y* old,
                          const double* factors) {
   const T* x = static_cast<const T*>(p.x) + row * p.x_stride;
   const Y* bias = static_cast<const Y*>(p.bias);
   const auto product = [&](int64_t output) {
-    double sum = dot(x, static_cast<const T*>(p.w.codes) + output * p.k, p.k);
+    double sum = dot(x, static_cast<const W*>(p.w.codes) + output * p.k, p.k);
     if (factors != nullptr) sum *= factors[row];
     if (bias != nullptr) sum += static_cast<double>(static_cast<float>(bias[output]));
     return sum;
@@ -41,20 +41,20 @@ __device__ double wanted(const GemmArgs& p, int64_t row, int column, const Y* ol
   return want;
 }
 
-template <typename T, typename Y>
+template <typename T, typename Y, typename W>
 __global__ void reference_kernel(double* want, const GemmArgs p, const Y* old,
                                  const double* factors) {
   const int column = blockIdx.x * 8 + threadIdx.x / 32, row = blockIdx.y;
   if (column >= p.n) return;
-  const double value = wanted<T>(p, row, column, old, factors);
+  const double value = wanted<T, Y, W>(p, row, column, old, factors);
   if (threadIdx.x % 32 == 0) want[static_cast<int64_t>(row) * p.n + column] = value;
 }
 
 // Enqueues want[m, n] = what wanted() says.
-template <typename T, typename Y>
+template <typename T, typename Y, typename W = T>
 void reference(double* want, const GemmArgs& p, const Y* old, const double* factors,
                cudaStream_t stream) {
-  reference_kernel<T, Y><<<dim3((p.n + 7) / 8, p.m), 256, 0, stream>>>(want, p, old, factors);
+  reference_kernel<T, Y, W><<<dim3((p.n + 7) / 8, p.m), 256, 0, stream>>>(want, p, old, factors);
   CHECK_CUDA(cudaGetLastError());
 }
 
