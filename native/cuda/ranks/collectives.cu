@@ -16,136 +16,15 @@
 #include "cuda/device/common.cuh"
 #include "cuda/device/launch.cuh"
 #include "cuda/ranks/collectives.h"
+#include "cuda/ranks/group_sum.cuh"
+#include "cuda/ranks/mailbox.cuh"
 
 namespace inferd::cuda {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr int kPollsBetweenLooks = 8192;  // some ms
 
-__device__ uint64_t now_ns() {
-  uint64_t t;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
-  return t;
-}
-
-// Counts polls of one thread; true when it is time to leave. Threads look at host memory rarely,
-// and of those of a warp that wait one looks for all. A look takes 22 ns of the way to the host,
-// and the looks of 32,768 threads 0.7 ms, in which the other rank waits until it looks too. When
-// each looked every 1024 polls, sums of 256 KB one after the other took 470 us each in half of all
-// runs; they take 4.7.
-class Patience {
- public:
-  __device__ explicit Patience(const RankLinks& links) : links_(links) {}
-  __device__ bool over() {
-    if (++polls_ % kPollsBetweenLooks != 0) return false;
-    const uint32_t together = __activemask();
-    const int lane = static_cast<int>(threadIdx.x % kWarp), first = __ffs(together) - 1;
-    uint32_t ended = 0;
-    if (lane == first) ended = *reinterpret_cast<volatile uint32_t*>(links_.end);
-    if (__shfl_sync(together, ended, first) != 0) return true;
-    const uint64_t now = now_ns();
-    if (since_ == 0) since_ = now;
-    if (now - since_ < links_.limit_ns) return false;
-    *reinterpret_cast<volatile uint32_t*>(links_.end) = kTooLong;
-    return true;
-  }
-
- private:
-  const RankLinks& links_;
-  uint32_t polls_ = 0;
-  uint64_t since_ = 0;
-};
-
-__device__ void send_packet(std::byte* to, uint2 data, uint32_t flag) {
-  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(data.x),
-               "r"(flag), "r"(data.y), "r"(flag)
-               : "memory");
-}
-
-__device__ uint2 await_packet(const std::byte* from, uint32_t flag, Patience& patience) {
-  uint4 p;
-  do {
-    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(p.x), "=r"(p.y), "=r"(p.z), "=r"(p.w)
-                 : "l"(from)
-                 : "memory");
-  } while ((p.y != flag || p.w != flag) && !patience.over());
-  return {p.x, p.z};
-}
-
-__device__ void send_flag(uint32_t* to, uint32_t flag) {
-  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(flag) : "memory");
-}
-
-__device__ void await_flag(const uint32_t* from, uint32_t flag, Patience& patience) {
-  uint32_t got;
-  do {
-    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(got) : "l"(from) : "memory");
-  } while (got != flag && !patience.over());
-}
-
-// Where rank `sender` writes in the mailbox of rank `of`.
-__device__ std::byte* packets(const RankLinks& l, int of, int sender, uint32_t parity) {
-  return l.boxes[of] + (parity * l.size + sender) * kPacketBytes;
-}
-__device__ std::byte* bulk(const RankLinks& l, int of, int sender, uint32_t parity) {
-  return l.boxes[of] + 2 * l.size * kPacketBytes + (parity * l.size + sender) * kBulkBytes;
-}
-__device__ uint32_t* tiles(const RankLinks& l, int of, int sender, uint32_t parity) {
-  return reinterpret_cast<uint32_t*>(l.boxes[of] + 2 * l.size * (kPacketBytes + kBulkBytes)) +
-         (parity * l.size + sender) * kBulkTiles;
-}
-
-__device__ uint32_t begin_op(const RankLinks& l) {
-  const uint32_t op = *reinterpret_cast<volatile uint32_t*>(&l.count->op) + 1;
-  return op == 0 ? 2 : op;  // the parity goes on
-}
-
-// The last block counts the op. Every block has read the count before.
-__device__ void end_op(const RankLinks& l, uint32_t flag) {
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  __threadfence();
-  if (atomicAdd(&l.count->ended, 1) != gridDim.x - 1) return;
-  l.count->ended = 0;
-  l.count->op = flag;
-}
-
-// What becomes of a group of 8 or 16 bytes: `take` is called for rank 0, 1, .. and then `store`.
-// Groups are counted from the begin of `x`.
-template <typename T, typename Group, bool kResidual>
-struct Sum {
-  static constexpr int kValues = sizeof(Group) / sizeof(T);
-  const T* x;
-  T* inout;
-  float scale;
-
-  struct Part {
-    float sum[kValues] = {};
-  };
-  __device__ Group own(int64_t at) const { return reinterpret_cast<const Group*>(x)[at]; }
-  __device__ void take(Part& part, int64_t, int, const Group& group) const {
-    const T* v = reinterpret_cast<const T*>(&group);
-#pragma unroll
-    for (int i = 0; i < kValues; ++i) part.sum[i] += to_float(v[i]);
-  }
-  // What is added to.
-  __device__ Group old(int64_t at) const {
-    return kResidual ? reinterpret_cast<const Group*>(inout)[at] : Group{};
-  }
-  __device__ void store(const Part& part, int64_t at) const { store(part, at, old(at)); }
-  __device__ void store(const Part& part, int64_t at, Group group) const {
-    T* y = reinterpret_cast<T*>(&group);
-#pragma unroll
-    for (int i = 0; i < kValues; ++i) {
-      const float value = kResidual ? fmaf(scale, part.sum[i], to_float(y[i])) : part.sum[i];
-      y[i] = from_float<T>(value);
-    }
-    reinterpret_cast<Group*>(inout)[at] = group;
-  }
-};
-
+// As Sum (group_sum.cuh), of what is only put side by side.
 template <typename Group>
 struct Gather {
   const Group* part_rows;
