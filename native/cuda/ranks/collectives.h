@@ -10,10 +10,11 @@
 namespace inferd::cuda {
 
 enum class SumType { kF16, kBF16, kF32 };
+constexpr int64_t value_bytes(SumType type) { return type == SumType::kF32 ? 4 : 2; }
 
 // inout[i] = the sum of x[i] over the ranks, in their order, in f32, rounded once; with `residual`:
-// inout[i] += scale * that sum, and x stays as it is. Packed, 16-byte aligned, `count` * size of a
-// value a multiple of 8.
+// inout[i] += scale * that sum, of the same inout on all ranks, and x stays as it is. Packed,
+// 16-byte aligned, `count` * size of a value a multiple of 8.
 struct SumArgs {
   SumType type;
   void* inout;
@@ -22,6 +23,7 @@ struct SumArgs {
   float scale;
   bool residual;
 };
+// In one shot: each rank sends all of x to all others; see two_shot.h for the other way.
 cudaError_t all_reduce(const RankLinks& links, const SumArgs& args, int32_t sm_count,
                        const Launch& launch);
 

@@ -9,10 +9,16 @@
 //   tiles   [2][senders][kBulkTiles]       a flag for each tile of bulk
 //   pushes  [2][kPushBytes]                of two ranks: what copy engines bring; see sum_pipe.h
 //   pushed  [2]                            a flag for each
+//   sums    [2][senders][kPacketBytes]     of more: packets of sums that a rank has made for all;
+//                                          its tiles of them lie in the second half of bulk; see
+//                                          two_shot.cu
 //
 // Two of each suffice. A rank writes what op n + 2 sends only when its kernel of op n + 1 has
 // ended, so after every rank began to send n + 1, so after it had read all of n: kernels of
-// collectives send behind their wait for the kernel before.
+// collectives send behind their wait for the kernel before. In two shots a rank may hear of another
+// only by a sum that a third one made, which then had the part of that other: the same holds.
+// A place takes ops of all kinds by turns. Where packets or flags lie, nothing else ever does, so
+// that no data is taken for a flag.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -29,12 +35,13 @@ constexpr int64_t kBulkTiles = kBulkBytes / kTileBytes;
 // A half of 16,384 tokens of 4096 16-bit values.
 constexpr int64_t kPushBytes = 64 << 20;
 
-// Bytes of the mailbox ahead of its pushes.
-constexpr int64_t pushes_at(int ranks) {
+// Bytes of the mailbox ahead of what not all groups have.
+constexpr int64_t common_bytes(int ranks) {
   return 2 * ranks * (kPacketBytes + kBulkBytes + kBulkTiles * int64_t{sizeof(uint32_t)});
 }
 constexpr int64_t mailbox_bytes(int ranks) {
-  return pushes_at(ranks) + (ranks == 2 ? 2 * (kPushBytes + int64_t{sizeof(uint32_t)}) : 0);
+  return common_bytes(ranks) +
+         (ranks == 2 ? 2 * (kPushBytes + int64_t{sizeof(uint32_t)}) : 2 * ranks * kPacketBytes);
 }
 
 // In memory of this rank's device, zeroed at start.
@@ -54,10 +61,10 @@ struct RankLinks {
 
 // Of two ranks: where the other one pushes to the mailbox of rank `of`.
 inline std::byte* pushed_rows(const RankLinks& l, int of, uint32_t parity) {
-  return l.boxes[of] + pushes_at(2) + parity * kPushBytes;
+  return l.boxes[of] + common_bytes(2) + parity * kPushBytes;
 }
 inline uint32_t* pushed_flag(const RankLinks& l, int of, uint32_t parity) {
-  return reinterpret_cast<uint32_t*>(l.boxes[of] + pushes_at(2) + 2 * kPushBytes) + parity;
+  return reinterpret_cast<uint32_t*>(l.boxes[of] + common_bytes(2) + 2 * kPushBytes) + parity;
 }
 
 // Values of RankLinks::end.

@@ -50,8 +50,6 @@ NcclType nccl_type(SumType type) {
   }
 }
 
-int64_t value_bytes(SumType type) { return type == SumType::kF32 ? 4 : 2; }
-
 }  // namespace
 
 struct NcclGroup {
