@@ -513,6 +513,9 @@ class Backend {
                                                 "parallel.tensor_parallel_size = 1.",
                                                 info().name.c_str()));
   }
+  // What takes all ranks at once, before their first step; each waits for the others in it. May be
+  // left out, as where one thread drives all ranks.
+  virtual void meet_ranks() {}
   // Null before join_ranks.
   virtual Comm* comm() { return nullptr; }
   // As those of Comm, inside a step.

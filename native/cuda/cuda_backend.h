@@ -135,6 +135,7 @@ class CudaBackend final : public Backend {
              const SampleOutputs& out) override;
 
   void join_ranks(const RankGroup& group, std::unique_ptr<Comm> host) override;
+  void meet_ranks() override;
   Comm* comm() override { return member_ == nullptr ? nullptr : &member_->host(); }
   void all_reduce(Tensor inout) override;
   void all_reduce_add(Tensor inout, Tensor x, float scale) override;

@@ -63,6 +63,11 @@ void CudaBackend::join_ranks(const RankGroup& group, std::unique_ptr<Comm> host)
   refresh_free_bytes();
 }
 
+void CudaBackend::meet_ranks() {
+  use_device();
+  if (member_ != nullptr) member_->meet();
+}
+
 void CudaBackend::reserve_bests(int64_t rows) {
   const size_t bytes = static_cast<size_t>(rows) * sizeof(BestToken);
   bests_.get(bytes, stream_.get());

@@ -273,6 +273,7 @@ void Engine::agree(std::span<int32_t> values) {
   if (checker_ != nullptr) throw Error(ErrorCode::kUsage, "agree comes before allocateKv.");
   const std::chrono::milliseconds limit(options_.comm_timeout_ms);
   comm->set_limit(std::max(limit, kLoadLimit));
+  backend_->meet_ranks();
   comm->minimum(values);
   comm->set_limit(limit);
 }

@@ -8,6 +8,7 @@
 #include "core/comm.h"
 #include "cuda/ranks/links.h"
 #include "cuda/ranks/rank_member.h"
+#include "cuda/ranks/sum_way.h"
 #include "cuda/runtime/memory.h"
 
 namespace inferd::cuda {
@@ -25,6 +26,8 @@ class MailboxMember final : public RankMember {
 
   // Waits until all ranks have come.
   const RankLinks& links();
+  // Rank 0 measures which sums go in two shots.
+  void meet() override;
   void all_reduce(const SumArgs& args, const Launch& launch) override;
   void all_gather(void* out, const void* part, int64_t rows, int64_t row_bytes,
                   const Launch& launch) override;
@@ -37,7 +40,8 @@ class MailboxMember final : public RankMember {
   DeviceMemory count_;
   PinnedMemory end_;
   RankLinks links_{};
-  bool linked_ = false, crowded_ = false;
+  SumWay way_;  // of all ranks; known with links_
+  bool linked_ = false, met_ = false, crowded_ = false;
 };
 
 }  // namespace inferd::cuda

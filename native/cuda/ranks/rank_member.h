@@ -20,6 +20,9 @@ class RankMember {
   RankMember(const RankMember&) = delete;
   RankMember& operator=(const RankMember&) = delete;
 
+  // What takes all ranks at once, and each waits for the others in it: before the first collective,
+  // where each has a thread of its own. Once; without it a group does what suits most.
+  virtual void meet() {}
   // Enqueue what collectives.h says of them, with its limits. May be recorded.
   virtual void all_reduce(const SumArgs& args, const Launch& launch) = 0;
   virtual void all_gather(void* out, const void* part, int64_t rows, int64_t row_bytes,
