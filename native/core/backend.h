@@ -547,12 +547,13 @@ class Backend {
   }
 
   // --- optional fused ops ---
-  // inout += scale * (the product of `args` summed over the ranks); args.out may hold a part of it.
+  // inout, the same on all ranks, += scale * (the product of `args` summed over the ranks);
+  // args.out may hold a part of it.
   virtual void linear_reduce_add(const LinearArgs& args, Tensor inout, float scale) {
     linear(args);
     all_reduce_add(inout, args.out, scale);
   }
-  // inout += scale * (x summed over the ranks); `x` may hold the sum
+  // inout, the same on all ranks, += scale * (x summed over the ranks); `x` may hold the sum
   virtual void all_reduce_add(Tensor inout, Tensor x, float scale) {
     all_reduce(x);
     add(inout, x, scale);

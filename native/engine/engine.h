@@ -42,7 +42,8 @@ class Engine {
   LoadProgress load(int64_t max_bytes);
   ModelInfo info() const;
   // Of several ranks, after loading and on all of them: each value becomes the least that a rank
-  // gave. Waits for the ranks, longer than steps do. Throws Error(kDevice) when they have parted.
+  // gave. Waits for the ranks, longer than steps do. The first time they also settle what takes all
+  // of them (Backend::meet_ranks). Throws Error(kDevice) when they have parted.
   void agree(std::span<int32_t> values);
   // Once, after loading: blocks of the device, and of the host for swapping. Throws
   // Error(kOutOfMemory) with the arithmetic when one of them has less free memory.

@@ -72,7 +72,7 @@ export const programs = [
   program(
     'all_reduce_test',
     {
-      'cuda/ranks': 'collectives.cu sum_pipe.cpp',
+      'cuda/ranks': 'collectives.cu two_shot.cu sum_timing.cpp sum_pipe.cpp',
       'cuda/runtime': 'check.cpp memory.cpp',
     },
     { quick: 'alone' }, // under the tools no kernel runs beside another, for which it might wait

@@ -1,26 +1,30 @@
-// Sums over two ranks: checks against the sum that the host makes, a stress of many operations of
-// random sizes with random delays, and timings inside graphs beside NCCL, where it is found. Longer
-// than other files: all of them run on the same two ranks.
+// Sums over ranks: checks against the sum that the host makes, a stress of many operations of
+// random sizes with random delays, and timings inside graphs beside NCCL, where it is found. Sums
+// of two ranks are here, those of more in two_shot_checks.cuh.
 //
 //   all_reduce_test check            every type and way of sending, bit by bit
-//   all_reduce_test alone            the same of one rank, for which the host writes what the other
-//                                    sends: for tools that run one kernel at a time
-//   all_reduce_test stress COUNT     COUNT operations in replayed graphs, each checked bit by bit
+//   all_reduce_test alone            the same for tools that run one kernel at a time: of one rank
+//   of
+//                                    two, for which the host writes what the other sends, and of
+//                                    more ranks in one kernel
+//   all_reduce_test stress COUNT [RANKS]   COUNT operations in replayed graphs, each checked bit by
+//                                    bit, of so many ranks
 //   all_reduce_test bench            microseconds an operation, of bf16
 //
-// Ranks are GPUs 0 and 1; on a machine with one GPU both are on it, which is slower and tests the
-// same.
+// Where ranks are: rank_set.cuh.
 #include <dlfcn.h>
 
 #include <array>
 #include <cstring>
 #include <memory>
-#include <thread>
 
+#include "all_reduce_stress.cuh"
 #include "cuda/device/common.cuh"
 #include "cuda/ranks/collectives.h"
 #include "cuda/ranks/sum_pipe.h"
 #include "gpu_test.cuh"
+#include "rank_set.cuh"
+#include "two_shot_checks.cuh"
 
 namespace {
 
@@ -28,73 +32,6 @@ using namespace gpu_test;
 using namespace inferd::cuda;
 
 constexpr int kRanks = 2;
-constexpr uint64_t kLimitNs = 10'000'000'000;
-// Blocks of two ranks fit on one GPU.
-constexpr int32_t kBlocks = 96;
-
-struct Rank {
-  int device = 0;
-  cudaStream_t stream = nullptr;
-  std::byte* box = nullptr;
-  uint32_t* end = nullptr;
-  RankLinks links{};
-};
-
-struct Ranks {
-  std::array<Rank, kRanks> of;
-
-  Ranks() {
-    int devices = 0;
-    CHECK_CUDA(cudaGetDeviceCount(&devices));
-    for (int r = 0; r < kRanks; ++r) {
-      Rank& rank = of[r];
-      rank.device = r % devices;
-      CHECK_CUDA(cudaSetDevice(rank.device));
-      for (int other = 0; other < std::min(kRanks, devices); ++other) {
-        if (other != rank.device) CHECK_CUDA(cudaDeviceEnablePeerAccess(other, 0));
-      }
-      CHECK_CUDA(cudaStreamCreateWithFlags(&rank.stream, cudaStreamNonBlocking));
-      const auto bytes = static_cast<size_t>(mailbox_bytes(kRanks));
-      CHECK_CUDA(cudaMalloc(&rank.box, bytes));
-      CHECK_CUDA(cudaMemset(rank.box, 0, bytes));
-      CHECK_CUDA(cudaMalloc(&rank.links.count, sizeof(OpCount)));
-      CHECK_CUDA(cudaMemset(rank.links.count, 0, sizeof(OpCount)));
-      CHECK_CUDA(cudaMallocHost(&rank.end, sizeof(uint32_t)));
-      *rank.end = 0;
-      CHECK_CUDA(cudaDeviceSynchronize());
-    }
-    for (int r = 0; r < kRanks; ++r) {
-      RankLinks& links = of[r].links;
-      links.rank = r;
-      links.size = kRanks;
-      for (int other = 0; other < kRanks; ++other) links.boxes[other] = of[other].box;
-      links.end = of[r].end;
-      links.limit_ns = kLimitNs;
-    }
-  }
-
-  // On a thread for each rank, whose device is current.
-  void each(const std::function<void(int)>& work) {
-    std::vector<std::thread> threads;
-    for (int r = 0; r < kRanks; ++r) {
-      threads.emplace_back([&, r] {
-        CHECK_CUDA(cudaSetDevice(of[r].device));
-        work(r);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-  }
-
-  void sync() {
-    for (Rank& rank : of) {
-      CHECK_CUDA(cudaSetDevice(rank.device));
-      CHECK_CUDA(cudaStreamSynchronize(rank.stream));
-      expect(*rank.end == 0, "a rank waited for too long");
-      if (*rank.end != 0) std::exit(1);
-    }
-  }
-};
-
 enum class Way { kInPlace, kResidual, kPushed };
 
 template <typename T>
@@ -141,9 +78,9 @@ void check_sum(Ranks& ranks, SumType type, int64_t count, Way way, const char* n
                          .residual = residual};
       if (way == Way::kPushed) {
         pipes[r]->push(rank.links, args.x, count * static_cast<int64_t>(sizeof(T)), rank.stream);
-        pipes[r]->add(rank.links, args, kBlocks, rank.stream);
+        pipes[r]->add(rank.links, args, ranks.blocks(), rank.stream);
       } else {
-        CHECK_CUDA(all_reduce(rank.links, args, kBlocks, Launch(rank.stream)));
+        CHECK_CUDA(all_reduce(rank.links, args, ranks.blocks(), Launch(rank.stream)));
       }
     });
     ranks.sync();
@@ -234,13 +171,13 @@ void check_alone(Ranks& ranks, SumType type, int64_t count, Way way, const char*
   const auto* sent = reinterpret_cast<const std::byte*>(theirs.data());
   if (way == Way::kPushed) {
     constexpr uint32_t kFlag = 1;
-    CHECK_CUDA(cudaMemcpy(pushed_rows(rank.links, 0, 1), sent, values * sizeof(T),
-                          cudaMemcpyDefault));
+    CHECK_CUDA(
+        cudaMemcpy(pushed_rows(rank.links, 0, 1), sent, values * sizeof(T), cudaMemcpyDefault));
     CHECK_CUDA(cudaMemcpy(pushed_flag(rank.links, 0, 1), &kFlag, sizeof kFlag, cudaMemcpyDefault));
-    CHECK_CUDA(add_pushed(rank.links, args, 1, kFlag, kBlocks, Launch(rank.stream)));
+    CHECK_CUDA(add_pushed(rank.links, args, 1, kFlag, ranks.blocks(), Launch(rank.stream)));
   } else {
     write_sum(rank, sent, bytes);
-    CHECK_CUDA(all_reduce(rank.links, args, kBlocks, Launch(rank.stream)));
+    CHECK_CUDA(all_reduce(rank.links, args, ranks.blocks(), Launch(rank.stream)));
   }
   ranks.sync();
   const std::vector<T> got = (residual ? sum : part).download();
@@ -259,123 +196,6 @@ void check_type_alone(Ranks& ranks, SumType type, const char* name) {
       for (int time = 0; time < 2; ++time) check_alone<T>(ranks, type, count, way, name);
     }
     if (count < kTwoPieces) check_alone<T>(ranks, type, count, Way::kPushed, name);
-  }
-}
-
-__device__ uint32_t mixed(uint32_t a, uint32_t b) {
-  uint32_t x = a * 2654435761u ^ b * 0x85ebca6bu;
-  x ^= x >> 15;
-  x *= 0xc2b2ae35u;
-  return x ^ x >> 13;
-}
-
-// What rank `rank` brings to op `op`.
-__device__ __nv_bfloat16 brought(uint32_t op, int rank, int64_t i) {
-  return __float2bfloat16_rn(noise(static_cast<uint64_t>(i), mixed(op, 31 + rank)));
-}
-
-struct Tally {
-  unsigned long long ops, wrong;
-};
-
-// Checks that `values` [checked] are the sums of the op before, and makes what the next one sums;
-// `made` numbers them. One rank in eight comes late.
-__global__ void check_and_make(__nv_bfloat16* values, int64_t checked, int64_t next, int rank,
-                               uint32_t* made, Tally* tally) {
-  __shared__ bool late;
-  const uint32_t op = *made;
-  const int64_t step = int64_t{gridDim.x} * blockDim.x;
-  const int64_t first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  for (int64_t i = first; i < checked; i += step) {
-    float sum = 0;
-    for (int r = 0; r < kRanks; ++r) sum += __bfloat162float(brought(op, r, i));
-    const __nv_bfloat16 want = __float2bfloat16_rn(sum), got = values[i];
-    if (__bfloat16_as_ushort(want) != __bfloat16_as_ushort(got)) atomicAdd(&tally->wrong, 1ull);
-  }
-  for (int64_t i = first; i < next; i += step) values[i] = brought(op + 1, rank, i);
-  if (threadIdx.x == 0) late = mixed(op, 101 + rank) % 8 == 0;
-  __syncthreads();
-  if (late && blockIdx.x == 0) {
-    for (uint32_t i = 0; i < mixed(op, 7 + rank) % 16; ++i) __nanosleep(500);
-  }
-}
-__global__ void count_one(uint32_t* made, Tally* tally) {
-  ++*made;
-  ++tally->ops;
-}
-
-// `made` is counted by the last block of the op before it is read again: a launch of its own.
-void stress(Ranks& ranks, int64_t wanted) {
-  constexpr int kGraphs = 8, kOps = 250;
-  constexpr int64_t kMost = 512 << 10;  // values
-  struct Side {
-    __nv_bfloat16* values;
-    uint32_t* made;
-    Tally* tally;
-    std::array<cudaGraphExec_t, kGraphs> graphs;
-  };
-  std::array<Side, kRanks> sides{};
-  uint32_t random = 12345;
-  std::vector<std::vector<int64_t>> sizes(kGraphs);
-  for (std::vector<int64_t>& list : sizes) {
-    for (int i = 0; i < kOps; ++i) {
-      random = random * 1664525u + 1013904223u;
-      const int bits = 2 + static_cast<int>((random >> 8) % (random >> 28 == 0 ? 18 : 14));
-      const int64_t most = int64_t{1} << bits;
-      list.push_back(std::min(kMost, (most + (random >> 4) % most) / 8 * 8 + 8));
-    }
-  }
-  ranks.each([&](int r) {
-    Side& side = sides[r];
-    const Rank& rank = ranks.of[r];
-    CHECK_CUDA(cudaMalloc(&side.values, kMost * sizeof(__nv_bfloat16)));
-    CHECK_CUDA(cudaMalloc(&side.made, sizeof(uint32_t)));
-    CHECK_CUDA(cudaMalloc(&side.tally, sizeof(Tally)));
-    CHECK_CUDA(cudaMemset(side.made, 0, sizeof(uint32_t)));
-    CHECK_CUDA(cudaMemset(side.tally, 0, sizeof(Tally)));
-    for (int g = 0; g < kGraphs; ++g) {
-      cudaGraph_t graph;
-      CHECK_CUDA(cudaStreamBeginCapture(rank.stream, cudaStreamCaptureModeThreadLocal));
-      int64_t before = 0;
-      for (int i = 0; i <= kOps; ++i) {
-        const int64_t next = i < kOps ? sizes[g][i] : 0;
-        const auto blocks =
-            static_cast<unsigned>(std::clamp<int64_t>(std::max(before, next) / 1024, 1, 64));
-        check_and_make<<<blocks, 256, 0, rank.stream>>>(side.values, before, next, r, side.made,
-                                                        side.tally);
-        if (i == kOps) break;
-        count_one<<<1, 1, 0, rank.stream>>>(side.made, side.tally);
-        const SumArgs args{.type = SumType::kBF16,
-                           .inout = side.values,
-                           .x = side.values,
-                           .count = next,
-                           .scale = 1,
-                           .residual = false};
-        CHECK_CUDA(all_reduce(rank.links, args, kBlocks, Launch(rank.stream)));
-        before = next;
-      }
-      CHECK_CUDA(cudaStreamEndCapture(rank.stream, &graph));
-      CHECK_CUDA(cudaGraphInstantiate(&side.graphs[g], graph, 0));
-      CHECK_CUDA(cudaGraphUpload(side.graphs[g], rank.stream));
-    }
-    CHECK_CUDA(cudaStreamSynchronize(rank.stream));
-  });
-  ranks.each([&](int r) {
-    for (int64_t done = 0, replay = 0; done < wanted; done += kOps, ++replay) {
-      CHECK_CUDA(cudaGraphLaunch(sides[r].graphs[static_cast<size_t>(replay % kGraphs)],
-                                 ranks.of[r].stream));
-      if (replay % 4 == 3) CHECK_CUDA(cudaStreamSynchronize(ranks.of[r].stream));
-      if (*static_cast<volatile uint32_t*>(ranks.of[r].end) != 0) break;
-    }
-  });
-  ranks.sync();
-  for (int r = 0; r < kRanks; ++r) {
-    Tally tally{};
-    CHECK_CUDA(cudaSetDevice(ranks.of[r].device));
-    CHECK_CUDA(cudaMemcpy(&tally, sides[r].tally, sizeof tally, cudaMemcpyDefault));
-    std::printf("stress, rank %d: %llu operations, %llu wrong values\n", r, tally.ops, tally.wrong);
-    expect(tally.ops >= static_cast<unsigned long long>(wanted), "stress did not run to its end");
-    expect(tally.wrong == 0, "stress");
   }
 }
 
@@ -400,19 +220,6 @@ struct Nccl {
   }
   bool found() const { return get_id != nullptr && init != nullptr && all_reduce != nullptr; }
 };
-
-using Op = std::function<void(int rank, cudaStream_t)>;
-
-// Microseconds of one of several in a graph, the longer one of the ranks.
-double time_of(Ranks& ranks, int64_t bytes, const Op& op) {
-  std::array<double, kRanks> us{};
-  const int count = bytes <= 1 << 20 ? 200 : 20;
-  ranks.each([&](int r) {
-    us[r] = time_in_graph(ranks.of[r].stream, count, 9, [&](int) { op(r, ranks.of[r].stream); });
-  });
-  ranks.sync();
-  return *std::max_element(us.begin(), us.end());
-}
 
 void bench(Ranks& ranks) {
   int32_t multiprocessors = 0;
@@ -497,22 +304,42 @@ int main(int argc, char** argv) {
   // A kernel that is loaded at its first use waits for a device, which may wait for the other rank;
   // here the ranks have threads of their own, and NCCL takes long to load all of its kernels.
   if (what != "bench") setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  // Each stream of eight ranks on one GPU has a queue of its own there: in a queue that two share,
+  // what waits for the one holds up the other, which it may be waiting for.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  Ranks ranks;
+  if (what == "stress" && argc > 3) {
+    const int size = std::clamp(std::atoi(argv[3]), 2, kMostRanks);
+    Ranks ranks(size);
+    stress(ranks, std::atoll(argv[2]));
+    return failures == 0 ? 0 : 1;
+  }
+  Ranks ranks(kRanks);
   if (what == "check" || what == "all") {
     check_type<__nv_bfloat16>(ranks, SumType::kBF16, "bf16");
     check_type<__half>(ranks, SumType::kF16, "f16");
     check_type<float>(ranks, SumType::kF32, "f32");
     stress(ranks, 100'000);
+    for (const int size : {3, 4, 8}) {
+      check_two_shot_at_once(size);
+      Ranks more(size);
+      check_two_shot(more);
+      check_timing(more);
+      stress(more, 20'000);
+    }
     std::printf("all-reduce checks: %d failures\n", failures);
   }
   if (what == "alone") {
     check_type_alone<__nv_bfloat16>(ranks, SumType::kBF16, "bf16");
     check_type_alone<__half>(ranks, SumType::kF16, "f16");
     check_type_alone<float>(ranks, SumType::kF32, "f32");
-    std::printf("all-reduce checks of one rank: %d failures\n", failures);
+    for (const int size : {3, 4, 8}) check_two_shot_at_once(size);
+    std::printf("all-reduce checks one kernel at a time: %d failures\n", failures);
   }
   if (what == "stress") stress(ranks, argc > 2 ? std::atoll(argv[2]) : 1'000'000);
-  if (what == "bench" || what == "all") bench(ranks);
+  if (what == "bench" || what == "all") {
+    bench(ranks);
+    bench_two_shot();
+  }
   return failures == 0 ? 0 : 1;
 }

@@ -31,7 +31,7 @@ before(() => {
 });
 
 /** Runs the program with nothing of NCCL in its environment but `env`. @returns a value for each line. */
-function check(what: 'library' | 'calls' | 'ways', env: NodeJS.ProcessEnv = {}): unknown[] {
+function check(what: 'library' | 'calls' | 'ways' | 'shots', env: NodeJS.ProcessEnv = {}): unknown[] {
   const { status, stdout, stderr } = spawnSync(program, [what], { env, encoding: 'utf8' });
   assert.equal(status, 0, stderr);
   return stdout
@@ -127,5 +127,22 @@ test('the kernels of inferd carry sums where GPUs reach each other, and NCCL whe
     [nccl, true, false, 'nccl', true, `parallel.all_reduce is 'nccl', but: ${away}`],
     [nccl, false, true, 'nccl', true, ''],
     [nccl, false, false, 'nccl', true, `parallel.all_reduce is 'nccl', but: ${away}`],
+  ]);
+});
+
+test('sums go in two shots from the size on from which that was always faster, or else from a usual one, and never of two ranks', () => {
+  const [never, kib] = [-1, 1024];
+  // Ranks; bytes where nothing was measured; bytes as measured.
+  assert.deepEqual(check('shots'), [
+    [2, never, never],
+    [3, 512 * kib, 512 * kib],
+    [4, 512 * kib, 512 * kib],
+    [5, 256 * kib, 256 * kib],
+    [8, 256 * kib, 256 * kib],
+    [2, never, never],
+    [4, 512 * kib, 400],
+    [4, 512 * kib, 400],
+    [8, 256 * kib, 100],
+    [8, 256 * kib, 201],
   ]);
 });

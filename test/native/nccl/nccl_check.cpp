@@ -4,12 +4,16 @@
 //   nccl_check calls     calls each function of the library once
 //   nccl_check ways      the choice for each option, GPUs that reach each other or not, and NCCL
 //                        there or not
+//   nccl_check shots     from how many bytes on sums go in two shots, for numbers of ranks and
+//   times
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "cuda/ranks/all_reduce_way.h"
 #include "cuda/ranks/nccl_library.h"
+#include "cuda/ranks/sum_way.h"
 
 using namespace inferd;
 using namespace inferd::cuda;
@@ -75,6 +79,24 @@ void tell_ways() {
   }
 }
 
+// Never is -1.
+void tell_shots(int32_t ranks, std::vector<SumTimes> times) {
+  const auto from = [](const SumWay& way) {
+    return static_cast<long long>(way.two_shot_from == SumWay::kNever ? -1 : way.two_shot_from);
+  };
+  std::printf("[%d,%lld,%lld]\n", ranks, from(usual_sum_way(ranks)),
+              from(measured_sum_way(ranks, times)));
+}
+
+void tell_shots() {
+  for (const int32_t ranks : {2, 3, 4, 5, 8}) tell_shots(ranks, {});
+  tell_shots(2, {{100, 9, 1}});
+  tell_shots(4, {{100, 1, 2}, {200, 2, 2}, {400, 3, 2}, {800, 9, 3}});
+  tell_shots(4, {{100, 3, 2}, {200, 2, 3}, {400, 4, 3}});  // not where it is slower in between
+  tell_shots(8, {{100, 3, 2}, {200, 4, 3}});
+  tell_shots(8, {{100, 1, 2}, {200, 2, 3}});
+}
+
 }  // namespace
 
 int main(int count, char** words) {
@@ -82,5 +104,6 @@ int main(int count, char** words) {
   if (std::strcmp(what, "library") == 0) return tell_library(), 0;
   if (std::strcmp(what, "calls") == 0) return call_all();
   if (std::strcmp(what, "ways") == 0) return tell_ways(), 0;
+  if (std::strcmp(what, "shots") == 0) return tell_shots(), 0;
   return 64;
 }
