@@ -269,6 +269,7 @@ const cuda = [
   'cuda/experts',
   'cuda/sampler',
   'cuda/ranks',
+  'cuda/ranks/nccl',
 ];
 
 /** The rooms of the C++ code, and those whose headers each may include beside its own: only rooms above it, so that there is no circle. */
@@ -297,6 +298,7 @@ const rooms: readonly (readonly [string, readonly string[]])[] = [
   ['cuda/experts', ['core', 'cuda/device', 'cuda/gemm', 'cuda/rows']],
   ['cuda/sampler', ['core', 'core/plan', 'cuda/device']],
   ['cuda/ranks', ['core', 'cuda/device', 'cuda/runtime', 'cuda/sampler']],
+  ['cuda/ranks/nccl', ['core', 'cuda/device', 'cuda/runtime', 'cuda/ranks']],
   ['cuda', ['core', 'core/plan', ...cuda]],
   ['models/config', ['core', 'core/checkpoint', 'core/formats']],
   ['models/blocks', ['core', 'core/checkpoint', 'models/config']],

@@ -9,7 +9,7 @@
 #include "cuda/cuda_backend.h"
 #include "cuda/device_links.h"
 #include "cuda/gemm/gemm.h"
-#include "cuda/ranks/nccl_library.h"
+#include "cuda/ranks/nccl/nccl_library.h"
 #include "cuda_interface.h"
 
 namespace inferd {

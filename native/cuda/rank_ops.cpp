@@ -7,7 +7,7 @@
 #include "cuda/cuda_backend.h"
 #include "cuda/ranks/all_reduce_way.h"
 #include "cuda/ranks/collectives.h"
-#include "cuda/ranks/nccl_group.h"
+#include "cuda/ranks/nccl/nccl_group.h"
 #include "cuda/rows/activation.h"
 #include "cuda/sampler/sampler.h"
 

@@ -77,6 +77,6 @@ export const programs = [
     },
     { quick: 'alone' }, // under the tools no kernel runs beside another, for which it might wait
   ),
-  program('gathered_test', { 'cuda/ranks': 'gathered.cu' }),
+  program('gathered_test', { 'cuda/ranks/nccl': 'gathered.cu' }),
   program('tables_test', { 'cuda/sampler': 'slots.cu', 'cuda/runtime': 'block_copy.cu' }),
 ];

@@ -1,6 +1,6 @@
 // A rank of several, as the class behind the op interface sees it: what it does with the other GPUs
 // on its stream, and the end of its group. Two ways to do it, one of which is chosen when a group
-// is joined: over memory of each other (rank_group.h), or by NCCL (nccl_group.h).
+// is joined: over memory of each other (rank_group.h), or by NCCL (nccl/nccl_group.h).
 //
 // Thread: that of the rank; ranks of a group are threads of one process.
 #pragma once

@@ -4,7 +4,7 @@
 //   gathered_test check | quick
 #include <cstring>
 
-#include "cuda/ranks/gathered.h"
+#include "cuda/ranks/nccl/gathered.h"
 #include "gpu_test.cuh"
 
 namespace {

@@ -16,7 +16,7 @@ test('ranks over NCCL wait for each other nowhere but in collectives, and end on
   const native = join(packageRoot(), 'native');
   const sources = join(packageRoot(), 'test', 'native', 'nccl');
   const program = join(tempFolder(), 'nccl_group_check');
-  const own = ['cuda/ranks/nccl_group.cpp', 'cuda/ranks/rank_member.cpp', 'cpu/runtime/comm.cpp'].map((file) => join(native, file));
+  const own = ['cuda/ranks/nccl/nccl_group.cpp', 'cuda/ranks/rank_member.cpp', 'cpu/runtime/comm.cpp'].map((file) => join(native, file));
   const flags = ['-std=c++20', '-O1', '-pthread', '-Wall', '-Wextra', '-Werror', `-I${join(sources, 'stub')}`, `-I${native}`];
   execFileSync(process.env['CXX'] ?? 'c++', [...flags, '-o', program, join(sources, 'nccl_group_check.cpp'), ...own]);
   const { status, stdout, stderr } = spawnSync(program, { encoding: 'utf8', timeout: LIMIT_MS });

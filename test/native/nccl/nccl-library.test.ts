@@ -26,7 +26,7 @@ function standIn(...flags: readonly string[]): string {
 let program: string;
 before(() => {
   program = join(tempFolder(), 'nccl_check');
-  const own = [join(sources, 'nccl_check.cpp'), join(native, 'cuda', 'ranks', 'nccl_library.cpp')];
+  const own = [join(sources, 'nccl_check.cpp'), join(native, 'cuda', 'ranks', 'nccl', 'nccl_library.cpp')];
   compile(`-I${native}`, '-o', program, ...own, '-ldl');
 });
 

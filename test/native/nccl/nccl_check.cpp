@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cuda/ranks/all_reduce_way.h"
-#include "cuda/ranks/nccl_library.h"
+#include "cuda/ranks/nccl/nccl_library.h"
 #include "cuda/ranks/sum_way.h"
 
 using namespace inferd;

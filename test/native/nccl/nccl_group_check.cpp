@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "cpu/runtime/comm.h"
-#include "cuda/ranks/nccl_group.h"
+#include "cuda/ranks/nccl/nccl_group.h"
 
 using namespace inferd;
 using namespace inferd::cuda;

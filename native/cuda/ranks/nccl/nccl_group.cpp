@@ -1,5 +1,5 @@
 // See nccl_group.h.
-#include "cuda/ranks/nccl_group.h"
+#include "cuda/ranks/nccl/nccl_group.h"
 
 #include <algorithm>
 #include <array>

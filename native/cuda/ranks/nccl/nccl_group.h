@@ -12,8 +12,8 @@
 #pragma once
 #include <memory>
 
-#include "cuda/ranks/gathered.h"
-#include "cuda/ranks/nccl_library.h"
+#include "cuda/ranks/nccl/gathered.h"
+#include "cuda/ranks/nccl/nccl_library.h"
 #include "cuda/ranks/rank_member.h"
 #include "cuda/runtime/memory.h"
 

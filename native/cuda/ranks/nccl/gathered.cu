@@ -15,7 +15,7 @@
 //    weigh more on the links.
 #include "cuda/device/common.cuh"
 #include "cuda/device/launch.cuh"
-#include "cuda/ranks/gathered.h"
+#include "cuda/ranks/nccl/gathered.h"
 
 namespace inferd::cuda {
 namespace {

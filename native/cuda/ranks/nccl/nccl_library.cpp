@@ -1,5 +1,5 @@
 // See nccl_library.h.
-#include "cuda/ranks/nccl_library.h"
+#include "cuda/ranks/nccl/nccl_library.h"
 
 #include <dlfcn.h>
 
