@@ -10,8 +10,8 @@
 // 6. kMostRanks ranks whose devices reach each other's memory. Flags count ops in 32 bits, without
 //    0: an op would have to find packets of the one exactly 2^32 ops before it to be misled.
 // 7. Packets: 2 (ranks - 1) bytes a byte over the link, bound by its latency; bulk: ranks - 1.
-// 8. Flags in the packets: NCCL's LL protocol (Hu et al. 2025, "Demystifying NCCL"). A store of 16
-//    bytes need not arrive whole, so each half of 8 bytes has a flag of its own.
+//    Large sums of more ranks than two are made in two shots: two_shot.cu.
+// 8. Flags in the packets: see mailbox.cuh.
 // 9. Multicast is not used.
 #include "cuda/device/common.cuh"
 #include "cuda/device/launch.cuh"

@@ -8,11 +8,11 @@
 //      rank 2   x_2 [share 0 | share 1 | share 2]     3: the sum goes to all
 //
 // 3. In packets while a share fits in kPacketData bytes: a thread has a group of 8 bytes of every
-//    share. Larger sums in tiles of kShareTileBytes of every share, a block each by turns, with a
-//    flag each for parts and sums. Block k of a rank waits for block k of others alone, where all
-//    have as many blocks; else for one that has come as far. All blocks of a rank fit on the device
-//    at once. A block waits for nothing but what others send ahead of all that they wait for
-//    themselves, or what they send once they have that: no circle.
+//    share. Larger sums in tiles: a block has a tile of kShareTileBytes of every share, with a flag
+//    for its parts and one for its sum, and takes tiles by turns. All blocks of a rank fit on the
+//    device at once. Ranks cannot wait for each other in a circle: parts are sent before anything
+//    that lies as far on is awaited, sums wait for parts alone, and all blocks go on in ascending
+//    order. With as many blocks on all ranks, block k waits for block k of the others alone.
 // 4. No shared memory; a thread holds what all ranks send of its group: 86 registers in packets, 64
 //    in tiles.
 // 5. f32 sums, rounded once, where they are made: the bits of the one-shot sum on all ranks.
@@ -21,8 +21,7 @@
 //    sends ranks - 1. Two ways over the links instead of one. Not measured yet: no machine of more
 //    than two GPUs was to be had.
 // 8. A reduce-scatter and an all-gather (Rabenseifner 2004), over the mailboxes of links.h.
-// 9. Multicast is not used. A share of two ranks' sum would send as much as one-shot and wait
-// twice.
+// 9. Multicast is not used. Nor are two shots of two ranks: as many bytes as one, and two waits.
 #include "cuda/device/launch.cuh"
 #include "cuda/ranks/two_shot.cuh"
 #include "cuda/ranks/two_shot.h"
