@@ -85,11 +85,18 @@ export class Control {
 /**
  * The loop of a parked actor. `turn` does what can be done now and returns how long the loop may sleep: 0 = come again at once.
  * Any ring during the turn ends the sleep at once. Ends after the turn in which `control` saw a stop.
+ *
+ * `spinUs` is asked after a turn that a ring began: how long the loop looks at the bell before it sleeps, microseconds. A sleep that was
+ * over without a ring is followed by the next sleep, so a loop to which nothing comes never looks.
  */
-export function runParked(bell: Doorbell, control: Control, turn: () => number): void {
+export function runParked(bell: Doorbell, control: Control, turn: () => number, spinUs: () => number = never): void {
+  let rang = false;
   while (!control.stopping) {
     const heard = listen(bell);
     const sleepMs = turn();
-    if (sleepMs > 0 && !control.stopping) park(bell, heard, Math.min(sleepMs, MAX_PARK_MS));
+    const sleeps = sleepMs > 0 && !control.stopping;
+    rang = sleeps && park(bell, heard, Math.min(sleepMs, MAX_PARK_MS), rang ? spinUs() : 0);
   }
 }
+
+const never = (): number => 0;

@@ -151,6 +151,11 @@ abstract class Link<In, Out> {
     return this.behind() >= this.#limit;
   }
 
+  /** Wakes the peer for what will soon come to it, from here or from somebody else. */
+  rouse(): void {
+    if (!this.closed) ring(this.end.peerBell);
+  }
+
   /** Sends nothing more, handles nothing more. */
   close(): void {
     this.closed = true;

@@ -1,6 +1,7 @@
 /**
- * Cost of the actor runtime: round trips between threads, packing against raw bodies, cloning against transferring, and the wall time of
- * a step through scheduler, executor, tokenizer and front with a model that takes no time. Prints one JSON line:
+ * Cost of the actor runtime: round trips between threads that sleep meanwhile or look at their bells (which needs a core for each), packing
+ * against raw bodies, cloning against transferring, and the wall time of a step through scheduler, executor, tokenizer and front with a model
+ * that takes no time. Prints one JSON line:
  *
  *   node dist/test/bench/actors.js [round trips] [requests]
  */
@@ -32,13 +33,14 @@ function perCall(times: number, work: () => void): number {
   return Math.round(((performance.now() - t) / times) * 1e5) / 100;
 }
 
-async function roundTrips(times: number): Promise<Record<string, unknown>> {
+/** A round trip is two hops. `spinUs`: as `park` takes it. */
+async function roundTrips(times: number, spinUs: number): Promise<Record<string, unknown>> {
   const bell = createDoorbell();
   const peerBell = createDoorbell();
   const [own, link] = createLink(null, bell);
   const toEcho = createRing(RING);
   const fromEcho = createRing(RING);
-  const workerData: EchoThreadData = { link, bell, peerBell, toEcho, fromEcho };
+  const workerData: EchoThreadData = { link, bell, peerBell, toEcho, fromEcho, spinUs };
   const worker = new Worker(new URL('../actors/runtime/echo-thread.js', import.meta.url), { workerData, transferList: [link.port] });
   let arrived: () => void = () => {};
   const front = new EventLink<object, object>(own, () => arrived());
@@ -58,7 +60,7 @@ async function roundTrips(times: number): Promise<Record<string, unknown>> {
   for (let i = 0; i < times; i++) {
     const t = performance.now();
     writer.write(body);
-    for (let heard = listen(peerBell); reader.read() === null; heard = listen(peerBell)) park(peerBell, heard, 500);
+    for (let heard = listen(peerBell); reader.read() === null; heard = listen(peerBell)) park(peerBell, heard, 500, spinUs);
     rings.push((performance.now() - t) * 1000);
   }
   front.post({ k: 'end' });
@@ -133,7 +135,8 @@ if (argv[1] === fileURLToPath(import.meta.url) && env['NODE_TEST_CONTEXT'] === u
   const trips = Number(argv[2] ?? 5000);
   const result = {
     bench: 'actors',
-    round_trip: await roundTrips(trips),
+    round_trip: await roundTrips(trips, 0),
+    looking_round_trip: await roundTrips(trips, 1000),
     body: bodies(trips * 4),
     engine_alone: await steps(1),
     engine_batch: await steps(Number(argv[3] ?? 16)),

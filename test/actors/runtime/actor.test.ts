@@ -48,6 +48,34 @@ test('poll remembers a stop and hands over everything else', () => {
   close();
 });
 
+test('a parked loop looks before it sleeps after turns that a ring began, and after no others', () => {
+  const { control, tell, close } = openControl();
+  const bell = createDoorbell();
+  const rungIn = [2, 3, 6];
+  const lookedAfter: number[] = [];
+  let turns = 0;
+  runParked(
+    bell,
+    control,
+    () => {
+      turns++;
+      if (rungIn.includes(turns)) ring(bell);
+      if (turns === 9) tell({ k: 'stop' });
+      control.poll();
+      return 1;
+    },
+    () => {
+      lookedAfter.push(turns);
+      return 1;
+    },
+  );
+  assert.deepEqual(
+    lookedAfter,
+    rungIn.map((turn) => turn + 1),
+  );
+  close();
+});
+
 test('a parked loop comes again after a ring during its turn, and ends after a stop', () => {
   const { control, tell, close } = openControl();
   const bell = createDoorbell();

@@ -11,6 +11,8 @@ export interface EchoThreadData {
   readonly peerBell: Doorbell;
   readonly toEcho: RingMemory;
   readonly fromEcho: RingMemory;
+  /** As `park` takes it. */
+  readonly spinUs: number;
 }
 
 interface EchoMessage {
@@ -30,7 +32,7 @@ if (parentPort !== null && (workerData as EchoThreadData | null)?.toEcho) {
     });
     link.flush();
     for (let entry = reader.read(); entry !== null; entry = reader.read()) writer.write(entry);
-    if (running) park(data.bell, heard, 500);
+    if (running) park(data.bell, heard, 500, data.spinUs);
   }
   link.close();
 }
