@@ -16,6 +16,8 @@ import { EventLink } from './runtime/mailbox.js';
 interface Group {
   readonly link: EventLink<Notices | CallReply, Flow | EngineCall>;
   readonly counters: Counters;
+  /** Its scheduler looks for what it is woken for. */
+  readonly spins: boolean;
 }
 
 /** The scheduler's loop turns at least twice a second; this leaves room for a busy machine. */
@@ -35,9 +37,15 @@ export class EngineGroups {
     this.#onMessage = onMessage;
   }
 
-  attach(index: number, end: LinkEnd, counters: Counters): void {
+  attach(index: number, end: LinkEnd, counters: Counters, spins: boolean): void {
     const link: Group['link'] = new EventLink(end, this.#onMessage, { background: this.#background });
-    this.#groups.set(index, { link, counters });
+    this.#groups.set(index, { link, counters, spins });
+  }
+
+  /** Wakes a group that has no step to run, for a request on its way to it; one that has is woken by what comes, in time for its next step. */
+  rouse(index: number): void {
+    const group = this.#groups.get(index);
+    if (group?.spins === true && group.counters[SCHEDULER_COUNTER.inFlightSinceMs] === 0) group.link.rouse();
   }
 
   /** Ends its calls, retriable. */

@@ -253,9 +253,9 @@ export class ActorClient implements EngineClient {
     for (const [id, live] of [...this.#requests]) if (live.tokenizer === index) this.#end(id, died);
   }
 
-  /** The scheduler of a group is ready. Pauses of its requests are told again. */
-  attachScheduler(end: LinkEnd, counters: Counters, group = 0): void {
-    this.#groups.attach(group, end, counters);
+  /** The scheduler of a group is ready; `spins`: it can be woken ahead. Pauses of its requests are told again. */
+  attachScheduler(end: LinkEnd, counters: Counters, group = 0, spins = false): void {
+    this.#groups.attach(group, end, counters, spins);
     for (const [id, live] of this.#requests) if (live.group === group) this.#tellPaused(id, live);
   }
 
@@ -332,6 +332,7 @@ export class ActorClient implements EngineClient {
     if (link === undefined) return;
     handOver(link, message);
     link.flush(); // now: what the caller still has to do in this turn takes as long as the way there
+    if (live.group !== null) this.#groups.rouse(live.group); // wakes while the prompt is encoded
   }
 
   /** One of those with the least to do, by hash of the id: a prompt that takes long to encode holds up nobody while another is free. */

@@ -7,6 +7,7 @@
  *   2 in flight                   -> wait in native code
  *   a plan that counts on the     -> wait in native code; only ranks other than 0 meet it, as the scheduler reads the results of rank 0
  *   result of a step in flight
+ *   a step is about to end        -> with `spinUs`: wake the scheduler (rank 0), and look for the end without sleeping
  *   a step is done                -> write its result (rank 0), ring the scheduler
  *   another executor is ahead     -> with no plan at hand, submit an empty step, whose result is dropped (lockstep.ts)
  *
@@ -20,7 +21,7 @@ import { SPAN } from '../messages/profile.js';
 import { emptyPlan, PLAN, RESULT } from '../messages/step.js';
 import { type Control, MAX_PARK_MS, runParked } from '../runtime/actor.js';
 import { nowMs } from '../runtime/clock.js';
-import { type Doorbell, listen, park } from '../runtime/doorbell.js';
+import { type Doorbell, listen, park, ring } from '../runtime/doorbell.js';
 import { errorFields } from '../runtime/log.js';
 import { type RingMemory, RingReader, RingWriter } from '../runtime/ring.js';
 import type { SpanRecorder } from '../runtime/spans.js';
@@ -45,6 +46,8 @@ export interface ExecutorStart {
   readonly lockstep: LockstepMemory | null;
   /** How long the steps in flight may take at the end; longer, and the engine is given up. */
   readonly closeLimitMs: number;
+  /** How long it looks for a plan or for the end of a step before it sleeps, microseconds; 0 = it does not look. */
+  readonly spinUs: number;
 }
 
 /** The part of a step that is slept away before the native wait. */
@@ -54,6 +57,8 @@ const FULL_SLICE_MS = 50;
 const OPEN_SLICE_MS = 5;
 /** Not worth sleeping for. */
 const MIN_SLEEP_MS = 0.1;
+/** What is left of a wait below a millisecond, in which native waits are given, is slept in pieces: the step may end before it was due. */
+const NAP_MS = 0.1;
 const MAX_IN_FLIGHT = 2;
 /** In place of the tokens of a step in flight: it was submitted only to stay in step. */
 const EMPTY = -1;
@@ -72,7 +77,12 @@ export async function runExecutor(start: ExecutorStart, control: Control): Promi
     const running = new ExecutorLoop(start, control, engine);
     loop = running;
     control.ready(started.capacity);
-    runParked(start.bell, control, () => running.turn());
+    runParked(
+      start.bell,
+      control,
+      () => running.turn(),
+      () => running.spinUs(),
+    );
   } catch (error) {
     // Of several ranks, one that is told to stop may find the others gone.
     if (start.options.worldSize > 1) control.poll();
@@ -120,6 +130,8 @@ class ExecutorLoop {
   #held: Uint8Array | null = null;
   /** When the oldest step in flight began to run, as far as can be known here. */
   #beganMs = 0;
+  /** The scheduler was woken for the end of the oldest step in flight. */
+  #roused = false;
 
   constructor(start: ExecutorStart, control: Control, engine: NativeEngine) {
     this.#start = start;
@@ -154,9 +166,29 @@ class ExecutorLoop {
     if (this.#inFlight.length < MAX_IN_FLIGHT && this.#held === null) {
       const sleepMs = this.#beganMs + SLEEP_SHARE * this.#clock.predictMs(Math.max(this.#inFlight[0] ?? 0, 0)) - nowMs();
       if (sleepMs > MIN_SLEEP_MS && this.#sleep(heard, Math.min(sleepMs, MAX_PARK_MS))) return 0;
-      this.#collect(OPEN_SLICE_MS);
-    } else this.#collect(FULL_SLICE_MS);
+      this.#await(heard, OPEN_SLICE_MS);
+    } else this.#await(heard, FULL_SLICE_MS);
     return 0;
+  }
+
+  /** After a turn that a ring began: without a step in flight, it was rung for a plan that is being made. */
+  spinUs(): number {
+    return this.#inFlight.length === 0 ? this.#start.spinUs : 0;
+  }
+
+  /** Waits for the oldest step for a slice at most; less near its end, which is looked for from half of `spinUs` before it is due. */
+  #await(heard: number, sliceMs: number): void {
+    const spinMs = this.#start.spinUs / 1000;
+    const expectedMs = spinMs === 0 ? 0 : this.#clock.predictMs(Math.max(this.#inFlight[0] ?? 0, 0));
+    const leftMs = this.#beganMs + expectedMs - spinMs / 2 - nowMs();
+    if (expectedMs === 0 || leftMs < -spinMs) this.#collect(sliceMs);
+    else if (leftMs >= 1) this.#collect(Math.min(sliceMs, Math.floor(leftMs)));
+    else if (leftMs > 0) this.#sleep(heard, Math.min(leftMs, NAP_MS));
+    else {
+      if (!this.#roused && this.#rank === 0) ring(this.#start.schedulerBell);
+      this.#roused = true;
+      this.#look(heard, leftMs + spinMs);
+    }
   }
 
   /** True when the doorbell rang before `timeoutMs`. */
@@ -220,7 +252,24 @@ class ExecutorLoop {
     const waiting = this.#spans.begin();
     const bytes = this.#engine.wait(this.#result, timeoutMs);
     this.#spans.end(SPAN.wait, waiting, step, bytes === 0 ? 0 : 1);
+    return this.#take(bytes, step);
+  }
+
+  /** As #collect, without sleeping, until somebody rings: there may be a plan to submit. */
+  #look(heard: number, limitMs: number): boolean {
+    const step = this.#oldestStep;
+    const waiting = this.#spans.begin();
+    const end = nowMs() + limitMs;
+    let bytes = this.#engine.wait(this.#result, 0);
+    while (bytes === 0 && listen(this.#start.bell) === heard && nowMs() < end) bytes = this.#engine.wait(this.#result, 0);
+    this.#spans.end(SPAN.wait, waiting, step, bytes === 0 ? 0 : 1);
+    return this.#take(bytes, step);
+  }
+
+  /** The result of a native wait, in bytes; 0 = the step is not done, then false. @throws StepFailed */
+  #take(bytes: number, step: number): boolean {
     if (bytes === 0) return false;
+    this.#roused = false;
     const now = nowMs();
     const tokens = this.#inFlight.shift() ?? 0;
     this.#clock.record(Math.max(tokens, 0), now - this.#beganMs);

@@ -7,6 +7,9 @@
  * token of an answer goes before plans for executors that have a step to run. What the supervisor says comes last: it is rare, and to look
  * for it costs as much as all of the others.
  * When a tokenizer is far behind, no further step is planned, which is the back-pressure of the whole token path.
+ *
+ * With `spinUs`, it is rung ahead of what is to come: by the front when a prompt goes to be encoded, by the executor when a step is about to
+ * end. It then looks for that without sleeping; and when a request comes while nothing runs it wakes the executors before it plans.
  */
 import type { CallReply, EngineCall, EngineCallHandlers, EngineCallName, RecentSteps } from '../messages/calls.js';
 import type { LinkEnd, ProfileCall, ToActor } from '../messages/control.js';
@@ -21,7 +24,7 @@ import { QueueRoom, type QueueRoomMemory } from '../routing/queue-room.js';
 import { type Control, MAX_PARK_MS, runParked } from '../runtime/actor.js';
 import { nowMs } from '../runtime/clock.js';
 import { type Counters, SCHEDULER_COUNTER } from '../runtime/counters.js';
-import type { Doorbell } from '../runtime/doorbell.js';
+import { type Doorbell, ring } from '../runtime/doorbell.js';
 import { unreachable } from '../runtime/invariant.js';
 import { ParkedLink } from '../runtime/mailbox.js';
 import { type RingMemory, RingReader, RingWriter } from '../runtime/ring.js';
@@ -42,6 +45,8 @@ export interface SchedulerStart {
   readonly room: QueueRoomMemory;
   /** What it shows to those who choose between groups; null where there is one. */
   readonly board: BoardMemory | null;
+  /** How long it looks for what it was woken for before it sleeps again, microseconds; 0 = it sleeps at once. */
+  readonly spinUs: number;
 }
 
 type FromTokenizer = Admit | Abort | Stopped;
@@ -67,7 +72,12 @@ export function runScheduler(start: SchedulerStart, control: Control): void {
   const loop = new SchedulerLoop(start, control);
   control.ready(null);
   try {
-    runParked(start.bell, control, () => loop.turn());
+    runParked(
+      start.bell,
+      control,
+      () => loop.turn(),
+      () => loop.spinUs(),
+    );
   } finally {
     loop.close();
   }
@@ -103,6 +113,8 @@ class SchedulerLoop {
   readonly #spans = new SpanRecorder();
   /** Messages handled in this turn. */
   #handled = 0;
+  /** Results read in this turn. */
+  #read = 0;
   /** Nothing could be planned while nothing was in flight: the next step comes after a pause that is not ours. */
   #idle = true;
   #faulted = false;
@@ -127,9 +139,11 @@ class SchedulerLoop {
     const now = nowMs();
     const began = this.#spans.begin();
     this.#handled = 0;
+    this.#read = 0;
     let more = this.#front.drain((message) => this.#onFront(message));
     for (const [owner, peer] of this.#tokenizers) more = peer.link.drain((message) => this.#onTokenizer(owner, peer, message)) || more;
     this.#spans.end(SPAN.drain, began, NO_STEP, this.#handled);
+    this.#rouseExecutors();
     this.#applyResults(now);
     if (this.#scheduler.hasFirstTokens && this.#scheduler.stepsInFlight > 0) this.#sendOutputs();
     const behind = this.#publishPlans(now);
@@ -145,13 +159,25 @@ class SchedulerLoop {
     return Math.min(Math.max(this.#scheduler.nextDeadlineMs(now), MIN_PARK_MS), MAX_PARK_MS);
   }
 
+  /** After a turn that a ring began. One that found nothing was rung ahead; what this one has set going takes longer than is worth looking. */
+  spinUs(): number {
+    return this.#handled === 0 && this.#read === 0 ? this.#start.spinUs : 0;
+  }
+
   close(): void {
     this.#front.close();
     for (const { link } of this.#tokenizers.values()) link.close();
   }
 
+  /** They wake while the first step is planned. */
+  #rouseExecutors(): void {
+    if (this.#start.spinUs === 0 || this.#handled === 0 || this.#published.length > 0 || !this.#scheduler.hasWork()) return;
+    for (const bell of this.#start.executorBells) ring(bell);
+  }
+
   #applyResults(now: number): void {
     for (let result = this.#results.read(); result !== null; result = this.#results.read()) {
+      this.#read++;
       const began = this.#spans.begin();
       const header = new Int32Array(result.buffer, result.byteOffset, RESULT.headerWords);
       // The executor reports the fault to the supervisor, which ends this group; until then nothing more may be planned.

@@ -67,6 +67,8 @@ export interface EngineGroupPort {
   readonly capacity: Capacity;
   /** What it shows to those who choose between groups; null where there is one. */
   readonly board: BoardMemory | null;
+  /** Its scheduler can be woken ahead. */
+  readonly spins: boolean;
 }
 
 /** What groups that share experts have together in one life: see JoinedGroups. */
@@ -119,7 +121,7 @@ export class EngineGroup implements Unit {
 
   /** `shared`: it is one of several that live and end together. */
   start(shared: SharedExperts | null = null): Life {
-    const { groups, plans: planSpec, results: resultSpec, scheduler: options, executorModule, closeLimitMs } = this.#topology;
+    const { groups, plans: planSpec, results: resultSpec, scheduler: options, executorModule, closeLimitMs, spinUs } = this.#topology;
     const executors = this.#executors;
     const { index, room } = this.#seat;
     const kv = { ...this.#topology.kv, groups: groups.length, loading: this.#seat.loading() };
@@ -145,7 +147,7 @@ export class EngineGroup implements Unit {
           const bell = executorBells[rank];
           invariant(bell !== undefined, 'one doorbell per executor');
           const options = { ...rankOptions, ...ranks };
-          const start = { options, kv, engineModule: executorModule, bell, schedulerBell, plans, results, lockstep, closeLimitMs };
+          const start = { options, kv, engineModule: executorModule, bell, schedulerBell, plans, results, lockstep, closeLimitMs, spinUs };
           const number = index * executors.length + rank;
           return spawn({ actor: { kind: 'executor', start }, index: number, transfer: [], bell, onProgress: progress.of(rank) });
         }),
@@ -170,10 +172,20 @@ export class EngineGroup implements Unit {
         group: index,
         room,
         board,
+        spinUs,
       };
       const { child } = await spawn({ actor: { kind: 'scheduler', start }, index, transfer: [theirs.port], bell: schedulerBell });
       this.capacity = capacity;
-      this.port = { scheduler: child, schedulerBell, executors: started.map((s) => s.child), front, counters, capacity, board };
+      this.port = {
+        scheduler: child,
+        schedulerBell,
+        executors: started.map((s) => s.child),
+        front,
+        counters,
+        capacity,
+        board,
+        spins: spinUs > 0,
+      };
     };
     return new Children(this.#options, bringUp, part);
   }

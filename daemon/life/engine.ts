@@ -293,7 +293,7 @@ class Engine implements EngineHandle {
     invariant(port !== null, 'a ready engine group has a port');
     const capacities = this.#groups.flatMap(({ capacity }) => capacity ?? []);
     this.client.setModel(servedModel(this.#config, this.#model, capacities));
-    this.client.attachScheduler(port.front, port.counters, group.index);
+    this.client.attachScheduler(port.front, port.counters, group.index, port.spins);
     const open = (): void => {
       if (group.port !== port) return;
       for (const unit of this.#tokenizers) this.#connect(unit, group);

@@ -13,8 +13,9 @@ import type { Abort, Deltas, Encoded, Failed, Flow, Notices, Submit } from '../.
 import { Cancellation } from '../../actors/runtime/cancellation.js';
 import { nowMs } from '../../actors/runtime/clock.js';
 import { createCounters, SCHEDULER_COUNTER, TOKENIZER_COUNTER } from '../../actors/runtime/counters.js';
+import { createDoorbell, listen } from '../../actors/runtime/doorbell.js';
 import { silentLog } from '../../actors/runtime/log.js';
-import { createLink, EventLink } from '../../actors/runtime/mailbox.js';
+import { createLink, EventLink, ParkedLink } from '../../actors/runtime/mailbox.js';
 import { generation } from '../helpers/engine/generation.js';
 import { eventually } from '../helpers/eventually.js';
 
@@ -470,4 +471,21 @@ test('what tokenizers tell of token ids is known before the records that name th
   assert.deepEqual(seen, [[5, 0, 1, 0], ' a', [0xc3], 16]);
   assert.deepEqual([client.tokenText(6).token, client.tokenText(5).bytes], ['\ufffd', [32, 97]]);
   assert.equal(client.tokenText(7).token, '', 'nobody told');
+});
+
+test('a group without a step in flight is woken while the prompt is encoded, if it looks for what it is woken for', () => {
+  const rings = (spins: boolean, inFlightSinceMs: number): number => {
+    const client = openClient();
+    new FakeTokenizer(client, 0);
+    const bell = createDoorbell();
+    const [end, own] = createLink(null, bell);
+    opened.push(new ParkedLink<Flow | EngineCall, Notices | CallReply>(own));
+    const counters = createCounters(SCHEDULER_COUNTER.cells);
+    counters[SCHEDULER_COUNTER.inFlightSinceMs] = inFlightSinceMs;
+    client.attachScheduler(end, counters, 0, spins);
+    const heard = listen(bell);
+    submit(client);
+    return listen(bell) - heard;
+  };
+  assert.deepEqual([rings(true, 0), rings(true, nowMs()), rings(false, 0)], [1, 0, 0]);
 });

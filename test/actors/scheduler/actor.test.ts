@@ -10,7 +10,7 @@ import { createTaken } from '../../../actors/routing/on-the-way.js';
 import { createQueueRoom, openQueueRoom } from '../../../actors/routing/queue-room.js';
 import { Control } from '../../../actors/runtime/actor.js';
 import { createCounters, SCHEDULER_COUNTER } from '../../../actors/runtime/counters.js';
-import { createDoorbell } from '../../../actors/runtime/doorbell.js';
+import { createDoorbell, listen } from '../../../actors/runtime/doorbell.js';
 import { createLink, ParkedLink } from '../../../actors/runtime/mailbox.js';
 import { createRing, RingReader } from '../../../actors/runtime/ring.js';
 import { runScheduler } from '../../../actors/scheduler/actor.js';
@@ -27,9 +27,10 @@ class TurnControl extends Control {
   }
 }
 
-function openScheduler() {
+function openScheduler(spinUs = 0) {
   const { port1, port2 } = new MessageChannel();
   const bell = createDoorbell();
+  const executorBell = createDoorbell();
   const [frontEnd, theirFront] = createLink(null, bell);
   const [tokenizerEnd, theirTokenizer] = createLink(null, bell);
   const front = new ParkedLink<unknown, Flow | EngineCall>(frontEnd);
@@ -43,7 +44,7 @@ function openScheduler() {
     const control = new TurnControl(port2, {});
     control.turnsLeft = turns;
     control.onLastTurn = () => tell({ k: 'stop' });
-    const place = { group: 0, room: createQueueRoom(defaultOptions.maxQueue, 1), board: null };
+    const place = { group: 0, room: createQueueRoom(defaultOptions.maxQueue, 1), board: null, spinUs };
     openQueueRoom(place.room, 0);
     const start = {
       options: defaultOptions,
@@ -51,7 +52,7 @@ function openScheduler() {
       front: theirFront,
       plans: planRing,
       results: ring(),
-      executorBells: [],
+      executorBells: [executorBell],
       counters,
       ...place,
     };
@@ -84,7 +85,7 @@ function openScheduler() {
     });
     tokenizer.flush();
   };
-  return { front, plans, counters, tell, run, attach, admit };
+  return { front, plans, counters, executorBell, tell, run, attach, admit };
 }
 
 test('a pause that comes before the admission holds the request back', () => {
@@ -98,6 +99,19 @@ test('a pause that comes before the admission holds the request back', () => {
     assert.equal(counters[SCHEDULER_COUNTER.running], paused ? 0 : 1);
     assert.equal(counters[SCHEDULER_COUNTER.waiting], paused ? 1 : 0);
     assert.equal(plans.read() === null, paused);
+  }
+});
+
+test('executors are woken ahead of the first plan where it is worth it, and with plans alone else', () => {
+  for (const spinUs of [0, 1]) {
+    const { plans, executorBell, run, attach, admit } = openScheduler(spinUs);
+    attach();
+    admit(1);
+    run(2);
+    let written = 0;
+    while (plans.read() !== null) written++;
+    assert.ok(written > 0);
+    assert.equal(listen(executorBell), written + (spinUs > 0 ? 1 : 0));
   }
 });
 

@@ -97,6 +97,15 @@ async function statsSettle(engine: EngineHandle): Promise<SchedulerStats> {
   return stats;
 }
 
+test('answers stay what they are where threads look for what comes before they sleep', async () => {
+  const { engine, model } = open({ stepMs: 1 }, ['scheduler.spin_us=300']);
+  await engine.ready;
+  const [one = []] = prompts;
+  for (let alone = 0; alone < 3; alone++) assert.deepEqual((await ask(engine, one).answer).tokens[0], expected(one, model.vocabSize));
+  const answers = await Promise.all(prompts.map((prompt) => ask(engine, prompt).answer));
+  for (const [i, { tokens }] of answers.entries()) assert.deepEqual(tokens[0], expected(prompts[i] ?? [], model.vocabSize));
+});
+
 test('requests run from start to tokens, many at once, and leave no block behind', async () => {
   const { engine, model, states } = open();
   assert.equal(engine.client.state(), 'starting');
