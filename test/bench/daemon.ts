@@ -3,7 +3,7 @@
  * takes a known time and computes nothing (daemon/step-engine.ts), and bare clients in a second process (daemon/bare-socket.ts). Daemon
  * and clients share the machine's cores; the targets are for two (`taskset -c 0,1` where there are more) and an idle machine.
  *
- *   npm run bench:daemon [-- --only first,streams,sse,stall,steps --seconds-scale 1 --gates --cpu-prof DIR]
+ *   npm run bench:daemon [-- --only first,streams,sse,stall,steps --seconds-scale 1 --set scheduler.spin_us=200 --gates --cpu-prof DIR]
  *
  * Prints one JSON line a part. With --gates it exits with 1 when a target of `targets` is missed.
  *
@@ -51,6 +51,8 @@ interface Setup {
   readonly clients: Clients;
   /** Multiplies the length of every part. */
   readonly scale: number;
+  /** Of the daemon, besides its own: "section.key=value". */
+  readonly sets: readonly string[];
   readonly nodeArgs: readonly string[];
 }
 
@@ -60,7 +62,7 @@ type Part = (setup: Setup) => Promise<{ readonly figures: object; readonly misse
 const missedOf = (checks: Readonly<Record<string, boolean>>): string[] => Object.keys(checks).filter((name) => checks[name] === false);
 
 async function withHost<T>(setup: Setup, sequences: number, work: (host: Host) => Promise<T>): Promise<T> {
-  const host = await Host.start([`scheduler.max_num_sequences=${sequences}`], setup.nodeArgs);
+  const host = await Host.start([`scheduler.max_num_sequences=${sequences}`, ...setup.sets], setup.nodeArgs);
   try {
     return await work(host);
   } finally {
@@ -300,6 +302,7 @@ async function main(): Promise<void> {
     options: {
       only: { type: 'string', default: Object.keys(parts).join(',') },
       'seconds-scale': { type: 'string', default: '1' },
+      set: { type: 'string', multiple: true, default: [] },
       gates: { type: 'boolean', default: false },
       'cpu-prof': { type: 'string' },
     },
@@ -311,9 +314,9 @@ async function main(): Promise<void> {
   for (const name of values.only.split(',')) {
     const part = parts[name];
     if (part === undefined) throw new Error(`--only takes ${Object.keys(parts).join(', ')}`);
-    const done = await part({ clients, scale: Number(values['seconds-scale']), nodeArgs });
+    const done = await part({ clients, scale: Number(values['seconds-scale']), sets: values.set, nodeArgs });
     missed = [...missed, ...done.missed];
-    stdout.write(`${JSON.stringify({ bench: `daemon ${name}`, ...done.figures, missed: done.missed, ...origin() })}\n`);
+    stdout.write(`${JSON.stringify({ bench: `daemon ${name}`, sets: values.set, ...done.figures, missed: done.missed, ...origin() })}\n`);
   }
   await clients.end();
   if (values.gates && missed.length > 0) exit(1);
