@@ -283,12 +283,12 @@ export const schema = {
     queue_timeout_s: float(120, [0.01, 86_400], 'A request that waits longer is refused.', { unit: 's' }),
     kept_timelines: int(256, [0, 65_536], 'Ended requests of which requests.get still tells what happened when.', { unit: 'requests' }),
     spin_us: int(
-      maybe(null),
+      0,
       [0, 1000],
       'How long the threads of the scheduler and of the executors look for what is about to come before they sleep: a prompt that is being ' +
         'encoded, a plan, the end of a step. A thread that sleeps takes some tens of microseconds to wake, so the first token and every other one ' +
         'come sooner; each request and each step cost up to as much processor time in two threads. Nothing is spent while no request runs. ' +
-        '0: they sleep at once. Not set: 200 with GPUs where the host has 8 processors, and 4 for each such thread, else 0.',
+        '0: they sleep at once. Worth a try is 200 beside a GPU, on a host with four processors or more for each such thread.',
       { unit: 'us' },
     ),
     hang_timeout_s: float(

@@ -11,7 +11,6 @@
  * These units start side by side and stop in reverse order; the actors of the engine start in the order written.
  */
 
-import { availableParallelism } from 'node:os';
 import type { KvSettings } from '../../actors/executor/startup.js';
 import { InferdError } from '../../actors/messages/errors.js';
 import { RESULT, RESULT_POOLED, RESULT_PROMPT, RESULT_SAMPLE, RESULT_TOP } from '../../actors/messages/step.js';
@@ -75,21 +74,8 @@ export function topologyOf(config: Config, model: ModelFolder, extras: TopologyE
     ...rings(model, scheduler),
     executorModule: extras.executorModule ?? null,
     closeLimitMs: config.scheduler.hang_timeout_s * 1000,
-    spinUs: config.scheduler.spin_us ?? spinUsFor(groups, availableParallelism()),
+    spinUs: config.scheduler.spin_us,
   };
-}
-
-/** Some times what a thread takes to wake, a few hundredths of a step. */
-const SPIN_US = 200;
-const MIN_SPINNING_CORES = 8;
-/** Cores for each thread that looks, so that those of sockets, tokenizers and drivers always find one. */
-const CORES_A_SPINNER = 4;
-
-/** Where the option is not set: none beside threads that compute, or where cores are few. @param groups executors of each */
-export function spinUsFor(groups: readonly (readonly Pick<EngineOptions, 'backend'>[])[], cores: number): number {
-  const spinners = groups.reduce((sum, executors) => sum + 1 + executors.length, 0);
-  const computes = groups.some((executors) => executors.some(({ backend }) => deviceKinds[backend].onHost));
-  return computes || cores < Math.max(MIN_SPINNING_CORES, CORES_A_SPINNER * spinners) ? 0 : SPIN_US;
 }
 
 /**

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { loadConfig } from '../../../config/load.js';
 import { resolveModelFolder } from '../../../config/models/model-folder.js';
-import { spinUsFor, topologyOf, wantsCpu } from '../../../daemon/life/topology.js';
+import { topologyOf, wantsCpu } from '../../../daemon/life/topology.js';
 import { type EngineOptions, packageRoot } from '../../../native/index.js';
 import { float8CacheScheme, withPackConfig } from '../../helpers/native/golden.js';
 
@@ -95,24 +95,12 @@ test('ranks on GPUs know how they add up and which GPUs their group has; others 
     assert.equal('rankDevices' in engineOf('demo', ...others), false);
 });
 
-describe('threads look before they sleep', () => {
-  const ranks = (count: number, backend: EngineOptions['backend'] = 'cuda') => Array.from({ length: count }, () => ({ backend }));
-  const looks = (groups: readonly (readonly Pick<EngineOptions, 'backend'>[])[], cores: number): boolean => spinUsFor(groups, cores) > 0;
-
-  test('where GPUs compute and every thread that looks leaves cores to the others', () => {
-    assert.deepEqual([looks([ranks(1)], 16), looks([ranks(1)], 8), looks([ranks(1)], 4)], [true, true, false]);
-    assert.deepEqual([looks([ranks(8)], 64), looks([ranks(8)], 16)], [true, false]);
-    assert.deepEqual([looks([ranks(1), ranks(1)], 16), looks([ranks(1), ranks(1)], 8)], [true, false]);
-  });
-
-  test('never by themselves beside threads of the CPU backend, and for as long as they are told', () => {
-    assert.equal(looks([ranks(1, 'cpu')], 128), false);
-    const told = (us: number): number => {
-      const { config } = loadConfig({ sets: ['inference.device=cpu', `scheduler.spin_us=${us}`], env: {} });
-      return topologyOf(config, resolveModelFolder(config, {})).spinUs;
-    };
-    assert.deepEqual([told(0), told(50)], [0, 50]);
-  });
+test('threads look before they sleep for as long as they are told, and not at all by themselves', () => {
+  const told = (...sets: string[]): number => {
+    const { config } = loadConfig({ sets: ['inference.device=cpu', ...sets], env: {} });
+    return topologyOf(config, resolveModelFolder(config, {})).spinUs;
+  };
+  assert.deepEqual([told(), told('scheduler.spin_us=50')], [0, 50]);
 });
 
 describe('several groups', () => {
