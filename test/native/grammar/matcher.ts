@@ -44,6 +44,9 @@ export async function withMatcher<T>(
   }
 }
 
+/** Whether what went wrong is that a text has too many readings, with which a matcher gives up: grammars that call themselves twice have. */
+export const tooAmbiguous = (error: unknown): boolean => (error as Partial<NativeError>).message?.includes('in too many ways') === true;
+
 /** The tokens of a mask. */
 export function allowed(mask: Uint32Array): number[] {
   const out: number[] = [];
