@@ -70,7 +70,8 @@ cudaError_t run_coded_few(const GemmArgs& p, const GemmVariant&, const Launch& l
   return coded_few_gemm(p, launch);
 }
 
-// Up to kCodedSmallRows the small one leads, or is not far behind. Before Hopper there is no other.
+// From kCodedFewRows to kCodedSmallRows the small one leads, or is not far behind. Before Hopper
+// there is no other.
 bool coded_takes(const GemmArgs& p) {
   return coded_small_takes(p) && (p.m <= kCodedSmallRows || !coded_stream_takes(p));
 }

@@ -35,6 +35,7 @@
 #include "cuda/device/device_limits.h"
 #include "cuda/device/launch.cuh"
 #include "cuda/gemm/small_gemm.h"
+#include "cuda/gemm/tiles/coded_queue.cuh"
 #include "cuda/gemm/tiles/coded_sums.cuh"
 
 namespace inferd::cuda {
@@ -56,24 +57,11 @@ struct CodedFewArgs {
   CodedLayout layout;
 };
 
-__device__ inline void stream16(uint32_t shared, const void* global) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(global)
-               : "memory");
-}
-
-// Barriers of the block, to which all its warps come: of x in shared memory; of a copy of the sums,
-// when all have written it, and when it is free again. One completes when `warps` are here, those
-// that only arrive and go on included. Not mbarriers, which tools that look for races do not
-// follow.
+// Barriers to which all warps of the block come: of x in shared memory; of a copy of the sums, when
+// all have written it, and when it is free again.
 constexpr int kTokensBarrier = 1;
 constexpr int sums_written(int copy) { return 2 + copy; }
 constexpr int sums_added(int copy) { return 4 + copy; }
-__device__ inline void warps_sync(int id, int warps) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(warps * kWarp) : "memory");
-}
-__device__ inline void warps_arrive(int id, int warps) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(warps * kWarp) : "memory");
-}
 
 // x of one of the warps that multiply.
 template <typename T, int kBits>

@@ -30,6 +30,7 @@
 #include "cuda/device/launch.cuh"
 #include "cuda/device/mma.cuh"
 #include "cuda/gemm/small_gemm.h"
+#include "cuda/gemm/tiles/coded_queue.cuh"
 #include "cuda/rows/coded_tile.cuh"
 
 namespace inferd::cuda {
@@ -53,21 +54,6 @@ __host__ __device__ constexpr int sums_of(int warps, int tokens, int rows) {
   return warps * tokens * (rows + 1);
 }
 
-// 16 bytes that are read once, to shared memory.
-__device__ inline void stream16(uint32_t shared, const void* global) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(global)
-               : "memory");
-}
-
-// Barriers of some warps of the block, ids 1..15. One completes when `warps` are here, those that
-// only arrive and go on included. Not mbarriers: tools that look for races follow the one and not
-// the other.
-__device__ inline void warps_sync(int id, int warps) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(warps * kWarp) : "memory");
-}
-__device__ inline void warps_arrive(int id, int warps) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(warps * kWarp) : "memory");
-}
 // Of a copy of the sums, which one half of the warps, its readers, add up: all have written it; the
 // readers have added it up, told to the others; the readers among themselves.
 constexpr int sums_written(int copy) { return 1 + copy; }
