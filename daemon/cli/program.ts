@@ -7,6 +7,7 @@
 import { Command, type CommanderError, Option } from 'commander';
 import { ConfigError } from '../../config/error.js';
 import { similar } from '../../config/nearest.js';
+import { options } from '../../config/options.js';
 import { StartError } from '../start-error.js';
 import { CliError, EXIT, type ExitCode, type Io, type Verb, type VerbInput, type VerbOption } from './verb.js';
 
@@ -143,7 +144,8 @@ function usageSentence({ reason, command }: UsageError): string {
   switch (reason.code) {
     case 'commander.unknownOption': {
       const flags = command.options.flatMap((o) => (o.long === undefined ? [] : [o.long]));
-      const meant = similar(quoted?.replace(/=.*$/s, '') ?? '', [...flags, '--help']);
+      const typed = quoted?.replace(/=.*$/s, '') ?? '';
+      const meant = (flags.includes('--set') ? settingOf(typed) : null) ?? similar(typed, [...flags, '--help']);
       return `unknown option ${quoted} of "${fullName(command)}"; ${meant === null ? help : `did you mean ${meant}? (${help})`}`;
     }
     case 'commander.help': // "inferd help WORD"
@@ -162,6 +164,13 @@ function usageSentence({ reason, command }: UsageError): string {
     default:
       return `${reason.message.replace(/^error: /, '').replace(/\s+/g, ' ')}; ${help}`;
   }
+}
+
+/** Of a flag that is called like an option of the configuration, the first of them: how that is set. */
+function settingOf(flag: string): string | null {
+  const key = flag.replace(/^--/, '').replaceAll('-', '_');
+  const named = options.find((option) => option.key === key || option.key === `${key}_name`);
+  return named === undefined ? null : `--set ${named.name}=...`;
 }
 
 function fullName(command: Command): string {

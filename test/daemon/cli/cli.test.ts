@@ -79,6 +79,22 @@ test('a mistyped command or option is a usage error that names the nearest one',
   await fails(['help', 'chta'], 64, 'unknown command "chta"; did you mean "inferd chat"? (see "inferd --help")');
 });
 
+test('an option of the configuration that is typed as a flag is answered with how it is set', async () => {
+  const help = '(see "inferd serve --help")';
+  await fails(['serve', '--port', '9000'], 64, `unknown option --port of "inferd serve"; did you mean --set server.port=...? ${help}`);
+  await fails(
+    ['serve', '--max-num-sequences=8'],
+    64,
+    `unknown option --max-num-sequences=8 of "inferd serve"; did you mean --set scheduler.max_num_sequences=...? ${help}`,
+  );
+  await fails(
+    ['serve', '--model', 'x'],
+    64,
+    `unknown option --model of "inferd serve"; did you mean --set inference.model_name=...? ${help}`,
+  );
+  await fails(['ps', '--port', '9000'], 64, 'unknown option --port of "inferd ps"; see "inferd ps --help"');
+});
+
 test('what resembles no command or option is answered without a guess', async () => {
   await fails(['wibble'], 64, 'unknown command "wibble"; see "inferd --help"');
   await fails(['help', 'wibble'], 64, 'unknown command "wibble"; see "inferd --help"');
