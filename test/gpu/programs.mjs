@@ -19,12 +19,15 @@ function program(name, sources, settings = {}) {
 /** The kernels of 8-bit codes, parts of ours. */
 const codesKernels = 'small_gemm_codes.cu stream_gemm_codes_sm90.cu large_gemm_codes_sm90.cu';
 /** Those of codes in tiles. */
-const tileKernels = 'coded_few_gemm.cu coded_small_gemm.cu coded_stream_gemm_sm90.cu';
+const tileKernels = 'coded_small_gemm.cu coded_stream_gemm_sm90.cu';
+/** Those of up to four rows, of either. */
+const fewKernels = 'codes_few_gemm.cu coded_few_gemm.cu';
 /** What products are made of: cuBLASLt, and `kernels` of ours beside it. */
 const products = (kernels) => ({
   'cuda/gemm': `gemm_lt.cpp gemm_codes.cpp ${kernels}`,
   'cuda/gemm/codes': codesKernels,
   'cuda/gemm/tiles': tileKernels,
+  'cuda/gemm/few': fewKernels,
   'cuda/device': 'tensor_map.cu',
   'cuda/rows': 'activation.cu norm.cu scaled_rows.cu',
 });
@@ -43,7 +46,12 @@ export const programs = [
   ),
   program(
     'coded_gemm_test',
-    { 'cuda/gemm/tiles': tileKernels, 'cuda/device': 'tensor_map.cu', 'cuda/rows': 'coded_weights.cu' },
+    {
+      'cuda/gemm/tiles': tileKernels,
+      'cuda/gemm/few': 'coded_few_gemm.cu',
+      'cuda/device': 'tensor_map.cu',
+      'cuda/rows': 'coded_weights.cu',
+    },
     { generic: 'small' },
   ),
   program('elementwise_test', { 'cuda/rows': 'norm.cu activation.cu embedding.cu', 'cuda/attention': 'rope_kv.cu' }),
@@ -52,6 +60,7 @@ export const programs = [
     'cuda/gemm': `gemm_codes.cpp ${allKernels}`,
     'cuda/gemm/codes': codesKernels,
     'cuda/gemm/tiles': tileKernels,
+    'cuda/gemm/few': fewKernels,
     'cuda/device': 'tensor_map.cu',
     'cuda/rows': 'scaled_rows.cu',
   }),

@@ -36,6 +36,10 @@ cudaError_t run_small(const GemmArgs& p, const GemmVariant&, const Launch& launc
   return small_gemm(p, launch);
 }
 
+cudaError_t run_codes_few(const GemmArgs& p, const GemmVariant&, const Launch& launch) {
+  return codes_few_gemm(p, launch);
+}
+
 cudaError_t run_small_codes(const GemmArgs& p, const GemmVariant&, const Launch& launch) {
   return small_gemm_codes(p, launch);
 }
@@ -70,7 +74,7 @@ cudaError_t run_coded_few(const GemmArgs& p, const GemmVariant&, const Launch& l
   return coded_few_gemm(p, launch);
 }
 
-// From kCodedFewRows to kCodedSmallRows the small one leads, or is not far behind. Before Hopper
+// From kFewRows to kCodedSmallRows the small one leads, or is not far behind. Before Hopper
 // there is no other.
 bool coded_takes(const GemmArgs& p) {
   return coded_small_takes(p) && (p.m <= kCodedSmallRows || !coded_stream_takes(p));
@@ -93,6 +97,7 @@ cudaError_t run_coded_many(const GemmArgs& p, const GemmVariant& variant, const 
 
 constexpr GemmKernel kKernels[] = {
     {"small", small_takes, one_variant, run_small, kSmallGemmRows},
+    {"codes_few", codes_few_takes, one_variant, run_codes_few, kFewRows},
     {"codes", small_gemm_codes_takes, one_variant, run_small_codes, kSmallGemmRows},
     {"stream", stream_takes, stream_variants, run_stream, 0},
     {"large", large_takes, one_variant, run_large, 0},

@@ -13,9 +13,14 @@ constexpr int32_t kSmallGemmHeldColumns = 4096;
 // positive. With launch.early the first weights are fetched while the kernel ahead still runs.
 cudaError_t small_gemm(const GemmArgs& args, const Launch& launch);
 
-// The same of 8-bit weights with scales: see small_gemm_codes.cu.
+// The same of 8-bit weights with scales: see codes/small_gemm_codes.cu.
 bool small_gemm_codes_takes(const GemmArgs& args);
 cudaError_t small_gemm_codes(const GemmArgs& args, const Launch& launch);
+
+// The same for up to so many rows: see few/codes_few_gemm.cu.
+constexpr int32_t kFewRows = 4;
+bool codes_few_takes(const GemmArgs& args);
+cudaError_t codes_few_gemm(const GemmArgs& args, const Launch& launch);
 
 // The same of weights of codes in tiles, for any number of rows, kCodedSmallRows at a time, and
 // norm_x only up to so many: see tiles/coded_small_gemm.cu.
@@ -23,8 +28,7 @@ constexpr int32_t kCodedSmallRows = 16;
 bool coded_small_takes(const GemmArgs& args);
 cudaError_t coded_small_gemm(const GemmArgs& args, const Launch& launch);
 
-// The same for fewer rows, of weights that are not rounded: see tiles/coded_few_gemm.cu.
-constexpr int32_t kCodedFewRows = 4;
+// The same for up to kFewRows, of weights that are not rounded: see few/coded_few_gemm.cu.
 bool coded_few_takes(const GemmArgs& args);
 cudaError_t coded_few_gemm(const GemmArgs& args, const Launch& launch);
 

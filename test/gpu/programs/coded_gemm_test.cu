@@ -1,8 +1,8 @@
 // Weights of codes on the device: laid out, quantized and widened against exact host code, and
 // their products against float64 ones: of what the codes stand for where weights are not rounded,
 // of the widened weight where they are.
-//   coded_gemm_test [check | quick | small | bench] [small]     small: without the kernel for
-//   Hopper
+//   coded_gemm_test [check | quick | small | bench] [small]
+// `small`: without the kernel for Hopper.
 #include <cstring>
 #include <tuple>
 

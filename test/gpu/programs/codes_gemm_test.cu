@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "core/float8.h"
+#include "cuda/device/device_limits.h"
 #include "cuda/gemm/gemm_codes.h"
 #include "cuda/gemm/gemm_kernels.h"
 #include "cuda/gemm/large_gemm.h"
@@ -91,16 +92,20 @@ struct Weight {
   }
 };
 
+int few_cases = 0;  // of codes_few_gemm.cu
+
 struct Case {
   int m, n, k;
   bool bias = false, add = false, gated = false, norm = false;
+  bool plain_norm = false;  // without a weight
 };
 
 std::string name_of(const Case& c, const WeightFormat& f, const char* type, const char* out) {
   char text[200];
-  std::snprintf(text, sizeof text, "%s, %s->%s m %d n %d k %d%s%s%s%s", format_name(f).c_str(),
+  std::snprintf(text, sizeof text, "%s, %s->%s m %d n %d k %d%s%s%s%s%s", format_name(f).c_str(),
                 type, out, c.m, c.n, c.k, c.bias ? " bias" : "", c.add ? " add" : "",
-                c.gated ? " gated" : "", c.norm ? " norm" : "");
+                c.gated ? " gated" : "", c.norm ? " norm" : "",
+                c.plain_norm ? " of no weight" : "");
   return text;
 }
 
@@ -151,7 +156,7 @@ void check_case(const Case& c, const Weight& w, cudaStream_t stream) {
                    .gated = c.gated,
                    .norm_x = c.norm,
                    .norm_eps = kEps,
-                   .norm_weight = c.norm ? norm.get() : nullptr,
+                   .norm_weight = c.norm && !c.plain_norm ? norm.get() : nullptr,
                    .spare = {spare.get(), spare.size()}};
   const std::string name = name_of(c, format, half_of<T> == Half::kF16 ? "f16" : "bf16",
                                    sizeof(Y) == 4 ? "f32" : "half");
@@ -166,9 +171,8 @@ void check_case(const Case& c, const Weight& w, cudaStream_t stream) {
     for (int i = 0; i < c.k; ++i) {
       const auto at = static_cast<size_t>(r) * c.k + i;
       numbers[at] = to_float(host_x[static_cast<size_t>(r * x_stride) + i]);
-      if (c.norm)
-        numbers[at] *=
-            static_cast<float>(factors[static_cast<size_t>(r)]) * weights[static_cast<size_t>(i)];
+      if (c.norm) numbers[at] *= static_cast<float>(factors[static_cast<size_t>(r)]);
+      if (c.norm && !c.plain_norm) numbers[at] *= weights[static_cast<size_t>(i)];
     }
   }
   if (quantized) {
@@ -187,30 +191,33 @@ void check_case(const Case& c, const Weight& w, cudaStream_t stream) {
   wide.x_stride = c.k;
   wide.w.codes = w_numbers.get();
   reference<float>(wants.get(), wide, old.get(), nullptr, stream);
-  std::vector<GemmVariant> variants(kGemmVariants);
-  const GemmKernel* kernel = first_kernel(q);
-  variants.resize(
-      kernel->variants(q, std::span<GemmVariant, kGemmVariants>(variants.data(), kGemmVariants)));
-  expect(!variants.empty(), name + " has no variant");
-  for (const GemmVariant& variant : variants) {
-    std::vector<Y> runs[2];
-    for (std::vector<Y>& run : runs) {
-      y.upload(before);
-      CHECK_CUDA(kernel->run(q, variant, Launch(stream, &run == &runs[1])));
-      const cudaError_t error = cudaStreamSynchronize(stream);
-      if (error != cudaSuccess) std::printf("%s\n", name.c_str());
-      CHECK_CUDA(error);
-      run = y.download();
+  for (const GemmKernel& kernel : gemm_kernels()) {
+    if (!kernel.takes(q)) continue;
+    if (kernel.takes == codes_few_takes) ++few_cases;
+    std::vector<GemmVariant> variants(kGemmVariants);
+    variants.resize(
+        kernel.variants(q, std::span<GemmVariant, kGemmVariants>(variants.data(), kGemmVariants)));
+    expect(!variants.empty(), name + " has no variant by " + kernel.name);
+    for (const GemmVariant& variant : variants) {
+      std::vector<Y> runs[2];
+      for (std::vector<Y>& run : runs) {
+        y.upload(before);
+        CHECK_CUDA(kernel.run(q, variant, Launch(stream, &run == &runs[1])));
+        const cudaError_t error = cudaStreamSynchronize(stream);
+        if (error != cudaSuccess) std::printf("%s by %s\n", name.c_str(), kernel.name);
+        CHECK_CUDA(error);
+        run = y.download();
+      }
+      const Result<Y> got(args, runs[0], before);
+      const double error = relative_error(got.values, wants.download());
+      // Tensor cores add up e4m3 in some 14 bits; x times a norm's weight is rounded once.
+      const double bound =
+          (sizeof(Y) == 4 ? 1e-5 : rounding<T>)*(c.norm ? 2 : 1) + (quantized ? 0x1p-9 : 0);
+      expect(error < bound, name + " by " + kernel.name + " error " + std::to_string(error));
+      expect(got.rest_same, name + " by " + kernel.name + " wrote outside of its columns");
+      expect(std::memcmp(runs[0].data(), runs[1].data(), runs[0].size() * sizeof(Y)) == 0,
+             name + " by " + kernel.name + " differs on repeat");
     }
-    const Result<Y> got(args, runs[0], before);
-    const double error = relative_error(got.values, wants.download());
-    // Tensor cores add up e4m3 in some 14 bits; x times a norm's weight is rounded once.
-    const double bound =
-        (sizeof(Y) == 4 ? 1e-5 : rounding<T>)*(c.norm ? 2 : 1) + (quantized ? 0x1p-9 : 0);
-    expect(error < bound, name + " by " + kernel->name + " error " + std::to_string(error));
-    expect(got.rest_same, name + " wrote outside of its columns");
-    expect(std::memcmp(runs[0].data(), runs[1].data(), runs[0].size() * sizeof(Y)) == 0,
-           name + " differs on repeat");
   }
 }
 
@@ -240,6 +247,30 @@ void check_type(bool quick, cudaStream_t stream) {
   }
 }
 
+// The kernel for up to kFewRows rows: ends of w and of its rows within a tile, a block with many
+// bands, warps without a tile.
+template <typename T>
+void check_few(bool quick, cudaStream_t stream) {
+  constexpr float kPlain = 1.f, kGated = 0.02f;
+  for (const WeightFormat& format : kFormats) {
+    int turn = 0;
+    for (const auto& [n, k] :
+         {std::pair{203, 272}, {5, 16}, {37, 4080}, {100, 2064}, {8500, 144}}) {
+      if (quick && n != 203) continue;
+      const Weight plain(format, n, k, kPlain), gated(format, 2 * n, k, kGated);
+      for (int m = 1; m <= kFewRows; ++m) {
+        if (quick && m % 2 != 0) continue;
+        ++turn;
+        check_case<T, T>({m, n, k, turn % 2 == 0, turn % 3 == 0}, plain, stream);
+        check_case<T, float>({m, n, k, turn % 2 == 1, turn % 3 == 1}, plain, stream);
+        check_case<T, T>({m, n, k, turn % 2 == 1, false, true, turn % 3 == 0}, gated, stream);
+        check_case<T, T>({m, n, k, false, false, turn % 2 == 0, true, turn % 3 != 0},
+                         turn % 2 == 0 ? gated : plain, stream);
+      }
+    }
+  }
+}
+
 // Widened rows are the numbers, rounded.
 template <typename T>
 void check_widening(cudaStream_t stream) {
@@ -263,8 +294,8 @@ constexpr Layer kLayers[] = {{"qkv", 6144, 4096, false, false, true},
                              {"gate_up", 14336, 4096, true, false, true},
                              {"down", 4096, 14336, false, true, false}};
 
-// Microseconds of the best variant, weights in turn; of rows above those of the kernel for few,
-// with x quantized in the same launch, and without.
+// Microseconds of each kernel's best variant, weights in turn; of rows above those of the kernel
+// for few, with x quantized in the same launch, and without.
 void time_layer(const Layer& l, const WeightFormat& format, int m, cudaStream_t stream) {
   using T = __nv_bfloat16;
   const int rows = l.gated ? 2 * l.n : l.n;
@@ -294,39 +325,41 @@ void time_layer(const Layer& l, const WeightFormat& format, int m, cudaStream_t 
                          .norm_weight = l.norm ? norm.get() : nullptr,
                          .spare = {spare.get(), spare.size()}};
   GemmArgs q = with_codes(args);
-  const GemmKernel* kernel = first_kernel(q);
-  if (kernel == nullptr) return;
-  std::array<GemmVariant, kGemmVariants> variants{};
-  const size_t count = kernel->variants(q, variants);
   const Launch launch(stream, true);
   const int repeat = m > 1024 ? 4 : 40, rounds = m > 1024 ? 3 : 5;
-  double best = 0, alone = 0;
-  for (size_t v = 0; v < count; ++v) {
-    const auto time = [&](bool all) {
-      return time_in_graph(stream, repeat, rounds, [&](int i) {
-        q.w = weights[static_cast<size_t>(i % copies)]->view();
-        if (all && q.x_scales != nullptr) CHECK_CUDA(quantize_x(args, q, launch));
-        CHECK_CUDA(kernel->run(q, variants[v], launch));
-      });
-    };
-    const double us = time(true);
-    if (best != 0 && us >= best) continue;
-    best = us;
-    alone = q.x_scales == nullptr ? us : time(false);
-  }
   const double bytes = static_cast<double>(rows) * l.k, flops = 2.0 * m * rows * l.k;
-  std::printf("%-8s m %-6d %-14s %-12s %8.1f us (product alone %8.1f)  %5.0f GB/s  %5.0f TFLOP/s\n",
-              l.name, m,
-              format == kFloat8Rows ? "fp8 rows"
-              : format == kInt8Rows ? "int8 rows"
-                                    : "fp8 blocks",
-              kernel->name, best, alone, bytes / best / 1e3, flops / alone / 1e6);
-  std::fflush(stdout);
+  for (const GemmKernel& kernel : gemm_kernels()) {
+    if (!kernel.takes(q)) continue;
+    std::array<GemmVariant, kGemmVariants> variants{};
+    const size_t count = kernel.variants(q, variants);
+    double best = 0, alone = 0;
+    for (size_t v = 0; v < count; ++v) {
+      const auto time = [&](bool all) {
+        return time_in_graph(stream, repeat, rounds, [&](int i) {
+          q.w = weights[static_cast<size_t>(i % copies)]->view();
+          if (all && q.x_scales != nullptr) CHECK_CUDA(quantize_x(args, q, launch));
+          CHECK_CUDA(kernel.run(q, variants[v], launch));
+        });
+      };
+      const double us = time(true);
+      if (best != 0 && us >= best) continue;
+      best = us;
+      alone = q.x_scales == nullptr ? us : time(false);
+    }
+    std::printf(
+        "%-8s m %-6d %-14s %-12s %8.1f us (product alone %8.1f)  %5.0f GB/s  %5.0f TFLOP/s\n",
+        l.name, m,
+        format == kFloat8Rows ? "fp8 rows"
+        : format == kInt8Rows ? "int8 rows"
+                              : "fp8 blocks",
+        kernel.name, best, alone, bytes / best / 1e3, flops / alone / 1e6);
+    std::fflush(stdout);
+  }
 }
 
 void bench(cudaStream_t stream) {
   for (const WeightFormat& format : {kFloat8Rows, kFloat8Blocks, kInt8Rows})
-    for (const int m : {1, 16, 64, 128, 256, 1024, 16384})
+    for (const int m : {1, 2, 4, 16, 64, 128, 256, 1024, 16384})
       for (const Layer& layer : kLayers) time_layer(layer, format, m, stream);
 }
 
@@ -339,6 +372,11 @@ int main(int argc, char** argv) {
   if (mode != "bench") {
     check_type<__nv_bfloat16>(mode == "quick", stream);
     check_type<__half>(mode == "quick", stream);
+    check_few<__nv_bfloat16>(mode == "quick", stream);
+    check_few<__half>(mode == "quick", stream);
+    DeviceLimits device;
+    CHECK_CUDA(ask_limits(device));
+    expect(few_cases > 0 || device.most_shared < 161 << 10, "codes_few_gemm.cu took no product");
     check_widening<__nv_bfloat16>(stream);
     check_widening<__half>(stream);
     std::printf("%d failures\n", failures);

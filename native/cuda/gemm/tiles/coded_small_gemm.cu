@@ -29,8 +29,8 @@
 #include "cuda/device/device_limits.h"
 #include "cuda/device/launch.cuh"
 #include "cuda/device/mma.cuh"
+#include "cuda/device/warp_queue.cuh"
 #include "cuda/gemm/small_gemm.h"
-#include "cuda/gemm/tiles/coded_queue.cuh"
 #include "cuda/rows/coded_tile.cuh"
 
 namespace inferd::cuda {

@@ -1,5 +1,4 @@
-// What the kernels of few rows of codes share: copies to a warp's queue, and barriers of some
-// warps.
+// Copies to a warp's own queue of codes, and barriers of some warps of a block.
 #pragma once
 #include "cuda/device/common.cuh"
 
