@@ -9,8 +9,8 @@
 //
 // mix_experts: ROUTE cols inner dtype gate? capacity | LOGITS x[rows, cols]
 //              gate_up[held * 2 inner, cols] down[held * cols, inner] gate_up_bias?[held * 2 inner]
-//              down_bias?[held * cols] -> out[rows, cols] ROUTING
-//   `capacity`: pairs that the scratch has room for. Routes first.
+//              down_bias?[held * cols] inout?[rows, cols] -> out[rows, cols] ROUTING
+//   `capacity`: pairs that the scratch has room for. Routes first. `inout`: what is added to.
 #include <algorithm>
 #include <vector>
 
@@ -89,8 +89,10 @@ Napi::Object run_mix_experts(OpTestCall& c) {
     throw Error(ErrorCode::kUsage, "runOp: sizes of experts are out of range");
   const PackedWeightPtr gate_up = fill_experts(c, "gate_up", held, 2 * inner, cols);
   const PackedWeightPtr down = fill_experts(c, "down", held, cols, inner);
+  const bool adds = c.has("inout");
   ExpertArgs a{
-      .out = c.new_activations(rows, cols),
+      .out = adds ? c.activations("inout", rows, cols) : c.new_activations(rows, cols),
+      .add_to_out = adds,
       .x = c.activations("x", rows, cols),
       .chosen = route.rule.chosen,
       .first_held = route.first_held,

@@ -89,6 +89,19 @@ function codedRows(random: () => number, dtype: 'fp4' | 'int4' | 'int8', rows: n
   return weights;
 }
 
+interface FewWay {
+  readonly experts: number;
+  readonly chosen: number;
+  readonly firstHeld: number;
+  readonly held: number;
+  readonly cols: number;
+  readonly inner: number;
+  /** Chosen by all tokens. */
+  readonly favourite?: number;
+  /** Chosen by the first token: experts that are not held. */
+  readonly elsewhere?: readonly number[];
+}
+
 for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
   describe(`CUDA, mix_experts, ${type}`, () => {
     const setup: Setup = { isa: 'auto', backend: 'cuda', activation: type };
@@ -168,6 +181,71 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
               `${dtype}, ${rows} of ${experts} x ${cols} x ${inner} ${gate}, pieces of ${capacity}`,
             );
           }
+        }
+      }
+    });
+
+    it('gives few tokens what it gives many, wherever their experts are, and adds it to what is there', () => {
+      const random = randomSource(24);
+      // All of a step's pairs at once: up to eight tokens are multiplied and summed by kernels of their own.
+      const ways: readonly FewWay[] = [
+        { experts: 8, chosen: 2, firstHeld: 0, held: 8, cols: 136, inner: 176 },
+        { experts: 8, chosen: 3, firstHeld: 0, held: 8, cols: 72, inner: 48, favourite: 2 },
+        { experts: 6, chosen: 2, firstHeld: 1, held: 3, cols: 200, inner: 80, elsewhere: [0, 5] },
+      ];
+      const cases = ways.flatMap((way) => [1, 2, 3, 8, 9].map((rows) => ({ ...way, rows })));
+      // More tiles of a warp than are on their way at a time, in the first product and in the second.
+      cases.push({ experts: 3, chosen: 2, firstHeld: 0, held: 3, rows: 2, cols: 3208, inner: 16 });
+      cases.push({ experts: 24, chosen: 8, firstHeld: 0, held: 24, rows: 8, cols: 24, inner: 528 });
+      for (const dtype of ['fp4', 'int4', 'int8'] as const) {
+        for (const [number, { experts, chosen, firstHeld, held, cols, inner, rows, favourite, elsewhere }] of cases.entries()) {
+          const [biased, adds] = [number % 2 === 0, number % 3 !== 0];
+          const e: Experts = {
+            ...{ held, cols, inner, gate: biased ? 'clamped_swiglu' : 'silu' },
+            gateUp: codedRows(random, dtype, held * 2 * inner, cols),
+            down: codedRows(random, dtype, held * cols, inner),
+            gateUpBias: biased ? randomFloats(random, held * 2 * inner) : undefined,
+            downBias: biased ? randomFloats(random, held * cols) : undefined,
+          };
+          const x = roundAll(type, randomFloats(random, rows * cols, 1));
+          const before = roundAll(type, randomFloats(random, rows * cols, 1));
+          const logits = randomFloats(random, rows * experts);
+          if (favourite !== undefined) for (let t = 0; t < rows; ++t) logits[t * experts + favourite] = 9;
+          for (const expert of elsewhere ?? []) logits[expert] = 9; // of the first token
+          const positions = Int32Array.from({ length: rows }, (_, t) => (t === 1 ? -1 : t));
+          const rule = { experts, chosen, normalize: true };
+          const result = runOp(
+            setup,
+            'mix_experts',
+            { ...ruleAttrs(rule, rows), first_held: firstHeld, held, cols, inner, dtype, gate: e.gate, capacity: rows * chosen },
+            {
+              ...{ logits, positions, x, gate_up: e.gateUp, down: e.down },
+              ...(adds && { inout: before }),
+              ...(e.gateUpBias && { gate_up_bias: e.gateUpBias }),
+              ...(e.downBias && { down_bias: e.downBias }),
+            },
+          );
+          const out = floats(result, 'out');
+          const want = new Float64Array(rows * cols);
+          for (const [t, choices] of choicesOf(result, chosen).entries()) {
+            const [from, to] = [t * cols, (t + 1) * cols];
+            const kept = adds ? before.subarray(from, to) : new Float32Array(cols);
+            const mixed = mixToken(x.subarray(from, to), choices, e, firstHeld);
+            want.set(
+              mixed.map((y, i) => y + kept[i]!),
+              from,
+            );
+            const none = choices.every(({ expert }) => expert < firstHeld || expert >= firstHeld + held);
+            assert.ok(none || !(t === 1 || (t === 0 && elsewhere !== undefined)), `token ${t} of ${rows} should have none here`);
+            if (none) assert.deepEqual(out.subarray(from, to), kept, `token ${t} of ${rows} has no expert here`);
+          }
+          if (want.some((y) => y !== 0))
+            close(
+              out,
+              want,
+              MIXED[type],
+              `${dtype}, ${rows} of ${held} of ${experts} x ${cols} x ${inner} ${e.gate}${adds ? ', added' : ''}`,
+            );
         }
       }
     });
