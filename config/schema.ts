@@ -288,7 +288,7 @@ export const schema = {
       'How long the threads of the scheduler and of the executors look for what is about to come before they sleep: a prompt that is being ' +
         'encoded, a plan, the end of a step. A thread that sleeps takes some tens of microseconds to wake, so the first token and every other one ' +
         'come sooner; each request and each step cost up to as much processor time in two threads. Nothing is spent while no request runs. ' +
-        '0: they sleep at once. Worth a try is 200 beside a GPU, on a host with four processors or more for each such thread.',
+        '0: they sleep at once. Beside an H100 200 took 0.1 to 0.2 ms off a first token that comes after 8.',
       { unit: 'us' },
     ),
     hang_timeout_s: float(
