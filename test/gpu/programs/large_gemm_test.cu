@@ -38,7 +38,7 @@ __global__ void compare(double* totals, GemmArgs p, const T* before, int sample)
   if (column >= p.n) return;
   const int64_t row =
       sample == 0 ? blockIdx.y : static_cast<int64_t>((noise(blockIdx.y, 77) + 1.f) / 2 * p.m);
-  const double want = wanted<T>(p, row, column, before, nullptr);
+  const double want = wanted<T, T, T>(p, row, column, before, nullptr);
   const double got =
       static_cast<double>(static_cast<float>(static_cast<T*>(p.y)[row * p.y_stride + column]));
   if (lane != 0) return;
