@@ -37,7 +37,7 @@ describe('the table of GPU test programs', () => {
   });
 });
 
-/** Stand-ins in a folder of their own. A compiled program fails when it is called `failing`, and hangs when `hanging`. */
+/** Stand-ins in a folder of their own. A program that is called `failing` fails, and its source does not pass a check. */
 function standIns(options: { failing?: string; errors?: number; smi?: boolean } = {}): { env: NodeJS.ProcessEnv; log(): string[] } {
   const root = tempFolder();
   const bin = join(root, 'bin');
@@ -52,7 +52,8 @@ function standIns(options: { failing?: string; errors?: number; smi?: boolean } 
   tool(
     'nvcc',
     `case "$*" in --version) echo "release 13.0"; exit 0;; esac
-     while [ $# -gt 0 ]; do case "$1" in -o) out=$2; shift;; -c) source=$2; shift;; *compute_80*) mode=generic;; esac; shift; done
+     while [ $# -gt 0 ]; do case "$1" in -o) out=$2; shift;; -c) source=$2; shift;; *compute_80*) mode=generic;;
+     -ptx) echo "check $(basename "$2")" >> ${log}; [ "$(basename "$2" .cu)" != "${options.failing ?? '-'}" ]; exit;; esac; shift; done
      if [ -n "$source" ]; then echo "compile $mode $(basename "$source")" >> ${log}; touch "$out"
      else printf '${program}' > "$out"; chmod +x "$out"; fi`,
   );
@@ -79,10 +80,12 @@ function standIns(options: { failing?: string; errors?: number; smi?: boolean } 
 const headers = tempFolder();
 writeFileSync(join(headers, 'cublasLt.h'), '');
 
-function runner(env: NodeJS.ProcessEnv, ...args: string[]): { status: number | null; out: string } {
-  const { status, stdout, stderr } = spawnSync(process.execPath, [join(folder, 'run.mjs'), ...args], { env, encoding: 'utf8' });
+function script(file: string, env: NodeJS.ProcessEnv, ...args: string[]): { status: number | null; out: string } {
+  const { status, stdout, stderr } = spawnSync(process.execPath, [join(folder, file), ...args], { env, encoding: 'utf8' });
   return { status, out: stdout + stderr };
 }
+
+const runner = (env: NodeJS.ProcessEnv, ...args: string[]) => script('run.mjs', env, ...args);
 
 describe('the runner of the GPU tests', () => {
   test('compiles for the card and for old devices, runs the checks, and prints what it did not run', () => {
@@ -134,6 +137,23 @@ describe('the runner of the GPU tests', () => {
     const { status, out } = runner(standIns().env, 'benches');
     assert.equal(status, 64);
     assert.match(out, /There is no part benches; the parts are build programs/);
+  });
+});
+
+describe('the check of the GPU test programs, without a GPU', () => {
+  test('looks at the own file of every program', () => {
+    const { env, log } = standIns({ smi: false });
+    const { status, out } = script('check.mjs', { ...env, INFERD_CUBLAS_INCLUDE: headers });
+    assert.equal(status, 0, out);
+    assert.deepEqual(log().sort(), programs.map(({ name }) => `check ${name}.cu`).sort());
+    assert.match(out, /No GPU test program has an error/);
+  });
+
+  test('fails when one does not compile, and names it', () => {
+    const { status, out } = script('check.mjs', standIns({ failing: 'tables_test', smi: false }).env);
+    assert.equal(status, 1);
+    assert.match(out, /^tables_test: .*tables_test\.cu did not compile/m);
+    assert.match(out, /1 of \d+ GPU test programs do not compile/);
   });
 });
 

@@ -4,6 +4,7 @@
  *
  *   native    for the GPUs of this machine
  *   generic   PTX for compute capability 8.0 alone, which the driver compiles for the GPU at hand: the code of older devices, on newer ones
+ *   newest    PTX for 9.0a alone, whatever this machine has
  */
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs';
@@ -18,10 +19,12 @@ const root = join(here, '..', '..');
 const native = join(root, 'native');
 const programsFolder = join(here, 'programs');
 const compileLimitS = 900;
+const noCublas = 'cublasLt.h was not found; name its folder in INFERD_CUBLAS_INCLUDE';
 
 /** Flags that choose the device code. INFERD_MOST_MAJOR tells host code what its kernels were compiled for. */
 function codeFlags(mode) {
   if (mode === 'generic') return ['-gencode', 'arch=compute_80,code=compute_80', '-DINFERD_MOST_MAJOR=8'];
+  if (mode === 'newest') return ['-gencode', 'arch=compute_90a,code=compute_90a', '-DINFERD_MOST_MAJOR=9'];
   const asked = (process.env['INFERD_CUDA_ARCHS'] ?? '').split(',').filter((arch) => /^\d+a?$/.test(arch));
   const archs = asked.length > 0 ? asked : presentArchitectures().map(codeFor);
   if (archs.length === 0) return null;
@@ -99,8 +102,7 @@ export async function compilePrograms(wanted, mode, log = () => {}) {
     log(`${mode}: ${job.problem === '' ? 'compiled' : 'FAILED'} ${job.source.slice(root.length + 1)} in ${done.seconds.toFixed(1)} s`);
   });
   return inParallel(wanted, availableParallelism(), async (program) => {
-    if (!possible.includes(program))
-      return { program, problem: 'cublasLt.h was not found; name its folder in INFERD_CUBLAS_INCLUDE', skipped: true };
+    if (!possible.includes(program)) return { program, problem: noCublas, skipped: true };
     const parts = sourcesOf(program).map((source) => objects.get(source));
     const problem = parts.map((part) => part.problem).find((text) => text !== '');
     if (problem !== undefined) return { program, problem, skipped: false };
@@ -111,7 +113,22 @@ export async function compilePrograms(wanted, mode, log = () => {}) {
   });
 }
 
-/** The files that a program is made from. */
+/**
+ * Whether the own files of `wanted` are right, for machines without a GPU: they pass the compiler's front end for the newest device, and
+ * nothing is kept. What they use of native/ is compiled with the addon. @returns as compilePrograms, `file` being the source.
+ */
+export async function checkPrograms(wanted) {
+  const setup = settings('newest');
+  if (setup.problem !== '') return wanted.map((program) => ({ program, problem: setup.problem, skipped: true }));
+  return inParallel(wanted, availableParallelism(), async (program) => {
+    if (program.cublas && setup.include === '') return { program, problem: noCublas, skipped: true };
+    const [file] = sourcesOf(program);
+    const done = await run(setup.nvcc, [...setup.flags, '-ptx', file, '-o', '/dev/null'], { limitS: compileLimitS });
+    return done.status === 0 ? { program, file } : { program, problem: `${file} did not compile\n${done.output}`, skipped: false };
+  });
+}
+
+/** The files that a program is made from; its own first. */
 export function sourcesOf(program) {
   return [join(programsFolder, `${program.name}.cu`), ...program.sources.map((source) => join(native, source))];
 }
