@@ -148,15 +148,17 @@ export class Planner {
     const { preemptionMode, swapCostTokens, blockSize } = this.options;
     const part = roster.kv.ownPart(victim);
     const numTokens = part.numTokens - part.first * blockSize;
-    const swaps = !needsWholePrompt(victim) && prefersSwap(preemptionMode, numTokens, part.end - part.first, swapCostTokens);
-    if (swaps) roster.kv.swap.save(victim, part, (device, host) => writer.swapOut(device, host));
+    const swapped =
+      !needsWholePrompt(victim) &&
+      prefersSwap(preemptionMode, numTokens, part.end - part.first, swapCostTokens) &&
+      roster.kv.swap.save(victim, part, (device, host) => writer.swapOut(device, host));
     roster.preempt(victim);
     stats.preempted++;
     this.timelines.mark(victim.request.id, {
       kind: 'preempted',
       ms: this.nowMs,
       sequence: victim.index,
-      how: swaps ? 'swap' : 'recompute',
+      how: swapped ? 'swap' : 'recompute',
     });
     this.preempting = true;
   }

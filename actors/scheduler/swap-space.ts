@@ -46,9 +46,9 @@ export class SwapSpace {
     return requests.size;
   }
 
-  /** Saves the part of a sequence that is about to leave its blocks; does nothing when there is no room. */
-  save(sequence: Sequence, part: OwnPart, move: Move): void {
-    if (part.end - part.first > this.pool.numFree) return;
+  /** Saves the part of a sequence that is about to leave its blocks. @returns whether there was room; when not, nothing was done. */
+  save(sequence: Sequence, part: OwnPart, move: Move): boolean {
+    if (part.end - part.first > this.pool.numFree) return false;
     if (sequence.saved !== null) throw new BrokenInvariant('a running sequence is saved already');
     const blocks: number[] = [];
     for (let index = part.first; index < part.end; index++) {
@@ -58,6 +58,7 @@ export class SwapSpace {
     }
     sequence.saved = { first: part.first, blocks, numTokens: part.numTokens };
     this.holders.add(sequence);
+    return true;
   }
 
   /**

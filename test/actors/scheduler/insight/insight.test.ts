@@ -74,6 +74,15 @@ test('a preemption and the way back are marked, with what became of the KV', () 
   }
 });
 
+test('a preemption that would swap and finds no room on the host is marked as recomputed', () => {
+  const rig = new Rig({ numBlocks: 8, numSwapBlocks: 0, preemptionMode: 'swap', enablePrefixCaching: false });
+  const ids = [1, 2, 3].map((first) => rig.admit({ prompt: upTo(8, first * 10), maxTokens: 12, ignoreEos: true }));
+  rig.run();
+  const preempted = ids.flatMap((id) => marksOf(rig, id)).filter((mark) => mark.kind === 'preempted');
+  assert.ok(preempted.length > 0);
+  assert.ok(preempted.every((mark) => mark.how === 'recompute'));
+});
+
 test('an aborted request ends as aborted; forks of it are not told as prefill', () => {
   const rig = new Rig();
   const id = rig.admit({ prompt: upTo(6), maxTokens: 20, bestOf: 3, ignoreEos: true });
