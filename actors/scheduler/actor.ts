@@ -136,13 +136,13 @@ class SchedulerLoop {
 
   /** Returns how long the loop may sleep. */
   turn(): number {
-    const now = nowMs();
     const began = this.#spans.begin();
     this.#handled = 0;
     this.#read = 0;
     let more = this.#front.drain((message) => this.#onFront(message));
     for (const [owner, peer] of this.#tokenizers) more = peer.link.drain((message) => this.#onTokenizer(owner, peer, message)) || more;
     this.#spans.end(SPAN.drain, began, NO_STEP, this.#handled);
+    const now = nowMs(); // behind the messages: no request starts before it was queued
     this.#rouseExecutors();
     this.#applyResults(now);
     if (this.#scheduler.hasFirstTokens && this.#scheduler.stepsInFlight > 0) this.#sendOutputs();

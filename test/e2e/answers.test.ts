@@ -56,6 +56,19 @@ test('the same over POST /rpc, also in a batch', async () => {
   assert.deepEqual(await post({ jsonrpc: '2.0', method: 'ping' }), [204, '']);
 });
 
+test('what happened to a request is told from the time on at which it was queued', async () => {
+  const socket = await at.open();
+  for (let i = 0; i < 5; i++) {
+    await socket.call('chat.completions.create', sum);
+    const { ended } = await socket.call('requests.list', { ended: true });
+    const { request } = await socket.call('requests.get', { request_id: ended?.[0]?.request_id });
+    const [queued, ...later] = request?.prompts[0]?.marks ?? [];
+    assert.equal(queued?.kind, 'queued');
+    assert.ok(later.length > 0 && later.every(({ at_ms }) => at_ms >= queued.at_ms), JSON.stringify(request));
+  }
+  await socket.close();
+});
+
 test('the same through our own client', async () => {
   const client = await connect({ url: at.ws });
   const whole = await client.chat.completions.create({ messages: [{ role: 'user', content: 'What is 123 + 456?' }], temperature: 0 });

@@ -22,7 +22,15 @@ export interface Answer {
   readonly usage?: { readonly prompt_tokens: number; readonly completion_tokens: number; readonly total_tokens: number };
   readonly kv?: Readonly<Record<'used_blocks' | 'free_blocks' | 'total_blocks' | 'swap_used' | 'swap_total', number>>;
   readonly requests?: Readonly<Record<'running' | 'waiting' | 'swapped' | 'preempted_total', number>>;
+  readonly ended?: readonly { readonly request_id: string }[];
+  readonly request?: { readonly prompts: readonly { readonly marks: readonly Mark[] }[] };
   readonly [key: string]: unknown;
+}
+
+interface Mark {
+  readonly kind: string;
+  readonly at_ms: number;
+  readonly how?: string;
 }
 
 export interface Choice {
