@@ -19,8 +19,8 @@ export interface TestDaemon {
   stats(): Promise<Answer>;
   /** Resolves with the statistics when no request holds a KV block any more, of the device or the host. @throws when that takes too long. */
   untilFreed(): Promise<Answer>;
-  /** Looks at the statistics while `work` runs; resolves with the most KV blocks that were on the host at a time. */
-  mostSwapped(work: Promise<unknown>): Promise<number>;
+  /** How often requests were preempted by swapping, of those that have ended: at most scheduler.kept_timelines. */
+  swaps(): Promise<number>;
   /** What follows makes a part of the daemon fail: `close` is not to mind. */
   mayFail(): void;
   /** @throws when a part of the daemon failed, which its clients need not notice: an engine that starts again goes on with their requests. */
@@ -77,23 +77,11 @@ export async function startTestDaemon(
       }
       throw new Error(`blocks are still held: ${JSON.stringify(await stats())}`);
     },
-    async mostSwapped(work) {
-      let most = 0;
-      let done = false;
-      const watch = async (): Promise<void> => {
-        while (!done) {
-          most = Math.max(most, (await stats()).kv?.swap_used ?? 0);
-          await new Promise((resolve) => setTimeout(resolve, 1)); // a swap on a GPU is over soon
-        }
-      };
-      const watching = watch();
-      try {
-        await work;
-      } finally {
-        done = true;
-        await watching;
-      }
-      return most;
+    async swaps() {
+      const { ended } = await control.call('requests.list', { ended: true });
+      const answers = await Promise.all((ended ?? []).map(({ request_id }) => control.call('requests.get', { request_id })));
+      const marks = answers.flatMap(({ request }) => (request?.prompts ?? []).flatMap((prompt) => prompt.marks));
+      return marks.filter(({ kind, how }) => kind === 'preempted' && how === 'swap').length;
     },
     mayFail() {
       mayFail = true;
