@@ -51,7 +51,7 @@ struct CodedStreamArgs {
 };
 
 struct alignas(1024) CodedBarriers {
-  uint64_t full[kMostStages], empty[kMostStages];
+  uint64_t full[kMostStages];
 };
 
 template <int kTokens, int kRowBlocks>
@@ -66,6 +66,11 @@ struct CodedTile {
 };
 
 #ifdef INFERD_HOPPER
+
+// A stage has been read, by all that multiply: they arrive and the warp that fills it waits. Not an
+// mbarrier, at which one thread would arrive for warps whose reads it does not see.
+__device__ inline int stage_read(int stage) { return 2 + stage; }
+constexpr int kReadThreads = kConsumers + kWarp;
 
 // d[64 x n] = a[64 x 16] b[16 x n] (+ d when `add`), a from registers, b in shared memory with k
 // contiguous; n is twice the sums.
@@ -181,15 +186,11 @@ struct CodedProducer {
     wait_for_previous();
     for (int32_t i = 0; i < first; ++i) load_x(i, at.begin + i);
     int stage = 0;
-    uint32_t parity = 0;
     for (int32_t column = at.begin + first; column < at.end; ++column) {
-      barrier_wait(&s.empty[stage], parity);
+      group_sync<kReadThreads>(stage_read(stage));
       load_w(stage, column);
       load_x(stage, column);
-      if (++stage == args.stages) {
-        stage = 0;
-        parity ^= 1;
-      }
+      if (++stage == args.stages) stage = 0;
     }
   }
 };
@@ -250,7 +251,9 @@ struct CodedConsumer {
           }
         }
         wgmma_wait<0>();
-        if (half == 0 && column != at.begin && thread % 128 == 0) barrier_arrive(&s.empty[before]);
+        // A stage that is not filled again is not waited for.
+        if (half == 0 && column != at.begin && column - 1 + args.stages < at.end)
+          group_arrive<kReadThreads>(stage_read(before));
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < kHalf; ++i) {
@@ -400,10 +403,7 @@ __global__ void __launch_bounds__(CodedTile<kTokens, kRowBlocks>::kThreads,
   uint8_t* const queue = reinterpret_cast<uint8_t*>(&s + 1);
   let_next_start();
   if (threadIdx.x == 0) {
-    for (int i = 0; i < args.stages; ++i) {
-      barrier_init(&s.full[i], 1);
-      barrier_init(&s.empty[i], kGroups);
-    }
+    for (int i = 0; i < args.stages; ++i) barrier_init(&s.full[i], 1);
     barrier_init_fence();
     async_proxy_fence();
   }
