@@ -16,8 +16,9 @@
 //    follow from the plan alone. A model on one rank calls none.
 //  - Data-parallel attention: ranks have plans of their own, and every step has the same
 //    collectives, whatever its plan says. An output row does not depend on what other ranks bring.
-//  - Required ops are pure virtual; optional fused ops have a default body that composes required
-//    ones.
+//  - Required ops are pure virtual. Those that only some models or several ranks need throw where a
+//    backend has none; optional fused ops have a default body that composes required ones. A
+//    default body that does nothing stands where there may be nothing to do.
 //
 // Longer than other files: one class, whose ops follow one contract.
 #pragma once
@@ -284,7 +285,7 @@ class Backend {
   // Error(kOutOfMemory).
   virtual void* allocate_host(size_t bytes);
   virtual void release_host(void* p);
-  // Once, before the first step that swaps.
+  // Once, before the first step that swaps. Nothing where copies of blocks need no preparation.
   virtual void reserve_swap(const SwapPool& pool) { (void)pool; }
   // Once, before the first step of an engine: allocates what steps of this shape need besides the
   // engine's own memory. Returns the bytes.
@@ -301,7 +302,7 @@ class Backend {
   }
 
   // Once the bias of a linear weight is filled, before steps: makes what products want of it.
-  // Forgotten when `bias` is released.
+  // Forgotten when `bias` is released. Nothing where products take it as it is.
   virtual void take_bias(const PackedWeight& weight, const float* bias) {
     (void)weight, (void)bias;
   }
@@ -318,7 +319,7 @@ class Backend {
   virtual AdapterImagePtr pack_adapter(const AdapterBank& bank,
                                        std::span<const AdapterFactors> factors) {
     (void)bank, (void)factors;
-    return nullptr;
+    lacks("pack_adapter");
   }
 
   // --- steps ---
@@ -327,6 +328,7 @@ class Backend {
   // null none does.
   virtual void place_adapter(AdapterBank& bank, int32_t place, const AdapterImage* image) {
     (void)bank, (void)place, (void)image;
+    lacks("place_adapter");
   }
   // Inside a step: enqueue a copy from or to host memory that lives until the step is done.
   virtual void copy_in(void* device, const void* host, size_t bytes) {
@@ -371,6 +373,7 @@ class Backend {
 
   // --- recordings ---
   // From here until stop_trace adds what the device does to `trace`. Both wait for running steps.
+  // A backend that has nothing to tell adds nothing.
   virtual void start_trace(Trace& trace) { (void)trace; }
   virtual void stop_trace() {}
   // When the device ran the step waited for last in this slot, where that is not when the host ran
@@ -425,7 +428,7 @@ class Backend {
   virtual void embed_weight(Tensor out, const PackedWeight& table, int32_t first_id,
                             const int32_t* ids, float scale) {
     (void)out, (void)table, (void)first_id, (void)ids, (void)scale;
-    throw Error(ErrorCode::kUnsupported, "The backend looks no rows up in weights.");
+    lacks("embed_weight");
   }
   // Rows may lie apart, as part of wider ones; `out` may be `x`.
   virtual void rms_norm(Tensor out, const Tensor& x, const float* weight, float eps) = 0;
@@ -439,10 +442,14 @@ class Backend {
   virtual void attention(const AttentionArgs& args, const SlotTables& t,
                          const StepBatch& batch) = 0;
   // core/latent.h. Only of layers that it does not refuse.
-  virtual void head_linear(const HeadLinearArgs& args) { (void)args; }
+  virtual void head_linear(const HeadLinearArgs& args) {
+    (void)args;
+    lacks("head_linear");
+  }
   virtual void latent_rope_and_cache(const LatentCacheArgs& args, const SlotTables& t,
                                      const StepBatch& batch) {
     (void)args, (void)t, (void)batch;
+    lacks("latent_rope_and_cache");
   }
   // [n, 2d] -> [n, d], the gate is the first half.
   virtual void gated_mul(Tensor out, const Tensor& gate_up, Gate gate) = 0;
@@ -457,11 +464,20 @@ class Backend {
   // sum taken in pieces has the bits of one taken at once. No two entries have the same `to`.
   virtual void sum_rows(Tensor sums, const Tensor& x, const RowSum* entries, int32_t n) = 0;
   // core/experts.h. Only of layers that it does not refuse.
-  virtual void route(const RouteArgs& args) { (void)args; }
-  virtual void mix_experts(const ExpertArgs& args) { (void)args; }
+  virtual void route(const RouteArgs& args) {
+    (void)args;
+    lacks("route");
+  }
+  virtual void mix_experts(const ExpertArgs& args) {
+    (void)args;
+    lacks("mix_experts");
+  }
   // inout[i][c] *= 1 / (1 + exp(-logits[i])); `logits` is float32 [rows, 1]. Only of layers that it
   // does not refuse.
-  virtual void gate_rows(Tensor inout, const Tensor& logits) { (void)inout, (void)logits; }
+  virtual void gate_rows(Tensor inout, const Tensor& logits) {
+    (void)inout, (void)logits;
+    lacks("gate_rows");
+  }
   // logits *= scale, then, for cap > 0, cap tanh(logits / cap); float32.
   virtual void cap_logits(Tensor logits, float scale, float cap) = 0;
   // Raw logprobs, then the processing order of vLLM V1, then one draw per sample; appends the token
@@ -518,32 +534,43 @@ class Backend {
   virtual void meet_ranks() {}
   // Null before join_ranks.
   virtual Comm* comm() { return nullptr; }
-  // As those of Comm, inside a step.
-  virtual void all_reduce(Tensor inout) { (void)inout; }
-  virtual void all_gather(Tensor out, const Tensor& part) { (void)out, (void)part; }
+  // As those of Comm, inside a step. These and those below have no body that does nothing: a model
+  // on one rank calls none of them.
+  virtual void all_reduce(Tensor inout) {
+    (void)inout;
+    lacks("all_reduce");
+  }
+  virtual void all_gather(Tensor out, const Tensor& part) {
+    (void)out, (void)part;
+    lacks("all_gather");
+  }
   // Only where info().spreads_experts. The numbers of rows of the other ranks are known behind it.
   virtual GatheredRows gather_rows(Tensor out, const Tensor& part) {
     (void)out, (void)part;
-    return {};
+    lacks("gather_rows over ranks");
   }
   virtual void scatter_sums(Tensor out, const Tensor& sums, int64_t first) {
     (void)out, (void)sums, (void)first;
+    lacks("scatter_sums");
   }
   // A norm over columns of which each rank has some: sums[i] = scale * the sum of x[i][c]^2,
   // float32 [rows, 1]; then, with the sums over all ranks, inout[i][c] *= weight[c] / sqrt(sums[i]
   // / cols + eps).
   virtual void square_sums(Tensor sums, const Tensor& x, float scale) {
     (void)sums, (void)x, (void)scale;
+    lacks("square_sums");
   }
   virtual void scale_by_sums(Tensor inout, const Tensor& sums, int64_t cols, const float* weight,
                              float eps) {
     (void)inout, (void)sums, (void)cols, (void)weight, (void)eps;
+    lacks("scale_by_sums");
   }
   // As sample() of a batch that is plain_greedy, where this rank has the logits of the ids
   // first_id, first_id + 1, ..: the ranks tell each other their best, ties to the lower id.
   virtual void sample_greedy(const Tensor& part, int32_t first_id, const SlotTables& t,
                              const StepBatch& batch, const SampleOutputs& out) {
     (void)part, (void)first_id, (void)t, (void)batch, (void)out;
+    lacks("sample_greedy");
   }
 
   // --- optional fused ops ---
@@ -573,10 +600,14 @@ class Backend {
     return false;
   }
   // Between steps: chooses how these shapes are computed, as engines have it done at start; waits,
-  // and overwrites `out` and `scratch`.
+  // and overwrites `out` and `scratch`. Nothing where there is one way only.
   virtual void tune_linear(const LinearArgs& args) { (void)args; }
 
  private:
+  [[noreturn]] void lacks(const char* op) const {
+    throw Error(ErrorCode::kUnsupported,
+                format("The backend %s has no op %s.", info().name.c_str(), op));
+  }
   [[noreturn]] void no_drafters() const {
     throw Error(ErrorCode::kUnsupported,
                 format("The backend %s runs no network that drafts; set speculative.method = "

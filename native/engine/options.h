@@ -26,7 +26,7 @@ struct AdapterOptions {
 struct EngineOptions {
   std::string model_path;    // a folder, or a GGUF file
   std::string model_config;  // text in place of config.json, where there is none; else ""
-  std::string backend;       // "cpu" or "cuda"
+  std::string backend;       // a name of engine/backends.cpp
   int32_t device_id = 0;
   int32_t threads = 0;       // 0 = physical cores
   std::string weight_dtype;  // "auto", "f32", "f16", "bf16"
