@@ -3,10 +3,19 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { floats, ints, isas, runOp } from '../helpers/native/op-table.js';
-import { type Choice, type Experts, mixToken, type RouterRule, routeToken } from '../helpers/native/reference-experts.js';
+import {
+  assertChoices,
+  type Choice,
+  type Experts,
+  mixToken,
+  type RouterInputs,
+  type RouterRule,
+} from '../helpers/native/reference-experts.js';
 import { type FloatType, normalizedError, randomFloats, randomSource, roundAll } from '../helpers/native/reference-ops.js';
 
 const F32_BOUND = 1e-10;
+/** Of the weights of experts, relative. */
+const WEIGHT_BOUND = 2e-6;
 
 interface Routed {
   readonly choices: Choice[][];
@@ -15,9 +24,7 @@ interface Routed {
   readonly offsets: Int32Array;
 }
 
-interface Extra {
-  readonly correction?: Float32Array;
-  readonly positions?: Int32Array;
+interface Extra extends RouterInputs {
   readonly firstHeld?: number;
   readonly held?: number;
 }
@@ -89,16 +96,7 @@ function assertSorted(r: Routed, chosen: number, held: number, firstHeld = 0): v
 function assertRoutes(isa: string, rule: RouterRule, logits: Float32Array, correction?: Float32Array): Routed {
   const got = route(isa, rule, logits, correction === undefined ? {} : { correction });
   assertSorted(got, rule.chosen, rule.experts);
-  for (const [t, choices] of got.choices.entries()) {
-    const want = routeToken(rule, logits.subarray(t * rule.experts, (t + 1) * rule.experts), correction ?? null);
-    assert.deepEqual(
-      choices.map((c) => c.expert),
-      want.map((c) => c.expert),
-      `token ${t}`,
-    );
-    for (const [i, { weight }] of choices.entries())
-      assert.ok(Math.abs(weight - want[i]!.weight) <= 2e-6 * Math.abs(want[i]!.weight), `token ${t}: ${weight}, ${want[i]!.weight}`);
-  }
+  assertChoices(rule, got.choices, logits, WEIGHT_BOUND, { correction });
   return got;
 }
 
@@ -230,9 +228,10 @@ function mix(isa: string, rule: RouterRule, e: Experts, x: Float32Array, logits:
   const given = { ...inputs(logits, o), x, gate_up: gateUp, down };
   const biases = { ...(gateUpBias && { gate_up_bias: gateUpBias }), ...(downBias && { down_bias: downBias }) };
   const result = runOp({ isa, threads }, 'mix_experts', attrs, { ...given, ...biases });
+  const { choices: chosen } = routed(result, rule.chosen);
+  assertChoices(rule, chosen, logits, WEIGHT_BOUND, o);
   const want = new Float64Array(x.length);
-  for (const [t, choices] of routed(result, rule.chosen).choices.entries())
-    want.set(mixToken(x.subarray(t * cols, (t + 1) * cols), choices, e, o.firstHeld), t * cols);
+  for (const [t, choices] of chosen.entries()) want.set(mixToken(x.subarray(t * cols, (t + 1) * cols), choices, e, o.firstHeld), t * cols);
   return { out: floats(result, 'out'), want };
 }
 

@@ -2,7 +2,14 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { floats, ints, runOp, type Setup } from '../../helpers/native/op-table.js';
-import { type Choice, type Experts, mixToken, type RouterRule, routeToken } from '../../helpers/native/reference-experts.js';
+import {
+  assertChoices,
+  type Choice,
+  type Experts,
+  mixToken,
+  type RouterInputs,
+  type RouterRule,
+} from '../../helpers/native/reference-experts.js';
 import { randomFloats, randomSource, roundAll } from '../../helpers/native/reference-ops.js';
 import { close, STORED, type Type } from './bounds.js';
 
@@ -15,12 +22,16 @@ const ruleAttrs = (rule: RouterRule, rows: number): Record<string, number> => ({
   ...{ chosen_groups: rule.chosenGroups ?? 1, best_two: Number(rule.bestTwo ?? false) },
 });
 
-function choicesOf(result: ReturnType<typeof runOp>, chosen: number): Choice[][] {
+/** The choices that an op made, which must be those of the rule. */
+function choicesOf(result: ReturnType<typeof runOp>, rule: RouterRule, logits: Float32Array, extra: RouterInputs = {}): Choice[][] {
+  const { chosen } = rule;
   const experts = ints(result, 'experts');
   const weights = floats(result, 'weights');
-  return Array.from({ length: experts.length / chosen }, (_, t) =>
+  const choices = Array.from({ length: experts.length / chosen }, (_, t) =>
     Array.from({ length: chosen }, (_unused, i) => ({ expert: experts[t * chosen + i]!, weight: weights[t * chosen + i]! })),
   );
+  assertChoices(rule, choices, logits, 1e-5, extra);
+  return choices;
 }
 
 describe('CUDA, route', () => {
@@ -41,21 +52,12 @@ describe('CUDA, route', () => {
         [true, 301],
         [true, 7],
       ] as const) {
-        const { experts, chosen } = rule;
+        const { experts } = rule;
         const logits = randomFloats(random, rows * experts, 2).map((x) => (ties ? Math.round(x) : x));
-        const correction = rule.sigmoid ? Float32Array.from({ length: experts }, (_, e) => (e % 5) / 4 - 3) : null;
+        const correction = rule.sigmoid ? Float32Array.from({ length: experts }, (_, e) => (e % 5) / 4 - 3) : undefined;
         const positions = Int32Array.from({ length: rows }, (_, t) => (t % 50 === 49 || t === 3 ? -1 : t));
         const result = runOp(setup, 'route', ruleAttrs(rule, rows), { logits, positions, ...(correction && { correction }) });
-        const routed = choicesOf(result, chosen);
-        for (const [t, choices] of routed.entries()) {
-          const want = routeToken(rule, logits.subarray(t * experts, (t + 1) * experts), correction);
-          const numbers = choices.map(({ expert }) => expert);
-          assert.deepEqual(numbers, positions[t]! < 0 ? Array(chosen).fill(-1) : want.map(({ expert }) => expert), `token ${t}`);
-          for (const [i, { weight }] of choices.entries()) {
-            const wanted = positions[t]! < 0 ? 0 : want[i]!.weight;
-            assert.ok(Math.abs(weight - wanted) <= 1e-5 * Math.abs(wanted), `token ${t}: ${weight}, ${wanted}`);
-          }
-        }
+        const routed = choicesOf(result, rule, logits, { correction, positions });
         const flat = routed.flat().map(({ expert }) => expert);
         const sorted = Array.from({ length: experts }, (_, e) => flat.flatMap((expert, pair) => (expert === e ? [pair] : []))).flat();
         assert.deepEqual([...ints(result, 'pairs').subarray(0, sorted.length)], sorted);
@@ -128,13 +130,14 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
           const x = roundAll(type, randomFloats(random, rows * cols, 2));
           const rule = { experts, chosen, normalize: true };
           const attrs = { ...ruleAttrs(rule, rows), cols, inner, dtype: type, gate, capacity };
+          const logits = randomFloats(random, rows * experts);
           const result = runOp(setup, 'mix_experts', attrs, {
-            ...{ logits: randomFloats(random, rows * experts), x, gate_up: e.gateUp, down: e.down },
+            ...{ logits, x, gate_up: e.gateUp, down: e.down },
             ...(e.gateUpBias && { gate_up_bias: e.gateUpBias }),
             ...(e.downBias && { down_bias: e.downBias }),
           });
           const want = new Float64Array(rows * cols);
-          for (const [t, choices] of choicesOf(result, chosen).entries())
+          for (const [t, choices] of choicesOf(result, rule, logits).entries())
             want.set(mixToken(x.subarray(t * cols, (t + 1) * cols), choices, e), t * cols);
           close(floats(result, 'out'), want, MIXED[type], `${rows} of ${experts} x ${cols} x ${inner} ${gate}, pieces of ${capacity}`);
         }
@@ -161,18 +164,19 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
             };
             const x = roundAll(type, randomFloats(random, rows * cols, 1));
             const rule = { experts, chosen, normalize: true };
+            const logits = randomFloats(random, rows * experts);
             const result = runOp(
               setup,
               'mix_experts',
               { ...ruleAttrs(rule, rows), cols, inner, dtype, gate, capacity },
               {
-                ...{ logits: randomFloats(random, rows * experts), x, gate_up: e.gateUp, down: e.down },
+                ...{ logits, x, gate_up: e.gateUp, down: e.down },
                 ...(e.gateUpBias && { gate_up_bias: e.gateUpBias }),
                 ...(e.downBias && { down_bias: e.downBias }),
               },
             );
             const want = new Float64Array(rows * cols);
-            for (const [t, choices] of choicesOf(result, chosen).entries())
+            for (const [t, choices] of choicesOf(result, rule, logits).entries())
               want.set(mixToken(x.subarray(t * cols, (t + 1) * cols), choices, e), t * cols);
             close(
               floats(result, 'out'),
@@ -227,7 +231,7 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
           );
           const out = floats(result, 'out');
           const want = new Float64Array(rows * cols);
-          for (const [t, choices] of choicesOf(result, chosen).entries()) {
+          for (const [t, choices] of choicesOf(result, rule, logits, { positions }).entries()) {
             const [from, to] = [t * cols, (t + 1) * cols];
             const kept = adds ? before.subarray(from, to) : new Float32Array(cols);
             const mixed = mixToken(x.subarray(from, to), choices, e, firstHeld);
@@ -239,6 +243,7 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
             assert.ok(none || !(t === 1 || (t === 0 && elsewhere !== undefined)), `token ${t} of ${rows} should have none here`);
             if (none) assert.deepEqual(out.subarray(from, to), kept, `token ${t} of ${rows} has no expert here`);
           }
+          // Of no expert and nothing to add to, which was compared above, there is no size of an error.
           if (want.some((y) => y !== 0))
             close(
               out,

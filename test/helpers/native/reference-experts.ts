@@ -1,4 +1,5 @@
 /** A mixture of experts in float64, written for reading: what the op tests compare backends with. Rules: native/core/experts.h. */
+import assert from 'node:assert/strict';
 import { type Gate, gatedMul, linear } from './reference-ops.js';
 
 export interface RouterRule {
@@ -48,6 +49,38 @@ export function routeToken(rule: RouterRule, logits: Float32Array, correction: F
   ).sort((a, b) => a - b);
   const sum = normalize ? taken.reduce((s, e) => s + scores[e]!, 0) : 1;
   return taken.map((expert) => ({ expert, weight: (scores[expert]! / sum) * scale }));
+}
+
+/** What a router has besides its logits. */
+export interface RouterInputs {
+  readonly correction?: Float32Array | undefined;
+  readonly positions?: Int32Array | undefined;
+}
+
+/**
+ * Fails where an op chose other experts than the rule does, or weighs them otherwise; rows without a token have none. What is compared with
+ * a mixture of the op's own choices needs it: of no choices every mixture is right.
+ */
+export function assertChoices(
+  rule: RouterRule,
+  got: readonly (readonly Choice[])[],
+  logits: Float32Array,
+  tolerance: number,
+  { correction, positions }: RouterInputs = {},
+): void {
+  const none = Array<Choice>(rule.chosen).fill({ expert: -1, weight: 0 });
+  assert.equal(got.length, logits.length / rule.experts);
+  for (const [t, choices] of got.entries()) {
+    const row = logits.subarray(t * rule.experts, (t + 1) * rule.experts);
+    const want = (positions?.[t] ?? 0) < 0 ? none : routeToken(rule, row, correction ?? null);
+    assert.deepEqual(
+      choices.map((c) => c.expert),
+      want.map((c) => c.expert),
+      `token ${t}`,
+    );
+    for (const [i, { weight }] of choices.entries())
+      assert.ok(Math.abs(weight - want[i]!.weight) <= tolerance * Math.abs(want[i]!.weight), `token ${t}: ${weight}, ${want[i]!.weight}`);
+  }
 }
 
 export interface Experts {
