@@ -34,3 +34,6 @@ export const deviceKinds: Readonly<Record<BackendName, DeviceKind>> = {
     ...{ draftRowCost: 0.05, draftFreeRows: 185 },
   },
 };
+
+/** All of them, in the order of the table. */
+export const backendNames = Object.keys(deviceKinds) as readonly BackendName[]; // proof: a row for each

@@ -282,6 +282,8 @@ function plan(addon: AddonProbe, config: Config | null): Plan {
     const names = inference.device_ids.map((id) => cuda.devices[id]?.name ?? `GPU ${id}, which is not there`).join(', ');
     return { backend, isa: null, threads: null, sentence: `Would serve ${inference.model_name} with CUDA on ${names}.` };
   }
+  // What a backend says that has no words of its own here.
+  if (backend !== 'cpu') return { backend, isa: null, threads: null, sentence: `Would serve ${inference.model_name} on ${backend}.` };
   const threads = inference.threads === 0 ? physicalCores : inference.threads;
   return { backend, isa, threads, sentence: `Would serve ${inference.model_name} on the CPU: ${isa} kernels, ${threads} threads.` };
 }

@@ -48,7 +48,7 @@ const cudaModel: Model = {
 const weightBits = { bf16: 16, f16: 16, f32: 32, int8: 8.5, int4: 5 } as const;
 type WeightType = keyof typeof weightBits;
 
-/** All of them, in the order of the table. */
+/** All of them, in the order of the table; of every backend but the CPU those of CUDA. */
 export function opCases(device: BackendName): readonly Case[] {
   if (device === 'cpu') {
     const m = cpuModel;

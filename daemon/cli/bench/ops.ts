@@ -1,12 +1,14 @@
 /**
  * `inferd bench ops`: times each op of a backend alone and with nothing of it in the caches, with its GFLOP/s and GB/s as shares of
  * the limits measured in the same run: on the CPU just before it, on sizes of a small model; on CUDA once, on sizes of Llama-3-8B, by the
- * device's own events. Runs on the main thread, which it blocks.
+ * device's own events. Another backend is timed on the sizes of CUDA, beside the limits of the CPU. Runs on the main thread, which it
+ * blocks.
  */
 import { type BackendName, loadAddon } from '../../../native/index.js';
 import { builtEngine } from '../build.js';
 import { table } from '../table.js';
 import { CliError, EXIT, type ExitCode, jsonOption, printJson, type Verb, type VerbInput } from '../verb.js';
+import { backendChoice, backendNamed } from './device.js';
 import { deviceLimits, giga, measureLimits, median, percent, type Setup } from './limits.js';
 import { explainingNative } from './native-failure.js';
 import { type Case, opCases } from './op-cases.js';
@@ -18,7 +20,7 @@ export const benchOps: Verb = {
     'Sizes are those of a model with 2048 features on the CPU, and of Llama-3-8B on CUDA. Shares are of the read bandwidth and of the ' +
     'arithmetic peak (on CUDA: the best matrix product) measured in the same run.',
   options: [
-    { flags: '--device <name>', doc: 'cpu or cuda; cpu when not given', kind: 'text' },
+    { flags: '--device <name>', doc: `${backendChoice}; cpu when not given`, kind: 'text' },
     { flags: '--only <word>', doc: 'only ops whose line holds this word, such as "int8" or "attention"', kind: 'text' },
     { flags: '--repeat <n>', doc: 'timed runs of an op; 7 when not given', kind: 'int', range: [1, 1000] },
     { flags: '--threads <n>', doc: 'compute threads; physical cores when not given', kind: 'int', range: [1, 1024] },
@@ -54,7 +56,7 @@ interface OpReport {
 
 function bench(input: VerbInput): ExitCode {
   const setup: Setup = { isa: input.text('isa') ?? 'auto', threads: input.number('threads') ?? 0 };
-  const device = deviceOf(input);
+  const device = backendNamed(input.text('device') ?? 'cpu');
   const word = input.text('only') ?? '';
   const chosen = opCases(device).filter((c) => `${c.op} ${c.shape}`.includes(word));
   if (chosen.length === 0)
@@ -85,12 +87,6 @@ function bench(input: VerbInput): ExitCode {
       : `f32 multiply-add ${middle((l) => l.flops)} GFLOP/s, byte dot product ${dot} GOP/s`;
   input.io.stdout.write(`\nlimits: read ${middle((l) => l.read)} GB/s, ${arithmetic}\n`);
   return EXIT.ok;
-}
-
-function deviceOf(input: VerbInput): BackendName {
-  const asked = input.text('device') ?? 'cpu';
-  if (asked === 'cpu' || asked === 'cuda') return asked;
-  throw new CliError(`--device ${JSON.stringify(asked.slice(0, 40))} is not allowed; expected cpu or cuda`, EXIT.usage);
 }
 
 /** What gives the limits next to an op. */
