@@ -141,11 +141,11 @@ void CudaBackend::run_graph(uint64_t key, const std::function<void()>& body) {
 }
 
 void CudaBackend::record_graph(uint64_t key, const std::function<void()>& body) {
-  if (member_ == nullptr) return run_graph(key, body);
   graphs_.record(key, stream_.get(), [&] {
     forget_batch();
     body();
   });
+  forget_batch();  // what was made while the step was recorded, not run
 }
 
 // A stream of its own lets the host work beside what this step has enqueued before.

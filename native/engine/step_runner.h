@@ -157,9 +157,9 @@ class StepRunner {
   void prepare(StagedStep& step, const PlanLimits& limits) const;
   // The same for swaps, once the swap pool is there.
   void prepare_swaps(StagedStep& step) const;
-  // At start-up, with `step` free: runs a step without tokens for every graph, so that it is
-  // recorded. The list follows from the options alone, never from the time it takes, so that all
-  // ranks of a model record the same.
+  // At start-up, with `step` free: records a step without tokens for every graph. The list follows
+  // from the options alone, never from the time it takes, so that all ranks of a model record the
+  // same.
   void record_graphs(StagedStep& step);
   // On the engine's thread: derives what the stream needs besides the plan.
   void stage(StagedStep& step) {

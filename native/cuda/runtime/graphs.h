@@ -1,8 +1,8 @@
 // Recorded pieces of steps, replayed by key.
 //
-// The first run of a key launches its body as it is, so that kernels are loaded, and records it
-// right after, while the device is busy with it. Later runs are one launch. The engine runs its
-// keys once at start-up.
+// The engine records the keys it knows at start-up, without a run. The first run of another key
+// launches its body as it is and records it right after, while the device is busy with it. Later
+// runs are one launch.
 // Thread: the engine's.
 #pragma once
 #include <cstdint>
