@@ -181,6 +181,12 @@ struct LinearArgs {
   const AdapterRows* adapters = nullptr;  // of the rows of x
 };
 
+// What reads a matrix next, after an op that adds to it.
+enum class NextReader {
+  kAny,
+  kOneLinear,  // one linear op with a norm ahead, of all rows; what else is read comes later
+};
+
 // q/k/v of one layer before rope, written by the fused qkv projection: [tokens, (heads + 2
 // kv_heads) * head_dim].
 struct QkvArgs {
@@ -576,8 +582,10 @@ class Backend {
 
   // --- optional fused ops ---
   // inout, the same on all ranks, += scale * (the product of `args` summed over the ranks);
-  // args.out may hold a part of it.
-  virtual void linear_reduce_add(const LinearArgs& args, Tensor inout, float scale) {
+  // args.out may hold a part of it. `next` is a hint: any op may read inout.
+  virtual void linear_reduce_add(const LinearArgs& args, Tensor inout, float scale,
+                                 NextReader next) {
+    (void)next;
     linear(args);
     all_reduce_add(inout, args.out, scale);
   }

@@ -125,7 +125,7 @@ void CudaBackend::list_bounded_rows(const StepBatch& batch) {
                    .decode_slots = lists + rows,
                    .tiles = tiles,
                    .num_tiles = lists + 2 * rows},
-                  launch()),
+                  own_launch()),
         "list_rows");
   plan.decode_tokens = lists;
   plan.decode_slots = lists + rows;

@@ -1,9 +1,10 @@
 // The class behind inferd_cuda_make_backend: turns Tensors into pointers and ops into launches on
 // one stream. cuda_backend.cpp: creation, memory; run_step.cpp: steps, graphs, copies; ops.cpp:
-// plans, ops on rows; rank_ops.cpp: what several ranks do with each other; expert_ops.cpp: routing
-// and experts; adapter_ops.cpp: adapters; attention_ops.cpp: cache writes and attention;
-// latent_ops.cpp: the same of latents; sample_ops.cpp: sampling and scoring; tuning.cpp: the choice
-// of products; bench_ops.cpp: what benchmarks ask for.
+// plans, ops on rows; rank_ops.cpp: what several ranks do with each other; rank_halves.cpp: sums of
+// which each of two keeps half; expert_ops.cpp: routing and experts; adapter_ops.cpp: adapters;
+// attention_ops.cpp: cache writes and attention; latent_ops.cpp: the same of latents;
+// sample_ops.cpp: sampling and scoring; tuning.cpp: the choice of products; bench_ops.cpp: what
+// benchmarks ask for.
 //
 // Thread: the one that made it, which is the engine's; ops are called inside run_step, which calls
 // the step at once. Nothing in a step allocates or waits, once reserve_steps has been called; the
@@ -139,7 +140,8 @@ class CudaBackend final : public Backend {
   Comm* comm() override { return member_ == nullptr ? nullptr : &member_->host(); }
   void all_reduce(Tensor inout) override;
   void all_reduce_add(Tensor inout, Tensor x, float scale) override;
-  void linear_reduce_add(const LinearArgs& args, Tensor inout, float scale) override;
+  void linear_reduce_add(const LinearArgs& args, Tensor inout, float scale,
+                         NextReader next) override;
   void all_gather(Tensor out, const Tensor& part) override;
   void square_sums(Tensor sums, const Tensor& x, float scale) override;
   void scale_by_sums(Tensor inout, const Tensor& sums, int64_t cols, const float* weight,
@@ -197,9 +199,17 @@ class CudaBackend final : public Backend {
     const void* whole;
     int64_t first;
   };
+  // A sum over two ranks of which each keeps half of the rows: see rank_halves.cpp.
+  struct HalvedSum {
+    Tensor whole;  // inout
+    Tensor x;      // this rank's part of what is added to it
+    float scale;
+    int64_t first_own, own, first_other, other;  // rows
+    bool added;                                  // the own rows hold the sum
+  };
 
   StepSlot& slot_of(int done_slot);
-  // Of ops that take what the ops before them made.
+  // Of ops that may read or write any rows that the ops before them made.
   Launch launch() {
     finish_sum();
     return own_launch();
@@ -214,7 +224,16 @@ class CudaBackend final : public Backend {
   // Of a sum of `x` over the ranks: how many rows each piece of it has; 0: it is not cut.
   int64_t rows_sent_at_once(const Tensor& x);
   void add_sent(const SentRows& sent);
-  void finish_sum();
+  void finish_sent();
+  // Behind it all sums are in all rows.
+  void finish_sum() {
+    finish_sent();
+    if (halves_.has_value()) join_halves();
+  }
+  bool keeps_halves(const Tensor& x);
+  void add_by_halves(const LinearArgs& args, Tensor inout, float scale);
+  bool multiply_halves(const LinearArgs& args);
+  void join_halves();
   void multiply(const LinearArgs& args);
   void multiply_rows(const LinearArgs& args, int64_t first, int64_t count);
   // A product whose rows have adapters.
@@ -257,6 +276,7 @@ class CudaBackend final : public Backend {
   MailboxMember* mailboxes_ = nullptr;  // member_, of ranks that reach each other's memory
   std::unique_ptr<SumPipe> sum_pipe_;   // of a rank of two
   std::optional<SentRows> sent_;
+  std::optional<HalvedSum> halves_;
   Scratch bests_, all_bests_;  // of sample_greedy
   Stream host_stream_;         // of after_last_step
   Event host_work_done_;

@@ -32,6 +32,14 @@ TableType table_type(DType dtype) {
   }
 }
 
+// Of two matrices by rows, packed or parts of wider rows.
+bool overlap(const Tensor& a, const Tensor& b) {
+  const auto end = [](const Tensor& t) {
+    return t.as<const std::byte>() + t.rows() * t.stride[0] * dtype_bytes(t.dtype);
+  };
+  return a.as<const std::byte>() < end(b) && b.as<const std::byte>() < end(a);
+}
+
 }  // namespace
 
 DeviceSlots device_slots(const SlotTables& t) {
@@ -176,6 +184,7 @@ void CudaBackend::copy_rows(Tensor out, const Tensor& x) {
     return static_cast<size_t>(values * dtype_bytes(m.dtype));
   };
   if (x.rows() == 0) return;
+  finish_sum();
   check(cudaMemcpy2DAsync(out.data, bytes(out, out.stride[0]), x.data, bytes(x, x.stride[0]),
                           bytes(x, x.cols()), static_cast<size_t>(x.rows()),
                           cudaMemcpyDeviceToDevice, stream_.get()),
@@ -234,6 +243,11 @@ void CudaBackend::sum_rows(Tensor sums, const Tensor& x, const RowSum* entries, 
 }
 
 void CudaBackend::linear(const LinearArgs& args) {
+  if (halves_.has_value()) {
+    if (multiply_halves(args)) return;
+    const auto shares = [&](const Tensor& t) { return overlap(t, halves_->whole); };
+    if (!halves_->added || shares(args.x) || shares(args.out)) join_halves();
+  }
   // Rows whose sum is complete go ahead of those that are on their way.
   if (sent_.has_value() && sent_->whole == args.x.data && sent_->first < args.x.rows() &&
       args.adapters == nullptr) {
@@ -243,7 +257,7 @@ void CudaBackend::linear(const LinearArgs& args) {
     multiply_rows(args, sent.first, args.x.rows() - sent.first);
     return;
   }
-  finish_sum();
+  finish_sent();
   if (args.bank != nullptr) return multiply_adapted(args);
   multiply(args);
 }
@@ -270,8 +284,12 @@ void CudaBackend::multiply(const LinearArgs& given) {
   const NormArgs* norm = args.norm;
   // Products by codes take the weight of the norm in, which is not folded into them.
   if (norm != nullptr && norm->weight != nullptr && !args.weight->format.scaled) {
-    rms_norm(norm->scratch, args.x, norm->weight, norm->eps);
-    args.x = norm->scratch;
+    const Tensor& normed = norm->scratch;
+    check(rms_norm_rows(half_, normed.data, normed.stride[0], args.x.data, args.x.stride[0],
+                        norm->weight, args.x.rows(), static_cast<int32_t>(args.x.cols()), norm->eps,
+                        own_launch()),
+          "rms_norm");
+    args.x = normed;
     norm = nullptr;
   }
   GemmArgs gemm = product(args);
@@ -285,7 +303,10 @@ void CudaBackend::multiply(const LinearArgs& given) {
   // wait.
   const bool widened = gemm.w.codes == widened_.data();
   gemm_->run(gemm, widened ? Launch(stream_.get()) : own_launch());
-  if (!fused) gated_mul(given.out, args.out, given.gate);
+  if (fused) return;
+  check(cuda::gated_mul(half_, given.gate, given.out.data, args.out.data, given.out.rows(),
+                        static_cast<int32_t>(given.out.cols()), own_launch()),
+        "gated_mul");
 }
 
 // On an H200 a product by codes of so many rows takes as long as widening and one of 16 bits.

@@ -114,21 +114,24 @@ int64_t CudaBackend::rows_sent_at_once(const Tensor& x) {
   return std::min(most, (rows + kTileRows - 1) / kTileRows * kTileRows);
 }
 
-void CudaBackend::linear_reduce_add(const LinearArgs& args, Tensor inout, float scale) {
+void CudaBackend::linear_reduce_add(const LinearArgs& args, Tensor inout, float scale,
+                                    NextReader next) {
   // A weight of codes is widened for each product of many rows, and so is not for each piece.
   const bool whole =
       args.adapters != nullptr || static_cast<const CudaWeight&>(*args.weight).coded();
   const int64_t piece = whole ? 0 : rows_sent_at_once(args.out);
-  if (piece == 0) return Backend::linear_reduce_add(args, inout, scale);
+  if (piece == 0) return Backend::linear_reduce_add(args, inout, scale, next);
   check_packed(args.out);
   check_packed(inout);
+  if (next == NextReader::kOneLinear && keeps_halves(args.out))
+    return add_by_halves(args, inout, scale);
   finish_sum();
   member_->count_op();
   const int64_t rows = args.out.rows();
   for (int64_t first = 0; first < rows; first += piece) {
     const int64_t count = std::min(piece, rows - first);
     multiply_rows(args, first, count);
-    finish_sum();
+    finish_sent();
     const Tensor x = some_rows(args.out, first, count);
     sum_pipe_->push(mailboxes_->links(), x.data, x.size() * dtype_bytes(x.dtype), stream_.get());
     sent_ = SentRows{.inout = some_rows(inout, first, count),
@@ -139,7 +142,7 @@ void CudaBackend::linear_reduce_add(const LinearArgs& args, Tensor inout, float 
   }
 }
 
-void CudaBackend::finish_sum() {
+void CudaBackend::finish_sent() {
   if (sent_.has_value()) add_sent(*std::exchange(sent_, std::nullopt));
 }
 

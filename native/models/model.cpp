@@ -29,6 +29,8 @@ Model::Model(ModelConfig config, Backend& backend, int64_t max_len)
     for (const BlockConfig& block : layer) {
       auto made = make_block(config_, block, ropes_, kv_specs_.size());
       shapes_.push_back(made->shape());
+      if (!next_readers_.empty()) next_readers_.back() = made->reader();
+      next_readers_.push_back(NextReader::kAny);
       if (made->kv() != nullptr) {
         kv_specs_.push_back(*made->kv());
         kv_specs_.back().name = layers_.back().prefix + "self_attn.";
@@ -139,10 +141,13 @@ Tensor Model::forward(const StepContext& step) const {
   s.rows = step.batch.num_tokens;
   s.adapters = step.batch.adapters;
   embed(head_rows(s.hidden, s.rows), step.batch.ids);
+  auto next_reader = next_readers_.begin();
   for (size_t i = 0; i < layers_.size(); ++i) {
     keep_tap(i, s);
-    for (const auto& block : layers_[i].blocks)
+    for (const auto& block : layers_[i].blocks) {
+      s.next_reader = *next_reader++;
       block->forward(backend_, step, s, block.get() == last_mixing_);
+    }
   }
   keep_tap(layers_.size(), s);
   const Tensor states = head_rows(s.normed, s.rows);

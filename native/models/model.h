@@ -102,7 +102,8 @@ class Model {
     std::vector<std::unique_ptr<Block>> blocks;
   };
   std::vector<Layer> layers_;
-  const Block* last_mixing_ = nullptr;  // the last block that looks at other tokens
+  const Block* last_mixing_ = nullptr;    // the last block that looks at other tokens
+  std::vector<NextReader> next_readers_;  // of each block in turn: Stream::next_reader
   std::vector<LayerShape> shapes_;
   std::vector<KvSpec> kv_specs_;
 

@@ -81,7 +81,8 @@ export const programs = [
   program(
     'all_reduce_test',
     {
-      'cuda/ranks': 'collectives.cu two_shot.cu sum_timing.cpp sum_pipe.cpp',
+      'cuda/ranks': 'collectives.cu two_shot.cu sum_norm.cu sum_timing.cpp sum_pipe.cpp',
+      'cuda/rows': 'norm.cu',
       'cuda/runtime': 'check.cpp memory.cpp',
     },
     { quick: 'alone' }, // under the tools no kernel runs beside another, for which it might wait

@@ -157,6 +157,13 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+__global__ void await_kernel(const __grid_constant__ RankLinks l, const uint32_t* place,
+                             uint32_t flag) {
+  wait_for_previous();
+  Patience patience(l);
+  await_flag(place, flag, patience);
+}
+
 template <typename Work>
 cudaError_t run_packets(const RankLinks& l, const Work& work, int64_t bytes, int32_t sm_count,
                         const Launch& launch) {
@@ -247,6 +254,12 @@ cudaError_t add_pushed(const RankLinks& links, const SumArgs& args, uint32_t par
       return add_pushed_rows<float>(links, args, parity, flag, sm_count, launch);
   }
   return cudaErrorInvalidValue;
+}
+
+cudaError_t await_pushed(const RankLinks& links, uint32_t parity, uint32_t flag,
+                         const Launch& launch) {
+  return launch_kernel(await_kernel, {.grid = dim3(1), .threads = 1}, launch, links,
+                       pushed_flag(links, links.rank, parity), flag);
 }
 
 cudaError_t all_gather(const RankLinks& links, void* out, const void* part, int64_t rows,

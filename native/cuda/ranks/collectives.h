@@ -32,6 +32,10 @@ cudaError_t all_reduce(const RankLinks& links, const SumArgs& args, int32_t sm_c
 cudaError_t add_pushed(const RankLinks& links, const SumArgs& args, uint32_t parity, uint32_t flag,
                        int32_t sm_count, const Launch& launch);
 
+// The wait alone: what comes behind it on the stream sees what was pushed.
+cudaError_t await_pushed(const RankLinks& links, uint32_t parity, uint32_t flag,
+                         const Launch& launch);
+
 // out [rows, ranks * row_bytes]: the `part` [rows, row_bytes] of each rank side by side, packed,
 // 16-byte aligned. row_bytes a multiple of 8, of 16 above kPacketData.
 cudaError_t all_gather(const RankLinks& links, void* out, const void* part, int64_t rows,

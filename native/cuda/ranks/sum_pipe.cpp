@@ -39,4 +39,12 @@ void SumPipe::add(const RankLinks& links, const SumArgs& args, int32_t sm_count,
   ++pieces_;
 }
 
+const void* SumPipe::await(const RankLinks& links, cudaStream_t stream) {
+  const uint32_t parity = pieces_ % 2;
+  check(cudaStreamWaitEvent(stream, sent_.get()), "waiting for rows");
+  check(await_pushed(links, parity, flag(), stream), "waiting for rows");
+  ++pieces_;
+  return pushed_rows(links, links.rank, parity);
+}
+
 }  // namespace inferd::cuda

@@ -4,9 +4,9 @@
 //   stream       product 0 | product 1      | add 0 | product 2 | add 1 | ..
 //   copy engine              push 0 .......           push 1 ......
 //
-// Both ranks push the same pieces in the same order, and add each before they push the next. So two
-// places for pieces suffice: a rank pushes n + 2 behind its add n + 1, so after the other one
-// pushed n + 1, which it did behind its add n.
+// Both ranks push pieces in the same order, and add each, or have read it, before they push the
+// next. So two places for pieces suffice: a rank pushes n + 2 behind its add n + 1, so after the
+// other one pushed n + 1, which it did behind its add n.
 //
 // Thread: that of the rank. Not for recorded graphs: the host counts the pieces.
 #pragma once
@@ -29,6 +29,9 @@ class SumPipe {
   void push(const RankLinks& links, const void* x, int64_t bytes, cudaStream_t stream);
   // Enqueues the sum of the piece that was pushed: args.x is what this rank pushed.
   void add(const RankLinks& links, const SumArgs& args, int32_t sm_count, cudaStream_t stream);
+  // In place of add(): enqueues the wait for the piece of the other rank, which lies where this
+  // says until the next push.
+  const void* await(const RankLinks& links, cudaStream_t stream);
 
  private:
   // Two flags of one place, one after the other, differ, as their number is odd.

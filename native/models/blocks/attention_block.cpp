@@ -60,6 +60,12 @@ void AttentionBlock::carve(Arena& arena, DType activation, int64_t max_tokens) {
     squares_ = arena.take_matrix(DType::kF32, max_tokens, 2);
 }
 
+// A norm over the heads of all ranks asks for other sums before the stream is written again.
+NextReader AttentionBlock::reader() const {
+  const bool alone = !config_.joined && config_.qk_norm != QkNorm::kAllHeads;
+  return alone ? residual_.one_reader() : NextReader::kAny;
+}
+
 LayerShape AttentionBlock::shape() const {
   return {.hidden_size = model_.hidden_size,
           .heads = config_.heads,

@@ -15,6 +15,7 @@ class AttentionBlock final : public Block {
   void finish_loading(Backend& backend) override;
   void carve(Arena& arena, DType activation, int64_t max_tokens) override;
   void forward(Backend& backend, const StepContext& step, Stream& s, bool narrow) const override;
+  NextReader reader() const override;
   const KvSpec* kv() const override { return &kv_; }
   LayerShape shape() const override;
 

@@ -49,7 +49,7 @@ void Residual::write(Backend& backend, const Stream& s, const Linear& linear,
     return;
   }
   const LinearArgs args{.out = delta, .x = x, .weight = nullptr, .adapters = s.adapters};
-  if (summed_at_once()) return linear.reduce_add(backend, args, hidden, scale_);
+  if (summed_at_once()) return linear.reduce_add(backend, args, hidden, scale_, s.next_reader);
   linear.store(backend, args);
   write(backend, s);
 }

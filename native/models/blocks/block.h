@@ -32,7 +32,8 @@ struct Stream {
   Tensor hidden, normed, delta;
   Tensor joined{};  // [rows, 2 hidden], see AttentionConfig::joined
   int64_t rows = 0;
-  const AdapterRows* adapters = nullptr;  // of these rows; null: none uses an adapter
+  const AdapterRows* adapters = nullptr;      // of these rows; null: none uses an adapter
+  NextReader next_reader = NextReader::kAny;  // of what the block in hand adds
 };
 
 // The first `rows` rows of a buffer.
@@ -65,6 +66,10 @@ class Residual {
   Epilogue epilogue() const { return plain_ ? Epilogue::kAdd : Epilogue::kStore; }
   // hidden += scale * after(linear(x)), summed over the ranks.
   void write(Backend& backend, const Stream& s, const Linear& linear, const Tensor& x) const;
+  // What a block is to the stream that it reads with one linear.
+  NextReader one_reader() const {
+    return config_.norm_before.empty() ? NextReader::kAny : NextReader::kOneLinear;
+  }
   // Where a block whose input is read() adds its parts up: in `hidden` itself where nothing comes
   // between them and the sum, and then nothing is left to write; else in s.delta.
   bool adds_directly() const { return plain_ && !config_.norm_before.empty(); }
@@ -110,6 +115,8 @@ class Block {
   virtual void forward(Backend& backend, const StepContext& step, Stream& s, bool narrow) const = 0;
   // In place of forward() in a step without tokens: what ranks with rows of their own wait for.
   virtual void stand_by(Backend& backend) const { (void)backend; }
+  // How it reads the stream.
+  virtual NextReader reader() const { return NextReader::kAny; }
   // The keys and values that it keeps, or null.
   virtual const KvSpec* kv() const { return nullptr; }
   // Of experts, once everything is loaded.

@@ -127,8 +127,9 @@ class Linear {
   // The same with kStore, for results that are not used as this layer usually uses them.
   void store(Backend& backend, LinearArgs args) const { apply(backend, args, Epilogue::kStore); }
   // inout += scale * (the result summed over the ranks); args.out may hold a part of it.
-  void reduce_add(Backend& backend, LinearArgs args, Tensor inout, float scale) const {
-    backend.linear_reduce_add(complete(args, Epilogue::kStore), inout, scale);
+  void reduce_add(Backend& backend, LinearArgs args, Tensor inout, float scale,
+                  NextReader next) const {
+    backend.linear_reduce_add(complete(args, Epilogue::kStore), inout, scale, next);
   }
   // Takes in the weight of the norm ahead of it, which then has none, where the backend can.
   void fold(Backend& backend, DeviceVector& norm) {

@@ -14,6 +14,7 @@ class MlpBlock final : public Block {
   void finish_loading(Backend& backend) override;
   void carve(Arena& arena, DType activation, int64_t max_tokens) override;
   void forward(Backend& backend, const StepContext& step, Stream& s, bool narrow) const override;
+  NextReader reader() const override { return residual_.one_reader(); }
   LayerShape shape() const override;
 
  private:

@@ -1,6 +1,7 @@
 // Sums over ranks: checks against the sum that the host makes, a stress of many operations of
 // random sizes with random delays, and timings inside graphs beside NCCL, where it is found. Sums
-// of two ranks are here, those of more in two_shot_checks.cuh.
+// of two ranks are here, those of which each keeps half in halves_checks.cuh, those of more ranks
+// in two_shot_checks.cuh.
 //
 //   all_reduce_test check            every type and way of sending, bit by bit
 //   all_reduce_test alone            the same for tools that run one kernel at a time: of one rank
@@ -23,6 +24,7 @@
 #include "cuda/ranks/collectives.h"
 #include "cuda/ranks/sum_pipe.h"
 #include "gpu_test.cuh"
+#include "halves_checks.cuh"
 #include "rank_set.cuh"
 #include "two_shot_checks.cuh"
 
@@ -319,6 +321,10 @@ int main(int argc, char** argv) {
     check_type<__nv_bfloat16>(ranks, SumType::kBF16, "bf16");
     check_type<__half>(ranks, SumType::kF16, "f16");
     check_type<float>(ranks, SumType::kF32, "f32");
+    check_sum_norm<__nv_bfloat16>("bf16");
+    check_sum_norm<__half>("f16");
+    check_halves<__nv_bfloat16>(ranks, "bf16");
+    check_halves<__half>(ranks, "f16");
     stress(ranks, 100'000);
     for (const int size : {3, 4, 8}) {
       check_two_shot_at_once(size);
@@ -333,6 +339,8 @@ int main(int argc, char** argv) {
     check_type_alone<__nv_bfloat16>(ranks, SumType::kBF16, "bf16");
     check_type_alone<__half>(ranks, SumType::kF16, "f16");
     check_type_alone<float>(ranks, SumType::kF32, "f32");
+    check_sum_norm<__nv_bfloat16>("bf16");
+    check_sum_norm<__half>("f16");
     for (const int size : {3, 4, 8}) check_two_shot_at_once(size);
     std::printf("all-reduce checks one kernel at a time: %d failures\n", failures);
   }

@@ -7,9 +7,9 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
-import { loadAddon } from '../../../native/index.js';
+import { loadAddon, type NativeEngine } from '../../../native/index.js';
 import { generate, openPackRanks, packs, readGolden } from '../../helpers/native/golden.js';
-import { answer, fixture, openEngine, openRanks } from '../../helpers/native/native-engine.js';
+import { answer, blockSets, fixture, openEngine, openRanks, runStep } from '../../helpers/native/native-engine.js';
 import { buildPlan } from '../../helpers/native/plan.js';
 
 /** As test/gpu/golden.test.ts: of one GPU. */
@@ -78,7 +78,21 @@ for (const pack of wide) {
   });
 }
 
-test('a prompt whose sums go in pieces beside the products gets the tokens that it gets in short chunks, and from one GPU', (t) => {
+/** Log-probabilities of all tokens of a prompt but the first, in one step. */
+function scored(engine: NativeEngine, ids: readonly number[], blockSize: number): number[] {
+  const sets = blockSets(0, 0, Math.ceil(ids.length / blockSize));
+  const rows = [{ slot: 0, start: 0, count: ids.length }];
+  const result = runStep(engine, {
+    freed: [0],
+    newSlots: [{ slot: 0, tokens: ids, sampling: { promptLogprobs: 0 } }],
+    blockSets: sets,
+    rows,
+  });
+  assert.equal(result.errorCode, 0);
+  return result.prompts.map(({ logprob }) => logprob);
+}
+
+test('a prompt whose sums are kept by halves gets the tokens that it gets in short chunks, and from one GPU, and its tokens their scores', (t) => {
   const length = 5000;
   const [count, blockSize] = [8, 16];
   const ids = Array.from({ length }, (_, i) => (i * 7919 + 13) % 100_000);
@@ -93,17 +107,23 @@ test('a prompt whose sums go in pieces beside the products gets the tokens that 
   const numBlocks = 2 * Math.ceil((length + count) / blockSize);
   const folder = fixture('shapes', 'llama-3.2-1b');
   const two = openRanks(folder, 2, { ...options, blockSize, graphSizes: [] }, numBlocks);
-  const pieces = generate(two, ids, count, blockSize, { rawLogits: false });
+  const halves = generate(two, ids, count, blockSize, { rawLogits: false });
   const chunks = generate(two, ids, count, blockSize, { slot: 1, firstBlock: numBlocks / 2, chunk: 1000, rawLogits: false });
+  const scores = scored(two, ids, blockSize);
   two.close();
   const one = openEngine(folder, { ...options, blockSize, graphSizes: [] }, numBlocks);
   const whole = generate(one, ids, count, blockSize, { rawLogits: false });
+  const scoresOfOne = scored(one, ids, blockSize);
   one.close();
-  t.diagnostic(`${pieces.tokens} / ${chunks.tokens} / ${whole.tokens}, log-probabilities ${pieces.logprobs[0]}, ${whole.logprobs[0]}`);
+  t.diagnostic(`${halves.tokens} / ${chunks.tokens} / ${whole.tokens}, log-probabilities ${halves.logprobs[0]}, ${whole.logprobs[0]}`);
   for (const other of [chunks, whole]) {
-    assert.equal(pieces.tokens[0], other.tokens[0]);
-    assert.ok(Math.abs((pieces.logprobs[0] ?? Number.NaN) - (other.logprobs[0] ?? Number.NaN)) <= closeLogprob);
+    assert.equal(halves.tokens[0], other.tokens[0]);
+    assert.ok(Math.abs((halves.logprobs[0] ?? Number.NaN) - (other.logprobs[0] ?? Number.NaN)) <= closeLogprob);
   }
+  assert.equal(scores.length, length - 1);
+  const off = Math.max(...scores.map((score, i) => Math.abs(score - (scoresOfOne[i] ?? Number.NaN))));
+  t.diagnostic(`scores off by ${off}`);
+  assert.ok(off <= closeLogprob);
 });
 
 for (const { allReduce, skip } of waysToSum) {

@@ -12,7 +12,7 @@ import { record } from '../../helpers/daemon/record.js';
 import { demoModel, fixture } from '../../helpers/native/native-engine.js';
 import { tempFolder } from '../../helpers/temp-folder.js';
 
-const isSum = (name: string): boolean => /packet_kernel|bulk_kernel|pushed_kernel/.test(name);
+const isSum = (name: string): boolean => /packet_kernel|bulk_kernel|pushed_kernel|await_kernel|sum_rms_norm/.test(name);
 
 test('each rank has a trace of its own, with the sums in it', async (t) => {
   const model = tempFolder();
