@@ -7,7 +7,7 @@
 import { packageVersion } from '../version.js';
 import { runProgram } from './program.js';
 import { EXIT } from './verb.js';
-import { verbs } from './verbs.js';
+import { verbsFor } from './verbs.js';
 
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code === 'EPIPE') process.exit(EXIT.ok);
@@ -16,6 +16,8 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
 });
 
 const { stdin, stdout, stderr, env } = process;
-const code = await runProgram({ version: packageVersion(), verbs, io: { stdin, stdout, stderr, env } }, process.argv.slice(2));
+const argv = process.argv.slice(2);
+const verbs = await verbsFor(argv);
+const code = await runProgram({ version: packageVersion(), verbs, io: { stdin, stdout, stderr, env } }, argv);
 // The error event of a lost write comes after the callbacks of writes behind it.
 stdout.write('', (error) => setImmediate(() => process.exit(error ? EXIT.unavailable : code)));

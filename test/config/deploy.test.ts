@@ -9,12 +9,14 @@ import { test } from 'node:test';
 import { parseAllDocuments } from 'yaml';
 import { loadConfig } from '../../config/load.js';
 import { type Config, schema } from '../../config/schema.js';
-import { verbs } from '../../daemon/cli/verbs.js';
+import { allVerbs } from '../../daemon/cli/verbs.js';
 import { longestStopS } from '../../daemon/stop-limits.js';
 import { packageRoot } from '../../native/index.js';
 import { startTestDaemon } from '../helpers/daemon/daemon.js';
 import { testConfig } from '../helpers/test-config.js';
 import { rawRequest } from '../helpers/wire/raw-http.js';
+
+const verbs = await allVerbs();
 
 const root = packageRoot();
 const folder = join(root, 'config', 'deploy');

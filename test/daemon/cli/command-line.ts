@@ -1,7 +1,7 @@
 /** The command line in this process, with streams of its own. */
 import { PassThrough } from 'node:stream';
 import { runProgram } from '../../../daemon/cli/program.js';
-import { verbs } from '../../../daemon/cli/verbs.js';
+import { verbsFor } from '../../../daemon/cli/verbs.js';
 
 export interface CommandResult {
   readonly code: number;
@@ -14,7 +14,8 @@ export function commandLine(env: NodeJS.ProcessEnv): (...args: string[]) => Prom
   return async (...args) => {
     const [stdin, stdout, stderr] = [new PassThrough(), new PassThrough(), new PassThrough()];
     stdin.end();
-    const code = await runProgram({ version: '0.0.0', verbs, io: { stdin, stdout, stderr, env } }, args);
+    const program = { version: '0.0.0', verbs: await verbsFor(args), io: { stdin, stdout, stderr, env } };
+    const code = await runProgram(program, args);
     return { code, stdout: written(stdout), stderr: written(stderr) };
   };
 }

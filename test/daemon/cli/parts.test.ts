@@ -1,5 +1,5 @@
 /**
- * The parts of the command line that are pure: tables, progress, answers of an evaluation, failures as sentences.
+ * The parts of the command line that are pure: verbs, tables, progress, answers of an evaluation, failures as sentences.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -11,6 +11,13 @@ import { explain, retryAfterMs } from '../../../daemon/cli/failure.js';
 import { barBlocks, progressLine } from '../../../daemon/cli/progress.js';
 import { formatBytes, formatDuration, hanging, table } from '../../../daemon/cli/table.js';
 import { CliError } from '../../../daemon/cli/verb.js';
+import { allVerbs, verbsFor } from '../../../daemon/cli/verbs.js';
+
+test('a verb is loaded alone by its name, and all of them where a command line begins with anything else', async () => {
+  const all = await allVerbs();
+  for (const verb of all) assert.deepEqual(await verbsFor([verb.name, '--help']), [verb]);
+  for (const argv of [[], ['help', 'run'], ['--verbose', 'run'], ['runn'], ['constructor']]) assert.deepEqual(await verbsFor(argv), all);
+});
 
 test('a tool call is compared as the JSON text that the model says for it', () => {
   const call = (name: string, args: string) => ({ function: { name, arguments: args } });
