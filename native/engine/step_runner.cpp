@@ -417,6 +417,7 @@ void StepRunner::record_graphs(StagedStep& step) {
         record_graph(step, size, 0);
       }
     }
+    if (context > kShortContext && backend_.comm() == nullptr) return;
     for (const int32_t size : graphs_.prefill_sizes) {
       step.plan = {};
       step.plan.row_offsets = {0};

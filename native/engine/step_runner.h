@@ -157,9 +157,10 @@ class StepRunner {
   void prepare(StagedStep& step, const PlanLimits& limits) const;
   // The same for swaps, once the swap pool is there.
   void prepare_swaps(StagedStep& step) const;
-  // At start-up, with `step` free: records a step without tokens for every graph. The list follows
-  // from the options alone, never from the time it takes, so that all ranks of a model record the
-  // same.
+  // At start-up, with `step` free: records a step without tokens for every graph. A backend that is
+  // alone leaves out prompts with long contexts: they are recorded beside their first run, which
+  // takes longer. The list follows from the options alone, never from the time it takes, so that
+  // all ranks of a model record the same.
   void record_graphs(StagedStep& step);
   // On the engine's thread: derives what the stream needs besides the plan.
   void stage(StagedStep& step) {
