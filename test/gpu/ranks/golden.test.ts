@@ -7,6 +7,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
+import { ROW_FLAG } from '../../../actors/messages/step.js';
 import { loadAddon, type NativeEngine } from '../../../native/index.js';
 import { generate, openPackRanks, packs, readGolden } from '../../helpers/native/golden.js';
 import { answer, blockSets, fixture, openEngine, openRanks, runStep } from '../../helpers/native/native-engine.js';
@@ -81,7 +82,7 @@ for (const pack of wide) {
 /** Log-probabilities of all tokens of a prompt but the first, in one step. */
 function scored(engine: NativeEngine, ids: readonly number[], blockSize: number): number[] {
   const sets = blockSets(0, 0, Math.ceil(ids.length / blockSize));
-  const rows = [{ slot: 0, start: 0, count: ids.length }];
+  const rows = [{ slot: 0, start: 0, count: ids.length, flags: ROW_FLAG.promptLogprobs }];
   const result = runStep(engine, {
     freed: [0],
     newSlots: [{ slot: 0, tokens: ids, sampling: { promptLogprobs: 0 } }],
