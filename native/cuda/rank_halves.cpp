@@ -22,11 +22,9 @@
 namespace inferd::cuda {
 namespace {
 
-// Halves are of whole tiles of the products.
-constexpr int64_t kTileRows = 256;
 constexpr int64_t kMostWidth = 16384;  // of sum_rms_norm
 
-int64_t first_half(int64_t rows) { return (rows / 2 + kTileRows - 1) / kTileRows * kTileRows; }
+int64_t first_half(int64_t rows) { return (rows / 2 + kPieceRows - 1) / kPieceRows * kPieceRows; }
 
 }  // namespace
 

@@ -100,18 +100,18 @@ void CudaBackend::all_reduce_add(Tensor inout, Tensor x, float scale) {
 // Pieces of whole tiles of the products.
 int64_t CudaBackend::rows_sent_at_once(const Tensor& x) {
   // Halves of fewer rows than 1024 fill a GPU badly.
-  constexpr int64_t kLeastRows = 2048, kTileRows = 256;
+  constexpr int64_t kLeastRows = 2048;
   if (sum_pipe_ == nullptr || x.rows() < kLeastRows) return 0;
   mailboxes_->links();
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(stream_.get(), &capture), "linear_reduce_add");
   if (capture != cudaStreamCaptureStatusNone || member_->crowded()) return 0;
   const int64_t row_bytes = x.cols() * dtype_bytes(x.dtype);
-  const int64_t most = kPushBytes / row_bytes / kTileRows * kTileRows;
+  const int64_t most = kPushBytes / row_bytes / kPieceRows * kPieceRows;
   if (most == 0 || row_bytes % 16 != 0) return 0;
   const int64_t pieces = std::max<int64_t>(2, (x.rows() + most - 1) / most);
   const int64_t rows = (x.rows() + pieces - 1) / pieces;
-  return std::min(most, (rows + kTileRows - 1) / kTileRows * kTileRows);
+  return std::min(most, (rows + kPieceRows - 1) / kPieceRows * kPieceRows);
 }
 
 void CudaBackend::linear_reduce_add(const LinearArgs& args, Tensor inout, float scale,

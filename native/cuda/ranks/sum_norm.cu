@@ -7,8 +7,8 @@
 // 5. f32 sums of the parts in the order of ranks, rounded to 16 bits once with the residual; the
 //    norm is taken of the rounded value. Relative error 2^-9 (bf16), 2^-11 (f16).
 // 6. width a multiple of 8 up to 16384, any architecture from sm_80; else cudaErrorInvalidValue.
-// 7. Bytes 10 * rows * width (three read, two written); bound by memory. Where each rank adds all
-//    rows and norms them apart it is 24 a row and rank of the two halves, against these 10.
+// 7. Bytes 10 * rows * width (three read, two written); bound by memory. A rank does this for half
+//    of the rows; one that adds all rows and then norms them moves 12 for each, 24 for each here.
 // 8. What is kept by halves and when it is put together: sequence parallelism, Korthikanti et al.
 //    2022, "Reducing Activation Recomputation in Large Transformer Models".
 // 9. Waiting for the other rank's part in here: every block would ask the system's memory for the

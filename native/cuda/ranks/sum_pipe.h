@@ -20,6 +20,9 @@
 
 namespace inferd::cuda {
 
+// Pieces are of so many rows or a multiple, which are whole tiles of the products.
+constexpr int64_t kPieceRows = 256;
+
 class SumPipe {
  public:
   // On the current device.
