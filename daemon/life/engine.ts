@@ -22,7 +22,7 @@ import { createLink } from '../../actors/runtime/mailbox.js';
 import type { ModelFolder } from '../../config/models/model-folder.js';
 import type { Config } from '../../config/schema.js';
 import type { Recorder } from '../profile/profiler.js';
-import { EngineGroup, type EngineGroupPort, TokenizerUnit } from './actor-units.js';
+import { EngineGroup, type EngineGroupPort, type TokenizerPort, TokenizerUnit } from './actor-units.js';
 import type { Ending } from './child-actor.js';
 import { AdapterBook } from './engine-adapters.js';
 import { type Pulse, watchForHangs } from './hang-watch.js';
@@ -94,6 +94,11 @@ class Engine implements EngineHandle {
   /** The groups as one, where they share experts. */
   #joined: JoinedGroups | null = null;
   #tokenizers: TokenizerUnit[] = [];
+  /**
+   * Lives that the others know of, so that any two of them are linked once. A group has its port before that while those that share experts
+   * with it still start, or while its adapters are loaded again.
+   */
+  readonly #introduced = new WeakSet<TokenizerPort | EngineGroupPort>();
   #adapters: AdapterBook | null = null;
   #endWatch: () => void = () => {};
   #stopping: Promise<void> | null = null;
@@ -283,6 +288,7 @@ class Engine implements EngineHandle {
   #tokenizerUp(unit: TokenizerUnit): void {
     const { port } = unit;
     invariant(port !== null, 'a ready tokenizer has a port');
+    this.#introduced.add(port);
     for (const group of this.#groups) this.#connect(unit, group);
     this.client.attachTokenizer(unit.index, port.front, port.counters);
     this.#hooks.onProgress?.({ phase: 'tokenizer', done: this.#tokenizers.filter((t) => t.port).length, total: this.#tokenizers.length });
@@ -296,6 +302,7 @@ class Engine implements EngineHandle {
     this.client.attachScheduler(port.front, port.counters, group.index, port.spins);
     const open = (): void => {
       if (group.port !== port) return;
+      this.#introduced.add(port);
       for (const unit of this.#tokenizers) this.#connect(unit, group);
       if (this.client.state() === 'restarting') this.#setState('ready');
     };
@@ -304,9 +311,9 @@ class Engine implements EngineHandle {
     else void restoring.then(open);
   }
 
-  /** Links a tokenizer and the scheduler of a group, when both are there. */
+  /** Links a tokenizer and the scheduler of a group, when both are there: the one that is introduced last does it. */
   #connect(unit: TokenizerUnit, { port, index }: EngineGroup): void {
-    if (port === null || unit.port === null) return;
+    if (port === null || unit.port === null || !this.#introduced.has(port) || !this.#introduced.has(unit.port)) return;
     const [tokenizerEnd, schedulerEnd] = createLink(null, port.schedulerBell);
     const taken = createTaken();
     port.scheduler.send({ k: 'attach', owner: unit.index, link: schedulerEnd, taken }, [schedulerEnd.port]);

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync } from 'node:fs';
+import { existsSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, type TestContext, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -195,6 +195,28 @@ describe('an actor that fails under load ends all groups once, which start again
       assert.deepEqual(await tokensOf(at, many), expected);
     });
   }
+
+  test('also when a tokenizer came while only some groups were there', async (t) => {
+    const once = join(tempFolder(), 'sleeps');
+    writeFileSync(once, 'not in the first life');
+    const slow = faultyRankModule({ rank: 1, where: 'allocate', how: 'sleep', ms: 4000, once });
+    const at = await started(t, [...joined(2), few], slow);
+    const expected = await tokensOf(at, many);
+    const { engine } = at.daemon;
+    rmSync(once);
+    engine.killActor('executor', 1);
+    const groupsThere = (): number => new Set(engine.recorders().map(({ group }) => group)).size;
+    await eventually('the groups are over', () => groupsThere() === 0);
+    await eventually('one is there again', () => groupsThere() === 1);
+    engine.killActor('tokenizer', 0);
+    const socket = await at.open();
+    const tokenizes = async (): Promise<boolean> => (await socket.reply(socket.send('tokenize', { text: 'a' }))).error === undefined;
+    await eventually('the tokenizer is there again', tokenizes);
+    await socket.close();
+    // What it is asked now runs when both are there, and one hit then is the first for all of it.
+    await assertGoesOn(at, expected, () => engine.killActor('executor', 0));
+    assert.ok(existsSync(once), 'the other took long');
+  });
 
   test('a group that hangs long before another one has waited enough', async (t) => {
     const fault: RankFault = { rank: 1, where: 'step', how: 'sleep', ms: 20_000, once: join(tempFolder(), 'struck') };
