@@ -30,16 +30,17 @@ struct SliceRound {
 };
 
 // sums[part][n] += w[part] x[n]^T over this warp's share of k, as fragments C: outputs by tokens.
-// w[part]: rows g and g + 8 of the 16, x[n]: row g of the n-th eight, for g = lane / 4; k a
-// multiple of 8, rows 16-byte aligned.
-template <typename T, int kAhead, int kParts, int kColumns>
+// w[part]: rows g and g + 8 of the 16, for g = lane / 4; rows_of_x(x) says where row g of each
+// eight of x is, which is asked when the first weights are under way; k a multiple of 8, rows
+// 16-byte aligned.
+template <typename T, int kAhead, int kParts, int kColumns, typename RowsOfX>
 __device__ void multiply_slices(float (&sums)[kParts][kColumns][4], const T* const (&w)[kParts][2],
-                                const T* const (&x)[kColumns], int32_t k) {
+                                const RowsOfX& rows_of_x, int32_t k) {
   using Round = SliceRound<kAhead, kParts, kColumns>;
   constexpr int32_t kRound = kAhead * kSliceStep;
   const int32_t mine = threadIdx.x / kWarp * kSliceDepth + threadIdx.x % 4 * 8;
   // Beyond k the last values come again, and meet zeros.
-  const auto fetch = [&](Round& to, int32_t from) {
+  const auto fetch_w = [&](Round& to, int32_t from) {
 #pragma unroll
     for (int u = 0; u < kAhead; ++u) {
       const int32_t at = min(from + mine + u * kSliceStep, k - 8);
@@ -48,14 +49,26 @@ __device__ void multiply_slices(float (&sums)[kParts][kColumns][4], const T* con
         to.w[u][part][0] = load_once(w[part][0] + at);
         to.w[u][part][1] = load_once(w[part][1] + at);
       }
+    }
+  };
+  Round round, next;
+  fetch_w(round, 0);
+  const T* x[kColumns];
+  rows_of_x(x);
+  const auto fetch_x = [&](Round& to, int32_t from) {
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) {
+      const int32_t at = min(from + mine + u * kSliceStep, k - 8);
 #pragma unroll
       for (int n = 0; n < kColumns; ++n) to.x[u][n] = *reinterpret_cast<const uint4*>(x[n] + at);
     }
   };
-  Round round, next;
-  fetch(round, 0);
+  fetch_x(round, 0);
   for (int32_t from = 0; from < k; from += kRound) {
-    if (from + kRound < k) fetch(next, from + kRound);
+    if (from + kRound < k) {
+      fetch_w(next, from + kRound);
+      fetch_x(next, from + kRound);
+    }
 #pragma unroll
     for (int u = 0; u < kAhead; ++u) {
       const bool live = from + mine + u * kSliceStep < k;

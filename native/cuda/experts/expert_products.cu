@@ -39,13 +39,14 @@ __global__ void __launch_bounds__(kThreads)
   wait_for_previous();
   const ExpertTile tile = find_tile<kRows>(p, static_cast<int32_t>(blockIdx.y), lane);
   if (tile.expert < 0) return;
-  const T* x[kColumns];
+  const auto rows_of_x = [&](const T*(&x)[kColumns]) {
 #pragma unroll
-  for (int n = 0; n < kColumns; ++n) {
-    // What is beyond counts for nothing.
-    const int32_t at = min(tile.begin + n * kTokens + g, tile.end - 1);
-    x[n] = static_cast<const T*>(p.x) + row_of_pair(p, at) * p.x_stride;
-  }
+    for (int n = 0; n < kColumns; ++n) {
+      // What is beyond counts for nothing.
+      const int32_t at = min(tile.begin + n * kTokens + g, tile.end - 1);
+      x[n] = static_cast<const T*>(p.x) + row_of_pair(p, at) * p.x_stride;
+    }
+  };
   const int32_t first = static_cast<int32_t>(blockIdx.x) * kOutputs;
   const T* w[kParts][2];
 #pragma unroll
@@ -58,7 +59,7 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   float sums[kParts][kColumns][4] = {};
-  multiply_slices<T, kAhead>(sums, w, x, p.k);
+  multiply_slices<T, kAhead>(sums, w, rows_of_x, p.k);
   share_slices(sums, slices);
   finish_tile<T>(p, gate, tile, first, slices, 1.f);
 }
@@ -86,6 +87,7 @@ bool takes(const ExpertProduct& p) {
 }
 
 constexpr int kSumThreads = 256;
+constexpr int kTogether = 8;  // pairs whose loads are under way together
 
 template <typename T>
 __global__ void __launch_bounds__(kSumThreads) sum_kernel(const __grid_constant__ ExpertSum p) {
@@ -96,10 +98,21 @@ __global__ void __launch_bounds__(kSumThreads) sum_kernel(const __grid_constant_
   if (column >= p.cols) return;
   const int64_t at = static_cast<int64_t>(token) * p.cols + column;
   float sum = p.starts ? 0.f : p.sums[at];
-  for (int32_t i = 0; i < p.chosen; ++i) {
-    const int32_t pair = token * p.chosen + i, place = p.places[pair] - p.first;
-    if (p.places[pair] < 0 || place < 0 || place >= p.count) continue;
-    sum = fmaf(p.weights[pair], p.downs[static_cast<int64_t>(place) * p.cols + column], sum);
+  const int32_t* const places = p.places + static_cast<int64_t>(token) * p.chosen;
+  const float* const weights = p.weights + static_cast<int64_t>(token) * p.chosen;
+  for (int32_t first = 0; first < p.chosen; first += kTogether) {
+    bool live[kTogether];
+    float weight[kTogether], down[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int32_t own = min(first + i, p.chosen - 1), place = places[own];
+      live[i] = first + i < p.chosen && place >= p.first && place < p.first + p.count;
+      weight[i] = weights[own];
+      down[i] = live[i] ? p.downs[static_cast<int64_t>(place - p.first) * p.cols + column] : 0.f;
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i)
+      if (live[i]) sum = fmaf(weight[i], down[i], sum);
   }
   if (p.ends) {
     T* out = static_cast<T*>(p.out) + at;

@@ -29,28 +29,27 @@ constexpr int kFewTokens = 8;  // what one block routes and sorts
 static_assert(kMostChosen <= kWarp, "a thread a pair");
 constexpr float kLeast = -3.402823466e38f;
 
-struct Best {
-  float value;
-  int32_t at;
-};
-
-// The largest of all lanes, ties to the lower place; the same in every lane.
-__device__ Best warp_best(Best mine) {
-#pragma unroll
-  for (int step = kWarp / 2; step > 0; step /= 2) {
-    const float value = __shfl_xor_sync(kFullWarp, mine.value, step);
-    const int32_t at = __shfl_xor_sync(kFullWarp, mine.at, step);
-    if (value > mine.value || (value == mine.value && at < mine.at)) mine = {value, at};
-  }
-  return mine;
+// Where the largest value of all lanes is, ties at the lower place; the same in every lane. Values
+// are no NaN and no -0.
+__device__ int32_t warp_best(float value, int32_t at) {
+  // As whole numbers in the order of the values.
+  const uint32_t bits = __float_as_uint(value);
+  const uint32_t order = bits >> 31 ? ~bits : bits | 0x80000000u;
+  const bool best = order == __reduce_max_sync(kFullWarp, order);
+  return __reduce_min_sync(kFullWarp, best ? at : INT32_MAX);
 }
 
 // The largest of values[0 .. n), which is then taken away. All lanes call it.
 __device__ int32_t take_best(float* values, int32_t n, int lane) {
-  Best best = {-CUDART_INF_F, n};
-  for (int32_t i = lane; i < n; i += kWarp)
-    if (values[i] > best.value) best = {values[i], i};
-  const int32_t at = warp_best(best).at;
+  float best = -CUDART_INF_F;
+  int32_t best_at = n;
+  for (int32_t i = lane; i < n; i += kWarp) {
+    if (values[i] > best) {
+      best = values[i];
+      best_at = i;
+    }
+  }
+  const int32_t at = warp_best(best, best_at);
   if (at % kWarp == lane && at < n) values[at] = -CUDART_INF_F;
   __syncwarp();
   return at;
@@ -83,11 +82,15 @@ __device__ void leave_out_groups(const RouterRule& rule, float* choice, int lane
   }
   uint32_t kept = 0;  // bit i: group i * 32 + lane
   for (int32_t n = 0; n < rule.chosen_groups; ++n) {
-    Best best = {-CUDART_INF_F, rule.groups};
+    float best = -CUDART_INF_F;
+    int32_t best_at = rule.groups;
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i)
-      if (!(kept >> i & 1) && values[i] > best.value) best = {values[i], i * kWarp + lane};
-    const int32_t at = warp_best(best).at;
+    for (int i = 0; i < kHeld; ++i) {
+      if (kept >> i & 1 || !(values[i] > best)) continue;
+      best = values[i];
+      best_at = i * kWarp + lane;
+    }
+    const int32_t at = warp_best(best, best_at);
     if (at < rule.groups && at % kWarp == lane) kept |= 1u << (at / kWarp);
   }
   __syncwarp();
@@ -102,8 +105,13 @@ __device__ void leave_out_groups(const RouterRule& rule, float* choice, int lane
 
 __device__ float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
 
-// Experts and weights of a token, by one warp; `choice` is room for a value an expert.
-__device__ void route_token(const RouteParams& p, int32_t token, float* choice, int lane) {
+// Experts and weights of a token, by one warp; `choice` is room for a value an expert. Lane i gets
+// the token's i-th best expert, or a number beyond the last, and at which place of the token's its
+// pair is.
+struct RoutedPair {
+  int32_t expert, place;
+};
+__device__ RoutedPair route_token(const RouteParams& p, int32_t token, float* choice, int lane) {
   const RouterRule& rule = p.rule;
   const int64_t at = static_cast<int64_t>(token) * rule.chosen;
   if (p.positions != nullptr && p.positions[token] < 0) {
@@ -111,7 +119,7 @@ __device__ void route_token(const RouteParams& p, int32_t token, float* choice, 
       p.routing.experts[at + lane] = -1;
       p.routing.weights[at + lane] = 0.f;
     }
-    return;
+    return {rule.experts, lane};
   }
   const float* logits = p.logits + static_cast<int64_t>(token) * rule.experts;
   const bool softmax = rule.scores == RouterScores::kSoftmax;
@@ -119,8 +127,10 @@ __device__ void route_token(const RouteParams& p, int32_t token, float* choice, 
   if (softmax) {
     for (int32_t e = lane; e < rule.experts; e += kWarp) top = fmaxf(top, logits[e]);
     top = warp_max(top);
-    for (int32_t e = lane; e < rule.experts; e += kWarp) sum += expf(logits[e] - top);
-    sum = warp_sum(sum);
+    if (!rule.normalize || p.correction != nullptr) {
+      for (int32_t e = lane; e < rule.experts; e += kWarp) sum += expf(logits[e] - top);
+      sum = warp_sum(sum);
+    }
   }
   const auto score = [&](int32_t e) {
     return softmax ? expf(logits[e] - top) : sigmoid(logits[e]);
@@ -130,7 +140,7 @@ __device__ void route_token(const RouteParams& p, int32_t token, float* choice, 
                     : softmax                          ? score(e) / sum
                                                        : score(e);
     const float c = p.correction == nullptr ? s : s + p.correction[e];
-    choice[e] = c > kLeast ? c : kLeast;  // NaN too: -inf is for what must not be chosen
+    choice[e] = c > kLeast ? c + 0.f : kLeast;  // NaN too: -inf is for what must not be chosen
   }
   __syncwarp();
   if (rule.chosen_groups < rule.groups) leave_out_groups(rule, choice, lane);
@@ -146,9 +156,11 @@ __device__ void route_token(const RouteParams& p, int32_t token, float* choice, 
   const float factor = rule.scale / (softmax || rule.normalize ? sum : 1.f);
   int32_t rank = 0;  // by the number of the expert
   for (int32_t i = 0; i < rule.chosen; ++i) rank += __shfl_sync(kFullWarp, mine, i) < mine;
-  if (!has) return;
-  p.routing.experts[at + rank] = mine;
-  p.routing.weights[at + rank] = weight * factor;
+  if (has) {
+    p.routing.experts[at + rank] = mine;
+    p.routing.weights[at + rank] = weight * factor;
+  }
+  return {mine, rank};
 }
 
 __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__ RouteParams p) {
@@ -165,23 +177,23 @@ __global__ void __launch_bounds__(kFewTokens* kWarp)
     route_few_kernel(const __grid_constant__ RouteParams p) {
   __shared__ float choices[kFewTokens][kMostExperts];
   __shared__ int32_t experts[kFewTokens * kMostChosen];
+  const int lane = threadIdx.x % kWarp;
   const auto token = static_cast<int32_t>(threadIdx.x / kWarp),
              thread = static_cast<int32_t>(threadIdx.x);
   const Routing& r = p.routing;
   let_next_start();
   wait_for_previous();
-  if (token < p.tokens) route_token(p, token, choices[token], threadIdx.x % kWarp);
-  __syncthreads();
-  const int32_t pairs = p.tokens * p.rule.chosen;
-  // An expert that is not held here comes behind all that are.
-  int32_t mine = p.held;
-  if (thread < pairs) {
-    const int32_t e = r.experts[thread] - p.first_held;
-    mine = r.experts[thread] >= 0 && e >= 0 && e < p.held ? e : p.held;
-    experts[thread] = mine;
+  if (token < p.tokens) {
+    const RoutedPair pair = route_token(p, token, choices[token], lane);
+    // An expert that is not held here comes behind all that are, and so does none.
+    const int32_t e = pair.expert - p.first_held;
+    const bool held = pair.expert < p.rule.experts && e >= 0 && e < p.held;
+    if (lane < p.rule.chosen) experts[token * p.rule.chosen + pair.place] = held ? e : p.held;
   }
   __syncthreads();
+  const int32_t pairs = p.tokens * p.rule.chosen;
   if (thread < pairs) {
+    const int32_t mine = experts[thread];
     int32_t place = 0;
     for (int32_t i = 0; i < pairs; ++i)
       place += experts[i] < mine || (experts[i] == mine && i < thread);

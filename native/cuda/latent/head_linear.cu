@@ -75,16 +75,18 @@ template <typename T, int kColumns>
 __global__ void __launch_bounds__(kSliceWarps* kWarp) few_rows_kernel(const HeadLinearParams p) {
   __shared__ SliceSums<1, kColumns> slices;
   let_next_start();
-  wait_for_previous();
   const int lane = threadIdx.x % kWarp, g = lane / 4, head = blockIdx.y;
   const int first_output = blockIdx.x * kSliceOutputs;
   const int first_token = blockIdx.z * kColumns * kSliceTokens;
-  const T* x[kColumns];
+  // Weights are under way while this waits.
+  const auto rows_of_x = [&](const T*(&x)[kColumns]) {
+    wait_for_previous();
 #pragma unroll
-  for (int n = 0; n < kColumns; ++n) {
-    const int token = min(first_token + n * kSliceTokens + g, p.tokens - 1);
-    x[n] = static_cast<const T*>(p.x) + token * p.x_stride + head * p.x_step;
-  }
+    for (int n = 0; n < kColumns; ++n) {
+      const int token = min(first_token + n * kSliceTokens + g, p.tokens - 1);
+      x[n] = static_cast<const T*>(p.x) + token * p.x_stride + head * p.x_step;
+    }
+  };
   const T* w[1][2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -92,7 +94,7 @@ __global__ void __launch_bounds__(kSliceWarps* kWarp) few_rows_kernel(const Head
     w[0][half] = static_cast<const T*>(p.weight) + row * p.inputs;
   }
   float sums[1][kColumns][4] = {};
-  multiply_slices<T, 2>(sums, w, x, p.inputs);
+  multiply_slices<T, 2>(sums, w, rows_of_x, p.inputs);
   share_slices(sums, slices);
   const int output = threadIdx.x % kSliceOutputs, mine = threadIdx.x / kSliceOutputs;
   if (first_output + output >= p.outputs) return;
