@@ -133,7 +133,10 @@ export interface EngineClient {
   decode(ids: TokenIds, skipSpecialTokens: boolean, asker?: Asker): Promise<string>;
   /** From then on `tokenText` knows these ids. */
   learnTexts(ids: Iterable<number>, asker?: Asker): Promise<void>;
-  /** A control call. @throws InferdError with the kind of the failure, also when its deadline passes or the engine restarts. */
+  /**
+   * A control call, to one group where `group` names it by its number. @throws InferdError with the kind of the failure, also when its
+   * deadline passes or the engine restarts.
+   */
   ask<N extends EngineCallName>(name: N, params: EngineCalls[N]['params'], group?: number): Promise<EngineCalls[N]['reply']>;
   /** Of an id in a record that a sink was given. */
   tokenText(id: number): TokenText;

@@ -1,4 +1,4 @@
-/** All methods of the daemon, by name. Adding one is a file in this folder and a line here; everything else derives from the value. */
+/** All methods of the daemon, by name. To add one: rpc/README.md; what a method is derives from its value. */
 import type { RpcDeps } from '../context.js';
 import type { ParamsOf, ResultOf } from '../method.js';
 import { requestLimits } from '../schemas/common.js';
