@@ -58,7 +58,7 @@ function measure(numSequences: number, numSteps: number): Record<string, unknown
   // Results are made outside the timed part; only their tokens differ from step to step.
   const answer = (plan: Uint8Array): void => {
     const words = planWords(plan);
-    const samples = sampledSlots(words).map((slot) => ({
+    const samples = Array.from(sampledSlots(words), (slot) => ({
       slot,
       token: 100 + ((words[PLAN.step] ?? 0) % 1000),
       logprob: Number.NaN,

@@ -92,7 +92,8 @@ function resultOf(plan: Int32Array): Int32Array {
   result[RESULT.epoch] = plan[PLAN.epoch] ?? 0;
   result[RESULT.numSamples] = slots.length;
   result[RESULT.words] = result.length;
-  for (const [i, slot] of slots.entries()) {
+  for (let i = 0; i < slots.length; i++) {
+    const slot = slots[i] ?? 0;
     const at = RESULT.headerWords + i * RESULT_SAMPLE.words;
     result[at + RESULT_SAMPLE.slot] = slot;
     result[at + RESULT_SAMPLE.token] = FIRST_TOKEN + ((step * 7 + slot * 31) % NUM_TOKENS);

@@ -66,11 +66,13 @@ export function planWords(plan: Uint8Array): Int32Array {
   return new Int32Array(bytes.buffer, bytes.byteOffset, bytes.byteLength >> 2);
 }
 
-/** The slots that a plan samples, in order; reads nothing else. */
-export function sampledSlots(words: Int32Array): number[] {
+/** The slots that a plan samples, in order; reads nothing else. By a loop: benchmarks of daemons and schedulers call it at each step. */
+export function sampledSlots(words: Int32Array): Int32Array {
   const count = words[PLAN.numSamples] ?? 0;
   const first = words.length - count * SAMPLE.words; // the last section
-  return Array.from({ length: count }, (_, i) => words[first + i * SAMPLE.words + SAMPLE.slot] ?? -1);
+  const slots = new Int32Array(count);
+  for (let i = 0; i < count; i++) slots[i] = words[first + i * SAMPLE.words + SAMPLE.slot] ?? -1;
+  return slots;
 }
 
 /** Reads a whole plan. @throws AssertionError when it is of another layout or its sections do not fill it. */
