@@ -28,16 +28,19 @@ __global__ void embed_kernel(T* out, const S* __restrict__ table, int32_t vocab,
   T* to = out + static_cast<int64_t>(blockIdx.x) * hidden;
   for (int at = threadIdx.x * 8; at < hidden; at += kThreads * 8) {
     Vec8<T> y;
-    if constexpr (std::is_same_v<S, float>) {
+    if (!known) {  // the table may have no row at all
+#pragma unroll
+      for (int j = 0; j < 8; ++j) y.v[j] = from_float<T>(0.f);
+    } else if constexpr (std::is_same_v<S, float>) {
       const float4 a = *reinterpret_cast<const float4*>(from + at);
       const float4 b = *reinterpret_cast<const float4*>(from + at + 4);
       const float x[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
 #pragma unroll
-      for (int j = 0; j < 8; ++j) y.v[j] = from_float<T>(known ? scale * x[j] : 0.f);
+      for (int j = 0; j < 8; ++j) y.v[j] = from_float<T>(scale * x[j]);
     } else {
       const Vec8<S> x = load8(from + at);
 #pragma unroll
-      for (int j = 0; j < 8; ++j) y.v[j] = from_float<T>(known ? scale * to_float(x.v[j]) : 0.f);
+      for (int j = 0; j < 8; ++j) y.v[j] = from_float<T>(scale * to_float(x.v[j]));
     }
     store8(to + at, y);
   }
@@ -83,7 +86,7 @@ cudaError_t dispatch(TableType type, void* out, const void* table, int32_t vocab
 cudaError_t embed(Half type, void* out, TableType table_type, const void* table, int32_t vocab,
                   int32_t hidden, const int32_t* ids, int64_t count, float scale,
                   const Launch& launch, int32_t first_id) {
-  if (hidden <= 0 || hidden % 8 != 0 || vocab <= 0 || count < 0) return cudaErrorInvalidValue;
+  if (hidden <= 0 || hidden % 8 != 0 || vocab < 0 || count < 0) return cudaErrorInvalidValue;
   if (count == 0) return cudaSuccess;
   return type == Half::kBF16 ? dispatch<__nv_bfloat16>(table_type, out, table, vocab, hidden, ids,
                                                        count, scale, launch, first_id)

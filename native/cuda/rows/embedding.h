@@ -13,7 +13,7 @@ enum class TableType { kF32, kF16, kBF16 };
 // out[i] = scale * table[ids[i] - first_id] for i < count. table [vocab, hidden], out [count,
 // hidden], packed, 16-byte aligned; hidden a multiple of 8, else cudaErrorInvalidValue. An id
 // outside first_id..first_id+vocab-1 gives zeros: padding, and ids of other ranks' shares of the
-// vocabulary.
+// vocabulary. A share may be empty: vocab 0, and no table.
 cudaError_t embed(Half type, void* out, TableType table_type, const void* table, int32_t vocab,
                   int32_t hidden, const int32_t* ids, int64_t count, float scale,
                   const Launch& launch, int32_t first_id = 0);

@@ -271,6 +271,12 @@ void check_embedding(cudaStream_t stream) {
     }
   }
   expect(good, "embedding and gather_rows");
+  // A rank's share of the vocabulary without any id.
+  CHECK_CUDA(embed(half_of<T>, out.get(), TableType::kF32, nullptr, 0, hidden, device_ids.get(),
+                   static_cast<int64_t>(ids.size()), 1.f, stream, vocab));
+  CHECK_CUDA(cudaStreamSynchronize(stream));
+  for (const T& value : out.download()) good = good && gpu_test::to_float(value) == 0;
+  expect(good, "embedding of no ids");
 }
 
 template <typename T>
