@@ -18,7 +18,7 @@ ExpertsBlock::ExpertsBlock(const ModelConfig& model, const BlockConfig& config)
       config_(std::get<ExpertsConfig>(config.block)),
       held_(model.shard.experts(config_.rule.experts)),
       inner_(model.shard.expert_features(config_.intermediate_size)),
-      shared_(model.shard.of(config_.shared_size)),
+      shared_(model.shard.features(config_.shared_size)),
       residual_(model, config),
       shared_gate_up_(Epilogue::kGated, config_.gate),
       shared_down_(Epilogue::kAdd) {

@@ -135,12 +135,12 @@ void Linear::make_adapter_bank(Backend& backend, int32_t places, int32_t max_ran
 // that has all columns.
 void Linear::check_cut(const std::string& name, const Inputs& inputs) const {
   const int32_t block = spec_.format.scaled ? spec_.format.block_cols : 0;
-  if (block == 0 || inputs.share.count == inputs.cols || inputs.share.count % block == 0) return;
+  const auto [first, count] = inputs.share;
+  if (block == 0 || count == inputs.cols || (first % block == 0 && count % block == 0)) return;
   throw Error(ErrorCode::kUnsupported,
               format("The weights of %s cannot be %s and split over ranks: each would have %lld of "
                      "its %lld columns, which are not whole blocks of %d.",
-                     name.c_str(), format_name(spec_.format).c_str(),
-                     static_cast<long long>(inputs.share.count),
+                     name.c_str(), format_name(spec_.format).c_str(), static_cast<long long>(count),
                      static_cast<long long>(inputs.cols), block));
 }
 

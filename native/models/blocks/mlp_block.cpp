@@ -6,7 +6,7 @@ namespace inferd {
 MlpBlock::MlpBlock(const ModelConfig& model, const BlockConfig& config)
     : model_(model),
       config_(std::get<MlpConfig>(config.block)),
-      inner_(model.shard.of(config_.intermediate_size)),
+      inner_(model.shard.features(config_.intermediate_size)),
       residual_(model, config),
       gate_up_(Epilogue::kGated, config_.gate),
       down_(residual_.epilogue()) {}

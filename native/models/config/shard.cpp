@@ -25,9 +25,12 @@ void check(const LatentAttentionConfig& a, const Shard& shard) {
   if (a.heads % shard.size != 0) refuse(shard.size, "num_attention_heads", a.heads);
 }
 
+void check_features(const Shard& shard, const char* what, int64_t n) {
+  if (n % shard.size != 0 && !shard.in_steps(n)) refuse(shard.size, what, n);
+}
+
 void check(const MlpConfig& m, const Shard& shard) {
-  if (m.intermediate_size % shard.size != 0)
-    refuse(shard.size, "intermediate_size", m.intermediate_size);
+  check_features(shard, "intermediate_size", m.intermediate_size);
 }
 
 void check(const ExpertsConfig& e, const Shard& shard) {
@@ -40,10 +43,9 @@ void check(const ExpertsConfig& e, const Shard& shard) {
                        sharing, e.rule.experts,
                        shard.spreads() ? "enable_dp_attention" : "expert_parallel"));
   }
-  if (!shard.whole_experts && e.intermediate_size % ranks != 0)
-    refuse(ranks, "intermediate size of experts", e.intermediate_size);
-  if (e.shared_size % ranks != 0)
-    refuse(ranks, "intermediate size of shared experts", e.shared_size);
+  if (!shard.whole_experts)
+    check_features(shard, "intermediate size of experts", e.intermediate_size);
+  check_features(shard, "intermediate size of shared experts", e.shared_size);
 }
 
 }  // namespace

@@ -43,6 +43,15 @@ struct Shard {
   bool spreads() const { return spread.ranks > 1; }
   // Of `n` things of which every rank has as many.
   Share of(int64_t n) const { return {n / size * rank, n / size}; }
+  // Of `n` inner features, in whole steps of kFeatureStep, which kernels want: some ranks have one
+  // step more than others where the ranks do not divide them.
+  static constexpr int64_t kFeatureStep = 8;
+  bool in_steps(int64_t n) const { return n % kFeatureStep == 0 && n >= size * kFeatureStep; }
+  Share features(int64_t n) const {
+    if (!in_steps(n)) return of(n);
+    const int64_t steps = n / kFeatureStep, first = steps * rank / size;
+    return Share{first, steps * (rank + 1) / size - first}.times(kFeatureStep);
+  }
   // How many ranks hold the same head of keys and values.
   int64_t kv_copies(int64_t kv_heads) const { return std::max<int64_t>(1, size / kv_heads); }
   Share kv_heads(int64_t n) const { return n >= size ? of(n) : Share{rank / kv_copies(n), 1}; }
@@ -55,7 +64,7 @@ struct Shard {
     return {first, n * (at + 1) / ranks - first};
   }
   // What it holds of the `n` inner features of each of those.
-  Share expert_features(int64_t n) const { return whole_experts ? Share{0, n} : of(n); }
+  Share expert_features(int64_t n) const { return whole_experts ? Share{0, n} : features(n); }
   // Ids for each rank; the last ranks may find fewer, or none. Multiples of 64 suit kernels.
   int64_t vocab_width(int64_t vocab) const {
     constexpr int64_t kStep = 64;
