@@ -13,8 +13,6 @@
 //   all_reduce_test bench            microseconds an operation, of bf16
 //
 // Where ranks are: rank_set.cuh.
-#include <dlfcn.h>
-
 #include <array>
 #include <cstring>
 #include <memory>
@@ -25,6 +23,7 @@
 #include "cuda/ranks/sum_pipe.h"
 #include "gpu_test.cuh"
 #include "halves_checks.cuh"
+#include "nccl_sums.cuh"
 #include "rank_set.cuh"
 #include "two_shot_checks.cuh"
 
@@ -201,28 +200,6 @@ void check_type_alone(Ranks& ranks, SumType type, const char* name) {
   }
 }
 
-// As much of NCCL as is timed here, loaded at run time.
-struct Nccl {
-  struct Id {
-    char bytes[128];
-  };
-  using Comm = void*;
-  static constexpr int kBF16 = 9, kSum = 0;
-  int (*get_id)(Id*) = nullptr;
-  int (*init)(Comm*, int, Id, int) = nullptr;
-  int (*all_reduce)(const void*, void*, size_t, int, int, Comm, cudaStream_t) = nullptr;
-
-  Nccl() {
-    const char* named = std::getenv("INFERD_NCCL_LIBRARY");
-    void* library = dlopen(named == nullptr ? "libnccl.so.2" : named, RTLD_NOW);
-    if (library == nullptr) return;
-    get_id = reinterpret_cast<decltype(get_id)>(dlsym(library, "ncclGetUniqueId"));
-    init = reinterpret_cast<decltype(init)>(dlsym(library, "ncclCommInitRank"));
-    all_reduce = reinterpret_cast<decltype(all_reduce)>(dlsym(library, "ncclAllReduce"));
-  }
-  bool found() const { return get_id != nullptr && init != nullptr && all_reduce != nullptr; }
-};
-
 void bench(Ranks& ranks) {
   int32_t multiprocessors = 0;
   CHECK_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
@@ -230,12 +207,7 @@ void bench(Ranks& ranks) {
       ranks.of[0].device == ranks.of[1].device ? multiprocessors / 2 : multiprocessors;
   constexpr int64_t kMost = 64 << 20;
   std::array<__nv_bfloat16*, kRanks> x{}, sums{};
-  std::array<Nccl::Comm, kRanks> comms{};
   std::array<std::unique_ptr<SumPipe>, kRanks> pipes;
-  const Nccl nccl;
-  Nccl::Id id{};
-  const bool have =
-      nccl.found() && ranks.of[0].device != ranks.of[1].device && nccl.get_id(&id) == 0;
   ranks.each([&](int r) {
     CHECK_CUDA(cudaMalloc(&x[r], kMost));
     CHECK_CUDA(cudaMalloc(&sums[r], kMost));
@@ -244,16 +216,11 @@ void bench(Ranks& ranks) {
     CHECK_CUDA(cudaMemset(pushed_flag(ranks.of[r].links, r, 0), 0, 2 * sizeof(uint32_t)));
     CHECK_CUDA(cudaDeviceSynchronize());
     pipes[r] = std::make_unique<SumPipe>();
-    if (!have) return;
-    expect(nccl.init(&comms[r], kRanks, id, r) == 0, "ncclCommInitRank");
-    // Its first operation takes memory, which it must not while it is recorded.
-    for (const size_t count : {size_t{4096}, static_cast<size_t>(kMost / 2)}) {
-      nccl.all_reduce(x[r], x[r], count, Nccl::kBF16, Nccl::kSum, comms[r], ranks.of[r].stream);
-      CHECK_CUDA(cudaStreamSynchronize(ranks.of[r].stream));
-    }
   });
+  const NcclSums nccl(
+      ranks, [&](int r) { return x[r]; }, kMost);
   std::printf("%10s %14s %14s %14s   us; GB/s each way\n", "bytes", "own + residual", "pushed",
-              have ? "NCCL" : "no NCCL");
+              nccl.found() ? "NCCL" : "no NCCL");
   for (const int64_t bytes : {int64_t{8} << 10, int64_t{64} << 10, int64_t{256} << 10,
                               int64_t{1} << 20, int64_t{4} << 20, int64_t{16} << 20, kMost}) {
     const auto args = [&](int r) {
@@ -289,11 +256,9 @@ void bench(Ranks& ranks) {
     });
     ranks.sync();
     print(static_cast<double>(std::max(ms[0], ms[1])) * 1000 / kPushes);
-    if (have) {
-      print(time_of(ranks, bytes, [&](int r, cudaStream_t stream) {
-        nccl.all_reduce(x[r], x[r], static_cast<size_t>(bytes / 2), Nccl::kBF16, Nccl::kSum,
-                        comms[r], stream);
-      }));
+    if (nccl.found()) {
+      print(time_of(ranks, bytes,
+                    [&](int r, cudaStream_t stream) { nccl.add_up(r, x[r], bytes / 2, stream); }));
     }
     std::printf("\n");
   }

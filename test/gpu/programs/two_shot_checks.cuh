@@ -13,6 +13,7 @@
 #include "cuda/ranks/sum_timing.h"
 #include "cuda/ranks/two_shot.cuh"
 #include "cuda/ranks/two_shot.h"
+#include "nccl_sums.cuh"
 #include "rank_set.cuh"
 
 namespace gpu_test {
@@ -237,8 +238,10 @@ inline void bench_two_shot() {
       CHECK_CUDA(cudaMemset(sums[r], 0, kMost));
       CHECK_CUDA(cudaDeviceSynchronize());
     });
-    std::printf("%d ranks %10s %14s %14s   us, with the residual\n", size, "bytes", "one shot",
-                "two shots");
+    const NcclSums nccl(
+        ranks, [&](int r) { return x[r]; }, kMost);
+    std::printf("%d ranks %10s %14s %14s   us, with the residual; %s\n", size, "bytes", "one shot",
+                "two shots", nccl.found() ? "NCCL, without" : "no NCCL");
     for (int64_t bytes = 8 << 10; bytes <= kMost; bytes *= 2) {
       std::printf("%18lld", static_cast<long long>(bytes));
       for (const auto sum : {inferd::cuda::all_reduce, inferd::cuda::two_shot_all_reduce}) {
@@ -253,6 +256,10 @@ inline void bench_two_shot() {
                                      inferd::cuda::Launch(stream, true)));
                     }));
       }
+      if (nccl.found())
+        std::printf(" %14.1f", time_of(ranks, bytes, [&](int r, cudaStream_t stream) {
+                      nccl.add_up(r, x[r], bytes / 2, stream);
+                    }));
       std::printf("\n");
     }
     ranks.each([&](int r) {

@@ -1,14 +1,15 @@
 /**
- * Models with experts, and with latent attention, split over two GPUs, by features of each expert and by whole experts, recorded as graphs
+ * Models with experts, and with latent attention, split over two GPUs and more, by features of each expert and by whole experts, recorded as graphs
  * and not, against the golden tokens and what one GPU gives. A router that turns on a near tie gives one position other logits, and all
  * behind it other tokens: so each golden token is asked for by itself, behind the golden ones before it, once out of a prompt and once as
- * a step of one token behind it. That both ranks give the same bits is checked in every step by openRanks. Needs two GPUs.
+ * a step of one token behind it. That all ranks give the same bits is checked in every step by openRanks. Needs two GPUs; takes as many as there are, up to 4.
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { NativeEngine } from '../../../native/index.js';
 import { type Golden, generate, openPack, openPackRanks, readGolden } from '../../helpers/native/golden.js';
 import { runStep } from '../../helpers/native/native-engine.js';
+import { rankCounts } from '../../helpers/native/rank-counts.js';
 
 const experts = ['mixtral-moe', 'qwen3-moe', 'gpt-oss', 'gpt-oss-mxfp4', 'deepseek-v2', 'deepseek-v3-mla', 'deepseek-v3-yarn'];
 const COUNT = 32;
@@ -46,8 +47,11 @@ function askEach(engine: NativeEngine, golden: Golden, apart: boolean): Found {
   return { tokens: off.length, logprob: off.sort((a, b) => a - b)[off.length >> 1] ?? Number.NaN };
 }
 
-for (const pack of experts) {
-  describe(`${pack} over two GPUs`, () => {
+/** All of these packs have four heads. */
+const splits = rankCounts().filter((ranks) => ranks <= 4);
+
+for (const [pack, ranks] of splits.flatMap((count) => experts.map((name) => [name, count] as const))) {
+  describe(`${pack} over ${ranks} GPUs`, () => {
     const golden = readGolden(pack);
     for (const { type, graphSizes } of kinds) {
       for (const expertParallel of [false, true]) {
@@ -55,22 +59,22 @@ for (const pack of experts) {
         test(`${type}, ${how}: it gives the golden tokens as one GPU does`, (t) => {
           const options = { backend: 'cuda', weightDtype: type, kvDtype: 'auto', graphSizes } as const;
           const one = openPack(pack, options);
-          const two = openPackRanks(pack, 2, { ...options, expertParallel });
+          const several = openPackRanks(pack, ranks, { ...options, expertParallel });
           const bound = bounds[type];
           for (const apart of [false, true]) {
-            const [alone, split] = [askEach(one, golden, apart), askEach(two, golden, apart)];
+            const [alone, split] = [askEach(one, golden, apart), askEach(several, golden, apart)];
             t.diagnostic(
               `${apart ? 'decoded' : 'prefilled'}: ${split.tokens} of ${COUNT} tokens, off by ${split.logprob.toFixed(4)}; one GPU ${alone.tokens}, ${alone.logprob.toFixed(4)}`,
             );
             const least = type === 'bf16' && turnedInBf16.test(pack) ? alone.tokens - COUNTS_APART : bound.tokens;
             assert.ok(split.tokens >= least && split.logprob <= bound.logprob, `${split.tokens} tokens, off by ${split.logprob}`);
           }
-          const run = generate(two, golden.ids, COUNT, 16, { runAhead: true, rawLogits: false });
-          const again = generate(two, golden.ids, COUNT, 16, { slot: 1, firstBlock: 16, runAhead: true, rawLogits: false });
+          const run = generate(several, golden.ids, COUNT, 16, { runAhead: true, rawLogits: false });
+          const again = generate(several, golden.ids, COUNT, 16, { slot: 1, firstBlock: 16, runAhead: true, rawLogits: false });
           assert.deepEqual([again.tokens, again.logprobs], [run.tokens, run.logprobs], 'the same prompt gets the same bits');
           const same = run.tokens.findIndex((token, i) => token !== golden.greedyIds[i]);
           t.diagnostic(`run ahead: first other token ${same}`);
-          two.close();
+          several.close();
           one.close();
         });
       }

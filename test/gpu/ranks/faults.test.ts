@@ -1,7 +1,7 @@
 /**
- * A daemon whose model is split over two GPUs, and one of its ranks throws, stalls or is killed while 32 streams run: each gets one answer,
- * in time, and the engine starts again, whether its kernels or NCCL carry the sums. Random weights; tells how long the end and the start
- * took. Needs two GPUs.
+ * A daemon whose model is split over two GPUs and more, and one of its ranks throws, stalls or is killed while 32 streams run: each gets
+ * one answer, in time, and the engine starts again, whether its kernels or NCCL carry the sums. Random weights; tells how long the end and
+ * the start took. Needs two GPUs; takes as many as there are, up to 4, which is how many heads the model has.
  */
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
@@ -11,6 +11,7 @@ import { story } from '../../e2e/story.js';
 import { startTestDaemon, type TestDaemon } from '../../helpers/daemon/daemon.js';
 import { faultyRankModule, type RankFault } from '../../helpers/engine/faulty-rank.js';
 import { eventually } from '../../helpers/eventually.js';
+import { firstDevices, rankCounts } from '../../helpers/native/rank-counts.js';
 import { tempFolder } from '../../helpers/temp-folder.js';
 import { assertOneEndEach } from '../../helpers/wire/one-end.js';
 
@@ -18,13 +19,21 @@ const STREAMS = 32;
 const limitMs = 1000;
 /** Beside the limit: what is in flight ends, and the daemon notices. */
 const marginMs = 2000;
-const sets = [
-  ...['inference.device=cuda', 'inference.load_dummy=true', 'inference.device_ids=[0,1]'],
-  ...['parallel.tensor_parallel_size=2', `parallel.comm_timeout_ms=${limitMs}`, 'cache.gpu_memory_utilization=0.2'],
+const common = [
+  'inference.device=cuda',
+  'inference.load_dummy=true',
+  `parallel.comm_timeout_ms=${limitMs}`,
+  'cache.gpu_memory_utilization=0.2',
 ];
 
-async function started(t: TestContext, allReduce: string, module?: string): Promise<TestDaemon> {
-  const at = await startTestDaemon([...sets, `parallel.all_reduce=${allReduce}`], module, process.env);
+interface Split {
+  readonly ranks: number;
+  readonly allReduce: string;
+}
+
+async function started(t: TestContext, { ranks, allReduce }: Split, module?: string): Promise<TestDaemon> {
+  const sets = [...common, firstDevices(ranks), `parallel.tensor_parallel_size=${ranks}`, `parallel.all_reduce=${allReduce}`];
+  const at = await startTestDaemon(sets, module, process.env);
   t.after(() => at.close());
   return at;
 }
@@ -46,19 +55,24 @@ async function assertOneEnd(t: TestContext, at: TestDaemon, strike?: () => void)
   await at.untilFreed();
 }
 
-for (const allReduce of ['own', 'nccl']) {
-  const skip = allReduce === 'nccl' && (loadAddon().ncclInfo().problem || false);
-  describe(`a rank on a GPU, summed by ${allReduce}, that fails under streams ends the engine once, which starts again`, { skip }, () => {
+const splits = rankCounts()
+  .filter((ranks) => ranks <= 4)
+  .flatMap((ranks) => ['own', 'nccl'].map((allReduce): Split => ({ ranks, allReduce })));
+
+for (const split of splits) {
+  const skip = split.allReduce === 'nccl' && (loadAddon().ncclInfo().problem || false);
+  const which = `one of ${split.ranks} ranks, summed by ${split.allReduce},`;
+  describe(`${which} that fails under streams ends the engine once, which starts again`, { skip }, () => {
     for (const how of ['throw', 'sleep'] as const) {
       test(`${how} in a step`, async (t) => {
         const fault: RankFault = { rank: 1, where: 'step', how, ms: limitMs + marginMs, once: join(tempFolder(), 'struck') };
-        await assertOneEnd(t, await started(t, allReduce, faultyRankModule(fault)));
+        await assertOneEnd(t, await started(t, split, faultyRankModule(fault)));
       });
     }
 
-    for (const rank of [0, 1]) {
+    for (const rank of [0, split.ranks - 1]) {
       test(`rank ${rank} killed from outside`, async (t) => {
-        const at = await started(t, allReduce);
+        const at = await started(t, split);
         await assertOneEnd(t, at, () => at.daemon.engine.killActor('executor', rank));
       });
     }

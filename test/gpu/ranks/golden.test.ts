@@ -1,8 +1,8 @@
 /**
- * Models split over two GPUs of this machine, in bf16, recorded as graphs and not: the greedy answers of the golden packs with their
- * log-probabilities, and that both ranks give the same, which openRanks checks in every step. Raw logits are not asked for: memory for
- * them is taken in the step, which can wait for the other device, and one thread drives both ranks here. By the kernels of inferd and by
- * NCCL, which between two ranks carry parts that are then added alike, so that ids are the same. Needs two GPUs.
+ * Models split over two GPUs of this machine and more, in bf16, recorded as graphs and not: the greedy answers of the golden packs with
+ * their log-probabilities, and that all ranks give the same, which openRanks checks in every step. Raw logits are not asked for: memory
+ * for them is taken in the step, which can wait for another device, and one thread drives all ranks here. By the kernels of inferd and by
+ * NCCL, which carry small parts that are then added alike, so that ids are the same. Needs two GPUs; takes as many as there are, up to 8.
  */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -12,6 +12,7 @@ import { loadAddon, type NativeEngine } from '../../../native/index.js';
 import { generate, openPackRanks, packs, readGolden } from '../../helpers/native/golden.js';
 import { answer, blockSets, fixture, openEngine, openRanks, runStep } from '../../helpers/native/native-engine.js';
 import { buildPlan } from '../../helpers/native/plan.js';
+import { rankCounts } from '../../helpers/native/rank-counts.js';
 
 /** As test/gpu/golden.test.ts: of one GPU. */
 const closeLogprob = 0.3;
@@ -22,12 +23,16 @@ interface Shape {
   readonly num_attention_heads: number;
   readonly head_dim?: number;
 }
+const shapeOf = (pack: string): Shape => JSON.parse(readFileSync(fixture('golden', pack, 'config.json'), 'utf8')) as Shape;
 
 /** Of the heads that the kernels take. */
 const wide = packs.filter((pack) => {
-  const { hidden_size, num_attention_heads, head_dim } = JSON.parse(readFileSync(fixture('golden', pack, 'config.json'), 'utf8')) as Shape;
+  const { hidden_size, num_attention_heads, head_dim } = shapeOf(pack);
   return (head_dim ?? hidden_size / num_attention_heads) >= NARROWEST && !/moe|deepseek|gpt-oss/.test(pack);
 });
+const splits = rankCounts().flatMap((ranks) =>
+  wide.filter((pack) => shapeOf(pack).num_attention_heads % ranks === 0).map((pack) => ({ pack, ranks })),
+);
 
 const noNccl = loadAddon().ncclInfo().problem || false;
 const waysToSum = [
@@ -35,8 +40,8 @@ const waysToSum = [
   { allReduce: 'nccl', skip: noNccl },
 ] as const;
 
-for (const pack of wide) {
-  describe(`${pack} over two GPUs`, () => {
+for (const { pack, ranks } of splits) {
+  describe(`${pack} over ${ranks} GPUs`, () => {
     const golden = readGolden(pack);
     const options = { backend: 'cuda', weightDtype: 'bf16', kvDtype: 'auto' } as const;
     /** What came first, by the kernels of inferd. */
@@ -45,7 +50,7 @@ for (const pack of wide) {
     for (const { graphSizes, allReduce, skip } of cases) {
       const how = graphSizes.length > 0 ? 'with graphs' : 'eager';
       test(`${how} and summed by ${allReduce} it stays within the bound of one GPU`, { skip }, (t) => {
-        const engine = openPackRanks(pack, 2, {
+        const engine = openPackRanks(pack, ranks, {
           ...options,
           graphSizes,
           prefillGraphSizes: graphSizes.map((size) => 16 * size),
@@ -93,39 +98,41 @@ function scored(engine: NativeEngine, ids: readonly number[], blockSize: number)
   return result.prompts.map(({ logprob }) => logprob);
 }
 
-test('a prompt whose sums are kept by halves gets the tokens that it gets in short chunks, and from one GPU, and its tokens their scores', (t) => {
-  const length = 5000;
-  const [count, blockSize] = [8, 16];
-  const ids = Array.from({ length }, (_, i) => (i * 7919 + 13) % 100_000);
-  const options = {
-    backend: 'cuda',
-    weightDtype: 'bf16',
-    kvDtype: 'auto',
-    loadDummy: true,
-    maxBatchTokens: 5120,
-    maxModelLen: 6000,
-  } as const;
-  const numBlocks = 2 * Math.ceil((length + count) / blockSize);
-  const folder = fixture('shapes', 'llama-3.2-1b');
-  const two = openRanks(folder, 2, { ...options, blockSize, graphSizes: [] }, numBlocks);
-  const halves = generate(two, ids, count, blockSize, { rawLogits: false });
-  const chunks = generate(two, ids, count, blockSize, { slot: 1, firstBlock: numBlocks / 2, chunk: 1000, rawLogits: false });
-  const scores = scored(two, ids, blockSize);
-  two.close();
-  const one = openEngine(folder, { ...options, blockSize, graphSizes: [] }, numBlocks);
-  const whole = generate(one, ids, count, blockSize, { rawLogits: false });
-  const scoresOfOne = scored(one, ids, blockSize);
-  one.close();
-  t.diagnostic(`${halves.tokens} / ${chunks.tokens} / ${whole.tokens}, log-probabilities ${halves.logprobs[0]}, ${whole.logprobs[0]}`);
-  for (const other of [chunks, whole]) {
-    assert.equal(halves.tokens[0], other.tokens[0]);
-    assert.ok(Math.abs((halves.logprobs[0] ?? Number.NaN) - (other.logprobs[0] ?? Number.NaN)) <= closeLogprob);
-  }
-  assert.equal(scores.length, length - 1);
-  const off = Math.max(...scores.map((score, i) => Math.abs(score - (scoresOfOne[i] ?? Number.NaN))));
-  t.diagnostic(`scores off by ${off}`);
-  assert.ok(off <= closeLogprob);
-});
+for (const ranks of rankCounts()) {
+  test(`a long prompt over ${ranks} GPUs gets the tokens that it gets in short chunks, and from one GPU, and its tokens their scores`, (t) => {
+    const length = 5000;
+    const [count, blockSize] = [8, 16];
+    const ids = Array.from({ length }, (_, i) => (i * 7919 + 13) % 100_000);
+    const options = {
+      backend: 'cuda',
+      weightDtype: 'bf16',
+      kvDtype: 'auto',
+      loadDummy: true,
+      maxBatchTokens: 5120,
+      maxModelLen: 6000,
+    } as const;
+    const numBlocks = 2 * Math.ceil((length + count) / blockSize);
+    const folder = fixture('shapes', 'llama-3.2-1b');
+    const several = openRanks(folder, ranks, { ...options, blockSize, graphSizes: [] }, numBlocks);
+    const split = generate(several, ids, count, blockSize, { rawLogits: false });
+    const chunks = generate(several, ids, count, blockSize, { slot: 1, firstBlock: numBlocks / 2, chunk: 1000, rawLogits: false });
+    const scores = scored(several, ids, blockSize);
+    several.close();
+    const one = openEngine(folder, { ...options, blockSize, graphSizes: [] }, numBlocks);
+    const whole = generate(one, ids, count, blockSize, { rawLogits: false });
+    const scoresOfOne = scored(one, ids, blockSize);
+    one.close();
+    t.diagnostic(`${split.tokens} / ${chunks.tokens} / ${whole.tokens}, log-probabilities ${split.logprobs[0]}, ${whole.logprobs[0]}`);
+    for (const other of [chunks, whole]) {
+      assert.equal(split.tokens[0], other.tokens[0]);
+      assert.ok(Math.abs((split.logprobs[0] ?? Number.NaN) - (other.logprobs[0] ?? Number.NaN)) <= closeLogprob);
+    }
+    assert.equal(scores.length, length - 1);
+    const off = Math.max(...scores.map((score, i) => Math.abs(score - (scoresOfOne[i] ?? Number.NaN))));
+    t.diagnostic(`scores off by ${off}`);
+    assert.ok(off <= closeLogprob);
+  });
+}
 
 for (const { allReduce, skip } of waysToSum) {
   test(`a rank whose peer does not come, summed by ${allReduce}, ends its step with an error within the limit`, { skip }, () => {
