@@ -267,6 +267,13 @@ export const schema = {
   },
   scheduler: {
     max_num_batched_tokens: int(2048, [1, 2 ** 20], 'Token budget of one step.', { unit: 'tokens' }),
+    mixed_step_tokens: int(
+      0,
+      [0, 2 ** 20],
+      'The same of a step in which prompts are prefilled beside sequences that decode, which wait for them: fewer make tokens come more evenly. ' +
+        'A quarter of it is for prompts, however many decode. 0: 1024 on a GPU, 128 on the CPU.',
+      { unit: 'tokens' },
+    ),
     max_num_sequences: int(64, [1, 4096], 'Sequences that run at the same time, in each group of parallel.data_parallel_size.'),
     max_model_len: int(maybe(null), [1, 2 ** 24], "Prompt plus answer, at most; never more than the model's own limit.", {
       unit: 'tokens',

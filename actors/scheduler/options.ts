@@ -18,6 +18,8 @@ export interface SchedulerOptions {
   readonly maxSlots: number;
   /** Token budget of one step (`scheduler.max_num_batched_tokens`). */
   readonly maxBatchTokens: number;
+  /** The same of a step in which sequences decode, which wait for the prompts beside them (`scheduler.mixed_step_tokens`). */
+  readonly mixedStepTokens: number;
   /** Prompt plus answer, at most, tokens. */
   readonly maxModelLen: number;
   /** Split prompts over steps and mix them with decoding; otherwise a step is prompts only or decodes only. */
@@ -49,6 +51,11 @@ export interface SchedulerOptions {
  */
 export function maxRunning(options: SchedulerOptions): number {
   return Math.min(options.maxSlots, options.maxBatchTokens);
+}
+
+/** What prompts get at least of a step's budget, however many sequences decode: a share of `mixedStepTokens`. */
+export function leastPromptTokens(options: SchedulerOptions): number {
+  return Math.ceil(options.mixedStepTokens / 4);
 }
 
 /** Blocks kept free when a request is first admitted, so that a fresh prompt does not at once push out a running sequence. */

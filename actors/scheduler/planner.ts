@@ -5,7 +5,8 @@
  * up (the idea of vLLM V1). A sequence with one remaining token decodes, one with more prefills; a row that reaches the end of the
  * sequence samples. With chunked prefill a step takes
  *   1. the decodes, oldest first; for a missing block the youngest running sequence gives way,
- *   2. running prefills with what is left of the budget,
+ *   2. running prefills with what is left of the budget, which is smaller where sequences decode, as they wait for what is beside them
+ *      (Sarathi-Serve, Agrawal et al. 2024),
  *   3. waiting sequences in order; the first that does not fit ends the step.
  * Without it (Atoma's default mode) prompts run whole: a step is prefills when one can be admitted, else decodes.
  *
@@ -24,7 +25,7 @@ import { NO_ADAPTER_ID } from './adapter-places.js';
 import { adaptiveLength, type DraftLength } from './drafts.js';
 import type { Timelines } from './insight/timelines.js';
 import { WRITABLE } from './kv-cache.js';
-import { type SchedulerOptions, watermarkBlocks } from './options.js';
+import { leastPromptTokens, type SchedulerOptions, watermarkBlocks } from './options.js';
 import { ADMISSION_WORDS, PlanWriter } from './plan-writer.js';
 import { prefersSwap } from './preemption.js';
 import type { Sequence } from './request.js';
@@ -80,6 +81,7 @@ export class Planner {
     record.begin(step, nowMs);
     if (this.options.enableChunkedPrefill) {
       this.planDecodes();
+      this.leavePrompts();
       this.planPrefills();
       this.admit({ prompts: true, swapped: true });
     } else {
@@ -215,6 +217,13 @@ export class Planner {
     this.budget -= count;
     this.record.numTokens += count;
     this.planSample(sequence, count);
+  }
+
+  /** Lowers the budget to what prompts get beside the rows of sequences that decode. */
+  private leavePrompts(): void {
+    const { maxBatchTokens, mixedStepTokens } = this.options;
+    const decoded = maxBatchTokens - this.budget;
+    if (decoded > 0) this.budget = Math.min(this.budget, Math.max(mixedStepTokens - decoded, leastPromptTokens(this.options)));
   }
 
   /** Rows of running sequences that lack more than one token; their blocks were taken at admission. */

@@ -220,6 +220,7 @@ function schedulerOptions(config: Config, model: ModelFolder, backend: BackendNa
     blockSize: cache.block_size,
     maxSlots: scheduler.max_num_sequences,
     maxBatchTokens: scheduler.max_num_batched_tokens,
+    mixedStepTokens: scheduler.mixed_step_tokens || deviceKinds[backend].mixedStepTokens,
     maxModelLen: model.maxModelLen,
     enableChunkedPrefill: scheduler.enable_chunked_prefill,
     enablePrefixCaching: cache.enable_prefix_caching,

@@ -24,6 +24,7 @@ const options: SchedulerOptions = {
   swapCostTokens: 1,
   maxSlots: 8,
   maxBatchTokens: 24,
+  mixedStepTokens: 16,
   maxModelLen: 64,
   enableChunkedPrefill: true,
   enablePrefixCaching: true,

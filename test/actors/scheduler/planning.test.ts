@@ -24,6 +24,39 @@ test('with chunked prefill decodes and a chunk of a prompt share a step', () => 
   );
 });
 
+test('prompts get fewer tokens of a step in which sequences decode, and all of one in which none does', () => {
+  const rig = new Rig({ maxBatchTokens: 16, mixedStepTokens: 8, maxSlots: 3 });
+  const counts = (): number[] | undefined => {
+    const rows = rig.schedule()?.rows.map((r) => r.count);
+    rig.update();
+    return rows;
+  };
+  rig.admit(long(tokens(20)));
+  assert.deepEqual(counts(), [16]);
+  assert.deepEqual(counts(), [4]);
+  rig.admit(long(tokens(14, 5)));
+  assert.deepEqual(
+    [counts(), counts(), counts()],
+    [
+      [1, 7],
+      [1, 7],
+      [1, 1],
+    ],
+  );
+});
+
+test('however many sequences decode, prompts get a quarter of the tokens of such a step', () => {
+  const rig = new Rig({ maxBatchTokens: 16, mixedStepTokens: 5, maxSlots: 8 });
+  for (let i = 0; i < 7; i++) rig.admit(long(tokens(2, i)));
+  rig.schedule();
+  rig.update();
+  rig.admit(long(tokens(6, 30)));
+  assert.deepEqual(
+    rig.schedule()?.rows.map((r) => r.count),
+    [1, 1, 1, 1, 1, 1, 1, 2],
+  );
+});
+
 for (const first of [2 ** 31 - 3, -3]) {
   test(`the number of steps may pass the ends of its word: from ${first} on`, () => {
     const rig = new Rig({}, first);

@@ -46,6 +46,7 @@ const settings: fc.Arbitrary<Partial<SchedulerOptions>> = fc.record({
   preemptionMode: fc.constantFrom('auto' as const, 'swap' as const, 'swap' as const, 'recompute' as const),
   maxSlots: fc.integer({ min: 1, max: 6 }),
   maxBatchTokens: fc.integer({ min: 3, max: 40 }),
+  mixedStepTokens: fc.integer({ min: 1, max: 40 }),
   enableChunkedPrefill: fc.boolean(),
   enablePrefixCaching: fc.boolean(),
   delayFactor: fc.constantFrom(0, 0, 0.5),

@@ -29,6 +29,7 @@ export const defaultOptions: SchedulerOptions = {
   swapCostTokens: 1,
   maxSlots: 8,
   maxBatchTokens: 32,
+  mixedStepTokens: Number.MAX_SAFE_INTEGER,
   maxModelLen: 128,
   enableChunkedPrefill: true,
   enablePrefixCaching: true,
