@@ -1,7 +1,7 @@
 // The class behind inferd_cuda_make_backend: turns Tensors into pointers and ops into launches on
 // one stream. cuda_backend.cpp: creation, memory; run_step.cpp: steps, graphs, copies; ops.cpp:
-// plans, ops on rows; rank_ops.cpp: what several ranks do with each other; rank_halves.cpp: sums of
-// which each of two keeps half; expert_ops.cpp: routing and experts; adapter_ops.cpp: adapters;
+// plans, ops on rows; rank_ops.cpp: what several ranks do with each other; rank_shares.cpp: sums of
+// which each keeps a share; expert_ops.cpp: routing and experts; adapter_ops.cpp: adapters;
 // attention_ops.cpp: cache writes and attention; latent_ops.cpp: the same of latents;
 // sample_ops.cpp: sampling and scoring; tuning.cpp: the choice of products; bench_ops.cpp: what
 // benchmarks ask for.
@@ -199,13 +199,15 @@ class CudaBackend final : public Backend {
     const void* whole;
     int64_t first;
   };
-  // A sum over two ranks of which each keeps half of the rows: see rank_halves.cpp.
-  struct HalvedSum {
+  struct RowRange {
+    int64_t first, count;
+  };
+  // A sum over ranks of which each keeps a share of the rows: see rank_shares.cpp.
+  struct SharedSum {
     Tensor whole;  // inout
     Tensor x;      // this rank's part of what is added to it
     float scale;
-    int64_t first_own, own, first_other, other;  // rows
-    bool added;                                  // the own rows hold the sum
+    bool added;  // the own rows hold the sum
   };
 
   StepSlot& slot_of(int done_slot);
@@ -221,19 +223,27 @@ class CudaBackend final : public Backend {
   void use_device() const { cudaSetDevice(device_); }
   void reserve_bests(int64_t rows);
   void sum_ranks(void* inout, const Tensor& x, float scale, bool residual);
-  // Of a sum of `x` over the ranks: how many rows each piece of it has; 0: it is not cut.
+  // Whether copy engines may carry a sum of `x` over the ranks, beside products.
+  bool carries(const Tensor& x);
+  // Of such a sum over two ranks: how many rows each piece of it has.
   int64_t rows_sent_at_once(const Tensor& x);
   void add_sent(const SentRows& sent);
   void finish_sent();
   // Behind it all sums are in all rows.
   void finish_sum() {
     finish_sent();
-    if (halves_.has_value()) join_halves();
+    if (shared_.has_value()) join_shares();
   }
-  bool keeps_halves(const Tensor& x);
-  void add_by_halves(const LinearArgs& args, Tensor inout, float scale);
-  bool multiply_halves(const LinearArgs& args);
-  void join_halves();
+  bool keeps_shares(const Tensor& x);
+  // The rows of shared_ that rank `rank` keeps.
+  RowRange share_of_sum(int32_t rank);
+  void add_by_shares(const LinearArgs& args, Tensor inout, float scale);
+  void send_rows(int32_t to, const Tensor& rows);
+  void add_own_share(const NormArgs* norm);
+  template <typename Work>
+  void exchange_shares(const Tensor& x, const Work& work);
+  bool multiply_shares(const LinearArgs& args);
+  void join_shares();
   void multiply(const LinearArgs& args);
   void multiply_rows(const LinearArgs& args, int64_t first, int64_t count);
   // A product whose rows have adapters.
@@ -274,9 +284,9 @@ class CudaBackend final : public Backend {
   Stream stream_;
   std::unique_ptr<RankMember> member_;  // of a rank of several; leaves after the stream is idle
   MailboxMember* mailboxes_ = nullptr;  // member_, of ranks that reach each other's memory
-  std::unique_ptr<SumPipe> sum_pipe_;   // of a rank of two
+  std::unique_ptr<SumPipe> sum_pipe_;   // with mailboxes_
   std::optional<SentRows> sent_;
-  std::optional<HalvedSum> halves_;
+  std::optional<SharedSum> shared_;
   Scratch bests_, all_bests_;  // of sample_greedy
   Stream host_stream_;         // of after_last_step
   Event host_work_done_;

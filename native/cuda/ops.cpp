@@ -243,10 +243,10 @@ void CudaBackend::sum_rows(Tensor sums, const Tensor& x, const RowSum* entries, 
 }
 
 void CudaBackend::linear(const LinearArgs& args) {
-  if (halves_.has_value()) {
-    if (multiply_halves(args)) return;
-    const auto shares = [&](const Tensor& t) { return overlap(t, halves_->whole); };
-    if (!halves_->added || shares(args.x) || shares(args.out)) join_halves();
+  if (shared_.has_value()) {
+    if (multiply_shares(args)) return;
+    const auto touches = [&](const Tensor& t) { return overlap(t, shared_->whole); };
+    if (!shared_->added || touches(args.x) || touches(args.out)) join_shares();
   }
   // Rows whose sum is complete go ahead of those that are on their way.
   if (sent_.has_value() && sent_->whole == args.x.data && sent_->first < args.x.rows() &&

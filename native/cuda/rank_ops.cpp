@@ -1,5 +1,5 @@
-// Collectives, and what a rank does by halves. Inside run_step, on its thread. A rank that is alone
-// (RankGroup::alone) has no member_.
+// Collectives, and what a rank does with its part of a row. Inside run_step, on its thread. A rank
+// that is alone (RankGroup::alone) has no member_.
 #include <algorithm>
 #include <utility>
 
@@ -58,7 +58,7 @@ void CudaBackend::join_ranks(const RankGroup& group, std::unique_ptr<Comm> host)
     auto member = std::make_unique<MailboxMember>(group, device_, sm_count_, std::move(host));
     mailboxes_ = member.get();
     member_ = std::move(member);
-    if (group.size == 2) sum_pipe_ = std::make_unique<SumPipe>();
+    sum_pipe_ = std::make_unique<SumPipe>(group.size);
   }
   refresh_free_bytes();
 }
@@ -97,18 +97,21 @@ void CudaBackend::all_reduce_add(Tensor inout, Tensor x, float scale) {
   sum_ranks(inout.data, x, scale, true);
 }
 
-// Pieces of whole tiles of the products.
-int64_t CudaBackend::rows_sent_at_once(const Tensor& x) {
-  // Halves of fewer rows than 1024 fill a GPU badly.
-  constexpr int64_t kLeastRows = 2048;
-  if (sum_pipe_ == nullptr || x.rows() < kLeastRows) return 0;
-  mailboxes_->links();
+bool CudaBackend::carries(const Tensor& x) {
+  // Shares of fewer rows than 1024 fill a GPU badly.
+  constexpr int64_t kLeastRows = 1024;
+  if (sum_pipe_ == nullptr || x.rows() < kLeastRows * mailboxes_->links().size) return false;
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(stream_.get(), &capture), "linear_reduce_add");
-  if (capture != cudaStreamCaptureStatusNone || member_->crowded()) return 0;
+  return capture == cudaStreamCaptureStatusNone && !member_->crowded() &&
+         x.cols() * dtype_bytes(x.dtype) % 16 == 0;
+}
+
+// Pieces of whole tiles of the products. 0: a row is too long.
+int64_t CudaBackend::rows_sent_at_once(const Tensor& x) {
   const int64_t row_bytes = x.cols() * dtype_bytes(x.dtype);
-  const int64_t most = kPushBytes / row_bytes / kPieceRows * kPieceRows;
-  if (most == 0 || row_bytes % 16 != 0) return 0;
+  const int64_t most = push_bytes(2) / row_bytes / kPieceRows * kPieceRows;
+  if (most == 0) return 0;
   const int64_t pieces = std::max<int64_t>(2, (x.rows() + most - 1) / most);
   const int64_t rows = (x.rows() + pieces - 1) / pieces;
   return std::min(most, (rows + kPieceRows - 1) / kPieceRows * kPieceRows);
@@ -119,12 +122,13 @@ void CudaBackend::linear_reduce_add(const LinearArgs& args, Tensor inout, float 
   // A weight of codes is widened for each product of many rows, and so is not for each piece.
   const bool whole =
       args.adapters != nullptr || static_cast<const CudaWeight&>(*args.weight).coded();
-  const int64_t piece = whole ? 0 : rows_sent_at_once(args.out);
-  if (piece == 0) return Backend::linear_reduce_add(args, inout, scale, next);
+  if (whole || !carries(args.out)) return Backend::linear_reduce_add(args, inout, scale, next);
   check_packed(args.out);
   check_packed(inout);
-  if (next == NextReader::kOneLinear && keeps_halves(args.out))
-    return add_by_halves(args, inout, scale);
+  if (next == NextReader::kOneLinear && keeps_shares(args.out))
+    return add_by_shares(args, inout, scale);
+  const int64_t piece = mailboxes_->links().size == 2 ? rows_sent_at_once(args.out) : 0;
+  if (piece == 0) return Backend::linear_reduce_add(args, inout, scale, next);
   finish_sum();
   member_->count_op();
   const int64_t rows = args.out.rows();
@@ -133,7 +137,7 @@ void CudaBackend::linear_reduce_add(const LinearArgs& args, Tensor inout, float 
     multiply_rows(args, first, count);
     finish_sent();
     const Tensor x = some_rows(args.out, first, count);
-    sum_pipe_->push(mailboxes_->links(), x.data, x.size() * dtype_bytes(x.dtype), stream_.get());
+    send_rows(1 - mailboxes_->links().rank, x);
     sent_ = SentRows{.inout = some_rows(inout, first, count),
                      .x = x,
                      .scale = scale,

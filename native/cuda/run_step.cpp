@@ -44,7 +44,7 @@ void CudaBackend::run_step(int done_slot, std::function<void()> step) {
   current_ = &slot;
   forget_batch();
   sent_.reset();
-  halves_.reset();
+  shared_.reset();
   try {
     check(cudaEventRecord(slot.begin.get(), stream_.get()), "starting a step");
     step();

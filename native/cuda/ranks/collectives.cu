@@ -212,14 +212,15 @@ cudaError_t add_pushed_rows(const RankLinks& l, const SumArgs& a, uint32_t parit
                             int32_t sm_count, const Launch& launch) {
   using Rows = Sum<T, uint4, true>;
   const int64_t bytes = a.count * static_cast<int64_t>(sizeof(T));
-  if (!a.residual || l.size != 2 || bytes % 16 != 0 || bytes > kPushBytes)
+  if (!a.residual || l.size != 2 || bytes % 16 != 0 || bytes > push_bytes(2))
     return cudaErrorInvalidValue;
+  const int32_t from = 1 - l.rank;
   const int64_t wanted = (bytes / 16 + kThreads - 1) / kThreads;
   const auto blocks = static_cast<unsigned>(min(int64_t{sm_count}, max(wanted, 1L)));
   const Rows rows{static_cast<const T*>(a.x), static_cast<T*>(a.inout), a.scale};
   return launch_kernel(pushed_kernel<Rows>, {.grid = dim3(blocks), .threads = kThreads}, launch, l,
-                       rows, reinterpret_cast<const uint4*>(pushed_rows(l, l.rank, parity)),
-                       pushed_flag(l, l.rank, parity), flag, bytes / 16);
+                       rows, reinterpret_cast<const uint4*>(pushed_rows(l, l.rank, from, parity)),
+                       pushed_flag(l, l.rank, from, parity), flag, bytes / 16);
 }
 
 template <typename T>
@@ -256,10 +257,10 @@ cudaError_t add_pushed(const RankLinks& links, const SumArgs& args, uint32_t par
   return cudaErrorInvalidValue;
 }
 
-cudaError_t await_pushed(const RankLinks& links, uint32_t parity, uint32_t flag,
+cudaError_t await_pushed(const RankLinks& links, int32_t from, uint32_t parity, uint32_t flag,
                          const Launch& launch) {
   return launch_kernel(await_kernel, {.grid = dim3(1), .threads = 1}, launch, links,
-                       pushed_flag(links, links.rank, parity), flag);
+                       pushed_flag(links, links.rank, from, parity), flag);
 }
 
 cudaError_t all_gather(const RankLinks& links, void* out, const void* part, int64_t rows,

@@ -32,8 +32,9 @@ cudaError_t all_reduce(const RankLinks& links, const SumArgs& args, int32_t sm_c
 cudaError_t add_pushed(const RankLinks& links, const SumArgs& args, uint32_t parity, uint32_t flag,
                        int32_t sm_count, const Launch& launch);
 
-// The wait alone: what comes behind it on the stream sees what was pushed.
-cudaError_t await_pushed(const RankLinks& links, uint32_t parity, uint32_t flag,
+// The wait alone, of any number of ranks: what comes behind it on the stream sees what rank `from`
+// pushed.
+cudaError_t await_pushed(const RankLinks& links, int32_t from, uint32_t parity, uint32_t flag,
                          const Launch& launch);
 
 // out [rows, ranks * row_bytes]: the `part` [rows, row_bytes] of each rank side by side, packed,

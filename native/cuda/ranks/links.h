@@ -7,11 +7,12 @@
 //   packets [2][senders][kPacketBytes]     data with flags beside it
 //   bulk    [2][senders][kBulkBytes]       data alone
 //   tiles   [2][senders][kBulkTiles]       a flag for each tile of bulk
-//   pushes  [2][kPushBytes]                of two ranks: what copy engines bring; see sum_pipe.h
-//   pushed  [2]                            a flag for each
-//   sums    [2][senders][kPacketBytes]     of more: packets of sums that a rank has made for all;
-//                                          its tiles of them lie in the second half of bulk; see
-//                                          two_shot.cu
+//   sums    [2][senders][kPacketBytes]     of more ranks than two: packets of sums that a rank has
+//                                          made for all; its tiles of them lie in the second half
+//                                          of bulk; see two_shot.cu
+//   pushes  [2][senders - 1][push_bytes]   what copy engines bring, from the rank behind this one,
+//                                          the one behind that, ..; see sum_pipe.h
+//   pushed  [2][senders - 1]               a flag for each
 //
 // Two of each suffice. A rank writes what op n + 2 sends only when its kernel of op n + 1 has
 // ended, so after every rank began to send n + 1, so after it had read all of n: kernels of
@@ -32,16 +33,21 @@ constexpr int64_t kBulkBytes = 32 << 20;
 constexpr int64_t kTileBytes = 32 << 10;
 constexpr int64_t kBulkTiles = kBulkBytes / kTileBytes;
 
-// A half of 16,384 tokens of 4096 16-bit values.
-constexpr int64_t kPushBytes = 64 << 20;
+// A half of 16,384 tokens of 4096 16-bit values, a quarter of as many of 8192, or an eighth.
+constexpr int64_t push_bytes(int ranks) { return int64_t{ranks > 4 ? 32 : 64} << 20; }
 
 // Bytes of the mailbox ahead of what not all groups have.
 constexpr int64_t common_bytes(int ranks) {
   return 2 * ranks * (kPacketBytes + kBulkBytes + kBulkTiles * int64_t{sizeof(uint32_t)});
 }
+constexpr int64_t pushes_at(int ranks) {
+  return common_bytes(ranks) + (ranks == 2 ? 0 : 2 * ranks * kPacketBytes);
+}
+constexpr int64_t pushed_at(int ranks) {
+  return pushes_at(ranks) + 2 * (ranks - 1) * push_bytes(ranks);
+}
 constexpr int64_t mailbox_bytes(int ranks) {
-  return common_bytes(ranks) +
-         (ranks == 2 ? 2 * (kPushBytes + int64_t{sizeof(uint32_t)}) : 2 * ranks * kPacketBytes);
+  return pushed_at(ranks) + 2 * (ranks - 1) * int64_t{sizeof(uint32_t)};
 }
 
 // In memory of this rank's device, zeroed at start.
@@ -59,12 +65,16 @@ struct RankLinks {
   uint64_t limit_ns;  // for one op
 };
 
-// Of two ranks: where the other one pushes to the mailbox of rank `of`.
-inline std::byte* pushed_rows(const RankLinks& l, int of, uint32_t parity) {
-  return l.boxes[of] + common_bytes(2) + parity * kPushBytes;
+// Where rank `sender` pushes to the mailbox of rank `of`, another one, and its flag there.
+inline int64_t push_place(const RankLinks& l, int of, int sender, uint32_t parity) {
+  return int64_t{parity} * (l.size - 1) + (sender - of + l.size) % l.size - 1;
 }
-inline uint32_t* pushed_flag(const RankLinks& l, int of, uint32_t parity) {
-  return reinterpret_cast<uint32_t*>(l.boxes[of] + common_bytes(2) + 2 * kPushBytes) + parity;
+inline std::byte* pushed_rows(const RankLinks& l, int of, int sender, uint32_t parity) {
+  return l.boxes[of] + pushes_at(l.size) + push_place(l, of, sender, parity) * push_bytes(l.size);
+}
+inline uint32_t* pushed_flag(const RankLinks& l, int of, int sender, uint32_t parity) {
+  return reinterpret_cast<uint32_t*>(l.boxes[of] + pushed_at(l.size)) +
+         push_place(l, of, sender, parity);
 }
 
 // Values of RankLinks::end.

@@ -2,13 +2,14 @@
 #include "cuda/ranks/sum_pipe.h"
 
 #include <numeric>
-#include <vector>
 
 #include "cuda/runtime/check.h"
 
 namespace inferd::cuda {
 
-SumPipe::SumPipe() : copies_(make_stream()), made_(make_event(false)), sent_(make_event(false)) {
+SumPipe::SumPipe(int32_t ranks) : made_(make_event(false)) {
+  for (int32_t other = 1; other < ranks; ++other)
+    ways_.push_back({.copies = make_stream(), .sent = make_event(false)});
   std::vector<uint32_t> words(kFlags + 1);
   std::iota(words.begin(), words.end(), 0);
   const size_t bytes = words.size() * sizeof(uint32_t);
@@ -16,35 +17,45 @@ SumPipe::SumPipe() : copies_(make_stream()), made_(make_event(false)), sent_(mak
   check(cudaMemcpy(flags_.get(), words.data(), bytes, cudaMemcpyHostToDevice), "copying flags");
 }
 
-void SumPipe::push(const RankLinks& links, const void* x, int64_t bytes, cudaStream_t stream) {
-  const int other = 1 - links.rank;
-  const uint32_t parity = pieces_ % 2;
+SumPipe::Way& SumPipe::way_to(const RankLinks& links, int32_t rank) {
+  return ways_[static_cast<size_t>((rank - links.rank + links.size) % links.size - 1)];
+}
+
+void SumPipe::push(const RankLinks& links, int32_t to, const void* x, int64_t bytes,
+                   cudaStream_t stream) {
+  const Way& way = way_to(links, to);
   check(cudaEventRecord(made_.get(), stream), "sending rows");
-  check(cudaStreamWaitEvent(copies_.get(), made_.get()), "sending rows");
-  check(cudaMemcpyAsync(pushed_rows(links, other, parity), x, static_cast<size_t>(bytes),
-                        cudaMemcpyDefault, copies_.get()),
+  check(cudaStreamWaitEvent(way.copies.get(), made_.get()), "sending rows");
+  check(cudaMemcpyAsync(pushed_rows(links, to, links.rank, parity()), x, static_cast<size_t>(bytes),
+                        cudaMemcpyDefault, way.copies.get()),
         "sending rows");
-  check(cudaMemcpyAsync(pushed_flag(links, other, parity),
+  check(cudaMemcpyAsync(pushed_flag(links, to, links.rank, parity()),
                         static_cast<const uint32_t*>(flags_.get()) + flag(), sizeof(uint32_t),
-                        cudaMemcpyDefault, copies_.get()),
+                        cudaMemcpyDefault, way.copies.get()),
         "sending rows");
-  check(cudaEventRecord(sent_.get(), copies_.get()), "sending rows");
+  check(cudaEventRecord(way.sent.get(), way.copies.get()), "sending rows");
+}
+
+void SumPipe::count_awaited() {
+  if (++awaited_ < ways_.size()) return;
+  awaited_ = 0;
+  ++exchanges_;
+}
+
+const void* SumPipe::await(const RankLinks& links, int32_t from, cudaStream_t stream) {
+  const uint32_t place = parity();
+  // What was sent may be overwritten behind this.
+  check(cudaStreamWaitEvent(stream, way_to(links, from).sent.get()), "waiting for rows");
+  check(await_pushed(links, from, place, flag(), stream), "waiting for rows");
+  count_awaited();
+  return pushed_rows(links, links.rank, from, place);
 }
 
 void SumPipe::add(const RankLinks& links, const SumArgs& args, int32_t sm_count,
                   cudaStream_t stream) {
-  // What was sent may be overwritten behind this.
-  check(cudaStreamWaitEvent(stream, sent_.get()), "adding rows");
-  check(add_pushed(links, args, pieces_ % 2, flag(), sm_count, stream), "adding rows");
-  ++pieces_;
-}
-
-const void* SumPipe::await(const RankLinks& links, cudaStream_t stream) {
-  const uint32_t parity = pieces_ % 2;
-  check(cudaStreamWaitEvent(stream, sent_.get()), "waiting for rows");
-  check(await_pushed(links, parity, flag(), stream), "waiting for rows");
-  ++pieces_;
-  return pushed_rows(links, links.rank, parity);
+  check(cudaStreamWaitEvent(stream, ways_.front().sent.get()), "adding rows");
+  check(add_pushed(links, args, parity(), flag(), sm_count, stream), "adding rows");
+  count_awaited();
 }
 
 }  // namespace inferd::cuda

@@ -1,7 +1,7 @@
 // Sums over ranks: checks against the sum that the host makes, a stress of many operations of
 // random sizes with random delays, and timings inside graphs beside NCCL, where it is found. Sums
-// of two ranks are here, those of which each keeps half in halves_checks.cuh, those of more ranks
-// in two_shot_checks.cuh.
+// of two ranks are here, those of which each rank keeps a share in shares_checks.cuh, those of more
+// ranks in two_shot_checks.cuh.
 //
 //   all_reduce_test check            every type and way of sending, bit by bit
 //   all_reduce_test alone            the same for tools that run one kernel at a time: of one rank
@@ -22,9 +22,9 @@
 #include "cuda/ranks/collectives.h"
 #include "cuda/ranks/sum_pipe.h"
 #include "gpu_test.cuh"
-#include "halves_checks.cuh"
 #include "nccl_sums.cuh"
 #include "rank_set.cuh"
+#include "shares_checks.cuh"
 #include "two_shot_checks.cuh"
 
 namespace {
@@ -56,9 +56,8 @@ void check_sum(Ranks& ranks, SumType type, int64_t count, Way way, const char* n
     CHECK_CUDA(cudaSetDevice(ranks.of[r].device));
     parts.push_back(std::make_unique<Device<T>>(x[r]));
     sums.push_back(std::make_unique<Device<T>>(old));
-    pipes.push_back(std::make_unique<SumPipe>());
-    // The flags of a new pipe begin again.
-    CHECK_CUDA(cudaMemset(pushed_flag(ranks.of[r].links, r, 0), 0, 2 * sizeof(uint32_t)));
+    pipes.push_back(std::make_unique<SumPipe>(kRanks));
+    clear_pushed(ranks.of[r]);
     CHECK_CUDA(cudaDeviceSynchronize());
   }
   constexpr int kTimes = 5;
@@ -78,7 +77,8 @@ void check_sum(Ranks& ranks, SumType type, int64_t count, Way way, const char* n
                          .scale = scale,
                          .residual = residual};
       if (way == Way::kPushed) {
-        pipes[r]->push(rank.links, args.x, count * static_cast<int64_t>(sizeof(T)), rank.stream);
+        pipes[r]->push(rank.links, 1 - r, args.x, count * static_cast<int64_t>(sizeof(T)),
+                       rank.stream);
         pipes[r]->add(rank.links, args, ranks.blocks(), rank.stream);
       } else {
         CHECK_CUDA(all_reduce(rank.links, args, ranks.blocks(), Launch(rank.stream)));
@@ -104,7 +104,7 @@ void check_type(Ranks& ranks, SumType type, const char* name) {
                               int64_t{1'500'000}, kTwoPieces}) {
     check_sum<T>(ranks, type, count, Way::kInPlace, name);
     check_sum<T>(ranks, type, count, Way::kResidual, name);
-    if (count * static_cast<int64_t>(sizeof(T)) <= kPushBytes)
+    if (count * static_cast<int64_t>(sizeof(T)) <= push_bytes(kRanks))
       check_sum<T>(ranks, type, count, Way::kPushed, name);
   }
 }
@@ -173,8 +173,9 @@ void check_alone(Ranks& ranks, SumType type, int64_t count, Way way, const char*
   if (way == Way::kPushed) {
     constexpr uint32_t kFlag = 1;
     CHECK_CUDA(
-        cudaMemcpy(pushed_rows(rank.links, 0, 1), sent, values * sizeof(T), cudaMemcpyDefault));
-    CHECK_CUDA(cudaMemcpy(pushed_flag(rank.links, 0, 1), &kFlag, sizeof kFlag, cudaMemcpyDefault));
+        cudaMemcpy(pushed_rows(rank.links, 0, 1, 1), sent, values * sizeof(T), cudaMemcpyDefault));
+    CHECK_CUDA(
+        cudaMemcpy(pushed_flag(rank.links, 0, 1, 1), &kFlag, sizeof kFlag, cudaMemcpyDefault));
     CHECK_CUDA(add_pushed(rank.links, args, 1, kFlag, ranks.blocks(), Launch(rank.stream)));
   } else {
     write_sum(rank, sent, bytes);
@@ -213,9 +214,9 @@ void bench(Ranks& ranks) {
     CHECK_CUDA(cudaMalloc(&sums[r], kMost));
     CHECK_CUDA(cudaMemset(x[r], 0, kMost));
     CHECK_CUDA(cudaMemset(sums[r], 0, kMost));
-    CHECK_CUDA(cudaMemset(pushed_flag(ranks.of[r].links, r, 0), 0, 2 * sizeof(uint32_t)));
+    clear_pushed(ranks.of[r]);
     CHECK_CUDA(cudaDeviceSynchronize());
-    pipes[r] = std::make_unique<SumPipe>();
+    pipes[r] = std::make_unique<SumPipe>(kRanks);
   });
   const NcclSums nccl(
       ranks, [&](int r) { return x[r]; }, kMost);
@@ -247,7 +248,7 @@ void bench(Ranks& ranks) {
       CHECK_CUDA(cudaEventCreate(&end));
       for (int i = -2; i < kPushes; ++i) {
         if (i == 0) CHECK_CUDA(cudaEventRecord(begin, ranks.of[r].stream));
-        pipes[r]->push(ranks.of[r].links, x[r], bytes, ranks.of[r].stream);
+        pipes[r]->push(ranks.of[r].links, 1 - r, x[r], bytes, ranks.of[r].stream);
         pipes[r]->add(ranks.of[r].links, args(r), blocks, ranks.of[r].stream);
       }
       CHECK_CUDA(cudaEventRecord(end, ranks.of[r].stream));
@@ -288,14 +289,16 @@ int main(int argc, char** argv) {
     check_type<float>(ranks, SumType::kF32, "f32");
     check_sum_norm<__nv_bfloat16>("bf16");
     check_sum_norm<__half>("f16");
-    check_halves<__nv_bfloat16>(ranks, "bf16");
-    check_halves<__half>(ranks, "f16");
+    check_shares<__nv_bfloat16>(ranks, "bf16");
+    check_shares<__half>(ranks, "f16");
     stress(ranks, 100'000);
     for (const int size : {3, 4, 8}) {
       check_two_shot_at_once(size);
       Ranks more(size);
       check_two_shot(more);
       check_timing(more);
+      check_shares<__nv_bfloat16>(more, "bf16");
+      check_shares<__half>(more, "f16");
       stress(more, 20'000);
     }
     std::printf("all-reduce checks: %d failures\n", failures);
