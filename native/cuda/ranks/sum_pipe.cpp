@@ -8,8 +8,9 @@
 namespace inferd::cuda {
 
 SumPipe::SumPipe(int32_t ranks) : made_(make_event(false)) {
-  for (int32_t other = 1; other < ranks; ++other)
-    ways_.push_back({.copies = make_stream(), .sent = make_event(false)});
+  for (Stream& stream : copies_) stream = make_stream();
+  for (size_t i = 0; i + 1 < static_cast<size_t>(ranks); ++i)
+    ways_.push_back({.copies = copies_[i % kCopyStreams].get(), .sent = make_event(false)});
   std::vector<uint32_t> words(kFlags + 1);
   std::iota(words.begin(), words.end(), 0);
   const size_t bytes = words.size() * sizeof(uint32_t);
@@ -17,7 +18,7 @@ SumPipe::SumPipe(int32_t ranks) : made_(make_event(false)) {
   check(cudaMemcpy(flags_.get(), words.data(), bytes, cudaMemcpyHostToDevice), "copying flags");
 }
 
-SumPipe::Way& SumPipe::way_to(const RankLinks& links, int32_t rank) {
+const SumPipe::Way& SumPipe::way_to(const RankLinks& links, int32_t rank) const {
   return ways_[static_cast<size_t>((rank - links.rank + links.size) % links.size - 1)];
 }
 
@@ -25,15 +26,15 @@ void SumPipe::push(const RankLinks& links, int32_t to, const void* x, int64_t by
                    cudaStream_t stream) {
   const Way& way = way_to(links, to);
   check(cudaEventRecord(made_.get(), stream), "sending rows");
-  check(cudaStreamWaitEvent(way.copies.get(), made_.get()), "sending rows");
+  check(cudaStreamWaitEvent(way.copies, made_.get()), "sending rows");
   check(cudaMemcpyAsync(pushed_rows(links, to, links.rank, parity()), x, static_cast<size_t>(bytes),
-                        cudaMemcpyDefault, way.copies.get()),
+                        cudaMemcpyDefault, way.copies),
         "sending rows");
   check(cudaMemcpyAsync(pushed_flag(links, to, links.rank, parity()),
                         static_cast<const uint32_t*>(flags_.get()) + flag(), sizeof(uint32_t),
-                        cudaMemcpyDefault, way.copies.get()),
+                        cudaMemcpyDefault, way.copies),
         "sending rows");
-  check(cudaEventRecord(way.sent.get(), way.copies.get()), "sending rows");
+  check(cudaEventRecord(way.sent.get(), way.copies), "sending rows");
 }
 
 void SumPipe::count_awaited() {

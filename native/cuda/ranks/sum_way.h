@@ -19,11 +19,12 @@ struct SumWay {
   int64_t two_shot_from = kNever;
 };
 
-// Where nothing was measured: what others found on machines of four and eight GPUs (vLLM). A share
-// of two would be as much to send, and one more way to wait for.
+// Where nothing was measured: what three and four H200 over NVLink were found to want (README), and
+// what others found of eight (vLLM). A share of two would be as much to send, and one more way to
+// wait for.
 inline SumWay usual_sum_way(int32_t ranks) {
   if (ranks < 3) return {};
-  return {.two_shot_from = ranks <= 4 ? 512 << 10 : 256 << 10};
+  return {.two_shot_from = ranks == 3 ? 512 << 10 : 256 << 10};
 }
 
 // `times` by ascending bytes; the usual way where there are none. Two shots from the size on from
