@@ -26,7 +26,7 @@
 //                          of_float4 makes twice the numbers e2m1 of them, plus kFloat4Offset
 //   Sums<R>                the dot products of one block: start() with the sums of the rows' codes,
 //                          add() a group of inputs, at(r, i) gives vector i of row r as floats
-//   quantize()             a block of a row as 8-bit codes
+//   load_block, largest_of, encode   a block of a row, and its 8-bit codes
 //   Chain ..               a loop of nothing but dot products, for limits_kernel.h
 #pragma once
 #include <type_traits>
@@ -226,7 +226,8 @@ void code_tile(const CodeTile& t) {
     const char* scales_of_run = w + Codes::kScalesAt - in_run * kBlockBytes;
     const auto* scales = reinterpret_cast<const float*>(x);
     const auto* halves = reinterpret_cast<const int16_t*>(x + 4 * R);
-    const char* codes = x + 8 * R;
+    const auto* scaled_sums = reinterpret_cast<const float*>(x + 8 * R);
+    const char* codes = x + 12 * R;
 #pragma GCC unroll 2
     for (int part = 0; part < Codes::kParts; ++part) {
       constexpr int kPartGroups = kGroups / Codes::kParts;
@@ -249,7 +250,9 @@ void code_tile(const CodeTile& t) {
         for (int r = 0; r < R; ++r) {
           const V both = Simd::mul(scale, Simd::set(scales[r]));
           V sum = Simd::fma(dot.at(r, i), both, acc.get(r, i));
-          if constexpr (Codes::kHasMin)
+          if constexpr (Codes::kHasMin && Codes::kParts == 1)
+            sum = Simd::fma(min, Simd::set(scaled_sums[r]), sum);
+          else if constexpr (Codes::kHasMin)
             sum = Simd::fma(min, Simd::set(scales[r] * static_cast<float>(sums[r])), sum);
           acc.set(r, i, sum);
         }
@@ -362,20 +365,37 @@ int64_t dot_chains(int64_t steps) {
 inline void store_codes(char* block, const QuantizedBlock& q, int64_t row, int64_t rows) {
   __builtin_memcpy(block + row * 4, &q.scale, 4);
   __builtin_memcpy(block + (rows + row) * 4, q.sums, 4);
-  char* codes = block + 2 * rows * 4 + row * Dot::kGroup;
+  // Of a row's codes, for minima: made once here and not by each panel.
+  const float scaled_sum = q.scale * static_cast<float>(q.sums[0] + q.sums[1]);
+  __builtin_memcpy(block + (2 * rows + row) * 4, &scaled_sum, 4);
+  char* codes = block + 3 * rows * 4 + row * Dot::kGroup;
   for (int group = 0; group < kGroups; ++group)
     __builtin_memcpy(codes + group * rows * Dot::kGroup, q.codes + group * Dot::kGroup,
                      Dot::kGroup);
+}
+
+// A block of each of `rows` rows, `n` inputs of it at most. In passes over the rows: what is done
+// with one block is a long chain, of which several run at once.
+inline void quantize_blocks(char* block, const float* x, int64_t x_stride, int64_t rows,
+                            int64_t n) {
+  V values[Dot::kMostRows][kBlockVectors];
+  float largest[Dot::kMostRows];
+  alignas(64) float errors[Dot::kMostRows][kTries];
+  for (int64_t r = 0; r < rows; ++r) {
+    Dot::load_block(x + r * x_stride, n, values[r]);
+    largest[r] = Dot::largest_of(values[r]);
+  }
+  for (int64_t r = 0; r < rows; ++r) errors_of_steps(values[r], largest[r], errors[r]);
+  for (int64_t r = 0; r < rows; ++r)
+    store_codes(block, Dot::encode(values[r], largest[r], steps_of_least(errors[r])), r, rows);
 }
 
 void quantize_tile(void* tile, const float* x, int64_t x_stride, int64_t rows, int64_t cols) {
   char* block = static_cast<char*>(tile);
   for (int64_t row = 0, n = 0; row < rows; row += n) {
     n = rows_of_tile(row, rows);
-    for (int64_t k = 0; k < cols; k += kScaleBlock, block += n * kCodeBlockBytes) {
-      for (int64_t r = 0; r < n; ++r)
-        store_codes(block, Dot::quantize(x + (row + r) * x_stride + k, cols - k), r, n);
-    }
+    for (int64_t k = 0; k < cols; k += kScaleBlock, block += n * kCodeBlockBytes)
+      quantize_blocks(block, x + row * x_stride + k, x_stride, n, cols - k);
   }
 }
 

@@ -28,9 +28,9 @@ struct Tries {
 };
 alignas(64) constexpr Tries kTry;
 
-// The steps of the first of the least errors. By vectors: which one it is cannot be foretold, and
-// comparing one after the other took most of the time of quantizing.
-inline float steps_of_least(const float* errors) {
+// The steps of the first of the least errors; 127 where none is a number. By vectors: which one it
+// is cannot be foretold, and comparing one after the other took most of the time of quantizing.
+inline float steps_of_least(const float (&errors)[kTries]) {
   const V infinite = Simd::set(__builtin_inff());
   V negative[kTries / kWidth];  // less the errors that are no number
   V top = Simd::set(-__builtin_inff());
@@ -50,9 +50,9 @@ inline float steps_of_least(const float* errors) {
   return Simd::largest(steps);
 }
 
-// 127 where `largest`, and with it all errors, is no number.
-inline float best_steps(const V (&x)[kBlockVectors], float largest) {
-  alignas(64) float inverses[kTries], errors[kTries];
+// What each number of steps to `largest` misses the values of a block by, squared and summed.
+inline void errors_of_steps(const V (&x)[kBlockVectors], float largest, float (&errors)[kTries]) {
+  alignas(64) float inverses[kTries];
   for (int i = 0; i < kTries; i += kWidth)
     Simd::store(inverses + i, Simd::div(Simd::load(kTry.steps + i), Simd::set(largest)));
   for (int first = 0; first < kTries; first += kWidth) {
@@ -71,7 +71,6 @@ inline float best_steps(const V (&x)[kBlockVectors], float largest) {
     const V sums = Simd::sum_each(squares);
     Simd::store(errors + first, Simd::mul(sums, Simd::load(kTry.weights + first)));
   }
-  return steps_of_least(errors);
 }
 
 }  // namespace

@@ -79,22 +79,24 @@ struct Dot {
     V at(int r, int i) const { return _mm512_cvtepi32_ps(sums[r][i]); }
   };
 
-  // Symmetric, best_steps() to the largest magnitude. Magnitudes are compared as bits, so that a
-  // NaN or an infinity makes the scale one and with it all products of the block.
-  static QuantizedBlock quantize(const float* x, int64_t n) {
+  static void load_block(const float* x, int64_t n, V (&values)[kBlockVectors]) {
     const __mmask32 lanes = n >= kScaleBlock ? ~0u : (1u << n) - 1u;
-    const auto half = [&](int i) {
-      return _mm512_maskz_loadu_ps(static_cast<__mmask16>(lanes >> (16 * i)), x + 16 * i);
-    };
-    const V a = half(0), b = half(1);
+    for (int i = 0; i < kBlockVectors; ++i)
+      values[i] = _mm512_maskz_loadu_ps(static_cast<__mmask16>(lanes >> (16 * i)), x + 16 * i);
+  }
+  // The largest magnitude. Magnitudes are compared as bits, so that a NaN or an infinity makes the
+  // scale one and with it all products of the block.
+  static float largest_of(const V (&x)[kBlockVectors]) {
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
-    const __m512i top = _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(a), magnitude),
-                                         _mm512_and_si512(_mm512_castps_si512(b), magnitude));
-    const float largest = __builtin_bit_cast(float, _mm512_reduce_max_epu32(top));
-    const float steps = best_steps({a, b}, largest);
+    const __m512i top = _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(x[0]), magnitude),
+                                         _mm512_and_si512(_mm512_castps_si512(x[1]), magnitude));
+    return __builtin_bit_cast(float, _mm512_reduce_max_epu32(top));
+  }
+  // Symmetric, `steps` to the largest magnitude.
+  static QuantizedBlock encode(const V (&x)[kBlockVectors], float largest, float steps) {
     const V inverse = Simd::set(largest > 0 ? steps / largest : 0.0f);
-    const __m512i codes_a = _mm512_cvtps_epi32(Simd::mul(a, inverse));
-    const __m512i codes_b = _mm512_cvtps_epi32(Simd::mul(b, inverse));
+    const __m512i codes_a = _mm512_cvtps_epi32(Simd::mul(x[0], inverse));
+    const __m512i codes_b = _mm512_cvtps_epi32(Simd::mul(x[1], inverse));
     QuantizedBlock q;
     q.scale = largest / steps;
     _mm_store_si128(reinterpret_cast<__m128i*>(q.codes), _mm512_cvtsepi32_epi8(codes_a));

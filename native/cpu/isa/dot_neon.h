@@ -47,25 +47,25 @@ struct DotBase {
 
   // Symmetric, best_steps() to the largest magnitude. Magnitudes are compared as bits, so that a
   // NaN or an infinity makes the scale one and with it all products of the block.
-  static QuantizedBlock quantize(const float* x, int64_t n) {
+  static void load_block(const float* x, int64_t n, V (&values)[kBlockVectors]) {
     float tail[kScaleBlock] = {};
     if (n < kScaleBlock) {
       for (int64_t i = 0; i < n; ++i) tail[i] = x[i];
       x = tail;
     }
-    uint32x4_t top = vdupq_n_u32(0);
-    for (int i = 0; i < kScaleBlock; i += 4) {
-      const uint32x4_t bits = vreinterpretq_u32_f32(vld1q_f32(x + i));
-      top = vmaxq_u32(top, vandq_u32(bits, vdupq_n_u32(0x7fffffff)));
-    }
-    const float largest = __builtin_bit_cast(float, vmaxvq_u32(top));
-    V values[kBlockVectors];
     for (int i = 0; i < kBlockVectors; ++i) values[i] = vld1q_f32(x + 4 * i);
-    const float steps = best_steps(values, largest);
+  }
+  static float largest_of(const V (&x)[kBlockVectors]) {
+    uint32x4_t top = vdupq_n_u32(0);
+    for (const V& v : x)
+      top = vmaxq_u32(top, vandq_u32(vreinterpretq_u32_f32(v), vdupq_n_u32(0x7fffffff)));
+    return __builtin_bit_cast(float, vmaxvq_u32(top));
+  }
+  static QuantizedBlock encode(const V (&x)[kBlockVectors], float largest, float steps) {
     const V inverse = Simd::set(largest > 0 ? steps / largest : 0.0f);
     const auto eight = [&](int i) {
-      const int32x4_t low = vcvtnq_s32_f32(Simd::mul(vld1q_f32(x + i), inverse));
-      const int32x4_t high = vcvtnq_s32_f32(Simd::mul(vld1q_f32(x + i + 4), inverse));
+      const int32x4_t low = vcvtnq_s32_f32(Simd::mul(x[i / 4], inverse));
+      const int32x4_t high = vcvtnq_s32_f32(Simd::mul(x[i / 4 + 1], inverse));
       return vqmovn_s16(vcombine_s16(vqmovn_s32(low), vqmovn_s32(high)));
     };
     QuantizedBlock q;

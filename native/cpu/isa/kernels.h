@@ -66,9 +66,9 @@ constexpr int kExpBlock = 512;
 //   is alone in its tile as it was.
 //   Where the set has quantize_tile, quantized weights meet quantized rows: each run of code_rows
 //   rows is cut into tiles as the set likes, each R of them, as blocks of f32 scales [R], i16 sums
-//   of codes [R][2], of each half of the block, and codes [kScaleBlock / g][R][g]; block size
-//   R * kCodeBlockBytes.
-constexpr int kCodeBlockBytes = 4 + 4 + kScaleBlock;
+//   of codes [R][2], of each half of the block, f32 products [R] of a scale and the sum of both
+//   halves, and codes [kScaleBlock / g][R][g]; block size R * kCodeBlockBytes.
+constexpr int kCodeBlockBytes = 4 + 4 + 4 + kScaleBlock;
 struct GemmTask {
   const char* panels;  // first panel of the weight
   int64_t panel_bytes;
