@@ -386,8 +386,10 @@ inline void quantize_blocks(char* block, const float* x, int64_t x_stride, int64
     largest[r] = Dot::largest_of(values[r]);
   }
   for (int64_t r = 0; r < rows; ++r) errors_of_steps(values[r], largest[r], errors[r]);
+  float steps[Dot::kMostRows];
+  for (int64_t r = 0; r < rows; ++r) steps[r] = steps_of_least(errors[r]);
   for (int64_t r = 0; r < rows; ++r)
-    store_codes(block, Dot::encode(values[r], largest[r], steps_of_least(errors[r])), r, rows);
+    store_codes(block, Dot::encode(values[r], largest[r], steps[r]), r, rows);
 }
 
 void quantize_tile(void* tile, const float* x, int64_t x_stride, int64_t rows, int64_t cols) {

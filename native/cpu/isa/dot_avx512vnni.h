@@ -99,16 +99,16 @@ struct Dot {
     const __m512i codes_b = _mm512_cvtps_epi32(Simd::mul(x[1], inverse));
     QuantizedBlock q;
     q.scale = largest / steps;
-    _mm_store_si128(reinterpret_cast<__m128i*>(q.codes), _mm512_cvtsepi32_epi8(codes_a));
-    _mm_store_si128(reinterpret_cast<__m128i*>(q.codes + 16), _mm512_cvtsepi32_epi8(codes_b));
-    const __m256i bytes = _mm256_load_si256(reinterpret_cast<const __m256i*>(q.codes));
+    // In one piece, as it is read again at once.
+    const __m256i bytes = _mm256_inserti128_si256(
+        _mm256_castsi128_si256(_mm512_cvtsepi32_epi8(codes_a)), _mm512_cvtsepi32_epi8(codes_b), 1);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(q.codes), bytes);
     const __m256i fours = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), bytes);
-    alignas(32) int32_t parts[8];
-    _mm256_store_si256(reinterpret_cast<__m256i*>(parts), fours);
-    for (int half = 0; half < 2; ++half) {
-      const int32_t* p = parts + 4 * half;
-      q.sums[half] = static_cast<int16_t>(p[0] + p[1] + p[2] + p[3]);
-    }
+    const __m128i pairs =
+        _mm_hadd_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
+    const __m128i halves = _mm_hadd_epi32(pairs, pairs);
+    q.sums[0] = static_cast<int16_t>(_mm_cvtsi128_si32(halves));
+    q.sums[1] = static_cast<int16_t>(_mm_extract_epi32(halves, 1));
     return q;
   }
 
