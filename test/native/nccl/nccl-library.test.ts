@@ -136,12 +136,12 @@ test('sums go in two shots from the size on from which that was always faster, o
   assert.deepEqual(check('shots'), [
     [2, never, never],
     [3, 512 * kib, 512 * kib],
-    [4, 512 * kib, 512 * kib],
+    [4, 256 * kib, 256 * kib],
     [5, 256 * kib, 256 * kib],
     [8, 256 * kib, 256 * kib],
     [2, never, never],
-    [4, 512 * kib, 400],
-    [4, 512 * kib, 400],
+    [4, 256 * kib, 400],
+    [4, 256 * kib, 400],
     [8, 256 * kib, 100],
     [8, 256 * kib, 201],
   ]);
