@@ -29,11 +29,11 @@ export interface SchedulerOptions {
   readonly delayFactor: number;
   readonly policy: 'fcfs' | 'priority';
   readonly preemptionMode: PreemptionMode;
-  /** Requests that may wait besides those that free slots will take at once. */
   /** Null: nothing is drafted. */
   readonly drafts: DraftOptions | null;
   /** Adapters that can run at the same time; 0 = none. */
   readonly adapterPlaces: number;
+  /** Requests that may wait besides those that free slots will take at once. */
   readonly maxQueue: number;
   readonly queueTimeoutMs: number;
   /** Timelines of ended requests that are kept. */
