@@ -118,58 +118,66 @@ void check_shares(Ranks& ranks, const char* name) {
   const int64_t all = begin(size);
   CHECK_CUDA(cudaSetDevice(ranks.of[0].device));
   const SumNormCase<T> c(size, all, kWidth);
+  const auto bytes = [](int64_t rows) { return rows * kWidth * static_cast<int64_t>(sizeof(T)); };
+  struct Rows {
+    explicit Rows(const SumNormCase<T>& c, int r)
+        : part(c.parts[r]), residual(c.old), out(c.old), scales(c.weight) {}
+    Device<T> part, residual, out;
+    Device<float> scales;
+  };
   std::vector<std::unique_ptr<SumPipe>> pipes;
-  for (const Rank& rank : ranks.of) {
-    CHECK_CUDA(cudaSetDevice(rank.device));
+  std::vector<std::unique_ptr<Rows>> rows;
+  for (int r = 0; r < size; ++r) {
+    CHECK_CUDA(cudaSetDevice(ranks.of[r].device));
     pipes.push_back(std::make_unique<SumPipe>(size));
-    clear_pushed(rank);
-    CHECK_CUDA(cudaDeviceSynchronize());
+    rows.push_back(std::make_unique<Rows>(c, r));
+    clear_pushed(ranks.of[r]);
   }
   for (int time = 0; time < kTimes; ++time) {
-    std::vector<std::vector<T>> sums(ranks.of.size()), normed(ranks.of.size());
+    // Here, as this waits for all that a GPU does, which another rank's kernel may be part of.
+    for (int r = 0; r < size; ++r) {
+      CHECK_CUDA(cudaSetDevice(ranks.of[r].device));
+      rows[r]->residual.upload(c.old);
+      rows[r]->out.upload(c.old);
+      CHECK_CUDA(cudaDeviceSynchronize());
+    }
     ranks.each([&](int r) {
       const Rank& rank = ranks.of[r];
       SumPipe& pipe = *pipes[r];
-      CHECK_CUDA(cudaSetDevice(rank.device));
-      const auto bytes = [](int64_t rows) {
-        return rows * kWidth * static_cast<int64_t>(sizeof(T));
-      };
+      Rows& own = *rows[r];
       const int64_t first = begin(r), count = begin(r + 1) - first;
-      Device<T> part(c.parts[r]), residual(c.old), out(c.old);
-      Device<float> scales(c.weight);
-      CHECK_CUDA(cudaDeviceSynchronize());
       if (time % size == r) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      const auto at = [&](Device<T>& rows, int64_t row) { return rows.get() + row * kWidth; };
+      const auto at = [&](Device<T>& of, int64_t row) { return of.get() + row * kWidth; };
       inferd::cuda::SumNormArgs args =
-          c.args(at(out, first), at(residual, first), scales.get(), count);
+          c.args(at(own.out, first), at(own.residual, first), own.scales.get(), count);
       for (int to = 0; to < size; ++to)
         if (to != r)
-          pipe.push(rank.links, to, at(part, begin(to)), bytes(begin(to + 1) - begin(to)),
+          pipe.push(rank.links, to, at(own.part, begin(to)), bytes(begin(to + 1) - begin(to)),
                     rank.stream);
-      args.parts[r] = at(part, first);
+      args.parts[r] = at(own.part, first);
       for (int from = 0; from < size; ++from)
         if (from != r) args.parts[from] = pipe.await(rank.links, from, rank.stream);
       CHECK_CUDA(inferd::cuda::sum_rms_norm(half_of<T>, args, inferd::cuda::Launch(rank.stream)));
       for (int to = 0; to < size; ++to)
-        if (to != r) pipe.push(rank.links, to, at(out, first), bytes(count), rank.stream);
+        if (to != r) pipe.push(rank.links, to, at(own.out, first), bytes(count), rank.stream);
       for (int from = 0; from < size; ++from) {
         if (from == r) continue;
         const void* come = pipe.await(rank.links, from, rank.stream);
-        CHECK_CUDA(cudaMemcpyAsync(at(out, begin(from)), come,
+        CHECK_CUDA(cudaMemcpyAsync(at(own.out, begin(from)), come,
                                    static_cast<size_t>(bytes(begin(from + 1) - begin(from))),
                                    cudaMemcpyDeviceToDevice, rank.stream));
       }
-      CHECK_CUDA(cudaStreamSynchronize(rank.stream));
-      sums[r] = residual.download();
-      normed[r] = out.download();
     });
+    ranks.sync();
     for (int r = 0; r < size; ++r) {
       char text[120];
       std::snprintf(text, sizeof text, "shares of %s, rank %d of %d, time %d", name, r, size, time);
       const auto from = static_cast<size_t>(begin(r) * kWidth);
       const auto values = static_cast<size_t>(begin(r + 1) * kWidth) - from;
-      expect(std::memcmp(sums[r].data() + from, c.sum.data() + from, values * sizeof(T)) == 0 &&
-                 std::memcmp(normed[r].data(), c.normed.data(), c.normed.size() * sizeof(T)) == 0,
+      CHECK_CUDA(cudaSetDevice(ranks.of[r].device));
+      const std::vector<T> sums = rows[r]->residual.download(), normed = rows[r]->out.download();
+      expect(std::memcmp(sums.data() + from, c.sum.data() + from, values * sizeof(T)) == 0 &&
+                 std::memcmp(normed.data(), c.normed.data(), c.normed.size() * sizeof(T)) == 0,
              text);
     }
   }
