@@ -374,30 +374,39 @@ inline void store_codes(char* block, const QuantizedBlock& q, int64_t row, int64
                      Dot::kGroup);
 }
 
-// A block of each of `rows` rows, `n` inputs of it at most. In passes over the rows: what is done
-// with one block is a long chain, of which several run at once.
+// `count` blocks of each of `rows` rows, together kMostRows at most, `n` inputs of a row at most.
+// In passes over all of them: what is done with one block is a long chain, of which several run at
+// once.
 inline void quantize_blocks(char* block, const float* x, int64_t x_stride, int64_t rows,
-                            int64_t n) {
+                            int64_t count, int64_t n) {
   V values[Dot::kMostRows][kBlockVectors];
-  float largest[Dot::kMostRows];
+  float largest[Dot::kMostRows], steps[Dot::kMostRows];
   alignas(64) float errors[Dot::kMostRows][kTries];
-  for (int64_t r = 0; r < rows; ++r) {
-    Dot::load_block(x + r * x_stride, n, values[r]);
-    largest[r] = Dot::largest_of(values[r]);
-  }
-  for (int64_t r = 0; r < rows; ++r) errors_of_steps(values[r], largest[r], errors[r]);
-  float steps[Dot::kMostRows];
-  for (int64_t r = 0; r < rows; ++r) steps[r] = steps_of_least(errors[r]);
-  for (int64_t r = 0; r < rows; ++r)
-    store_codes(block, Dot::encode(values[r], largest[r], steps[r]), r, rows);
+  const int64_t all = count * rows;
+  for (int64_t b = 0, i = 0; b < count; ++b)
+    for (int64_t r = 0; r < rows; ++r, ++i) {
+      Dot::load_block(x + r * x_stride + b * kScaleBlock, n - b * kScaleBlock, values[i]);
+      largest[i] = Dot::largest_of(values[i]);
+    }
+  for (int64_t i = 0; i < all; ++i) errors_of_steps(values[i], largest[i], errors[i]);
+  for (int64_t i = 0; i < all; ++i) steps[i] = steps_of_least(errors[i]);
+  for (int64_t b = 0, i = 0; b < count; ++b)
+    for (int64_t r = 0; r < rows; ++r, ++i)
+      store_codes(block + b * rows * kCodeBlockBytes, Dot::encode(values[i], largest[i], steps[i]),
+                  r, rows);
 }
 
 void quantize_tile(void* tile, const float* x, int64_t x_stride, int64_t rows, int64_t cols) {
   char* block = static_cast<char*>(tile);
   for (int64_t row = 0, n = 0; row < rows; row += n) {
     n = rows_of_tile(row, rows);
-    for (int64_t k = 0; k < cols; k += kScaleBlock, block += n * kCodeBlockBytes)
-      quantize_blocks(block, x + row * x_stride + k, x_stride, n, cols - k);
+    const int64_t blocks = (cols + kScaleBlock - 1) / kScaleBlock, most = Dot::kMostRows / n;
+    for (int64_t first = 0, count = 0; first < blocks; first += count) {
+      count = blocks - first < most ? blocks - first : most;
+      const int64_t k = first * kScaleBlock;
+      quantize_blocks(block, x + row * x_stride + k, x_stride, n, count, cols - k);
+      block += count * n * kCodeBlockBytes;
+    }
   }
 }
 
