@@ -45,8 +45,6 @@ struct DotBase {
   // Of codes that are 32 too large.
   static Codes of32(Codes codes) { return vsubq_s8(codes, vdupq_n_s8(32)); }
 
-  // Symmetric, best_steps() to the largest magnitude. Magnitudes are compared as bits, so that a
-  // NaN or an infinity makes the scale one and with it all products of the block.
   static void load_block(const float* x, int64_t n, V (&values)[kBlockVectors]) {
     float tail[kScaleBlock] = {};
     if (n < kScaleBlock) {
@@ -55,12 +53,15 @@ struct DotBase {
     }
     for (int i = 0; i < kBlockVectors; ++i) values[i] = vld1q_f32(x + 4 * i);
   }
+  // The largest magnitude. Magnitudes are compared as bits, so that a NaN or an infinity makes the
+  // scale one and with it all products of the block.
   static float largest_of(const V (&x)[kBlockVectors]) {
     uint32x4_t top = vdupq_n_u32(0);
     for (const V& v : x)
       top = vmaxq_u32(top, vandq_u32(vreinterpretq_u32_f32(v), vdupq_n_u32(0x7fffffff)));
     return __builtin_bit_cast(float, vmaxvq_u32(top));
   }
+  // Symmetric, `steps` to the largest magnitude.
   static QuantizedBlock encode(const V (&x)[kBlockVectors], float largest, float steps) {
     const V inverse = Simd::set(largest > 0 ? steps / largest : 0.0f);
     const auto eight = [&](int i) {
