@@ -271,7 +271,7 @@ export const schema = {
       0,
       [0, 2 ** 20],
       'The same of a step in which prompts are prefilled beside sequences that decode, which wait for them: fewer make tokens come more evenly. ' +
-        'A quarter of it is for prompts, however many decode. 0: 1024 on a GPU, 128 on the CPU.',
+        'Up to twice as many while others wait to begin. A quarter is for prompts, however many decode. 0: 1024 on a GPU, 128 on the CPU.',
       { unit: 'tokens' },
     ),
     max_num_sequences: int(64, [1, 4096], 'Sequences that run at the same time, in each group of parallel.data_parallel_size.'),

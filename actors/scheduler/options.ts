@@ -18,7 +18,10 @@ export interface SchedulerOptions {
   readonly maxSlots: number;
   /** Token budget of one step (`scheduler.max_num_batched_tokens`). */
   readonly maxBatchTokens: number;
-  /** The same of a step in which sequences decode, which wait for the prompts beside them (`scheduler.mixed_step_tokens`). */
+  /**
+   * The same of a step in which sequences decode, which wait for the prompts beside them (`scheduler.mixed_step_tokens`); up to twice as
+   * many where much waits.
+   */
   readonly mixedStepTokens: number;
   /** Prompt plus answer, at most, tokens. */
   readonly maxModelLen: number;

@@ -35,6 +35,10 @@ import { StepRecord } from './step-record.js';
 
 /** So long others may go on taking the places of adapters ahead of one that waits for a place. */
 const MAX_PLACE_WAIT_MS = 1000;
+/** Steps in which sequences decode are as large as it takes to compute in so many of them what waits, */
+const WAITING_STEPS = 4;
+/** but no more than so many times `mixedStepTokens`. */
+const MOST_MIXED = 2;
 
 export class Planner {
   readonly roster: Roster;
@@ -221,9 +225,23 @@ export class Planner {
 
   /** Lowers the budget to what prompts get beside the rows of sequences that decode. */
   private leavePrompts(): void {
-    const { maxBatchTokens, mixedStepTokens } = this.options;
-    const decoded = maxBatchTokens - this.budget;
-    if (decoded > 0) this.budget = Math.min(this.budget, Math.max(mixedStepTokens - decoded, leastPromptTokens(this.options)));
+    const decoded = this.options.maxBatchTokens - this.budget;
+    if (decoded > 0) this.budget = Math.min(this.budget, Math.max(this.mixedTokens() - decoded, leastPromptTokens(this.options)));
+  }
+
+  /**
+   * Tokens of a step in which sequences decode. Where much waits these gain little from small steps: they get through later because
+   * fewer of them run at a time.
+   */
+  private mixedTokens(): number {
+    const least = this.options.mixedStepTokens;
+    const most = MOST_MIXED * least;
+    let waiting = 0;
+    for (const { remaining } of this.roster.waiting.items) {
+      waiting += remaining;
+      if (waiting >= most * WAITING_STEPS) return most;
+    }
+    return Math.max(least, Math.floor(waiting / WAITING_STEPS));
   }
 
   /** Rows of running sequences that lack more than one token; their blocks were taken at admission. */

@@ -57,6 +57,21 @@ test('however many sequences decode, prompts get a quarter of the tokens of such
   );
 });
 
+test('where much waits, prompts get up to twice as many tokens of a step in which sequences decode: a quarter of what waits', () => {
+  const decodingBeside = (prompts: readonly number[]): number[] | undefined => {
+    const rig = new Rig({ maxBatchTokens: 64, mixedStepTokens: 8, maxSlots: 2, numBlocks: 256 });
+    rig.admit(long(tokens(2)));
+    rig.schedule();
+    rig.update();
+    for (const [i, count] of prompts.entries()) rig.admit(long(tokens(count, 5 + i)));
+    return rig.schedule()?.rows.map((r) => r.count);
+  };
+  assert.deepEqual(decodingBeside([32]), [1, 7]);
+  assert.deepEqual(decodingBeside([40]), [1, 9]);
+  assert.deepEqual(decodingBeside([30, 30]), [1, 14]);
+  assert.deepEqual(decodingBeside([60, 60, 60]), [1, 15]);
+});
+
 for (const first of [2 ** 31 - 3, -3]) {
   test(`the number of steps may pass the ends of its word: from ${first} on`, () => {
     const rig = new Rig({}, first);
