@@ -1,9 +1,10 @@
 /**
- * Speed of GGUF types on the CPU, beside another engine on the same file: `node dist/test/bench/gguf.js [--type q4_k] [--rounds 3]
- * [--shape 1x512] [--keep FOLDER] [--other PROGRAM]`. Models are of the Llama-3.2-1B shape with random weights, two threads. PROGRAM is
- * called as `PROGRAM FILE BATCH LENGTH STEPS ROUNDS` and prints one JSON line with prefill_ms and decode_ms. Both take turns, because a
- * machine that is shared changes from minute to minute, and of each the best round counts. One JSON line a type and shape: milliseconds of
- * both; ours as a share of what could be read in the round it was measured in; and how many times as long the other took.
+ * Speed of GGUF types, beside another engine on the same file: `node dist/test/bench/gguf.js [--type q4_k] [--rounds 3] [--shape 1x512]
+ * [--model llama-3.2-1b] [--device cpu] [--keep FOLDER] [--other PROGRAM]`. Models are of a shape of test/fixtures/shapes with random
+ * weights; a CPU computes in two threads. PROGRAM is called as `PROGRAM FILE BATCH LENGTH STEPS ROUNDS` and prints one JSON line with
+ * prefill_ms and decode_ms. Both take turns, because a machine that is shared changes from minute to minute, and of each the best round
+ * counts. One JSON line a type and shape: milliseconds of both; ours as a share of what could be read in the round it was measured in; the
+ * bytes of its weights as a share of the file's, and how long it took to load them; and how many times as long the other took.
  */
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, statSync } from 'node:fs';
@@ -31,6 +32,8 @@ const { values } = parseArgs({
     type: { type: 'string', multiple: true },
     shape: { type: 'string', multiple: true },
     rounds: { type: 'string', default: '3' },
+    model: { type: 'string', default: 'llama-3.2-1b' },
+    device: { type: 'string', default: 'cpu' },
     keep: { type: 'string' },
     other: { type: 'string' },
   },
@@ -44,9 +47,10 @@ function run(program: string, args: readonly string[]): Record<string, unknown> 
 }
 
 function ours(file: string, shape: string): Turn {
-  const args = ['bench', 'forward', file, '--json', '--device', 'cpu', '--threads', '2', '--shape', shape];
+  const device = values.device === 'cpu' ? ['--device', 'cpu', '--threads', '2', '--steps', `${STEPS}`] : ['--device', values.device];
+  const args = ['bench', 'forward', file, '--json', ...device, '--shape', shape];
   const cli = join(packageRoot(), 'daemon', 'cli', 'inferd.mjs');
-  const report = run(process.execPath, [cli, ...args, '--steps', `${STEPS}`, '--repeat', `${ROUNDS_OF_A_TURN}`]);
+  const report = run(process.execPath, [cli, ...args, '--repeat', `${ROUNDS_OF_A_TURN}`]);
   const [{ prefill, decode }] = report['shapes'] as [Record<'prefill' | 'decode', { readonly ms: number; readonly of_read: number }>];
   return {
     prefill_ms: prefill.ms,
@@ -71,8 +75,8 @@ function best(turns: readonly Turn[], field: keyof Turn, most = false): number |
 mkdirSync(keep, { recursive: true });
 for (const type of types as RandomType[]) {
   if (randomTypes[type] === undefined) throw new Error(`--type is one of ${Object.keys(randomTypes).join(', ')}, and not ${type}`);
-  const file = join(keep, `${type}.gguf`);
-  if (!existsSync(file)) writeRandomGguf(file, type);
+  const file = join(keep, `${values.model}-${type}.gguf`);
+  if (!existsSync(file)) writeRandomGguf(file, type, values.model);
   for (const shape of shapes) {
     const mine: Turn[] = [];
     const others: Turn[] = [];
@@ -86,6 +90,8 @@ for (const type of types as RandomType[]) {
     };
     const report = {
       type,
+      model: values.model,
+      device: values.device,
       shape,
       prefill_ms: best(mine, 'prefill_ms'),
       decode_ms: best(mine, 'decode_ms'),

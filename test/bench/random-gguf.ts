@@ -1,6 +1,6 @@
 /**
- * Writes GGUF files of the Llama-3.2-1B shape with random weights of one type, to time engines on a model that nobody has to download: matrices
- * of blocks of random codes with scales that keep products small, norms of ones. There is no vocabulary, so only what times steps opens it.
+ * Writes GGUF files of a Llama's shape with random weights of one type, to time engines on a model that nobody has to download: matrices of
+ * blocks of random codes with scales that keep products small, norms of ones. There is no vocabulary, so only what times steps opens it.
  */
 import { randomFillSync } from 'node:crypto';
 import { closeSync, openSync, readFileSync, writeSync } from 'node:fs';
@@ -30,6 +30,14 @@ interface Shape {
   readonly num_attention_heads: number;
   readonly num_key_value_heads: number;
   readonly head_dim: number;
+  readonly tie_word_embeddings: boolean;
+}
+
+/** `model`: a folder of test/fixtures/shapes. */
+function shapeOf(model: string): Shape {
+  const config = join(packageRoot(), 'test', 'fixtures', 'shapes', model, 'config.json');
+  const shape = JSON.parse(readFileSync(config, 'utf8')) as Omit<Shape, 'head_dim'>;
+  return { head_dim: shape.hidden_size / shape.num_attention_heads, ...shape };
 }
 
 function metadata(s: Shape): Record<string, Meta> {
@@ -65,13 +73,13 @@ function tensorsOf(s: Shape): [string, number, number][] {
     [`blk.${i}.ffn_up.weight`, s.intermediate_size, s.hidden_size],
     [`blk.${i}.ffn_down.weight`, s.hidden_size, s.intermediate_size],
   ]);
-  return [['token_embd.weight', s.vocab_size, s.hidden_size], ...layers.flat(), ['output_norm.weight', 0, s.hidden_size]];
+  const head: typeof layers = s.tie_word_embeddings ? [] : [[['output.weight', s.vocab_size, s.hidden_size]]];
+  return [['token_embd.weight', s.vocab_size, s.hidden_size], ...layers.flat(), ['output_norm.weight', 0, s.hidden_size], ...head.flat()];
 }
 
-/** Writes a model whose matrices, the embedding that is its head too among them, are all of `type`. */
-export function writeRandomGguf(path: string, type: RandomType): void {
-  const config = join(packageRoot(), 'test', 'fixtures', 'shapes', 'llama-3.2-1b', 'config.json');
-  const shape = JSON.parse(readFileSync(config, 'utf8')) as Shape;
+/** Writes a model of the shape of `model` whose matrices, embedding and head among them, are all of `type`. */
+export function writeRandomGguf(path: string, type: RandomType, model: string): void {
+  const shape = shapeOf(model);
   const { id, weights, bytes, scales } = randomTypes[type];
   const list = tensorsOf(shape).map(([name, rows, cols]) => ({
     name,
