@@ -242,7 +242,8 @@ int64_t CudaBackend::reserve_steps(const StepShape& s) {
   for (const LayerShape& layer : s.layers) {
     if (layer.heads == 0) continue;
     if (layer.value_dim > 0) {
-      partials_.get(latent_attention_partial_bytes(layer.value_dim, sm_count_), stream_.get());
+      partials_.get(latent_attention_partial_bytes(layer.value_dim, layer.heads, sm_count_),
+                    stream_.get());
       continue;
     }
     const int32_t tile_tokens = prefill_tile_tokens(layer.heads, layer.kv_heads);

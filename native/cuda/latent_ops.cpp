@@ -61,27 +61,24 @@ void CudaBackend::latent_rope_and_cache(const LatentCacheArgs& args, const SlotT
 // All tokens alike, those of prompts and those that decode; `picks` may be left alone.
 void CudaBackend::attend_latent(const AttentionArgs& args, const SlotTables& t,
                                 const StepBatch& batch) {
-  const int32_t splits =
-      latent_attention_splits(batch.num_tokens, args.heads, batch.max_context, sm_count_);
-  auto* partials =
-      splits == 1 ? nullptr
-                  : static_cast<float*>(partials_.get(
-                        latent_attention_partial_bytes(args.value_dim, sm_count_), stream_.get()));
-  check(latent_attention(half_,
-                         {.q = args.qkv.data,
-                          .out = args.out.data,
-                          .kv = paged(args.kv, t),
-                          .token_slots = token_slots(batch),
-                          .positions = batch.positions,
-                          .tokens = batch.num_tokens,
-                          .heads = args.heads,
-                          .value_dim = args.value_dim,
-                          .window = args.window,
-                          .splits = splits,
-                          .scale = args.scale,
-                          .partials = partials},
-                         launch()),
-        "latent attention");
+  LatentAttentionParams params{.q = args.qkv.data,
+                               .out = args.out.data,
+                               .kv = paged(args.kv, t),
+                               .token_slots = token_slots(batch),
+                               .positions = batch.positions,
+                               .tokens = batch.num_tokens,
+                               .heads = args.heads,
+                               .value_dim = args.value_dim,
+                               .window = args.window,
+                               .splits = 1,
+                               .scale = args.scale,
+                               .partials = nullptr};
+  params.splits = latent_attention_splits(params, batch.max_context, sm_count_);
+  if (params.splits > 1) {
+    const size_t bytes = latent_attention_partial_bytes(args.value_dim, args.heads, sm_count_);
+    params.partials = static_cast<float*>(partials_.get(bytes, stream_.get()));
+  }
+  check(latent_attention(half_, params, launch()), "latent attention");
 }
 
 }  // namespace inferd::cuda

@@ -73,6 +73,10 @@ export const programs = [
     cublas: true,
     generic: null,
   }),
+  program('latent_attention_test', {
+    'cuda/latent': 'latent_attention.cu latent_attention_sm90.cu',
+    'cuda/device': 'tensor_map.cu',
+  }),
   program('sampler_test', {
     'cuda/sampler': 'sampler.cu sampler_greedy.cu',
     'cpu/sampler': 'sampler.cpp sampling_math.cpp',

@@ -64,6 +64,15 @@ __device__ inline void tensor_copy_4d(void* dst, const CUtensorMap* map, uint64_
       : "memory");
 }
 
+// Stores the transposes of two 8x8 matrices of 16-bit values, held as an accumulator is: lane l
+// gives the address of row l % 8, once a column, of matrix l / 8 % 2.
+__device__ inline void store_transposed2(void* row, uint32_t first, uint32_t second) {
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(shared_address(row)),
+      "r"(first), "r"(second)
+      : "memory");
+}
+
 // Orders this thread's ordinary shared memory writes before later reads by wgmma.
 __device__ inline void async_proxy_fence() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -144,6 +153,51 @@ __device__ inline void wgmma_shared(float (&d)[64], uint64_t a, uint64_t b, int 
     INFERD_WGMMA_SS("f16.f16");
   } else {
     INFERD_WGMMA_SS("bf16.bf16");
+  }
+}
+
+// d[64 x n] = a[64 x 16] b[16 x n] (+ d when `add`) of few columns, both from shared memory; b with
+// k contiguous, a too, or with its rows where kRowsContiguous.
+#define INFERD_D4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define INFERD_D16(d) INFERD_D8(d, 0), INFERD_D8(d, 8)
+#define INFERD_NAMES4 "%0,%1,%2,%3"
+#define INFERD_NAMES8 INFERD_NAMES4 ",%4,%5,%6,%7"
+#define INFERD_NAMES16 INFERD_NAMES8 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define INFERD_WGMMA_FEW(SHAPE, TYPES, NAMES, A, B, ADD, ROWS, D)                                 \
+  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" ADD                                       \
+               ", 0;\n"                                                                           \
+               "wgmma.mma_async.sync.aligned." SHAPE "k16.f32." TYPES " {" NAMES "}, %" A ", %" B \
+               ", add, 1, 1, %" ROWS ", 0;\n}"                                                    \
+               : D                                                                                \
+               : "l"(a), "l"(b), "r"(add), "n"(kRowsContiguous ? 1 : 0))
+#define INFERD_WGMMA_FEW8(TYPES) \
+  INFERD_WGMMA_FEW("m64n8", TYPES, INFERD_NAMES4, "4", "5", "6", "7", INFERD_D4(d, 0))
+#define INFERD_WGMMA_FEW16(TYPES) \
+  INFERD_WGMMA_FEW("m64n16", TYPES, INFERD_NAMES8, "8", "9", "10", "11", INFERD_D8(d, 0))
+#define INFERD_WGMMA_FEW32(TYPES) \
+  INFERD_WGMMA_FEW("m64n32", TYPES, INFERD_NAMES16, "16", "17", "18", "19", INFERD_D16(d))
+#define INFERD_WGMMA_FEW64(TYPES) \
+  INFERD_WGMMA_FEW("m64n64", TYPES, INFERD_NAMES32, "32", "33", "34", "35", INFERD_D32(d))
+template <typename T, bool kRowsContiguous, int kCount>
+__device__ inline void wgmma_few(float (&d)[kCount], uint64_t a, uint64_t b, int add) {
+  static_assert(kCount == 4 || kCount == 8 || kCount == 16 || kCount == 32);
+  constexpr bool kF16 = std::is_same_v<T, __half>;
+  if constexpr (kCount == 4 && kF16) {
+    INFERD_WGMMA_FEW8("f16.f16");
+  } else if constexpr (kCount == 4) {
+    INFERD_WGMMA_FEW8("bf16.bf16");
+  } else if constexpr (kCount == 8 && kF16) {
+    INFERD_WGMMA_FEW16("f16.f16");
+  } else if constexpr (kCount == 8) {
+    INFERD_WGMMA_FEW16("bf16.bf16");
+  } else if constexpr (kCount == 16 && kF16) {
+    INFERD_WGMMA_FEW32("f16.f16");
+  } else if constexpr (kCount == 16) {
+    INFERD_WGMMA_FEW32("bf16.bf16");
+  } else if constexpr (kF16) {
+    INFERD_WGMMA_FEW64("f16.f16");
+  } else {
+    INFERD_WGMMA_FEW64("bf16.bf16");
   }
 }
 

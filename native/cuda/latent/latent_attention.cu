@@ -36,13 +36,16 @@
 #include "cuda/device/launch.cuh"
 #include "cuda/device/mma.cuh"
 #include "cuda/latent/latent_attention.h"
+#include "cuda/latent/latent_attention_sm90.h"
+#include "cuda/latent/latent_parts.cuh"
 
 namespace inferd::cuda {
 namespace {
 
-constexpr int kRows = 16, kPad = 8, kMergeThreads = 128;
+constexpr int kRows = kPartHeads, kPad = 8, kMergeThreads = 128;
 constexpr int kMostHeadDim = 640, kMostSplits = 32, kLeastKeys = 64;
 constexpr float kLog2e = 1.4426950408889634f;
+constexpr float kTurnCost = 0.01f;  // of a block that begins and ends, in the time of whole keys
 
 // Eight values of a key, from `at` of row `row` of a block, as 16 bits.
 template <typename T>
@@ -74,11 +77,6 @@ struct Shape {
   static constexpr int kScoreRow = kKeys + 4, kProbabilityRow = kKeys + 8;
   static constexpr int kMostSteps = (kMostHeadDim / 16 + 1) / 2;
 };
-
-// What a part leaves behind for each of its 16 rows: sums of p v, the largest score, the sum of p.
-__host__ __device__ constexpr int64_t partial_floats(int value_dim) {
-  return int64_t{kRows} * (value_dim + 2);
-}
 
 // Starts the copies of keys base .. base + kKeys - 1, of those before `end`, to rows of shared
 // memory, zeros for the rest. Four neighbouring threads have a row, so that each finds its block
@@ -267,17 +265,16 @@ __global__ void __launch_bounds__(Shape<kWarps>::kThreads)
   for (int part = 0; part < 2; ++part) {
     const int row = g + 8 * part;
     if (p.splits > 1) {
-      float* partial = p.partials + (static_cast<int64_t>(blockIdx.x) * p.splits + blockIdx.y) *
-                                        partial_floats(kValueDim);
+      const LatentPartial partial(p, token, first_head + row, kValueDim);
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
         const int column = warp * kWarpColumns + n * 8 + 2 * t;
-        *reinterpret_cast<float2*>(partial + row * kValueDim + column) =
+        *reinterpret_cast<float2*>(partial.values + column) =
             make_float2(out[n][2 * part], out[n][2 * part + 1]);
       }
       if (warp == 0 && t == 0) {
-        partial[kRows * kValueDim + row] = scores[row];
-        partial[kRows * (kValueDim + 1) + row] = alphas[row];
+        *partial.largest = scores[row];
+        *partial.sum = alphas[row];
       }
     } else if (first_head + row < p.heads) {
       T* o = static_cast<T*>(p.out) +
@@ -347,11 +344,17 @@ cudaError_t attend(const LatentAttentionParams& p, const Launch& launch) {
 
 template <typename T, int kValueDim>
 cudaError_t run(const LatentAttentionParams& p, const Launch& launch) {
-  DeviceLimits limits;
-  cudaError_t error = ask_limits(limits);
-  if (error != cudaSuccess) return error;
-  const bool wide = shared_bytes<8>(p.kv.head_dim, 2) <= static_cast<size_t>(limits.most_shared);
-  error = wide ? attend<T, kValueDim, 8>(p, launch) : attend<T, kValueDim, 4>(p, launch);
+  cudaError_t error;
+  if (latent_attention_sm90_takes(p.kv, p.value_dim)) {
+    constexpr Half kType = std::is_same_v<T, __half> ? Half::kF16 : Half::kBF16;
+    error = latent_attention_sm90(kType, p, launch);
+  } else {
+    DeviceLimits limits;
+    error = ask_limits(limits);
+    if (error != cudaSuccess) return error;
+    const bool wide = shared_bytes<8>(p.kv.head_dim, 2) <= static_cast<size_t>(limits.most_shared);
+    error = wide ? attend<T, kValueDim, 8>(p, launch) : attend<T, kValueDim, 4>(p, launch);
+  }
   if (error != cudaSuccess || p.splits == 1) return error;
   const auto blocks = static_cast<unsigned>(p.tokens * ((p.heads + kRows - 1) / kRows));
   return launch_kernel(merge_parts_kernel<T, kValueDim>,
@@ -375,17 +378,34 @@ const char* latent_attention_refuses(int32_t head_dim, int32_t value_dim) {
   return "";
 }
 
-int32_t latent_attention_splits(int32_t tokens, int32_t heads, int32_t max_context,
+int32_t latent_attention_splits(const LatentAttentionParams& p, int32_t max_context,
                                 int32_t sm_count) {
-  const int32_t blocks = std::max(1, tokens * ((heads + kRows - 1) / kRows));
-  const int32_t fill = 2 * sm_count / blocks;
-  return std::clamp(std::min(fill, max_context / kLeastKeys), 1, kMostSplits);
+  const bool sm90 = latent_attention_sm90_takes(p.kv, p.value_dim);
+  const int32_t heads = sm90 ? latent_attention_sm90_heads(p.heads) : kRows;
+  const int32_t blocks = std::max(1, p.tokens * ((p.heads + heads - 1) / heads));
+  const int32_t most =
+      std::clamp(std::min(2 * sm_count / blocks, max_context / kLeastKeys), 1, kMostSplits);
+  if (!sm90) return most;
+  // A multiprocessor has one block at a time: as few turns of all of them as there can be, counted
+  // in the time that whole keys take.
+  int32_t best = 1;
+  float least = INFINITY;
+  for (int32_t splits = 1; splits <= most; ++splits) {
+    const int32_t turns = (blocks * splits + sm_count - 1) / sm_count;
+    const float time = static_cast<float>(turns) * (1.f / static_cast<float>(splits) + kTurnCost);
+    if (time < least) {
+      least = time;
+      best = splits;
+    }
+  }
+  return best;
 }
 
-// Blocks times parts are never more than the device is filled with.
-size_t latent_attention_partial_bytes(int32_t value_dim, int32_t sm_count) {
-  return static_cast<size_t>(2 * sm_count) * static_cast<size_t>(partial_floats(value_dim)) *
-         sizeof(float);
+// Blocks times parts are never more than twice the multiprocessors, where there are parts.
+size_t latent_attention_partial_bytes(int32_t value_dim, int32_t heads, int32_t sm_count) {
+  const int32_t groups = latent_attention_sm90_heads(heads) / kRows;
+  return static_cast<size_t>(2 * sm_count * groups) *
+         static_cast<size_t>(partial_floats(value_dim)) * sizeof(float);
 }
 
 cudaError_t latent_attention(Half type, const LatentAttentionParams& p, const Launch& launch) {

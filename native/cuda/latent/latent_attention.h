@@ -28,12 +28,13 @@ struct LatentAttentionParams {
 // Why it cannot: "" when it can.
 const char* latent_attention_refuses(int32_t head_dim, int32_t value_dim);
 
-// Parts that fill the device where tokens are few; a longer context has room for more. Any number
-// is correct, so that recorded launches keep theirs while lengths change.
-int32_t latent_attention_splits(int32_t tokens, int32_t heads, int32_t max_context,
+// Parts that fill the device where tokens are few, of params whose `splits` are still to be said; a
+// longer context has room for more. Any number is correct, so that recorded launches keep theirs
+// while lengths change.
+int32_t latent_attention_splits(const LatentAttentionParams& params, int32_t max_context,
                                 int32_t sm_count);
 // For any number of tokens.
-size_t latent_attention_partial_bytes(int32_t value_dim, int32_t sm_count);
+size_t latent_attention_partial_bytes(int32_t value_dim, int32_t heads, int32_t sm_count);
 
 // cudaErrorInvalidValue for shapes that it refuses.
 cudaError_t latent_attention(Half type, const LatentAttentionParams& params, const Launch& launch);
