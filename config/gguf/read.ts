@@ -1,6 +1,6 @@
 /**
- * Reads the head of a GGUF file: metadata, and where tensors lie. Version 2 and 3. The weights are not touched: native/core/checkpoint
- * reads them, and checks more of the tensors than this does.
+ * Reads the head of a GGUF file: metadata, and where tensors lie. Version 2 and 3. Of a split file the first part has the metadata, and any
+ * part any tensor. The weights are not touched: native/core/checkpoint reads them, and checks more of the tensors than this does.
  *
  * The file comes from a stranger: counts are checked against the bytes that are left before anything is made by them, and the whole head
  * is bounded. Used at start-up by config.ts, and by the tokenizer's gguf-tokenizer.ts.
@@ -17,7 +17,9 @@ export interface GgufTensor {
   readonly shape: readonly number[];
   /** 0 = F32; see native/core/checkpoint/block_types.cpp. */
   readonly type: number;
-  /** From the start of the data. */
+  /** The file that holds it. */
+  readonly path: string;
+  /** From the start of that file. */
   readonly offset: number;
 }
 
@@ -25,9 +27,6 @@ export interface GgufHead {
   readonly path: string;
   readonly metadata: GgufMetadata;
   readonly tensors: ReadonlyMap<string, GgufTensor>;
-  /** Where the data begins, bytes. */
-  readonly dataStart: number;
-  readonly fileBytes: number;
 }
 
 const maxHeadBytes = 512 * 2 ** 20;
@@ -171,13 +170,21 @@ export function readGguf(path: string, wanted: (key: string) => boolean): GgufHe
   try {
     const stat = fstatSync(fd);
     if (!stat.isFile()) throw new ConfigError(`${path} is not a file`, 66);
-    return readHead(new Cursor(fd, path, stat.size), path, stat.size, wanted);
+    return readHead(new Cursor(fd, path, stat.size), path, wanted);
   } finally {
     closeSync(fd);
   }
 }
 
-function readHead(at: Cursor, path: string, fileBytes: number, wanted: (key: string) => boolean): GgufHead {
+/** The metadata of the first part of a split file, with the tensors of all of them. @throws ConfigError as `readGguf` */
+export function readGgufParts(parts: readonly string[], wanted: (key: string) => boolean): GgufHead {
+  const [first = '', ...others] = parts;
+  const head = readGguf(first, wanted);
+  const tensors = others.flatMap((path) => [...readGguf(path, () => false).tensors]);
+  return { ...head, tensors: new Map([...head.tensors, ...tensors]) };
+}
+
+function readHead(at: Cursor, path: string, wanted: (key: string) => boolean): GgufHead {
   if (at.take(4).toString('latin1') !== 'GGUF') at.fail('it does not begin with GGUF');
   const version = at.u32();
   if ((version & 0xffff) === 0) at.fail('its numbers are big-endian');
@@ -192,20 +199,22 @@ function readHead(at: Cursor, path: string, fileBytes: number, wanted: (key: str
     if (metadata.has(key)) at.fail(`the key ${JSON.stringify(key.slice(0, 80))} is there twice`);
     metadata.set(key, at.value(at.u32(), wanted(key) || !key.startsWith('tokenizer.ggml.')));
   }
-  const tensors = new Map<string, GgufTensor>();
+  const placed = new Map<string, GgufTensor>();
   for (let i = 0; i < numTensors; i++) {
     const name = at.text(63);
     const dims = at.u32();
     if (dims < 1 || dims > 4) at.fail(`a tensor has ${dims} dimensions`);
     const shape: number[] = [];
     for (let d = 0; d < dims; d++) shape.unshift(at.u64());
-    if (tensors.has(name)) at.fail(`the tensor ${JSON.stringify(name)} is there twice`);
-    tensors.set(name, { shape, type: at.u32(), offset: at.u64() });
+    if (placed.has(name)) at.fail(`the tensor ${JSON.stringify(name)} is there twice`);
+    placed.set(name, { shape, type: at.u32(), path, offset: at.u64() });
   }
   const alignment = metadata.get('general.alignment') ?? 32;
   if (typeof alignment !== 'number' || !Number.isInteger(Math.log2(alignment)) || alignment > 2 ** 20)
     at.fail('its alignment is no power of 2');
-  return { path, metadata, tensors, dataStart: Math.ceil(at.at / alignment) * alignment, fileBytes };
+  const dataStart = Math.ceil(at.at / alignment) * alignment;
+  const tensors = new Map([...placed].map(([name, tensor]) => [name, { ...tensor, offset: dataStart + tensor.offset }]));
+  return { path, metadata, tensors };
 }
 
 /** The numbers of a small tensor of type F32, or null when it is not there. @throws ConfigError 65 */
@@ -213,14 +222,13 @@ export function readSmallTensor(head: GgufHead, name: string): number[] | null {
   const tensor = head.tensors.get(name);
   if (tensor === undefined) return null;
   const [count = 0] = tensor.shape;
-  const start = head.dataStart + tensor.offset;
-  if (tensor.type !== 0 || tensor.shape.length !== 1 || !(count <= 4096) || !(start + 4 * count <= head.fileBytes))
+  if (tensor.type !== 0 || tensor.shape.length !== 1 || !(count <= 4096) || !Number.isSafeInteger(tensor.offset))
     throw new ConfigError(`${head.path}: the tensor ${name} is not what it should be; download the model again`, 65);
   const bytes = Buffer.alloc(4 * count);
-  const fd = openSync(head.path, 'r');
+  const fd = openSync(tensor.path, 'r');
   try {
-    if (readSync(fd, bytes, 0, bytes.length, start) !== bytes.length)
-      throw new ConfigError(`${head.path} ends early; download the model again`, 65);
+    if (readSync(fd, bytes, 0, bytes.length, tensor.offset) !== bytes.length)
+      throw new ConfigError(`${tensor.path} ends early; download the model again`, 65);
   } finally {
     closeSync(fd);
   }

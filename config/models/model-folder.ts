@@ -15,7 +15,7 @@ import { ConfigError } from '../error.js';
 import { isKind } from '../file-kind.js';
 import { configLists, ggufConfig } from '../gguf/config.js';
 import { ggufBytes, ggufFile, ggufParts, isGguf, quantizationPattern } from '../gguf/files.js';
-import { readGguf } from '../gguf/read.js';
+import { readGgufParts } from '../gguf/read.js';
 import { expandHome, hubCachePath } from '../paths.js';
 import type { Config } from '../schema.js';
 import { type DrafterFolder, resolveDrafter } from './drafter-folder.js';
@@ -259,7 +259,7 @@ function readGgufFile(path: string, cache: string | null): ModelFiles {
   const parts = ggufParts(path);
   const outside = cache === null ? undefined : parts.find((part) => !isInside(cache, part));
   if (outside !== undefined) throw new ConfigError(`${outside} leads out of the cache; download the model again`, 65);
-  const head = readGguf(path, (key) => configLists.has(key));
+  const head = readGgufParts(parts, (key) => configLists.has(key));
   return { ...modelFiles(ggufConfig(head), {}, path, ggufBytes(path)), format: ggufFormat(head) };
 }
 

@@ -7,7 +7,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { type GgufSpec, openGguf, type TensorSpec, writeGguf } from '../helpers/native/gguf.js';
+import { type GgufSpec, type Meta, openGguf, type TensorSpec, writeGguf } from '../helpers/native/gguf.js';
 import { ggufFromPack, hasGgufFamily } from '../helpers/native/gguf-from-pack.js';
 import { generate, nmse, packs, readGolden } from '../helpers/native/golden.js';
 import { nativeError } from '../helpers/native/native-engine.js';
@@ -69,6 +69,34 @@ test('latent matrices that do not make one are refused', () => {
     () => openGguf(path, {}, unsaid),
     nativeError('bad_model', /attn_kv_b.*attn_k_b \[64, 4, 64\] and attn_v_b \[4, 64, 64\] do not make/),
   );
+});
+
+const metadataOf = (spec: GgufSpec): readonly (readonly [string, Meta])[] => spec.metadata as readonly (readonly [string, Meta])[];
+
+function isTheModel(pack: string, path: string): void {
+  const golden = readGolden(pack);
+  const engine = openGguf(path, { weightDtype: 'f32' });
+  const run = generate(engine, golden.ids, 32, 16);
+  engine.close();
+  assert.ok(nmse(run, golden) <= sameWeights, `nmse ${nmse(run, golden)}`);
+  assert.deepEqual(run.tokens, golden.greedyIds);
+}
+
+test('the first part of a split file may hold no tensor, and any other the head and the factors of positions', () => {
+  const { spec } = ggufFromPack('llama3.1-gqa');
+  const tensors = Object.entries(spec.tensors as Readonly<Record<string, TensorSpec>>);
+  assert.ok(['output.weight', 'rope_freqs.weight'].every((name) => tensors.some(([other]) => other === name)));
+  const parts = [[], tensors.slice(0, 5), tensors.slice(5)];
+  const said = [
+    ['split.count', parts.length],
+    ['split.tensors.count', tensors.length],
+  ] as const;
+  for (const [no, part] of parts.entries()) {
+    const metadata = [...(no === 0 ? metadataOf(spec) : []), ['split.no', no] as const, ...said];
+    writeGguf(join(folder, `split-0000${no + 1}-of-00003.gguf`), { metadata, tensors: part });
+  }
+  isTheModel('llama3.1-gqa', join(folder, 'split-00001-of-00003.gguf'));
+});
 });
 
 describe('a model as a GGUF file', () => {

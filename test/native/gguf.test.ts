@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import { loadAddon } from '../../native/index.js';
-import { openGguf, writeGguf } from '../helpers/native/gguf.js';
+import { ggufModelConfig, openGguf, writeGguf } from '../helpers/native/gguf.js';
 import { generate, ggufPacks, nmse, readGolden } from '../helpers/native/golden.js';
 import { fixture, nativeError } from '../helpers/native/native-engine.js';
 import { floats, roundsActivations, runOp } from '../helpers/native/op-table.js';
@@ -147,7 +147,8 @@ describe('a split GGUF file', () => {
 
   test('is refused without all of its parts', () => {
     copyFileSync(source, join(folder, 'm-00001-of-00002.gguf'));
-    assert.throws(() => openGguf(join(folder, 'm-00001-of-00002.gguf')), nativeError('io', /m-00002-of-00002\.gguf/));
+    const modelConfig = ggufModelConfig(source);
+    assert.throws(() => openGguf(join(folder, 'm-00001-of-00002.gguf'), { modelConfig }), nativeError('io', /m-00002-of-00002\.gguf/));
   });
 
   test('is refused where two parts hold a tensor', () => {

@@ -1,18 +1,19 @@
 /** Writes GGUF files for tests, and opens engines on them. */
 import { writeFileSync } from 'node:fs';
 import { configLists, ggufConfig } from '../../../config/gguf/config.js';
-import { readGguf } from '../../../config/gguf/read.js';
+import { ggufParts } from '../../../config/gguf/files.js';
+import { readGgufParts } from '../../../config/gguf/read.js';
 import type { EngineOptions, NativeEngine } from '../../../native/index.js';
 import { openEngine } from './native-engine.js';
 
 /** An engine on a GGUF file, set up as the daemon does. The caller closes it. */
 export function openGguf(path: string, options: Partial<EngineOptions> = {}, unsaid: Readonly<Record<string, unknown>> = {}): NativeEngine {
-  return openEngine(path, { modelConfig: ggufModelConfig(path, unsaid), ...options }, 32, 32);
+  return openEngine(path, { ...options, modelConfig: options.modelConfig ?? ggufModelConfig(path, unsaid) }, 32, 32);
 }
 
 /** EngineOptions.modelConfig of a GGUF file, with keys that its metadata does not say. */
 export function ggufModelConfig(path: string, unsaid: Readonly<Record<string, unknown>> = {}): string {
-  return JSON.stringify({ ...ggufConfig(readGguf(path, (key) => configLists.has(key))), ...unsaid });
+  return JSON.stringify({ ...ggufConfig(readGgufParts(ggufParts(path), (key) => configLists.has(key))), ...unsaid });
 }
 
 export type Meta = string | number | boolean | { readonly u64: bigint } | readonly string[] | readonly number[];
