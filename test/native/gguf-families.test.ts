@@ -97,6 +97,14 @@ test('the first part of a split file may hold no tensor, and any other the head 
   }
   isTheModel('llama3.1-gqa', join(folder, 'split-00001-of-00003.gguf'));
 });
+
+test('numbers may be said for each layer', () => {
+  const { spec } = ggufFromPack('llama2-mha');
+  const each = /\.(attention\.head_count(_kv)?|feed_forward_length)$/;
+  const metadata = metadataOf(spec)
+    .filter(([key]) => !/\.(key|value)_length$/.test(key))
+    .map(([key, value]) => [key, each.test(key) && typeof value === 'number' ? [value, value] : value] as const);
+  isTheModel('llama2-mha', writeGguf(join(folder, 'listed.gguf'), { ...spec, metadata }));
 });
 
 describe('a model as a GGUF file', () => {

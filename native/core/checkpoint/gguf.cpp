@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -26,6 +27,8 @@ constexpr int64_t kMaxAlignment = 1 << 20;
 // Least bytes of a pair and of a tensor's entry.
 constexpr uint64_t kPairBytes = 8 + 4 + 1, kTensorBytes = 8 + 4 + 8 + 4 + 8;
 constexpr int kMaxNesting = 4;
+// Longest list that is looked at: of layers.
+constexpr uint64_t kMaxLayers = 1024;
 
 [[noreturn]] void bad(const std::string& path, const std::string& what) {
   throw Error(ErrorCode::kBadModel,
@@ -100,6 +103,21 @@ class GgufCursor {
         return number<int64_t>("a value");
     }
   }
+  // Passes a list; the whole number that all of its entries are, if they are one.
+  std::optional<int64_t> common_integer() {
+    const uint64_t start = at_;
+    const auto of = number<uint32_t>("a list");
+    const auto count = number<uint64_t>("a list");
+    if (!is_integer(of) || count < 1 || count > kMaxLayers) {
+      at_ = start;
+      skip_value(kArray);
+      return {};
+    }
+    const int64_t first = integer(of);
+    bool same = true;
+    for (uint64_t i = 1; i < count; ++i) same = integer(of) == first && same;
+    return same ? std::optional(first) : std::nullopt;
+  }
   void skip_value(uint32_t type, int depth = 0) {
     if (const uint64_t bytes = fixed_bytes(type); bytes > 0) {
       take(bytes, "a value");
@@ -164,12 +182,15 @@ void GgufFile::read_pairs(GgufCursor& at, uint64_t count) {
     if (!seen.emplace(key, true).second)
       bad(path_, "the key " + in_quotes(key) + " is there twice");
     const auto type = at.number<uint32_t>("a type");
-    if (key == "general.architecture" && type == kString)
+    if (key == "general.architecture" && type == kString) {
       architecture_ = at.text(kMaxKeyBytes, "the architecture");
-    else if (is_integer(type))
+    } else if (is_integer(type)) {
       integers_[std::move(key)] = at.integer(type);
-    else
+    } else if (type == kArray) {
+      if (const auto value = at.common_integer()) integers_[std::move(key)] = *value;
+    } else {
       at.skip_value(type);
+    }
   }
 }
 

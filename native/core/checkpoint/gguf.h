@@ -28,7 +28,8 @@ class GgufFile {
   void drop_pages() const { file_.drop_pages(); }
   // general.architecture, or "".
   const std::string& architecture() const { return architecture_; }
-  // Of metadata keys with whole numbers, less those of lists; `fallback` where it is not there.
+  // Of metadata keys with whole numbers, or with a list of the same one for each layer; `fallback`
+  // where it is not there.
   int64_t integer(const std::string& key, int64_t fallback) const;
 
  private:
