@@ -17,6 +17,8 @@ interface Architecture {
   readonly extra?: (head: GgufHead, key: (name: string) => string) => Json;
   /** Keys and values may differ in length; `extra` says both. */
   readonly twoLengths?: boolean;
+  /** q, k and v have biases, and what attention gives has none. */
+  readonly inputBias?: boolean;
 }
 
 const window = (head: GgufHead, key: (name: string) => string): Json => {
@@ -89,7 +91,7 @@ const sigmoidGate = 2;
 
 const architectures: Readonly<Record<string, Architecture>> = {
   llama: { name: 'LlamaForCausalLM', type: 'llama', extra: llama },
-  qwen2: { name: 'Qwen2ForCausalLM', type: 'qwen2' },
+  qwen2: { name: 'Qwen2ForCausalLM', type: 'qwen2', inputBias: true },
   qwen3: { name: 'Qwen3ForCausalLM', type: 'qwen3' },
   qwen3moe: {
     name: 'Qwen3MoeForCausalLM',
@@ -130,7 +132,7 @@ const architectures: Readonly<Record<string, Architecture>> = {
       sliding_window_pattern: ggufNumber(head, key('attention.sliding_window_pattern'), 6),
     }),
   },
-  olmo2: { name: 'Olmo2ForCausalLM', type: 'olmo2' },
+  olmo2: { name: 'Olmo2ForCausalLM', type: 'olmo2', extra: withoutWindow },
   granite: {
     name: 'GraniteForCausalLM',
     type: 'granite',
@@ -143,6 +145,16 @@ const architectures: Readonly<Record<string, Architecture>> = {
   },
   smollm3: { name: 'SmolLM3ForCausalLM', type: 'smollm3' },
 };
+
+/** Converters call OLMo 3 by the name of OLMo 2, and say the window of its layers besides. */
+function withoutWindow(head: GgufHead, key: (name: string) => string): Json {
+  if (ggufNumber(head, key('attention.sliding_window'), 0) > 0)
+    throw new ConfigError(
+      `${head.path} is a model of OLMo 3, with a window in some layers, which is not supported; take another model`,
+      65,
+    );
+  return {};
+}
 
 /** A number that some files give for each layer. @throws ConfigError 65 where the layers differ. */
 function ofEachLayer(head: GgufHead, key: string, fallback?: number): number {
@@ -241,6 +253,9 @@ export function ggufConfig(head: GgufHead): Json {
     model_type: architecture.type,
     vocab_size: embedding.shape[0],
     hidden_size: hidden,
+  const outputBias = has('blk.0.attn_output.bias');
+  if (architecture.inputBias !== true && has('blk.0.attn_q.bias') && !outputBias)
+    throw new ConfigError(`${head.path} has biases of q, k and v alone, which are not supported in ${name}; take another model`, 65);
     intermediate_size: ofEachLayer(head, key('feed_forward_length')),
     num_hidden_layers: ggufNumber(head, key('block_count')),
     num_attention_heads: heads,
@@ -252,7 +267,7 @@ export function ggufConfig(head: GgufHead): Json {
     ...(rotated < headDim ? { partial_rotary_factor: rotated / headDim } : {}),
     ...ropeScaling(head, key, positions),
     tie_word_embeddings: !has('output.weight'),
-    attention_bias: has('blk.0.attn_output.bias'),
+    attention_bias: outputBias,
     mlp_bias: has('blk.0.ffn_gate.bias'),
     ...(typeof bos === 'number' ? { bos_token_id: bos } : {}),
     eos_token_id: stopIds(head),
