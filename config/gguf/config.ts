@@ -201,9 +201,10 @@ function ropeScaling(head: GgufHead, key: (name: string) => string, positions: n
       },
     };
   }
-  const type = ggufText(head, key('rope.scaling.type')) ?? 'none';
+  // Older files have another key, and no type.
+  const factor = ggufNumber(head, key('rope.scaling.factor'), ggufNumber(head, key('rope.scale_linear'), 1)) || 1;
+  const type = ggufText(head, key('rope.scaling.type')) ?? (factor === 1 ? 'none' : 'linear');
   if (type === 'none') return {};
-  const factor = ggufNumber(head, key('rope.scaling.factor'), 1);
   return { rope_scaling: { rope_type: type, factor, ...(type === 'yarn' ? yarn(head, key, positions) : {}) } };
 }
 

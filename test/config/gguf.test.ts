@@ -32,6 +32,20 @@ const refuses = (message: RegExp, ...model: Parameters<typeof configOf>): void =
     (error) => error instanceof ConfigError && error.exitCode === 65 && message.test(error.message),
   );
 
+describe('positions', () => {
+  const scaling = (keys: Record<string, Meta>): unknown => configOf('llama', keys)['rope_scaling'];
+
+  test('are divided by a factor of older files, which have no type', () => {
+    assert.deepEqual(scaling({ 'llama.rope.scale_linear': 4 }), { rope_type: 'linear', factor: 4 });
+    assert.deepEqual(scaling({ 'llama.rope.scaling.factor': 2 }), { rope_type: 'linear', factor: 2 });
+  });
+
+  test('are as they are for a factor of 1 or 0, and where the type says so', () => {
+    for (const factor of [0, 1]) assert.equal(scaling({ 'llama.rope.scaling.factor': factor }), undefined);
+    assert.equal(scaling({ 'llama.rope.scaling.factor': 4, 'llama.rope.scaling.type': 'none' }), undefined);
+  });
+});
+
 test('a model of OLMo 3, which has the name of OLMo 2 and a window, is refused', () => {
   assert.equal(configOf('olmo2', {})['model_type'], 'olmo2');
   refuses(/is a model of OLMo 3/, 'olmo2', { 'olmo2.attention.sliding_window': 4096 });
