@@ -208,9 +208,10 @@ function ropeScaling(head: GgufHead, key: (name: string) => string, positions: n
   return { rope_scaling: { rope_type: type, factor, ...(type === 'yarn' ? yarn(head, key, positions) : {}) } };
 }
 
-/** Control tokens that end an answer wherever they are found, for files that do not name them. */
+/** Tokens that end an answer wherever they are found, for files that do not name them. */
 const endTexts = new Set(['<|eot_id|>', '<|eom_id|>', '<|im_end|>', '<end_of_turn>', '<|end|>', '<|end_of_role|>', '<|endoftext|>']);
-const controlType = 3;
+/** Control tokens, and those that a user added: converters of Phi-3 made the latter of its ends. */
+const addedTypes: readonly unknown[] = [3, 4];
 
 /** Ids that end an answer: end of text, of a turn and of a message. */
 function stopIds(head: GgufHead): number[] {
@@ -219,7 +220,10 @@ function stopIds(head: GgufHead): number[] {
   const tokens = metadata.get('tokenizer.ggml.tokens');
   const types = metadata.get('tokenizer.ggml.token_type');
   if (Array.isArray(tokens) && Array.isArray(types)) {
-    for (const [id, text] of tokens.entries()) if (types[id] === controlType && endTexts.has(String(text))) ids.push(id);
+    // In harmony an answer is several messages, and ends with another token.
+    const endsMessages = tokens.includes('<|return|>') ? '<|end|>' : null;
+    for (const [id, text] of tokens.entries())
+      if (addedTypes.includes(types[id]) && endTexts.has(String(text)) && text !== endsMessages) ids.push(id);
   }
   return [...new Set(ids.filter((id) => typeof id === 'number'))];
 }
@@ -249,14 +253,14 @@ export function ggufConfig(head: GgufHead): Json {
   const rotated = ggufNumber(head, key('rope.dimension_count'), headDim);
   const bos = head.metadata.get('tokenizer.ggml.bos_token_id');
   const has = (tensor: string): boolean => head.tensors.has(tensor);
+  const outputBias = has('blk.0.attn_output.bias');
+  if (architecture.inputBias !== true && has('blk.0.attn_q.bias') && !outputBias)
+    throw new ConfigError(`${head.path} has biases of q, k and v alone, which are not supported in ${name}; take another model`, 65);
   return {
     architectures: [architecture.name],
     model_type: architecture.type,
     vocab_size: embedding.shape[0],
     hidden_size: hidden,
-  const outputBias = has('blk.0.attn_output.bias');
-  if (architecture.inputBias !== true && has('blk.0.attn_q.bias') && !outputBias)
-    throw new ConfigError(`${head.path} has biases of q, k and v alone, which are not supported in ${name}; take another model`, 65);
     intermediate_size: ofEachLayer(head, key('feed_forward_length')),
     num_hidden_layers: ggufNumber(head, key('block_count')),
     num_attention_heads: heads,

@@ -57,4 +57,19 @@ test('biases of q, k and v alone are refused where the architecture has none', (
   assert.equal(configOf('qwen2', {}, alone)['attention_bias'], false);
   refuses(/biases of q, k and v alone, which are not supported in llama/, 'llama', {}, alone);
 });
+
+describe('an answer', () => {
+  const ends = (tokens: readonly string[], types: readonly number[]): unknown =>
+    configOf('phi3', { 'tokenizer.ggml.tokens': tokens, 'tokenizer.ggml.token_type': types, 'tokenizer.ggml.eos_token_id': 0 })[
+      'eos_token_id'
+    ];
+
+  test('ends with control tokens of known texts, and with those that a user added', () => {
+    assert.deepEqual(ends(['<|endoftext|>', '<|end|>'], [3, 3]), [0, 1]);
+    assert.deepEqual(ends(['</s>', '<|end|>'], [3, 4]), [0, 1]);
+    assert.deepEqual(ends(['</s>', '<|end|>'], [3, 1]), [0], 'which is ordinary text');
+  });
+
+  test('in harmony does not end with a message', () =>
+    assert.deepEqual(ends(['<|return|>', '<|end|>', '<|endoftext|>'], [3, 3, 3]), [0, 2]));
 });
