@@ -92,12 +92,16 @@ function vocabulary({ texts }: Tokens): Map<string, number> {
   return vocab;
 }
 
-function addedTokens({ texts, types }: Tokens, special: readonly number[]): Json[] {
-  const plain = { single_word: false, lstrip: false, rstrip: false, normalized: false };
+/** Those of Phi-3 that do not take the white space behind them, as all others of its sentencepiece vocabulary do; no key says so. */
+const keepsSpace: ReadonlySet<string> = new Set(['<unk>', '<s>', '<|endoftext|>']);
+
+function addedTokens({ texts, types, head }: Tokens, special: readonly number[]): Json[] {
+  const plain = { single_word: false, lstrip: false, normalized: false };
+  const strips = ggufText(head, 'general.architecture') === 'phi3' && ggufText(head, 'tokenizer.ggml.model') === 'llama';
   return texts.flatMap((content, id) => {
     const type = types[id] ?? tokenType.normal;
     if (content === '' || !(special.includes(type) || type === tokenType.user)) return [];
-    return [{ id, content, ...plain, special: type !== tokenType.user }];
+    return [{ id, content, ...plain, rstrip: strips && !keepsSpace.has(content), special: type !== tokenType.user }];
   });
 }
 

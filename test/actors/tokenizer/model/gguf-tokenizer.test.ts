@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { loadVocabulary } from '../../../../actors/tokenizer/encode/vocab.js';
+import { ggufTokenizerJson, tokenizerLists } from '../../../../actors/tokenizer/model/gguf-tokenizer.js';
 import { readModelText } from '../../../../actors/tokenizer/model/model-text.js';
 import { configLists, ggufConfig } from '../../../../config/gguf/config.js';
 import { readGguf } from '../../../../config/gguf/read.js';
@@ -61,6 +62,24 @@ test('text is cut as DeepSeek V3 does: digits by three, runs of Chinese by thems
   assert.deepEqual(await cut('二ab'), ['ä', 'º', 'Į', 'ab']);
   assert.deepEqual(await cut('b!ab'), ['b', '!ab']);
   vocabulary.close();
+});
+
+test('tokens that a template of Phi-3 writes take the white space behind them, but for three', () => {
+  const tokens = ['<unk>', '<s>', '</s>', '<|endoftext|>', '<|user|>', '<|end|>', 'a'];
+  const stripping = (architecture: string): string[] => {
+    const metadata = {
+      'general.architecture': architecture,
+      'tokenizer.ggml.model': 'llama',
+      'tokenizer.ggml.tokens': tokens,
+      'tokenizer.ggml.token_type': [2, 3, 3, 3, 3, 4, 1],
+    };
+    const json = ggufTokenizerJson(readGguf(writeGguf(join(folder, 'phi3.gguf'), { metadata }), (key) => tokenizerLists.has(key)));
+    const { added_tokens: added } = JSON.parse(json) as { added_tokens: readonly { content: string; rstrip: boolean }[] };
+    assert.equal(added.length, 6);
+    return added.filter(({ rstrip }) => rstrip).map(({ content }) => content);
+  };
+  assert.deepEqual(stripping('phi3'), ['</s>', '<|user|>', '<|end|>']);
+  assert.deepEqual(stripping('llama'), []);
 });
 
 describe('a tokenizer that cannot be made', () => {
