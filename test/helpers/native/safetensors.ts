@@ -33,6 +33,38 @@ export function widenedBf16(data: Float32Array | Int32Array): Float32Array {
   return new Float32Array(Uint32Array.from(halves, (half) => (half << 16) >>> 0).buffer);
 }
 
+/** A tensor as it lies in a file. */
+export interface RawTensor {
+  readonly dtype: string;
+  readonly shape: readonly number[];
+  readonly data: Uint8Array;
+}
+
+/** All tensors of a file, of any type. */
+export function readRawTensors(path: string): Map<string, RawTensor> {
+  const file = readFileSync(path);
+  const start = 8 + Number(file.readBigUInt64LE(0));
+  const header = JSON.parse(file.toString('utf8', 8, start)) as Record<string, HeaderEntry>;
+  const entries = Object.entries(header).filter(([name]) => name !== '__metadata__');
+  return new Map(
+    entries.map(([name, { dtype, shape, data_offsets: at }]) => [
+      name,
+      { dtype, shape, data: new Uint8Array(file.subarray(start + at[0], start + at[1])) },
+    ]),
+  );
+}
+
+export function writeRawTensors(path: string, tensors: ReadonlyMap<string, RawTensor>): void {
+  const header: Record<string, HeaderEntry> = {};
+  let at = 0;
+  for (const [name, { dtype, shape, data }] of tensors) {
+    header[name] = { dtype, shape, data_offsets: [at, at + data.length] };
+    at += data.length;
+  }
+  const data = Buffer.concat([...tensors.values()].map((tensor) => tensor.data));
+  writeFileSync(path, safetensorsBytes(JSON.stringify(header), data));
+}
+
 /** A file of `header` (text as it is) and `data`; `headerBytes` overrides the length written before it. */
 export function safetensorsBytes(header: string, data: Uint8Array, headerBytes?: bigint): Uint8Array {
   const text = Buffer.from(header, 'utf8');

@@ -1,0 +1,136 @@
+/**
+ * Golden packs of quantized checkpoints as other exporters write the same weights: other keys of the configuration, other tensors beside the
+ * codes. Each must be the model of the pack, or be refused.
+ */
+import assert from 'node:assert/strict';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, test } from 'node:test';
+import { generate, nmse, readGolden } from '../../helpers/native/golden.js';
+import { fixture, nativeError, openEngine } from '../../helpers/native/native-engine.js';
+import { floats, runOp } from '../../helpers/native/op-table.js';
+import { type RawTensor, readRawTensors, writeRawTensors } from '../../helpers/native/safetensors.js';
+import { withModelFolder } from '../../helpers/native/tiny-model.js';
+
+type Config = Record<string, unknown>;
+type Tensors = Map<string, RawTensor>;
+
+/** Seen: 1e-14 to 4e-12. */
+const sameWeights = 1e-8;
+/** Codes kept, and activations quantized beside them where the processor multiplies those faster. */
+const keptCodes = 2e-3;
+const kept = [
+  ['f32', sameWeights],
+  ['auto', keptCodes],
+] as const;
+
+const configOf = (pack: string): Config => JSON.parse(readFileSync(fixture('golden', pack, 'config.json'), 'utf8')) as Config;
+
+interface Variant {
+  readonly pack: string;
+  /** Of config.json; undefined takes a key away. */
+  readonly config?: Config;
+  readonly change?: (tensors: Tensors) => void;
+  /** Other files, and the name of the weights. */
+  readonly files?: Readonly<Record<string, Config>>;
+  readonly weights?: string;
+}
+
+function inFolder<T>({ pack, config = {}, change, files = {}, weights = 'model.safetensors' }: Variant, body: (folder: string) => T): T {
+  return withModelFolder({ ...configOf(pack), ...config }, (folder) => {
+    const tensors = readRawTensors(fixture('golden', pack, 'model.safetensors'));
+    change?.(tensors);
+    writeRawTensors(join(folder, weights), tensors);
+    for (const [name, said] of Object.entries(files)) writeFileSync(join(folder, name), JSON.stringify(said));
+    return body(folder);
+  });
+}
+
+function isTheModel(variant: Variant): void {
+  const golden = readGolden(variant.pack);
+  inFolder(variant, (folder) => {
+    for (const [weightDtype, bound] of kept) {
+      const engine = openEngine(folder, { weightDtype }, 32);
+      const run = generate(engine, golden.ids, 32, 16);
+      engine.close();
+      assert.ok(nmse(run, golden) <= bound, `${weightDtype}: nmse ${nmse(run, golden)}`);
+      if (weightDtype === 'f32') assert.deepEqual(run.tokens, golden.greedyIds);
+    }
+  });
+}
+
+/** Calls `body` for every tensor with this ending, by the name of its module. */
+function each(tensors: Tensors, ending: string, body: (module: string, tensor: RawTensor) => void): void {
+  for (const [name, tensor] of [...tensors]) if (name.endsWith(`.${ending}`)) body(name.slice(0, -ending.length - 1), tensor);
+}
+
+describe('a checkpoint of compressed-tensors', () => {
+  test('may have zero points that are 0, and scales for groups of columns', () => {
+    const groups = 4;
+    isTheModel({
+      pack: 'quant-ct-w8a8-int8',
+      change: (tensors) =>
+        each(tensors, 'weight_scale', (module, t) => {
+          const [rows = 0] = t.shape;
+          const halves = new Uint16Array(t.data.slice().buffer);
+          const data = new Uint8Array(Uint16Array.from({ length: rows * groups }, (_, i) => halves[Math.floor(i / groups)] ?? 0).buffer);
+          tensors.set(`${module}.weight_scale`, { ...t, shape: [rows, groups], data });
+          tensors.set(`${module}.weight_zero_point`, { dtype: 'I8', shape: [rows, groups], data: new Uint8Array(rows * groups) });
+        }),
+    });
+  });
+
+  test('may have zero points of int8', () =>
+    isTheModel({
+      pack: 'quant-ct-w8a8-int8',
+      change: (tensors) =>
+        each(tensors, 'weight_scale', (module) => {
+          const weight = tensors.get(`${module}.weight`);
+          assert.ok(weight !== undefined);
+          const [rows = 0, cols = 0] = weight.shape;
+          const codes = new Int8Array(weight.data.slice().buffer);
+          // Codes are moved to where there is room in their row.
+          const zeros = Int8Array.from({ length: rows }, (_, row) => {
+            const of = codes.subarray(row * cols, (row + 1) * cols);
+            return Math.min(...of) > -128 ? -128 - Math.min(...of) : 127 - Math.max(...of);
+          });
+          assert.ok(zeros.some((zero) => zero !== 0));
+          const moved = codes.map((code, i) => code + (zeros[Math.floor(i / cols)] ?? 0));
+          tensors.set(`${module}.weight`, { ...weight, data: new Uint8Array(moved.buffer) });
+          tensors.set(`${module}.weight_zero_point`, { dtype: 'I8', shape: [rows, 1], data: new Uint8Array(zeros.buffer) });
+        }),
+    }));
+});
+
+describe('a weight of int8 with zero points', () => {
+  const [rows, cols] = [2, 32];
+  const codes = Int8Array.from({ length: rows * cols }, (_, i) => (i * 37) % 256);
+  const scales = Float32Array.of(0.5, 2);
+  const bytes = (array: Int8Array | Float32Array): Uint8Array => new Uint8Array(array.slice().buffer);
+  const read = (zero: RawTensor, weight: RawTensor = { dtype: 'I8', shape: [rows, cols], data: bytes(codes) }): Float32Array =>
+    withModelFolder({}, (folder) => {
+      const scale = { dtype: 'F32', shape: [rows, 1], data: bytes(scales) };
+      const tensors = { 'a.weight': weight, 'a.weight_scale': scale, 'a.weight_zero_point': zero };
+      writeRawTensors(join(folder, 'model.safetensors'), new Map(Object.entries(tensors)));
+      const attributes = { tensor: 'a.weight', rows, cols, num_rows: 1, num_cols: 1, folder, piece_bytes: 1 << 20 };
+      const cuts = { row_cuts: Int32Array.of(0, rows), col_cuts: Int32Array.of(0, cols) };
+      return floats(runOp({ isa: 'reference' }, 'load_slices', attributes, cuts), 'out');
+    });
+
+  test('is its codes less those', () => {
+    const zeros = Int8Array.of(-128, 5);
+    const wanted = codes.map((code) => code);
+    const out = read({ dtype: 'I8', shape: [rows, 1], data: bytes(zeros) });
+    for (const [i, code] of wanted.entries()) {
+      const row = Math.floor(i / cols);
+      assert.equal(out[i], (code - (zeros[row] ?? 0)) * (scales[row] ?? 0));
+    }
+  });
+
+  test('is refused where they are fewer than scales, or the codes are floats', () => {
+    const zero = { dtype: 'I8', shape: [1], data: Uint8Array.of(3) };
+    assert.throws(() => read(zero), nativeError('bad_model', /its zero points have the shape \[1\], and its scales \[2, 1\]/));
+    const floating = { dtype: 'F8_E4M3', shape: [rows, cols], data: bytes(codes) };
+    assert.throws(() => read(zero, floating), nativeError('bad_model', /its zero points are not 0, and floats have none/));
+  });
+});
