@@ -87,6 +87,13 @@ uint32_t field_at(const StoredTensor& words, int64_t first_word, int64_t word_st
 }
 
 void GroupedSource::take_order(const WantedWeight& wanted, const StoredTensor& group_of) {
+  // Says nothing: a file that was made without an order may say -1 for every column, or 0.
+  const auto every = [&](int32_t group) {
+    for (int64_t k = 0; k < cols; ++k)
+      if (static_cast<int32_t>(word_at(group_of, k)) != group) return false;
+    return true;
+  };
+  if (every(-1) || every(0)) return;
   std::vector<int32_t> order(static_cast<size_t>(cols));
   bool in_place = true;
   for (int64_t k = 0; k < cols; ++k) {

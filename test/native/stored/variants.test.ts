@@ -64,7 +64,36 @@ function each(tensors: Tensors, ending: string, body: (module: string, tensor: R
   for (const [name, tensor] of [...tensors]) if (name.endsWith(`.${ending}`)) body(name.slice(0, -ending.length - 1), tensor);
 }
 
+const int32 = (values: readonly number[]): RawTensor => ({
+  dtype: 'I32',
+  shape: [values.length],
+  data: new Uint8Array(Int32Array.from(values).buffer),
+});
+const filled = (count: number, value: number): readonly number[] => Array.from({ length: count }, () => value);
+
+describe('a GPTQ checkpoint', () => {
+  test('may name group 0 for all columns where they are in place', () =>
+    isTheModel({
+      pack: 'quant-gptq-int4-sym',
+      change: (tensors) => each(tensors, 'g_idx', (module, t) => tensors.set(`${module}.g_idx`, int32(filled(t.shape[0] ?? 0, 0)))),
+    }));
+
+  test('may leave the groups of its columns away', () => {
+    const change = (tensors: Tensors): void => each(tensors, 'g_idx', (module) => tensors.delete(`${module}.g_idx`));
+    isTheModel({ pack: 'quant-gptq-int4-sym', change });
+  });
+});
+
 describe('a checkpoint of compressed-tensors', () => {
+  test('may name no group for any column', () =>
+    isTheModel({
+      pack: 'quant-ct-w4a16',
+      change: (tensors) =>
+        each(tensors, 'weight_packed', (module, { shape }) =>
+          tensors.set(`${module}.weight_g_idx`, int32(filled(8 * (shape[1] ?? 0), -1))),
+        ),
+    }));
+
   test('may have zero points that are 0, and scales for groups of columns', () => {
     const groups = 4;
     isTheModel({
