@@ -2,7 +2,8 @@
 //
 //   integers  weight_packed I32 [N, K b / 32]: b-bit codes of q + 2^(b-1), from the lowest bits on
 //             weight_scale [N, G]; weight_zero_point I32 [N b / 32, G], packed down the rows in the
-//             same way; weight_g_idx [K]: the group of each input
+//             same way, or in older files I8 [N, G], as it is; weight_g_idx [K]: the group of each
+//             input
 //             w = scale (q - zero)
 //   floats    weight_packed U8 [N, K / 2]: e2m1, the lower half is the even input
 //             MXFP4: weight_scale U8 [N, K / 32], e8m0
@@ -25,7 +26,10 @@ class PackedSource final : public GroupedSource {
         words_(w.need(".weight_packed", "I32")),
         scales_(w.need(".weight_scale", kScaleTypes, {w.rows, groups})),
         zeros_(w.find(".weight_zero_point")) {
-    if (zeros_ != nullptr) w.need(".weight_zero_point", "I32", {(w.rows * bits + 31) / 32, groups});
+    if (zeros_ != nullptr && !packed_zeros())
+      w.need(".weight_zero_point", "I8", {w.rows, groups});
+    else if (zeros_ != nullptr)
+      w.need(".weight_zero_point", "I32", {(w.rows * bits + 31) / 32, groups});
     if (w.find(".weight_g_idx") != nullptr) take_order(w, w.need(".weight_g_idx", "I32", {w.cols}));
     choose_coded(bits);
   }
@@ -40,10 +44,14 @@ class PackedSource final : public GroupedSource {
   Group group(int64_t row, int64_t group) const override {
     const float scale = number_at(scales_, row * groups() + group);
     if (zeros_ == nullptr) return {scale, middle_};
+    if (!packed_zeros())
+      return {scale, middle_ + static_cast<int8_t>(byte_at(*zeros_, row * groups() + group))};
     return {scale, static_cast<int32_t>(field_at(*zeros_, group, groups(), row * bits_, bits_))};
   }
 
  private:
+  bool packed_zeros() const { return zeros_->dtype_name != "I8"; }
+
   int64_t bits_;
   int32_t middle_;
   const StoredTensor& words_;
@@ -51,14 +59,21 @@ class PackedSource final : public GroupedSource {
   const StoredTensor* zeros_;
 };
 
+// [1], or a scalar.
+float global_scale(const WantedWeight& w) {
+  const StoredTensor& t = w.need(".weight_global_scale", "F32");
+  if (t.bytes != dtype_bytes(t.dtype))
+    w.fail(format("weight_global_scale has the shape %s", shape_text(t.shape).c_str()));
+  return number_at(t, 0);
+}
+
 class Float4Source final : public GroupedSource {
  public:
   Float4Source(const WantedWeight& w, int64_t groups)
       : GroupedSource(w, groups),
         codes_(w.need(".weight_packed", "U8", {w.rows, w.cols / 2})),
         scales_(w.need(".weight_scale", "U8 F8_E4M3", {w.rows, groups})) {
-    if (w.find(".weight_global_scale") != nullptr)
-      divisor_ = number_at(w.need(".weight_global_scale", "F32", {1}), 0);
+    if (scales_.dtype == DType::kF8) divisor_ = global_scale(w);
     choose_coded(5);  // twice the numbers: -12 .. 12
   }
   int64_t row_bytes() const override { return cols / 2; }

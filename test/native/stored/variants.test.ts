@@ -59,6 +59,9 @@ function isTheModel(variant: Variant): void {
   });
 }
 
+const isRefused = (variant: Variant, code: 'bad_model' | 'unsupported', message: RegExp): void =>
+  inFolder(variant, (folder) => assert.throws(() => openEngine(folder), nativeError(code, message)));
+
 /** Calls `body` for every tensor with this ending, by the name of its module. */
 function each(tensors: Tensors, ending: string, body: (module: string, tensor: RawTensor) => void): void {
   for (const [name, tensor] of [...tensors]) if (name.endsWith(`.${ending}`)) body(name.slice(0, -ending.length - 1), tensor);
@@ -69,6 +72,7 @@ const int32 = (values: readonly number[]): RawTensor => ({
   shape: [values.length],
   data: new Uint8Array(Int32Array.from(values).buffer),
 });
+const wordsOf = ({ data }: RawTensor): Int32Array => new Int32Array(data.slice().buffer);
 const filled = (count: number, value: number): readonly number[] => Array.from({ length: count }, () => value);
 
 describe('a GPTQ checkpoint', () => {
@@ -93,6 +97,30 @@ describe('a checkpoint of compressed-tensors', () => {
           tensors.set(`${module}.weight_g_idx`, int32(filled(8 * (shape[1] ?? 0), -1))),
         ),
     }));
+
+  test('may hold zero points one by one', () =>
+    isTheModel({
+      pack: 'quant-ct-w4a16-asym',
+      change: (tensors) =>
+        each(tensors, 'weight_zero_point', (module, t) => {
+          const [words = 0, groups = 0] = t.shape;
+          const packed = wordsOf(t);
+          const data = Uint8Array.from({ length: 8 * words * groups }, (_, i) => {
+            const row = Math.floor(i / groups);
+            return (((packed[Math.floor(row / 8) * groups + (i % groups)] ?? 0) >> (4 * (row % 8))) & 15) - 8;
+          });
+          tensors.set(`${module}.weight_zero_point`, { dtype: 'I8', shape: [8 * words, groups], data });
+        }),
+    }));
+
+  test('may have a scale of all of a weight that is no list, and has one', () => {
+    const reshape = (tensors: Tensors): void =>
+      each(tensors, 'weight_global_scale', (module, t) => tensors.set(`${module}.weight_global_scale`, { ...t, shape: [] }));
+    isTheModel({ pack: 'quant-ct-nvfp4', change: reshape });
+    const drop = (tensors: Tensors): void =>
+      each(tensors, 'weight_global_scale', (module) => tensors.delete(`${module}.weight_global_scale`));
+    isRefused({ pack: 'quant-ct-nvfp4', change: drop }, 'bad_model', /weight_global_scale is missing/);
+  });
 
   test('may have zero points that are 0, and scales for groups of columns', () => {
     const groups = 4;
