@@ -26,7 +26,7 @@ void read_blocks(const ConfigReader& r, const char* key, StoredQuantization& q) 
 }
 
 void read_gptq(const ConfigReader& r, StoredQuantization& q) {
-  const std::string format = r.string("checkpoint_format", "gptq");
+  const std::string format = r.string("checkpoint_format", r.string("format", "gptq"));
   if ((format != "gptq" && format != "gptq_v2") || r.boolean("is_marlin_format", false)) {
     r.unsupported("the GPTQ layout " + in_quotes(format == "gptq" ? "marlin" : format) +
                   " is not supported; take a version of the model in the layout gptq or gptq_v2");

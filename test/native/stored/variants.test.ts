@@ -25,6 +25,7 @@ const kept = [
 ] as const;
 
 const configOf = (pack: string): Config => JSON.parse(readFileSync(fixture('golden', pack, 'config.json'), 'utf8')) as Config;
+const quantizationOf = (pack: string): Config => configOf(pack)['quantization_config'] as Config;
 
 interface Variant {
   readonly pack: string;
@@ -76,6 +77,16 @@ const wordsOf = ({ data }: RawTensor): Int32Array => new Int32Array(data.slice()
 const filled = (count: number, value: number): readonly number[] => Array.from({ length: count }, () => value);
 
 describe('a GPTQ checkpoint', () => {
+  test('may say its version by the newer key', () => {
+    const { checkpoint_format: format, ...others } = quantizationOf('quant-gptq-int4-v2');
+    isTheModel({ pack: 'quant-gptq-int4-v2', config: { quantization_config: { ...others, format } } });
+    isRefused(
+      { pack: 'quant-gptq-int4-v2', config: { quantization_config: { ...others, format: 'marlin' } } },
+      'unsupported',
+      /GPTQ layout "marlin"/,
+    );
+  });
+
   test('may name group 0 for all columns where they are in place', () =>
     isTheModel({
       pack: 'quant-gptq-int4-sym',
