@@ -67,19 +67,29 @@ struct SeparateFile {
 constexpr SeparateFile kSeparate[] = {{"/quantize_config.json", "gptq"},
                                       {"/quant_config.json", "awq"}};
 
+// `said` with a method, if it names none.
+Json with_method(Json said, const char* name) {
+  Json method;
+  method.kind = Json::Kind::kString;
+  method.string = name;
+  if (said.find("quant_method") == nullptr) said.object.push_back({"quant_method", method});
+  return said;
+}
+
 StoredQuantization read_stored(const ConfigReader& reader, const std::string& folder) {
   if (const Json* inside = reader.find("quantization_config"); inside != nullptr)
     return read_stored_quantization(reader.nested("quantization_config", *inside));
+  // The first files of compressed-tensors have the key under this name.
+  if (const Json* inside = reader.find("compression_config"); inside != nullptr) {
+    const Json said = with_method(*inside, "compressed-tensors");
+    return read_stored_quantization(reader.nested("compression_config", said));
+  }
   for (const SeparateFile& separate : kSeparate) {
     const std::string path = folder + separate.name;
     if (!file_exists(path)) continue;
     const MappedFile file(path);
-    Json root = Json::parse(file.text(), path);
-    Json method;
-    method.kind = Json::Kind::kString;
-    method.string = separate.method;
-    if (root.find("quant_method") == nullptr) root.object.push_back({"quant_method", method});
-    return read_stored_quantization({root, path});
+    const Json said = with_method(Json::parse(file.text(), path), separate.method);
+    return read_stored_quantization({said, path});
   }
   return {};
 }

@@ -2,7 +2,9 @@
 #include "models/config/stored.h"
 
 #include <algorithm>
+#include <charconv>
 #include <iterator>
+#include <vector>
 
 namespace inferd {
 namespace {
@@ -12,19 +14,36 @@ using Read = void (*)(const ConfigReader& r, StoredQuantization& q);
 
 constexpr int64_t kMaxBlock = 1 << 16;
 
-// "[128, 128]", or absent.
+// The numbers of "[128, 128]", or of "128x128" as text; none of what is neither.
+std::vector<int64_t> block_sizes(const Json& block) {
+  std::vector<int64_t> sizes;
+  if (block.is(Json::Kind::kArray)) {
+    for (const Json& n : block.array) sizes.push_back(n.is(Json::Kind::kInteger) ? n.integer : 0);
+  } else if (block.is(Json::Kind::kString)) {
+    const char* at = block.string.data();
+    const char* const end = at + block.string.size();
+    while (at < end) {
+      const auto [next, error] = std::from_chars(at, end, sizes.emplace_back(0));
+      if (error != std::errc() || (next < end && *next != 'x')) return {};
+      at = next == end ? end : next + 1;
+    }
+  }
+  return sizes;
+}
+
+// May be absent.
 void read_blocks(const ConfigReader& r, const char* key, StoredQuantization& q) {
   const Json* block = r.find(key);
   if (block == nullptr) return;
-  if (!block->is(Json::Kind::kArray) || block->array.size() != 2)
+  const std::vector<int64_t> sizes = block_sizes(*block);
+  const auto possible = [](int64_t n) { return n >= 1 && n <= kMaxBlock; };
+  if (sizes.size() != 2 || !std::all_of(sizes.begin(), sizes.end(), possible))
     r.fail(std::string(key) + " must be two whole numbers");
-  for (const Json& n : block->array)
-    if (!n.is(Json::Kind::kInteger) || n.integer < 1 || n.integer > kMaxBlock)
-      r.fail(std::string(key) + " must be two whole numbers");
-  q.block_rows = block->array[0].integer;
-  q.block_cols = block->array[1].integer;
+  q.block_rows = sizes[0];
+  q.block_cols = sizes[1];
 }
 
+// The layout has two names, of which files have either or both.
 void read_gptq(const ConfigReader& r, StoredQuantization& q) {
   const std::string format = r.string("checkpoint_format", r.string("format", "gptq"));
   if ((format != "gptq" && format != "gptq_v2") || r.boolean("is_marlin_format", false)) {

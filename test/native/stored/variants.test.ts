@@ -168,6 +168,18 @@ describe('a checkpoint of compressed-tensors', () => {
           tensors.set(`${module}.weight_zero_point`, { dtype: 'I8', shape: [rows, 1], data: new Uint8Array(zeros.buffer) });
         }),
     }));
+
+  test('may spell blocks as text, under the key of its first files', () => {
+    const { weight_block_size: _, ...rest } = quantizationOf('quant-fp8-block');
+    assert.equal(rest['quant_method'], 'fp8');
+    const compression_config = { format: 'float-quantized', config_groups: { group_0: { weights: { block_structure: '128x128' } } } };
+    const change = (tensors: Tensors): void =>
+      each(tensors, 'weight_scale_inv', (module, t) => {
+        tensors.delete(`${module}.weight_scale_inv`);
+        tensors.set(`${module}.weight_scale`, t);
+      });
+    isTheModel({ pack: 'quant-fp8-block', change, config: { quantization_config: undefined, compression_config } });
+  });
 });
 
 describe('a weight of int8 with zero points', () => {
