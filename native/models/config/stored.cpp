@@ -70,6 +70,23 @@ constexpr const char* kPackedFormats[] = {
     "float-quantized",      "int-quantized",        "naive-quantized", "pack-quantized",
     "mxfp4-pack-quantized", "nvfp4-pack-quantized", "mixed-precision", "dense"};
 
+// Rotations that were multiplied into weights are in them; those of activations are not computed
+// here, and without them the weights are no model.
+void check_transforms(const ConfigReader& r) {
+  const Json* config = r.find("transform_config");
+  const Json* schemes = config == nullptr ? nullptr : config->find("config_groups");
+  if (schemes == nullptr) return;
+  for (const auto& [name, scheme] : schemes->object) {
+    const Json* uses = scheme.find("apply");
+    if (uses == nullptr) continue;
+    for (const Json& use : uses->array) {
+      const Json* place = use.find("location");
+      if (place != nullptr && !place->string.starts_with("weight_"))
+        r.unsupported("rotations of activations (" + in_quotes(name) + ") are not supported");
+    }
+  }
+}
+
 void read_compressed(const ConfigReader& r, StoredQuantization& q) {
   const auto check = [](const ConfigReader& of, const std::string& format) {
     if (std::find(std::begin(kPackedFormats), std::end(kPackedFormats), format) ==
@@ -83,6 +100,7 @@ void read_compressed(const ConfigReader& r, StoredQuantization& q) {
     if (format != "dense")
       r.unsupported("sparse weights (" + in_quotes(format) + ") are not supported");
   }
+  check_transforms(r);
   const Json* groups = r.find("config_groups");
   if (groups == nullptr || !groups->is(Json::Kind::kObject)) return;
   for (const auto& [name, group] : groups->object) {

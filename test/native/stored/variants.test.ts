@@ -180,6 +180,17 @@ describe('a checkpoint of compressed-tensors', () => {
       });
     isTheModel({ pack: 'quant-fp8-block', change, config: { quantization_config: undefined, compression_config } });
   });
+
+  test('is refused where activations are to be rotated, and not where weights were', () => {
+    const rotated = (location: string): Config => ({
+      quantization_config: {
+        ...quantizationOf('quant-ct-w4a16'),
+        transform_config: { config_groups: { v: { type: 'hadamard', apply: [{ targets: ['Linear'], location }] } } },
+      },
+    });
+    isTheModel({ pack: 'quant-ct-w4a16', config: rotated('weight_input') });
+    isRefused({ pack: 'quant-ct-w4a16', config: rotated('input') }, 'unsupported', /rotations of activations \("v"\)/);
+  });
 });
 
 describe('a weight of int8 with zero points', () => {
