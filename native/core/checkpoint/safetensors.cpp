@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <filesystem>
 
 #include "core/error.h"
 
@@ -219,6 +220,20 @@ void Shards::open_shards(const std::string& folder, const std::string& index_pat
   }
 }
 
+// The path of the only file of a folder with this ending; "" where there is none, or several.
+std::string only_file(const std::string& folder, const std::string& ending) {
+  std::string found;
+  std::error_code error;
+  std::filesystem::directory_iterator at(folder, error);
+  for (const std::filesystem::directory_iterator end; !error && at != end; at.increment(error)) {
+    const std::string path = at->path().string();
+    if (!path.ends_with(ending)) continue;
+    if (!found.empty()) return "";
+    found = path;
+  }
+  return found;
+}
+
 }  // namespace
 
 std::unique_ptr<Checkpoint> open_safetensors(const std::string& folder) {
@@ -229,6 +244,11 @@ std::unique_ptr<Checkpoint> open_safetensors(const std::string& folder) {
     shards->open_single(single);
   else if (file_exists(index))
     shards->open_shards(folder, index);
+  else if (const auto other_index = only_file(folder, ".safetensors.index.json");
+           !other_index.empty())
+    shards->open_shards(folder, other_index);
+  else if (const auto other = only_file(folder, ".safetensors"); !other.empty())
+    shards->open_single(other);
   else
     return nullptr;
   return shards;

@@ -36,8 +36,9 @@ class SafetensorsFile {
   std::map<std::string, StoredTensor> tensors_;
 };
 
-// <folder>/model.safetensors, or else the shards of <folder>/model.safetensors.index.json; null
-// when there is neither. Throws as SafetensorsFile.
+// <folder>/model.safetensors, or else the shards of <folder>/model.safetensors.index.json, or the
+// only index or file of another name, such as gptq_model-4bit-128g.safetensors; null when there is
+// none. Throws as SafetensorsFile.
 std::unique_ptr<Checkpoint> open_safetensors(const std::string& folder);
 
 }  // namespace inferd

@@ -3,7 +3,7 @@
  * codes. Each must be the model of the pack, or be refused.
  */
 import assert from 'node:assert/strict';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { generate, nmse, readGolden } from '../../helpers/native/golden.js';
@@ -86,6 +86,14 @@ describe('a GPTQ checkpoint', () => {
       /GPTQ layout "marlin"/,
     );
   });
+
+  test('may say all of it in a file of its own, beside weights of another name', () =>
+    isTheModel({
+      pack: 'quant-gptq-int4-v2',
+      config: { quantization_config: undefined },
+      files: { 'quantize_config.json': { bits: 4, group_size: 64, checkpoint_format: 'gptq_v2' } },
+      weights: 'gptq_model-4bit-64g.safetensors',
+    }));
 
   test('may name group 0 for all columns where they are in place', () =>
     isTheModel({
@@ -225,3 +233,11 @@ describe('a weight of int8 with zero points', () => {
     assert.throws(() => read(zero, floating), nativeError('bad_model', /its zero points are not 0, and floats have none/));
   });
 });
+
+test('a folder with several files of weights and no list of them is refused', () =>
+  inFolder({ pack: 'quant-ct-w4a16', weights: 'a.safetensors' }, (folder) => {
+    openEngine(folder).close();
+    writeFileSync(join(folder, 'b.safetensors'), '');
+    assert.throws(() => openEngine(folder), nativeError('io', /neither model.safetensors nor/));
+    rmSync(join(folder, 'b.safetensors'));
+  }));
