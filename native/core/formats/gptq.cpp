@@ -27,12 +27,22 @@ class GptqSource final : public GroupedSource {
         zeros_(w.find(".qzeros")),
         less_one_(w.quantization.zeros_less_one ? 1 : 0) {
     if (zeros_ != nullptr) w.need(".qzeros", "I32", {groups, w.rows * bits / 32});
-    if (w.find(".g_idx") != nullptr) take_order(w, w.need(".g_idx", "I32", {w.cols}));
+    if (w.find(".g_idx") != nullptr)
+      take_order(w, w.need(".g_idx", "I32", {w.cols}));
+    else
+      check_groups(w, groups);
     choose_coded(bits);
   }
   int64_t row_bytes() const override { return cols * bits_ / 8; }
 
  protected:
+  // Groups of another size than the columns suggest, of which the last is shorter.
+  static void check_groups(const WantedWeight& w, int64_t groups) {
+    const int64_t size = w.quantization.group_size;
+    if (size == 0 || w.cols % size == 0 || (w.cols + size - 1) / size != groups) return;
+    w.fail(format("its %lld columns are not whole groups of %lld, and it has no g_idx",
+                  static_cast<long long>(w.cols), static_cast<long long>(size)));
+  }
   void codes(int64_t row, int64_t first_col, int64_t count, int16_t* out) const override {
     for (int64_t k = 0; k < count; ++k)
       out[k] = static_cast<int16_t>(field_at(words_, row, rows, (first_col + k) * bits_, bits_));

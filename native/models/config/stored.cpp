@@ -51,6 +51,9 @@ void read_gptq(const ConfigReader& r, StoredQuantization& q) {
                   " is not supported; take a version of the model in the layout gptq or gptq_v2");
   }
   q.zeros_less_one = format == "gptq";
+  const Json* size = r.find("group_size");
+  if (size != nullptr && size->is(Json::Kind::kInteger))
+    q.group_size = std::max<int64_t>(0, size->integer);
 }
 
 void read_awq(const ConfigReader& r, StoredQuantization&) {

@@ -101,9 +101,15 @@ describe('a GPTQ checkpoint', () => {
       change: (tensors) => each(tensors, 'g_idx', (module, t) => tensors.set(`${module}.g_idx`, int32(filled(t.shape[0] ?? 0, 0)))),
     }));
 
-  test('may leave the groups of its columns away', () => {
+  test('may leave the groups of its columns away where all are whole', () => {
     const change = (tensors: Tensors): void => each(tensors, 'g_idx', (module) => tensors.delete(`${module}.g_idx`));
     isTheModel({ pack: 'quant-gptq-int4-sym', change });
+    const quantization_config = { ...quantizationOf('quant-gptq-int4-sym'), group_size: 127 };
+    isRefused(
+      { pack: 'quant-gptq-int4-sym', change, config: { quantization_config } },
+      'bad_model',
+      /its 128 columns are not whole groups of 127, and it has no g_idx/,
+    );
   });
 });
 
