@@ -168,6 +168,15 @@ describe('a split model answers as the whole one', () => {
     }
   });
 
+  it('on eight ranks, of which several have the same keys where there are fewer heads of them', () => {
+    const config = { ...tinyConfig, vocab_size: 320, hidden_size: 128, num_attention_heads: 8, intermediate_size: 176 };
+    for (const num_key_value_heads of [1, 2, 8]) {
+      withModelFolder({ ...config, num_key_value_heads }, (folder) =>
+        sameAnswers(folder, 320, 8, { loadDummy: true, weightDtype: 'f32' }, 1e-5),
+      );
+    }
+  });
+
   it('with inner features that ranks do not divide, of which some have eight more', () => {
     const config = { ...tinyConfig, vocab_size: 200, hidden_size: 64, num_attention_heads: 4, num_key_value_heads: 2 };
     for (const intermediate_size of [40, 104, 176]) {
