@@ -113,7 +113,7 @@ void take_dialect(ModelConfig& config, const Checkpoint& checkpoint) {
   if (!dialect.names.empty()) config.names = dialect.names;
   if (dialect.norms_hold_offset) config.norm_offset = 0;
   if (const int64_t rows = dialect.paired_head_rows; rows > 0)
-    config.paired = {{"self_attn.q_proj", rows, 0}, {"self_attn.k_proj", rows, 0}};
+    config.paired = {{"self_attn.q_proj", rows, 0, false}, {"self_attn.k_proj", rows, 0, false}};
   const NameMap bare = {{"model.*", "*"}};
   if (find_tensor(checkpoint, config.names, kEmbeddingTensor) == nullptr &&
       find_tensor(checkpoint, bare, kEmbeddingTensor) != nullptr)

@@ -43,7 +43,7 @@ Model::Model(ModelConfig config, Backend& backend, int64_t max_len)
 
 void Model::describe(DType dtype, FormatChoice format_of) {
   list_ = std::make_unique<WeightList>(
-      WeightList{backend_, dtype, std::move(format_of), config_.stacked});
+      WeightList{backend_, dtype, std::move(format_of), config_.stacked, config_.paired});
   const std::vector<int64_t> table = {config_.vocab_size, config_.hidden_size};
   const auto own_rows = [&](const std::string& name) {
     const auto [first, count] = ids();

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/formats/parts.h"
 #include "core/half.h"
+#include "core/rope_table.h"
 
 namespace inferd {
 namespace {
@@ -94,11 +95,7 @@ class HalvesSource final : public WeightSource {
   int64_t row_bytes() const override { return of_->row_bytes(); }
 
  private:
-  int64_t stored(int64_t row) const {
-    const int64_t at = row % head_rows_ - first_, half = (head_rows_ - first_) / 2;
-    if (at < 0) return row;
-    return row - at + (at < half ? 2 * at : 2 * (at - half) + 1);
-  }
+  int64_t stored(int64_t row) const { return row_in_pairs(row, head_rows_, first_); }
 
   WeightSourcePtr of_;
   int64_t head_rows_, first_;

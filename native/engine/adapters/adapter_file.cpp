@@ -207,8 +207,9 @@ AdapterFactors take(const Pair& pair, const AdapterTarget& t, const std::vector<
     }
   }
   f.b.reserve(static_cast<size_t>(t.outputs * f.rank));
-  for (int64_t i = t.first_row * f.rank; i < (t.first_row + t.outputs) * f.rank; ++i)
-    f.b.push_back(static_cast<float>(factor * element(*pair.b, i)));
+  for (int64_t i = 0; i < t.outputs; ++i)
+    for (int64_t r = 0; r < f.rank; ++r)
+      f.b.push_back(static_cast<float>(factor * element(*pair.b, t.stored_row(i) * f.rank + r)));
   return f;
 }
 

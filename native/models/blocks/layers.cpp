@@ -7,6 +7,15 @@
 #include "core/half.h"
 
 namespace inferd {
+namespace {
+
+std::optional<PairedRows> find_pairs(const WeightList& list, const std::string& linear) {
+  for (const PairedRows& p : list.paired)
+    if (p.of_model && linear.ends_with("." + p.linear)) return p;
+  return {};
+}
+
+}  // namespace
 
 // The store functions below capture `this`: a model holds its blocks at fixed addresses (see
 // Model) until loading is over.
@@ -109,7 +118,8 @@ void Linear::add(WeightList& list, const std::string& prefix, const std::vector<
     check_cut(prefix + s.name, inputs);
     parts.push_back({stored, first, of, slice, spec_.rows});
     const auto section = static_cast<int32_t>(targets_.size());
-    targets_.push_back({stored, of, inputs.cols, inputs.share, section, first, s.share.count});
+    targets_.push_back({stored, of, inputs.cols, inputs.share, section, first, s.share.count,
+                        find_pairs(list, stored)});
     spec_.rows += s.share.count + s.filled;
     before += s.rows;
   }

@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "core/backend.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/device_buffer.h"
+#include "core/rope_table.h"
 #include "models/config/config.h"
 #include "models/config/quantization.h"
 
@@ -46,6 +48,7 @@ struct WeightList {
   DType dtype;  // of the embedding table on the device
   FormatChoice format_of;
   const std::vector<StackedTensor>& stacked;
+  const std::vector<PairedRows>& paired;
   std::vector<WeightPart> parts{};
   std::vector<WeightFormat> linear_formats{};  // that the linears have
   std::vector<Linear*> linears{};              // that adapters may add to
@@ -94,6 +97,14 @@ struct AdapterTarget {
   Share inputs;                // of this rank
   int32_t section;             // of the linear
   int64_t first_row, outputs;  // rows of the weight that the section has
+  // How the model has them, where it has those that are rotated together side by side.
+  std::optional<PairedRows> paired{};
+
+  // Of the whole weight, as files of adapters have it.
+  int64_t stored_row(int64_t output) const {
+    const int64_t row = first_row + output;
+    return paired ? row_in_pairs(row, paired->head_rows, paired->first) : row;
+  }
 };
 
 // y = x W^T + b. W may be made of several sections, stacked by rows in the order they are given (q,

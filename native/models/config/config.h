@@ -141,6 +141,7 @@ struct StackedTensor {
 struct PairedRows {
   std::string linear;  // "self_attn.q_proj"
   int64_t head_rows, first;
+  bool of_model = true;  // so have adapters; else it is a way of this checkpoint alone
 };
 
 // A decoder-only transformer as data: what config.json of every architecture comes down to.

@@ -28,7 +28,7 @@ void DraftHead::describe(DType dtype, FormatChoice format_of) {
   const DraftHeadConfig& c = config_;
   const int64_t hidden = c.model.hidden_size;
   list_ = std::make_unique<WeightList>(
-      WeightList{backend_, dtype, std::move(format_of), c.model.stacked});
+      WeightList{backend_, dtype, std::move(format_of), c.model.stacked, c.model.paired});
   if (!c.embedding.empty())
     embedding_.add(*list_, TensorSlice::whole(c.embedding + ".weight", {c.ids, hidden}));
   const auto norm = [&](DeviceVector& vector, const std::string& name) {

@@ -220,6 +220,8 @@ describe('adapters', () => {
   for (const [what, pack, modules] of [
     ['a linear of a checkpoint that holds several adds to all of them', 'phi3-fused', ['self_attn.qkv_proj']],
     ['shared experts and their gate', 'qwen2-moe', ['mlp.shared_expert_gate', 'mlp.shared_expert.up_proj', 'mlp.shared_expert.down_proj']],
+    ['rows that the model keeps in pairs of what is rotated together', 'deepseek-v2', ['self_attn.q_proj', 'self_attn.kv_a_proj_with_mqa']],
+    ['queries of latent attention that have a rank', 'deepseek-v3-mla', ['self_attn.q_a_proj', 'self_attn.q_b_proj', 'self_attn.o_proj']],
   ] as const) {
     test(`${what}: of ${pack}, each computes what merged weights compute`, () => {
       const path = fixture('golden', pack);
@@ -234,10 +236,15 @@ describe('adapters', () => {
           [`${prefix}${module}.lora_A.weight`, { shape: [2, cols], data: numbers(2 * cols) }],
           [`${prefix}${module}.lora_B.weight`, { shape: [rows, 2], data: numbers(rows * 2) }],
         ]);
-        place(engine, i, i + 1, written({ ...settings('b'), lora_alpha: 2, use_rslora: false }, tensors));
+        const folder = written({ ...settings('b'), lora_alpha: 2, use_rslora: false }, tensors);
+        place(engine, i, i + 1, folder);
         const logits = logitsOf(engine, i);
         assert.ok(furthest(logits, logitsOf(open(mergedModel(tensors, 1, path)))) < 1e-3, name);
         assert.ok(furthest(logits, plain) > 0.01, name);
+        const two = openRanks(path, 2, room);
+        opened.push(two);
+        place(two, 0, 1, folder);
+        assert.ok(furthest(logitsOf(two, 0), logits) < 1e-3, `${name}, two ranks`);
       }
     });
   }
