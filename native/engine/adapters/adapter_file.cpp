@@ -46,23 +46,46 @@ bool says_nothing(const Json& value) {
   }
 }
 
-// How long a name may take to match is bounded by the pattern: no part that repeats may hold one
-// that does, and few parts repeat.
+// How large a pattern becomes is bounded by its bytes: few parts repeat, not often, and none that
+// holds one that does.
 void check_pattern(const ConfigReader& config, const std::string& pattern) {
   constexpr size_t kMostBytes = 512;
+  constexpr int kMostDigits = 2;
   constexpr int kMostRepeats = 4;
   int repeats = 0;
-  bool nested = false;
+  bool large = pattern.size() > kMostBytes;
+  char before = 'a';
   for (size_t i = 0; i < pattern.size(); ++i) {
-    const bool escaped = i > 0 && pattern[i - 1] == '\\';
-    if (escaped || std::string_view("*+{").find(pattern[i]) == std::string_view::npos) continue;
-    ++repeats;
-    nested = nested || (i > 0 && pattern[i - 1] == ')');
+    const char c = pattern[i];
+    if (std::string_view("*+{").find(c) != std::string_view::npos) {
+      ++repeats;
+      large = large || std::string_view(")*+?}").find(before) != std::string_view::npos;
+      int digits = 0;
+      for (size_t j = i + 1; c == '{' && j < pattern.size() && pattern[j] != '}'; ++j) {
+        digits = pattern[j] >= '0' && pattern[j] <= '9' ? digits + 1 : 0;
+        large = large || digits > kMostDigits;
+      }
+    }
+    before = c;
+    if (c != '\\') continue;
+    before = 'a';
+    ++i;
   }
-  if (pattern.size() > kMostBytes || repeats > kMostRepeats || nested)
+  if (large || repeats > kMostRepeats)
     config.unsupported("the pattern " + in_quotes(pattern) +
                        " of alpha_pattern is not supported: it may have 512 bytes and repeat four "
-                       "of its characters, but no group");
+                       "of its characters, up to 99 times each, but no group");
+}
+
+// Choices too can multiply what there is to try. libstdc++ can follow them all at once; libc++
+// gives up by itself.
+std::regex made_regex(const std::string& pattern) {
+  auto syntax = std::regex::ECMAScript;
+#ifdef __GLIBCXX__
+  if (pattern.find_first_of("*+?{|") != std::string::npos)
+    syntax |= std::regex_constants::__polynomial;
+#endif
+  return std::regex("(?:" + pattern + ")$", syntax);
 }
 
 // The settings that say how much an adapter adds.
@@ -81,12 +104,13 @@ class AdapterConfig {
       config.unsupported("bias is " + in_quotes(bias) + ", and only none is supported");
     const Json* patterns = config.find("alpha_pattern");
     if (patterns == nullptr) return;
+    if (!patterns->is(Json::Kind::kObject)) config.fail("alpha_pattern must be an object");
     for (const Json::Member& m : patterns->object) {
       if (!m.value.is_number())
         config.fail("alpha_pattern gives " + in_quotes(m.name) + " no number");
       check_pattern(config, m.name);
       try {
-        patterns_.push_back({std::regex("(?:" + m.name + ")$"), m.value.number});
+        patterns_.push_back({made_regex(m.name), m.value.number});
       } catch (const std::regex_error&) {
         config.fail(in_quotes(m.name) + " in alpha_pattern is no regular expression");
       }
@@ -107,8 +131,10 @@ class AdapterConfig {
  private:
   static bool fits(const std::regex& pattern, const std::string& module) {
     for (size_t at = 0; at != std::string::npos;) {
+      auto flags = std::regex_constants::match_continuous;
+      if (at > 0) flags |= std::regex_constants::match_not_bol;  // "^" is the start of all of it
       if (std::regex_search(module.begin() + static_cast<std::ptrdiff_t>(at), module.end(), pattern,
-                            std::regex_constants::match_continuous))
+                            flags))
         return true;
       at = module.find('.', at);
       if (at != std::string::npos) ++at;

@@ -324,6 +324,25 @@ describe('adapters that are refused', () => {
     refused(written({ ...settings('b'), lora_alpha: 'much' }, b), 'bad_model', /lora_alpha/);
     refused(written({ ...settings('b'), alpha_pattern: { '((a*)*)*$': 3 } }, b), 'unsupported', /pattern.*repeat/);
     refused(written({ ...settings('b'), alpha_pattern: { '[': 3 } }, b), 'bad_model', /no regular expression/);
+    for (const pattern of ['a++', 'a{9}{9}{9}', 'a{100}', '\\\\++'])
+      refused(written({ ...settings('b'), alpha_pattern: { [pattern]: 3 } }, b), 'unsupported', /pattern.*repeat/);
+    refused(written({ ...settings('b'), alpha_pattern: [8] }, b), 'bad_model', /alpha_pattern must be an object/);
+  });
+
+  test('patterns of many choices take no longer than others, and "^" is the start of all of a name', () => {
+    const c = tensorsOf('c');
+    const none = { ...settings('c'), lora_alpha: 12, alpha_pattern: {} };
+    const hostile = ['.?'.repeat(250), '(.|.)'.repeat(100)].map((part) => `${part}!`);
+    const patterns = Object.fromEntries(['^mlp.down_proj', '^q_proj', ...hostile].map((pattern) => [pattern, 5]));
+    const fitting = { 'layers\\.(0|1)\\.mlp\\.(up|down)_proj': 12, '^model\\.layers\\.\\d+\\.mlp\\.gate_proj': 12 };
+    const loaded = [none, { ...none, alpha_pattern: patterns }, { ...none, lora_alpha: 5, alpha_pattern: { ...fitting, '.*': 12 } }];
+    const logits = loaded.map((config, i) => {
+      const adapted = open();
+      place(adapted, 0, i + 1, written(config, c));
+      return logitsOf(adapted, 0);
+    });
+    assert.deepEqual(logits[1], logits[0]);
+    assert.deepEqual(logits[2], logits[0]);
   });
 
   test('tensors that lie at odd places of the file are read as they are', () => {
