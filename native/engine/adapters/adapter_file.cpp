@@ -31,6 +31,21 @@ constexpr const char* kRefused[] = {"use_dora",          "modules_to_save",
                                     "arrow_config",      "kasa_config",
                                     "monteclora_config", "velora_config"};
 
+// Ways to begin that take what the factors hold out of the base's weights. PEFT does that again
+// when it loads such an adapter, so that the factors alone say too much.
+constexpr const char* kTakenFromBase[] = {"pissa", "corda", "olora", "loftq"};
+
+void check_initialization(const ConfigReader& config) {
+  const Json* init = config.find("init_lora_weights");
+  if (init == nullptr || !init->is(Json::Kind::kString)) return;
+  for (const char* taken : kTakenFromBase) {
+    if (!init->string.starts_with(taken)) continue;
+    config.unsupported("init_lora_weights is " + in_quotes(init->string) +
+                       ", which changes the weights of the base model too; save the adapter as an "
+                       "ordinary one (path_initial_model_for_weight_conversion of PEFT)");
+  }
+}
+
 bool says_nothing(const Json& value) {
   switch (value.kind) {
     case Json::Kind::kNull:
@@ -102,6 +117,7 @@ class AdapterConfig {
     const std::string bias = config.string("bias", "none");
     if (bias != "none")
       config.unsupported("bias is " + in_quotes(bias) + ", and only none is supported");
+    check_initialization(config);
     const Json* patterns = config.find("alpha_pattern");
     if (patterns == nullptr) return;
     if (!patterns->is(Json::Kind::kObject)) config.fail("alpha_pattern must be an object");

@@ -273,6 +273,7 @@ describe('adapters that are refused', () => {
       use_bdlora: { match_strict: true },
       alora_invocation_tokens: [1, 2],
       peft_type: 'IA3',
+      init_lora_weights: 'pissa_niter_16',
       use_next_years_idea: true,
     };
     for (const [key, value] of Object.entries(settingsRefused))
