@@ -210,6 +210,12 @@ Targets targets_by_name(const std::vector<Linear*>& linears) {
   return targets;
 }
 
+// An adapter that was made for the model without its head, as for embeddings, names modules such as
+// "layers.0.mlp.up_proj".
+std::string whole_name(const std::string& module) {
+  return module.starts_with("layers.") ? "model." + module : module;
+}
+
 void check_pair(const ConfigReader& config, const std::string& module, const Pair& pair,
                 const AdapterTarget& target, int32_t max_rank) {
   const std::string at = in_quotes(module);
@@ -278,7 +284,7 @@ Adapter read_adapter(const std::string& folder, const std::vector<Linear*>& line
   std::map<size_t, std::vector<AdapterFactors>> of_linears;
   for (const auto& [module, pair] : pair_up(file, config)) {
     if (cancelled) throw Error(ErrorCode::kClosed, "The adapter is not wanted any more.");
-    const auto found = targets.find(module);
+    const auto found = targets.find(whole_name(module));
     if (found == targets.end())
       config.unsupported("it adds to " + in_quotes(module) +
                          ", which is no linear layer of this model that adapters may add to");
@@ -286,6 +292,8 @@ Adapter read_adapter(const std::string& folder, const std::vector<Linear*>& line
       check_pair(config, module, pair, *target, max_rank);
       const auto rank = static_cast<int32_t>(pair.a->shape[0]);
       std::vector<AdapterFactors>& factors = of_linears[linear];
+      for (const AdapterFactors& f : factors)
+        if (f.section == target->section) config.fail("it adds to " + in_quotes(module) + " twice");
       factors.push_back(
           take(pair, *target, linears[linear]->norm(), settings.factor(module, rank)));
       adapter.rank = std::max(adapter.rank, rank);

@@ -2,6 +2,7 @@
 // folder. https://huggingface.co/docs/peft (LoraConfig)
 //
 //   base_model.model.<module>.lora_A.weight [rank, inputs]     lora_B.weight [outputs, rank]
+//   <module> = model.layers.0.mlp.up_proj, or layers.0.mlp.up_proj
 //   factor = lora_alpha / rank, or lora_alpha / sqrt(rank) with use_rslora
 //
 // The tensors decide which modules it adds to, and with which rank. Every tensor must be known: an

@@ -196,6 +196,14 @@ describe('adapters', () => {
     }
   });
 
+  test('one that was made for the model without its head computes the same', () => {
+    const bare = new Map([...tensorsOf('c')].map(([name, t]) => [name.replace('model.model.layers', 'model.layers'), t]));
+    place(engine, 2, 50, written(settings('c'), bare));
+    assert.deepEqual(logitsOf(engine, 2), alone.get('c'));
+    const twice = written(settings('c'), new Map([...bare, ...tensorsOf('c')]));
+    assert.throws(() => engine.loadAdapter(51, twice), nativeError('bad_model', /down_proj" twice/));
+  });
+
   test('two ranks compute what one does, with column and row shares of every linear', () => {
     for (const pack of packs) {
       const one = open(base, { kvDtype: 'f32' });
