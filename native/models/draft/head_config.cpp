@@ -74,7 +74,16 @@ DraftHeadConfig read_head(const ConfigReader& outer, const Checkpoint* checkpoin
   c.layer = has("midlayer.mlp.up_proj") ? "midlayer." : "layers.0.";
   if (has(kTable)) c.embedding = kTable;
   AttentionConfig attention = common.attention;
-  const bool eagle3 = checkpoint == nullptr || has("lm_head") || has(c.layer + "input_layernorm");
+  // Whatever else lies beside them: some heads of the first generation bring the target's own head.
+  const bool eagle3 = checkpoint == nullptr || has(c.layer + "input_layernorm");
+  if (checkpoint != nullptr) {
+    // Configs of the first generation say it in other words than models do, or not at all.
+    const auto biased = [&](const char* linear) {
+      return checkpoint->find(c.layer + "self_attn." + linear + ".bias") != nullptr;
+    };
+    attention.qkv_bias = biased("q_proj") || biased("k_proj") || biased("v_proj");
+    attention.output_bias = biased("o_proj");
+  }
   if (!eagle3) {
     c.fuse = "fc";
     c.fuse_bias = checkpoint->find("fc.bias") != nullptr;

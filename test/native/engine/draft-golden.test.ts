@@ -3,10 +3,13 @@
  * text as the target's history, and chains of drafts. The target is made to sample the text by a bias.
  */
 import assert from 'node:assert/strict';
+import { cpSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import type { EngineOptions, NativeEngine } from '../../../native/index.js';
 import { blockSets, fixture, openEngine, runStep } from '../../helpers/native/native-engine.js';
-import { readSafetensors } from '../../helpers/native/safetensors.js';
+import { readSafetensors, widenedBf16, writeSafetensors } from '../../helpers/native/safetensors.js';
+import { tempFolder } from '../../helpers/temp-folder.js';
 
 /** Logits are up to 140 large; the usual mistakes are off by 8 and more. */
 const TOLERANCE = 1e-3;
@@ -66,20 +69,20 @@ function draftsBehind(engine: NativeEngine, ids: readonly number[], count: numbe
   return { ids: [...made.ids], logits: [...made.logits] };
 }
 
+function openWith({ target, head = 'ngram' }: Pack, modelPath: string | null): NativeEngine {
+  return openEngine(fixture('golden', target), {
+    maxModelLen: 192,
+    maxBatchTokens: 192,
+    blockSize: BLOCK,
+    drafts: { maxTokens: 4, ngramMin: 1, ngramMax: 1, method: head, ...(modelPath === null ? {} : { modelPath }) },
+  });
+}
+
 for (const [name, pack] of Object.entries(packs)) {
   describe(name, () => {
     const golden = readSafetensors(fixture('golden', `${pack.golden}.safetensors`));
     const input = numbers(golden, 'input_ids').data;
-    const open = (): NativeEngine =>
-      openEngine(fixture('golden', pack.target), {
-        maxModelLen: 192,
-        maxBatchTokens: 192,
-        blockSize: BLOCK,
-        drafts: {
-          ...{ maxTokens: 4, ngramMin: 1, ngramMax: 1, method: pack.head ?? 'ngram' },
-          ...(pack.path === null ? {} : { modelPath: fixture('golden', pack.path) }),
-        },
-      });
+    const open = (): NativeEngine => openWith(pack, pack.path === null ? null : fixture('golden', pack.path));
 
     test('has the logits of the reference', () => {
       const wanted = numbers(golden, pack.prefix === 'mtp_' ? 'mtp_logits' : 'draft_logits');
@@ -117,3 +120,54 @@ for (const [name, pack] of Object.entries(packs)) {
     });
   });
 }
+
+describe('a head of the first generation is told by its tensors', () => {
+  const pack = packs['EAGLE of the first generation'];
+  assert.ok(pack !== undefined);
+  const folder = fixture('golden', 'eagle3', 'c');
+  const stored = [...readSafetensors(join(folder, 'model.safetensors'))];
+  const own = new Map(stored.map(([name, { shape, data }]) => [name, { shape, data: widenedBf16(data) }]));
+  const input = numbers(readSafetensors(fixture('golden', `${pack.golden}.safetensors`)), 'input_ids').data;
+  type Tensors = typeof own;
+
+  function drafted(more: Tensors): readonly number[] {
+    const changed = tempFolder();
+    cpSync(folder, changed, { recursive: true });
+    writeSafetensors(join(changed, 'model.safetensors'), new Map([...own, ...more]));
+    const engine = openWith(pack as Pack, changed);
+    const { logits } = draftsBehind(engine, input.slice(0, 40), 1);
+    engine.close();
+    return logits;
+  }
+  const vector = (data: Float32Array) => ({ shape: [data.length], data });
+  const at = (name: string): string => `layers.0.self_attn.${name}`;
+  const plain = drafted(new Map());
+
+  test('one that brings a head for its logits is still one', () => {
+    assert.deepEqual(drafted(new Map([['lm_head.weight', { shape: [320, 64], data: new Float32Array(320 * 64) }]])), plain);
+  });
+
+  test('biases of its attention count', () => {
+    const [groups, dim] = [2, 64];
+    const out = own.get(at('o_proj.weight'));
+    assert.ok(out !== undefined);
+    const [rows = 0, cols = 0] = out.shape;
+    const ofValues = Float32Array.from({ length: cols / groups }, (_, i) => Math.sin(i + 1));
+    // Shares of attention add up to one, so that what is added to every value comes out once.
+    const ofOutput = Float32Array.from({ length: rows }, (_, row) =>
+      out.data
+        .subarray(row * cols, (row + 1) * cols)
+        .reduce((sum, w, col) => sum + w * (ofValues[Math.floor(col / dim / groups) * dim + (col % dim)] ?? 0), 0),
+    );
+    const none = (name: string): [string, Tensors extends Map<string, infer T> ? T : never] => [
+      at(`${name}.bias`),
+      vector(new Float32Array(own.get(at(`${name}.weight`))?.shape[0] ?? 0)),
+    ];
+    const values = drafted(new Map([none('q_proj'), none('k_proj'), [at('v_proj.bias'), vector(ofValues)]]));
+    const output = drafted(new Map([[at('o_proj.bias'), vector(ofOutput)]]));
+    const furthest = (a: readonly number[], b: readonly number[]): number =>
+      Math.max(...a.map((value, i) => Math.abs(value - (b[i] ?? 0))));
+    assert.ok(furthest(values, plain) > 0.1);
+    assert.ok(furthest(values, output) < TOLERANCE, `${furthest(values, output)}`);
+  });
+});
