@@ -51,7 +51,7 @@ export function resolveDrafter(
   return drafter;
 }
 
-/** That of a GGUF file says its vocabulary otherwise; engines still compare the sizes. */
+/** That of a GGUF file says its vocabulary otherwise; engines still compare the sizes, about. */
 function checkTokenizers(model: FoundFolder, drafter: FoundFolder): void {
   if (!isKind(model.path, 'directory') || !isKind(join(model.path, 'tokenizer.json'), 'file')) return;
   if (isDeepStrictEqual(vocabulary(model), vocabulary(drafter))) return;

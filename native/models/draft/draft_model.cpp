@@ -7,11 +7,18 @@
 #include "core/error.h"
 
 namespace inferd {
+namespace {
+
+// Models of one tokenizer fill their tables up to different sizes.
+constexpr int64_t kMostFilling = 1024;
+
+}  // namespace
 
 DraftModel::DraftModel(ModelConfig config, Backend& backend, const Model& target, int64_t max_len)
     : model_(std::move(config), backend, max_len) {
   const int64_t own = model_.config().vocab_size, wanted = target.config().vocab_size;
-  if (own == wanted) return;
+  shared_ids_ = std::min(own, wanted);
+  if (std::max(own, wanted) - shared_ids_ <= kMostFilling) return;
   throw Error(ErrorCode::kUnsupported,
               format("The draft model has a vocabulary of %lld tokens and the model one of %lld; a "
                      "draft model needs the tokenizer of the model that it drafts for.",
@@ -31,7 +38,7 @@ void DraftModel::follow(const StepContext& step, const Tensor&) {
 void DraftModel::advance(const StepContext& step) { states_ = model_.forward(step); }
 
 Tensor DraftModel::logits(int32_t first, int32_t count) {
-  return model_.logits(states_, first, count);
+  return columns(model_.logits(states_, first, count), 0, shared_ids_);
 }
 
 }  // namespace inferd

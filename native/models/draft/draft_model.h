@@ -6,7 +6,8 @@ namespace inferd {
 
 class DraftModel final : public Drafter {
  public:
-  // Throws Error(kUnsupported) where its vocabulary has another size than the target's.
+  // Throws Error(kUnsupported) where its vocabulary has another size than the target's, but for
+  // rows that fill tables up.
   DraftModel(ModelConfig config, Backend& backend, const Model& target, int64_t max_len);
 
   const ModelConfig& config() const override { return model_.config(); }
@@ -31,7 +32,8 @@ class DraftModel final : public Drafter {
 
  private:
   Model model_;
-  Tensor states_;  // of the last advance()
+  int64_t shared_ids_ = 0;  // it drafts these; what else the target has it embeds as zeros
+  Tensor states_;           // of the last advance()
 };
 
 }  // namespace inferd

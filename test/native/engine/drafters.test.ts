@@ -7,7 +7,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { EngineOptions } from '../../../native/index.js';
-import { openRanks } from '../../helpers/native/native-engine.js';
+import { nativeError, openRanks } from '../../helpers/native/native-engine.js';
 import { withModelFolder } from '../../helpers/native/tiny-model.js';
 import { assertSame, BLOCKS, bothOf, drafting, type Kind, kinds, model, VOCAB, WARM } from './drafted-work.js';
 
@@ -85,6 +85,27 @@ test('a draft model that is the model itself is right about every token, through
     assert.ok(drafted.accepted > 500 && drafted.preempted > 5, JSON.stringify({ ...drafted, tokens: 0, logprobs: 0 }));
     assert.equal(drafted.accepted, drafted.drafted);
   });
+});
+
+test('a draft model may have a few more rows or fewer for its tokens, and neither drafts nor needs what only one of the two has', () => {
+  const greedy = { sampling: { temperature: 0 } };
+  withNetwork('draft', { ...model, vocab_size: VOCAB + 8 }, (folder, drafter) => {
+    const { plain, drafted } = bothOf(folder, drafter, greedy, { numRequests: 40, seed: 3 });
+    assertSame(plain, drafted);
+    assert.ok(drafted.accepted > 200, JSON.stringify(drafted.accepted));
+    assert.equal(drafted.accepted, drafted.drafted);
+  });
+  withNetwork('draft', { ...model, vocab_size: VOCAB - 4 }, (folder, drafter) => {
+    const { plain, drafted } = bothOf(folder, drafter, greedy, { numRequests: 40, seed: 3 });
+    assertSame(plain, drafted);
+    assert.ok(drafted.accepted > 50 && drafted.accepted < drafted.drafted, JSON.stringify([drafted.accepted, drafted.drafted]));
+  });
+  withNetwork('draft', { ...model, vocab_size: VOCAB + 1025 }, (folder, drafter) =>
+    assert.throws(
+      () => bothOf(folder, drafter, greedy, { numRequests: 1, seed: 3 }),
+      nativeError('unsupported', /vocabulary of 1049 tokens/),
+    ),
+  );
 });
 
 test('one that passes over steps of several rows without drafts is wrong about some, and the tokens stay', () => {
