@@ -110,6 +110,8 @@ void check_options(const EngineOptions& o) {
 // head must then be the embedding.
 void take_dialect(ModelConfig& config, const Checkpoint& checkpoint) {
   const Dialect dialect = checkpoint.dialect();
+  if (config.newer && checkpoint.find(config.newer->holds) != nullptr)
+    config.names = config.newer->names;
   if (!dialect.names.empty()) config.names = dialect.names;
   if (dialect.norms_hold_offset) config.norm_offset = 0;
   if (const int64_t rows = dialect.paired_head_rows; rows > 0)

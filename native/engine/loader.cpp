@@ -70,10 +70,9 @@ WeightSourcePtr find_weight(const Checkpoint& checkpoint, const ModelConfig& con
                             const std::string& name, const std::vector<int64_t>& shape) {
   WeightSourcePtr source =
       open_weight(checkpoint, stored_name(config.names, name), shape, config.stored);
-  if (source == nullptr && config.expert_layout.stacked)
+  if (source == nullptr)
     return open_stacked_expert(checkpoint, stored_name(config.names, name), shape,
                                config.expert_layout);
-  if (source == nullptr) return source;
   for (const PairedRows& paired : config.paired) {
     if (name.find("." + paired.linear + ".") != std::string::npos)
       return in_halves(std::move(source), paired.head_rows, paired.first);

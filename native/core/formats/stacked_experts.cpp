@@ -127,16 +127,25 @@ WeightSourcePtr open_bias(const ExpertName& n, const std::string& name, const St
   return std::make_unique<StackedSource>(1, rows, t, at.first, 0, at.step);
 }
 
-WeightSourcePtr open_plain_stack(const ExpertName& n, const std::string& name,
-                                 const StoredTensor& t, int64_t rows, int64_t cols,
-                                 const ExpertLayout& layout) {
+// Whether the experts' other matrices, which are not square where these are, are [inputs, outputs].
+bool others_lie(const Checkpoint& checkpoint, const ExpertName& n, int64_t rows, int64_t cols) {
+  const std::string experts = n.tensor.substr(0, n.tensor.rfind('.') + 1);
+  const StoredTensor* t = checkpoint.find(experts + (n.two ? "down_proj" : "gate_up_proj"));
+  return t != nullptr && t->shape.size() == 3 && t->shape[1] == rows &&
+         t->shape[2] == (n.two ? cols : 2 * cols);
+}
+
+WeightSourcePtr open_plain_stack(const Checkpoint& checkpoint, const ExpertName& n,
+                                 const std::string& name, const StoredTensor& t, int64_t rows,
+                                 int64_t cols, const ExpertLayout& layout) {
   const int64_t outs = n.two ? 2 * rows : rows;
   if (!t.floating || t.shape.size() != 3 || n.expert >= t.shape[0]) misfit(name, t);
   const bool upright = t.shape[1] == outs && t.shape[2] == cols;
   const bool lying = t.shape[1] == cols && t.shape[2] == outs;
   if (!upright && !lying) misfit(name, t);
   const StackedRows at = rows_of(n, rows, layout);
-  if (!upright || (lying && layout.transposed)) {
+  const bool square = upright && lying;
+  if (!upright || (square && (layout.transposed || others_lie(checkpoint, n, rows, cols)))) {
     const int64_t first = n.expert * outs * cols + (at.first - n.expert * outs);
     return std::make_unique<StackedSource>(rows, cols, t, first, at.step, outs);
   }
@@ -171,7 +180,7 @@ WeightSourcePtr open_stacked_expert(const Checkpoint& checkpoint, const std::str
   const std::string stored = n->tensor + (n->bias ? "_bias" : "");
   if (const StoredTensor* t = checkpoint.find(stored); t != nullptr) {
     if (shape.size() == 1) return open_bias(*n, stored, *t, shape[0], layout);
-    return open_plain_stack(*n, stored, *t, shape[0], shape[1], layout);
+    return open_plain_stack(checkpoint, *n, stored, *t, shape[0], shape[1], layout);
   }
   const StoredTensor* blocks = checkpoint.find(n->tensor + "_blocks");
   if (blocks == nullptr || n->bias || shape.size() != 2) return nullptr;

@@ -19,9 +19,9 @@ namespace inferd {
 
 // What shapes do not tell.
 struct ExpertLayout {
-  bool stacked = false;     // such tensors may be there
+  bool stacked = false;     // such tensors are the usual form, also in MXFP4
   bool in_turn = false;     // rows of gate and up alternate; else those of gate come first
-  bool transposed = false;  // square matrices are [inputs, outputs]
+  bool transposed = false;  // square matrices are [inputs, outputs]; else they lie as the others do
 };
 
 // Of "M.3.up_proj.weight", or gate_proj, or down_proj, or ".bias", of that expert's own shape. Null

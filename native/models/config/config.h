@@ -144,6 +144,12 @@ struct PairedRows {
   bool of_model = true;  // so have adapters; else it is a way of this checkpoint alone
 };
 
+// Names of the checkpoints that hold the tensor `holds`.
+struct OtherNames {
+  std::string holds;
+  NameMap names;
+};
+
 // A decoder-only transformer as data: what config.json of every architecture comes down to.
 struct ModelConfig {
   std::string architecture;
@@ -162,6 +168,7 @@ struct ModelConfig {
   std::vector<LayerConfig> layers;
   std::vector<StackedTensor> stacked;  // what checkpoints hold as one tensor
   NameMap names;                       // of checkpoints that have names of their own
+  std::optional<OtherNames> newer;     // of checkpoints of a later generation
   StoredQuantization stored;           // of checkpoints that are quantized
   ExpertLayout expert_layout;          // of experts that checkpoints hold as one tensor
   std::vector<PairedRows> paired;      // of linears that positions rotate
