@@ -30,7 +30,13 @@ std::vector<int32_t> read_target_ids(const StoredTensor& offsets, int64_t column
   return out;
 }
 
-// Layers whose states an EAGLE-3 head reads, rising.
+// Whether an EAGLE-3 head reads states of layers; else those that the target's head reads.
+bool reads_layers(const ConfigReader& r) {
+  const Json* inner = r.find("eagle_config");
+  return inner == nullptr || r.nested("eagle_config", *inner).boolean("use_aux_hidden_state", true);
+}
+
+// Layers whose states it reads, rising.
 std::vector<int32_t> read_taps(const ConfigReader& r, int32_t layers) {
   constexpr const char* kIds = "eagle_aux_hidden_state_layer_ids";
   const Json* inner = r.find("eagle_config");
@@ -90,11 +96,13 @@ DraftHeadConfig read_head(const ConfigReader& outer, const Checkpoint* checkpoin
     c.model.vocab_size = target.vocab_size;
   } else {
     attention.joined = true;
-    c.reads = TargetStates::kTaps;
-    c.taps = read_taps(outer, static_cast<int32_t>(target.layers.size()));
-    c.reduce = "fc";
-    c.reduced = static_cast<int64_t>(c.taps.size()) * target.hidden_size;
-    c.fuse_bias = checkpoint != nullptr && checkpoint->find("fc.bias") != nullptr;
+    if (reads_layers(outer)) {
+      c.reads = TargetStates::kTaps;
+      c.taps = read_taps(outer, static_cast<int32_t>(target.layers.size()));
+      c.reduce = "fc";
+      c.reduced = static_cast<int64_t>(c.taps.size()) * target.hidden_size;
+      c.fuse_bias = checkpoint != nullptr && checkpoint->find("fc.bias") != nullptr;
+    }
     c.token_norm = c.layer + "input_layernorm";
     c.state_norm = c.layer + "hidden_norm";
     c.normed_residual = outer.boolean("norm_before_residual", false);
@@ -108,7 +116,7 @@ DraftHeadConfig read_head(const ConfigReader& outer, const Checkpoint* checkpoin
       outer.fail("draft_vocab_size is smaller than the model's vocabulary, and there is no d2t");
   }
   const bool same_size = c.model.hidden_size == target.hidden_size;
-  if (!same_size && (!eagle3 || c.embedding.empty())) {
+  if (!same_size && (c.reduce.empty() || c.embedding.empty())) {
     outer.unsupported(format(
         "its hidden_size is %lld and the model's %lld, which is not the model "
         "that it was made for",

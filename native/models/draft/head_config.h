@@ -2,7 +2,7 @@
 //
 //   EAGLE-3   a folder with config.json and tensors "midlayer.*" or "layers.0.*", "fc", "norm",
 //             "lm_head", "d2t"; config.json of the hub's layout, or of speculators' with the layer
-//             in transformer_layer_config
+//             in transformer_layer_config; without use_aux_hidden_state there is no "fc"
 //   EAGLE     the same with "layers.0.*" and "fc" alone: no norm ahead of attention, the head of
 //             the target, and its embedding where there is none
 //   MTP       the layer behind the last one of a DeepSeek checkpoint

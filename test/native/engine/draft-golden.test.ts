@@ -3,7 +3,7 @@
  * text as the target's history, and chains of drafts. The target is made to sample the text by a bias.
  */
 import assert from 'node:assert/strict';
-import { cpSync } from 'node:fs';
+import { cpSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import type { EngineOptions, NativeEngine } from '../../../native/index.js';
@@ -70,7 +70,7 @@ function draftsBehind(engine: NativeEngine, ids: readonly number[], count: numbe
 }
 
 function openWith({ target, head = 'ngram' }: Pack, modelPath: string | null): NativeEngine {
-  return openEngine(fixture('golden', target), {
+  return openEngine(target.startsWith('/') ? target : fixture('golden', target), {
     maxModelLen: 192,
     maxBatchTokens: 192,
     blockSize: BLOCK,
@@ -170,4 +170,48 @@ describe('a head of the first generation is told by its tensors', () => {
     assert.ok(furthest(values, plain) > 0.1);
     assert.ok(furthest(values, output) < TOLERANCE, `${furthest(values, output)}`);
   });
+});
+
+test('an EAGLE-3 head without use_aux_hidden_state reads what the head of the target reads', () => {
+  const widened = (folder: string) =>
+    new Map(
+      [...readSafetensors(join(folder, 'model.safetensors'))]
+        .filter(([name]) => name !== 'd2t' && name !== 't2d')
+        .map(([name, { shape, data }]) => [name, { shape, data: widenedBf16(data) }]),
+    );
+  const changed = (folder: string, tensors: ReturnType<typeof widened>, more: Record<string, unknown>): string => {
+    const to = tempFolder();
+    cpSync(folder, to, { recursive: true });
+    writeFileSync(join(to, 'config.json'), JSON.stringify({ ...JSON.parse(readFileSync(join(folder, 'config.json'), 'utf8')), ...more }));
+    writeSafetensors(join(to, 'model.safetensors'), tensors);
+    return to;
+  };
+  // Where the final norm of the target has no weights of its own, the norm of the head makes the same of states before and behind it.
+  const size = 64;
+  const base = widened(fixture('golden', 'llama3.1-gqa'));
+  base.set('model.norm.weight', { shape: [size], data: new Float32Array(size).fill(1) });
+  const target = changed(fixture('golden', 'llama3.1-gqa'), base, {});
+  const layers = (JSON.parse(readFileSync(join(target, 'config.json'), 'utf8')) as { num_hidden_layers: number }).num_hidden_layers;
+
+  const head = fixture('golden', 'eagle3', 'a');
+  const own = widened(head);
+  const output = new Float32Array(320 * size).map((_, i) => Math.sin(i));
+  own.set('lm_head.weight', { shape: [320, size], data: output });
+  const shared = { draft_vocab_size: 320, norm_before_residual: true };
+  const first = new Float32Array(size * 3 * size);
+  for (let i = 0; i < size; i++) first[i * 3 * size + i] = 1;
+  own.set('fc.weight', { shape: [size, 3 * size], data: first });
+  const ofLayers = changed(head, own, { ...shared, eagle_config: { eagle_aux_hidden_state_layer_ids: [layers, layers, layers] } });
+  own.delete('fc.weight');
+  const without = changed(head, own, { ...shared, eagle_config: { use_aux_hidden_state: false } });
+
+  const input = numbers(readSafetensors(fixture('golden', 'eagle3', 'golden-a.safetensors')), 'input_ids').data.slice(0, 40);
+  const [a, b] = [ofLayers, without].map((folder) => {
+    const engine = openWith({ target, head: 'eagle3', path: null, golden: '', prefix: '' }, folder);
+    const { logits } = draftsBehind(engine, input, 1);
+    engine.close();
+    return logits;
+  });
+  const worst = Math.max(...(a ?? []).map((value, i) => Math.abs(value - (b?.[i] ?? Number.NaN))));
+  assert.ok(worst < TOLERANCE, `${worst}`);
 });
