@@ -46,7 +46,8 @@ void read_yarn(RopeConfig& rope, const ConfigReader& r) {
       r.integer("original_max_position_embeddings", 1, 1 << 24, rope.max_positions);
   rope.beta_fast = r.number("beta_fast", 1e-3, 1e6, 32.0);
   rope.beta_slow = r.number("beta_slow", 1e-3, 1e6, 1.0);
-  if (rope.beta_fast <= rope.beta_slow) r.fail("beta_fast must be above beta_slow");
+  // Where they are equal, as in Kimi K2, the ramp is between two neighbours.
+  if (rope.beta_fast < rope.beta_slow) r.fail("beta_fast must not be below beta_slow");
   rope.whole_ramp = r.boolean("truncate", true);
   rope.mscale = r.number("mscale", 0, 100, 0.0);
   rope.mscale_all_dim = r.number("mscale_all_dim", 0, 100, 0.0);
