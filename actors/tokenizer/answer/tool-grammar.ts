@@ -42,6 +42,17 @@ export interface ToolGrammarOptions {
 const anyArguments = { type: 'object' };
 
 /**
+ * The schema of a call's arguments, which are an object even where `parameters` would allow something else: `{}` stands for a tool without
+ * any, and a call with other arguments would not be read as one. What the schema refers to in itself stays where it is.
+ */
+function argumentsOf(parameters: unknown): unknown {
+  if (parameters === undefined) return anyArguments;
+  const schema = parameters as { readonly allOf?: unknown }; // proof: the front has checked that it is an object
+  if (schema.allOf !== undefined && !Array.isArray(schema.allOf)) return schema; // malformed, which is said of it
+  return { ...schema, allOf: [...(schema.allOf ?? []), anyArguments] };
+}
+
+/**
  * Null when nothing is constrained: `auto` without a strict tool.
  * @throws CallGrammarError when the format cannot be constrained, or no tool has the name that is asked for; and what `schemaGrammar` throws
  */
@@ -57,7 +68,7 @@ export function toolGrammar(options: ToolGrammarOptions): string | null {
   const rules = tools.flatMap(({ name, parameters, strict }, i) => {
     const args = `tool-${i}-arguments`;
     const constrained = strict || choice !== 'auto';
-    return [`tool-${i} ::= ${shape.call(name, args)}`, schemaGrammar(constrained ? (parameters ?? anyArguments) : anyArguments, args)];
+    return [`tool-${i} ::= ${shape.call(name, args)}`, schemaGrammar(constrained ? argumentsOf(parameters) : anyArguments, args)];
   });
   const forced = shape.calls('tool-call', parallel);
   const answer =

@@ -7,9 +7,9 @@ after(() => {
   for (const grammar of held) addon.releaseGrammar(grammar);
 });
 
-/** True for the texts that the grammar matches as a whole. */
-export async function matcherOf(gbnf: string): Promise<(text: string) => boolean> {
-  const grammar = await addon.compileGrammar(vocabulary(byteTokens), gbnf, limits);
+/** True for the texts that the grammar matches as a whole. `extensions`: it may use what clients' grammars may not. */
+export async function matcherOf(gbnf: string, extensions = false): Promise<(text: string) => boolean> {
+  const grammar = await addon.compileGrammar(vocabulary(byteTokens), gbnf, { ...limits, extensions });
   held.push(grammar);
   return (text) => {
     const matcher = addon.createGrammarMatcher(grammar);

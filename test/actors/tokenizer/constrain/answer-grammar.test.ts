@@ -29,3 +29,23 @@ test('it comes behind reasoning that is marked, or at once', async () => {
   for (const right of ['yes', '<think>Hm.</think>\n\nno']) assert.ok(matches(right), right);
   for (const wrong of ['<think>Hm.', '<|channel|>final<|message|>yes']) assert.ok(!matches(wrong), wrong);
 });
+
+test('the arguments of a forced call are an object, whatever else the parameters of the tool would allow', async () => {
+  const style = { ...formatsOf('', { toolCalls: 'hermes', reasoning: 'none' }), opened: false };
+  const forced = (parameters: object): string | undefined => {
+    const tools = { tools: [{ type: 'function', function: { name: 'ping', parameters } }], toolChoice: 'required' } as const;
+    return answerGrammar({ constraint: null, chat: { tools, style } }, limits)?.text;
+  };
+  for (const parameters of [
+    {},
+    { type: ['object', 'null'] },
+    { anyOf: [{ type: 'object' }, { type: 'string' }], allOf: [{ description: 'x' }] },
+    { $ref: '#/$defs/any', $defs: { any: {} } },
+  ]) {
+    const matches = await matcherOf(forced(parameters) ?? '', true);
+    const call = (args: string): string => `<tool_call>{"name": "ping", "arguments": ${args}}</tool_call>`;
+    for (const right of ['{}', '{"a": [1]}']) assert.ok(matches(call(right)), `${JSON.stringify(parameters)}: ${right}`);
+    for (const wrong of ['null', '"x"', '1', '[]']) assert.ok(!matches(call(wrong)), `${JSON.stringify(parameters)}: ${wrong}`);
+  }
+  assert.throws(() => forced({ type: 'string' }), /no value/);
+});
