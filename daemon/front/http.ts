@@ -123,7 +123,7 @@ export function createHttpServer(deps: HttpDeps): Server {
       else serveWithoutUpgrade(server, request, socket, head);
     });
   });
-  server.on('clientError', (error: NodeJS.ErrnoException, socket) => refuseSocket(socket, clientFault(error.code)));
+  server.on('clientError', (error: NodeJS.ErrnoException, socket) => answers.refuse(socket, clientFault(error.code)));
   return server;
 }
 

@@ -10,6 +10,7 @@
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
+import { type HttpError, refuseSocket, sendErrorAndClose } from './http-reply.js';
 
 /** An option of Node's HTTP server (24.9 and later; older ones ignore it): false answers the request as if it offered nothing. */
 export interface UpgradeChoice {
@@ -29,10 +30,11 @@ export function wantsWebSocket(request: IncomingMessage): boolean {
 
 /** Which answer of each connection comes last, so that what is no request to Node waits for its turn. */
 export class LastAnswers {
-  readonly #last = new WeakMap<Duplex, ServerResponse>();
+  readonly #last = new WeakMap<Duplex, ServerResponse<IncomingMessage>>();
+  readonly #refused = new WeakSet<Duplex>();
 
   /** An answer was begun: at once, or behind those ahead of it. */
-  began(response: ServerResponse, { socket }: IncomingMessage): void {
+  began(response: ServerResponse<IncomingMessage>, { socket }: IncomingMessage): void {
     this.#last.set(socket, response);
   }
 
@@ -50,6 +52,19 @@ export class LastAnswers {
       socket.off('error', onError);
       if (!socket.destroyed) next();
     });
+  }
+
+  /**
+   * Refuses what came and is no HTTP, once: as the answer to the request whose body it would be, else behind all answers, none of which it
+   * may cut or come before.
+   */
+  refuse(socket: Duplex, error: HttpError): void {
+    if (this.#refused.has(socket)) return;
+    this.#refused.add(socket);
+    const last = this.#last.get(socket);
+    if (last === undefined || last.req.complete) this.whenLeft(socket, () => refuseSocket(socket, error));
+    else if (last.socket !== null && !last.headersSent) refuseSocket(socket, error);
+    else sendErrorAndClose(last.req, last, error);
   }
 }
 

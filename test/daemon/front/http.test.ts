@@ -138,6 +138,43 @@ test('garbage and oversized headers get an error and a closed connection', () =>
     assert.equal((await rawRequest(front.port, ['GET /version HTTP/1.1', host])).status, 200, 'and the server lives on');
   }));
 
+test('what is no HTTP is refused behind the answers to what came before it, and in a body as the answer to that request', async () => {
+  await withFront({ postSlices: () => new CountedSlices(20, slice), timeouts: { headersMs: 100, checkMs: 20 } }, async (front) => {
+    const chunked = 'Transfer-Encoding: chunked';
+    const fault = '\r\nno number\r\n\r\n';
+    const whole = ['POST /rpc HTTP/1.1', host, json, 'Content-Length: 2', '', '{}'].join('\r\n');
+    const answered = /^HTTP\/1\.1 200 .*\r\n0\r\n\r\nHTTP\/1\.1 (\d+) /s;
+    assert.equal(answered.exec(await heard(front, `${whole}\u0000${fault}`))?.[1], '400');
+    assert.equal(answered.exec(await heard(front, `${whole}GET /version HTTP/1.1\r\n`))?.[1], '408');
+    assert.equal(
+      answered.exec(await heard(front, `${whole}${['POST /rpc HTTP/1.1', host, json, chunked].join('\r\n')}\r\n${fault}`))?.[1],
+      '400',
+    );
+    for (const [path, status] of [
+      ['/rpc', '400'],
+      ['/nothing', '404'],
+    ] as const) {
+      const reply = await heard(front, `${[`POST ${path} HTTP/1.1`, host, json, chunked].join('\r\n')}\r\n${fault}`);
+      assert.deepEqual(
+        [...reply.matchAll(/HTTP\/1\.1 (\d+)/g)].map((found) => found[1]),
+        [status],
+      );
+    }
+  });
+});
+
+/** All that is answered to these bytes until the connection is closed. */
+async function heard(front: Front, bytes: string): Promise<string> {
+  const socket = rawConnect(front.port);
+  let text = '';
+  socket.on('data', (part: Buffer) => {
+    text += part.toString('latin1');
+  });
+  socket.write(bytes, 'latin1');
+  await inTime('the end', once(socket, 'close'));
+  return text;
+}
+
 test('a client that leaves in the middle of its body harms nobody', () =>
   withFront({}, async (front) => {
     const socket = rawConnect(front.port);
