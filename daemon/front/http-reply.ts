@@ -158,7 +158,7 @@ export interface BodyRules {
 export function readBody(request: IncomingMessage, response: ServerResponse, { limit, digest, ahead }: BodyRules): Promise<Pieces> {
   const tooLong = () => new BodyError(`The body is larger than ${limit} bytes (server.max_message_bytes).`);
   if (Number(request.headers['content-length'] ?? 0) > limit) return Promise.reject(tooLong());
-  if (request.headers.expect !== undefined) response.writeContinue();
+  if (/^100-continue$/i.test(request.headers.expect ?? '')) response.writeContinue();
   return new Promise((resolve, reject) => {
     const pieces = new BodyPieces(digest === null ? ahead : null);
     const fail = (error: Error): void => {

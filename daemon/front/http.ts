@@ -117,6 +117,8 @@ export function createHttpServer(deps: HttpDeps): Server {
   server.on('connection', (socket) => socket.setMaxListeners(socket.getMaxListeners() + deps.maxRequests));
   server.on('request', onRequest);
   server.on('checkContinue', onRequest);
+  // Others are not known here. Node would refuse them by itself, before the gate and uncounted.
+  server.on('checkExpectation', onRequest);
   server.on('upgrade', (request, socket, head) => {
     answers.whenLeft(socket, () => {
       if (wantsWebSocket(request)) admitUpgrade(deps, request, socket, head, unix);

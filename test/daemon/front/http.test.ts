@@ -109,6 +109,15 @@ test('Expect: 100-continue is granted only to a request that will be read', () =
     assert.equal((await expect(2000)).status, 413);
   }));
 
+test('other expectations are not known: what they come with is answered, and counted', () =>
+  withFront({}, async (front) => {
+    const expecting = [host, json, 'Expect: magic', 'Connection: close'];
+    const posted = await rawRequest(front.port, ['POST /rpc HTTP/1.1', ...expecting, 'Content-Length: 2'], '{}');
+    assert.deepEqual([posted.status, front.posts], [200, ['{}']]);
+    assert.equal((await rawRequest(front.port, ['GET /version HTTP/1.1', 'Host: evil.example', 'Expect: magic'])).status, 403);
+    await eventually('both are counted', () => front.traffic.answers.reduce((sum, { count }) => sum + count, 0) === 2);
+  }));
+
 test('senders of slow headers, slow bodies and nothing at all are cut off', () =>
   withFront({ timeouts: { headersMs: 300, requestMs: 600, checkMs: 50 } }, async (front) => {
     const cut = async (text: string): Promise<number> => {
