@@ -94,6 +94,14 @@ export function createSockets(deps: SocketsDeps): Sockets {
     handleProtocols: (offered) => [...offered].find((p) => subprotocols.has(p)) ?? false,
   };
   const server = new WebSocketServer(options);
+  // Else ws would answer in HTML.
+  server.on('wsClientError', ({ message }, socket) => {
+    refuseSocket(socket, {
+      status: 400,
+      message: `This is not a WebSocket handshake: ${message}.`,
+      headers: { 'sec-websocket-version': '13' },
+    });
+  });
   const open = new Set<Connection>();
   const stalledMs = (deps.config.slow_client_timeout_s + 2 * deps.config.ping_interval_s) * 1000;
   const heartbeat = setInterval(() => {

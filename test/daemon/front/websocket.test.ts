@@ -42,6 +42,24 @@ test('a client that offers only unknown subprotocols is refused before 101', () 
     assert.match(reply.body, /jsonrpc\.msgpack/);
   }));
 
+test('a handshake that is none is refused before 101, in the shape of every error', () =>
+  withFront({}, async (front) => {
+    const lines = upgradeLines('/', ['Host: localhost']);
+    const without = (name: string) => lines.filter((line) => !line.startsWith(name));
+    for (const wrong of [
+      without('Sec-WebSocket-Key'),
+      without('Sec-WebSocket-Version'),
+      [...without('Sec-WebSocket-Version'), 'Sec-WebSocket-Version: 99'],
+      [`POST ${lines[0]?.slice('GET '.length)}`, ...lines.slice(1)],
+    ]) {
+      const { status, headers, body } = await rawRequest(front.port, wrong);
+      assert.deepEqual([status, headers.get('sec-websocket-version')], [400, '13']);
+      const { error } = JSON.parse(body) as { error: { message: string } };
+      assert.match(error.message, /^This is not a WebSocket handshake: .*\.$/);
+      assert.deepEqual({ ...error, message: '' }, { message: '', type: 'invalid_request_error', param: null, code: 'bad_request' });
+    }
+  }));
+
 test('a frame of the wrong kind closes with 1003 and never reaches the handler', () =>
   withFront({}, async (front) => {
     const text = await open(front, 'jsonrpc');
