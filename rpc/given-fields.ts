@@ -21,10 +21,19 @@ export function givenFields<S extends z.ZodObject>(schema: S): GivenFields<S> | 
     for (const name of keys) {
       const field = fields.get(name);
       if (field === undefined) continue;
-      const { success, data } = field.safeParse(given[name]);
-      if (!success) return null;
-      checked[name] = data;
+      const found = read(field, given[name]);
+      if (!found?.success) return null;
+      checked[name] = found.data;
     }
     return checked as z.output<S>; // proof: fields are checked each by its schema, and none that is wanted is missing
   };
+}
+
+/** Null where zod throws, which it does again when the whole schema is asked. */
+function read(field: z.ZodType, value: unknown): z.ZodSafeParseResult<unknown> | null {
+  try {
+    return field.safeParse(value);
+  } catch {
+    return null;
+  }
 }

@@ -30,9 +30,19 @@ export function checkParams<S extends z.ZodObject>(
   }
   const given = quick?.(named, keys) ?? null;
   if (given !== null) return given;
-  const parsed = schema.safeParse(named, { error: issueText });
+  const parsed = parse(schema, named);
   if (parsed.success) return parsed.data;
   throw invalidParams(parsed.error.issues.slice(0, maxIssues).map((issue) => ({ path: pathOf(issue.path), message: issue.message })));
+}
+
+/** zod compares the length of what is neither text nor list too, and throws where that is nothing to compare (4.6). */
+function parse<S extends z.ZodObject>(schema: S, named: object): z.ZodSafeParseResult<z.output<S>> {
+  try {
+    return schema.safeParse(named, { error: issueText });
+  } catch (error) {
+    if (!(error instanceof TypeError)) throw error;
+    throw invalidParams([{ path: '', message: 'an object whose "length" is no number stands where a text or a list has to be' }]);
+  }
 }
 
 function byName(names: readonly string[], values: readonly unknown[]): Record<string, unknown> {
