@@ -1,6 +1,10 @@
 /** Fields that say what form the answer must have: OpenAI's response_format and vLLM's guided_* and structured_outputs. */
 import { z } from 'zod';
 import type { RequestLimits } from './common.js';
+import { listOf } from './first-wrong.js';
+
+/** Of any daemon; structured_output.max_enum may allow fewer. */
+const maxChoices = 4096;
 
 /** Fields for z.object. At most one constraint a request: rpc/generation/constraint.ts. */
 export function constraintFields({ maxConstraintBytes }: Pick<RequestLimits, 'maxConstraintBytes'>) {
@@ -18,9 +22,7 @@ export function constraintFields({ maxConstraintBytes }: Pick<RequestLimits, 'ma
   // On its way to another thread half of a pair would become another character, and the answer one that was not asked for.
   const text = z.string().refine((s) => s.isWellFormed(), 'holds half of a surrogate pair');
   const pattern = small(text).describe('A regular expression that the whole answer matches.');
-  const choices = small(z.array(text, { error: 'must be a list of strings' }).min(1, 'must not be empty')).describe(
-    'The answer is one of these strings.',
-  );
+  const choices = small(listOf(text, { least: 1, most: maxChoices, unit: 'string' })).describe('The answer is one of these strings.');
   const grammar = small(text).describe('A grammar in GBNF; the whole answer matches its rule root.');
   const responseFormat = z.discriminatedUnion(
     'type',

@@ -5,6 +5,7 @@
 import { z } from 'zod';
 import { maxTokenCount, type RequestLimits, tokenIds } from './common.js';
 import { constraintFields } from './constraint.js';
+import { recordOf } from './first-wrong.js';
 import { samplingFields } from './sampling.js';
 import { unsupportedFields } from './unsupported.js';
 
@@ -68,12 +69,10 @@ export function generationFields(limits: RequestLimits) {
     include_stop_str_in_output: flag('Keep the stop string in the answer.'),
     ignore_eos: flag('Go on after the end-of-sequence token.'),
     skip_special_tokens: flag('Leave special tokens out of the text; true by default.'),
-    logit_bias: z
-      .record(
-        z.string().regex(/^\d{1,9}$/, 'must be a token id'),
-        z.number({ error: 'must be a number from -100 to 100' }).min(-100, 'must be at least -100').max(100, 'must be at most 100'),
-      )
-      .refine((bias) => Object.keys(bias).length <= maxBiases, `must have at most ${maxBiases} entries`)
+    logit_bias: recordOf(
+      z.number({ error: 'must be a number from -100 to 100' }).min(-100, 'must be at least -100').max(100, 'must be at most 100'),
+      { most: maxBiases, names: { form: /^\d{1,9}$/, else: 'must be a token id' } },
+    )
       .nullish()
       .describe('Token id -> number added to its logit.'),
     prompt_logprobs: count(0, maxTop, 'Report log-probabilities of the prompt, with this many alternatives.'),

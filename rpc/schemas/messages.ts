@@ -2,6 +2,7 @@
  * Chat messages and tools in OpenAI's shape. Members that are not named here are handed to the model's template as they are.
  */
 import { z } from 'zod';
+import { listOf, recordOf } from './first-wrong.js';
 
 const maxMessages = 4096;
 const maxTools = 128;
@@ -50,7 +51,7 @@ const messageSchema = z.looseObject({
 });
 export type MessageBody = z.output<typeof messageSchema>;
 
-export const messagesSchema = z.array(messageSchema).min(1, 'must have at least one message').max(maxMessages);
+export const messagesSchema = listOf(messageSchema, { least: 1, most: maxMessages, unit: 'message' });
 
 const toolSchema = z.looseObject({
   type: z.literal('function'),
@@ -99,11 +100,9 @@ const reservedTemplateNames = new Set([
 const maxTemplateArgs = 16;
 
 /** Extra variables of the template: plain values under names that nothing else uses. */
-export const templateArgsSchema = z
-  .record(
-    z.string(),
-    z.union([z.string().max(1024), z.number(), z.boolean(), z.null()], { error: 'must be a string, number, boolean or null' }),
-  )
-  .refine((args) => Object.keys(args).length <= maxTemplateArgs, `must have at most ${maxTemplateArgs} members`)
+export const templateArgsSchema = recordOf(
+  z.union([z.string().max(1024), z.number(), z.boolean(), z.null()], { error: 'must be a string, number, boolean or null' }),
+  { most: maxTemplateArgs },
+)
   .refine((args) => Object.keys(args).every((name) => /^[A-Za-z_]\w{0,63}$/.test(name)), 'names must be identifiers')
   .refine((args) => !Object.keys(args).some((name) => reservedTemplateNames.has(name)), 'cannot replace a variable of the template itself');
