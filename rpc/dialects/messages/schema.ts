@@ -1,6 +1,7 @@
 /** POST /v1/messages and /v1/messages/count_tokens: bodies and answers in the shapes of Anthropic's Messages. */
 import { z } from 'zod';
 import { maxTokenCount, type RequestLimits } from '../../schemas/common.js';
+import { listOf } from '../../schemas/first-wrong.js';
 import { modelField, sharedFields } from '../chat/fields.js';
 
 const maxMessages = 4096;
@@ -27,7 +28,7 @@ const tool = z.looseObject({
 /** What the prompt is made of, in both routes. */
 const promptFields = {
   model: modelField,
-  messages: z.array(message).min(1, 'must have at least one message').max(maxMessages),
+  messages: listOf(message, { least: 1, most: maxMessages, unit: 'message' }),
   system: contentSchema.nullish().describe('A text, or blocks of text.'),
   tools: z.array(tool).max(maxTools).nullish(),
   tool_choice: z

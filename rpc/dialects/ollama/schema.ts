@@ -1,5 +1,6 @@
 /** Bodies and answers of /api/chat, /api/generate and /api/embed in Ollama's shapes. */
 import { z } from 'zod';
+import { listOf } from '../../schemas/first-wrong.js';
 
 const maxMessages = 4096;
 const maxTools = 128;
@@ -52,7 +53,7 @@ const message = z.looseObject({
 
 export const chatBody = z.object({
   ...common,
-  messages: z.array(message).max(maxMessages).nullish().describe('None: the model is loaded.'),
+  messages: listOf(message, { least: 0, most: maxMessages, unit: 'message' }).nullish().describe('None: the model is loaded.'),
   tools: z.array(z.unknown()).max(maxTools).nullish(),
 });
 export type ChatBody = z.output<typeof chatBody>;
