@@ -163,8 +163,9 @@ function takesType(request: IncomingMessage, sendRefusal: (error: HttpError) => 
   if (!good || !(charset === undefined || /^charset="?utf-8"?$/.test(charset))) {
     return refuse('Send the body in UTF-8 with the header "content-type: application/json".');
   }
-  const encoding = request.headers['content-encoding'];
-  if (encoding !== undefined && encoding.toLowerCase() !== 'identity') return refuse('A compressed body is not accepted.');
+  const { 'content-encoding': encoding = 'identity', 'transfer-encoding': transfer = 'chunked' } = request.headers;
+  // Node looks only for the chunks, whatever else was done to the body before.
+  if (encoding.toLowerCase() !== 'identity' || transfer.toLowerCase() !== 'chunked') return refuse('A compressed body is not accepted.');
   return true;
 }
 

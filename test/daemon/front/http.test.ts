@@ -85,6 +85,8 @@ test('another content type and a compressed body are 415', () =>
     }
     assert.equal((await post(front, [], '{}')).status, 415, 'no content type');
     assert.equal((await post(front, [json, 'Content-Encoding: gzip'], '{}')).status, 415);
+    const chunks = ['POST /rpc HTTP/1.1', host, json, 'Transfer-Encoding: gzip, chunked'];
+    assert.equal((await rawRequest(front.port, chunks, '2\r\n{}\r\n0\r\n\r\n')).status, 415);
     assert.deepEqual(front.posts, []);
   }));
 
