@@ -66,6 +66,20 @@ test('a question that no tool answers is answered, and tool_choice none offers n
   assert.match(without.choices[0]?.message.content ?? '', /I am/);
 });
 
+test('a tool may say no more than its name: it takes no arguments, and a forced call of it has an object of them', async () => {
+  for (const parameters of [{}, { parameters: {} }, { parameters: { type: 'object' } }]) {
+    const named = { type: 'function' as const, function: { name: 'ping', ...parameters } };
+    for (const tool_choice of ['auto', 'required'] as const) {
+      const [choice] = (await client.chat.completions.create({ ...asked, tools: [named], tool_choice, max_tokens: 200 })).choices;
+      if (tool_choice === 'auto' || choice?.finish_reason === 'length') continue;
+      assert.equal(choice?.finish_reason, 'tool_calls');
+      const [call] = choice.message.tool_calls ?? [];
+      assert.ok(call?.type === 'function' && call.function.name === 'ping');
+      assert.match(call.function.arguments, /^\{.*\}$/s);
+    }
+  }
+});
+
 test('the turns that runTools sends, call and result, are taken', async () => {
   const heard: unknown[] = [];
   const runner = client.chat.completions.runTools(
