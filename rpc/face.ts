@@ -59,7 +59,7 @@ export interface FaceAbout {
 export function ownFace(method: Method): Face | null {
   const { name, http } = method;
   if (http === undefined) return null;
-  const { verb, path, params, answer, stream, shape = {} } = http;
+  const { verb, path, params, answer, stream, names, shape = {} } = http;
   return {
     id: name,
     verb,
@@ -67,6 +67,7 @@ export function ownFace(method: Method): Face | null {
     reads: params !== undefined,
     access: needOf(method),
     dialect: openai,
+    ...(names === undefined ? {} : { names }),
     ask: (input) => ({
       method: name,
       params: params?.(input) ?? {},

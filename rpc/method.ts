@@ -57,6 +57,8 @@ export interface HttpFace {
   readonly answer?: (result: unknown, input: HttpInput) => unknown;
   /** What its answer is streamed as, when the call asks for that; it cannot be when absent. */
   readonly stream?: StreamFormat;
+  /** What params are called in its bodies, where it is another name; as in Face. */
+  readonly names?: Readonly<Record<string, string>>;
   readonly shape?: FaceShape;
 }
 

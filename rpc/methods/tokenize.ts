@@ -50,6 +50,7 @@ export function tokenizeMethod(deps: RpcDeps) {
       verb: 'POST',
       path: '/tokenize',
       params: promptFace,
+      names: { text: 'prompt' },
       answer: (result, { body }) => tokensFace(deps, result as Tokenized, body),
       shape: { params: promptFaceParams, result: tokensFaceResult, examples: tokenizeFaceExamples },
     },
@@ -84,10 +85,10 @@ function promptOf(body: z.output<typeof tokenizeParams>): PromptInput {
   const { text, messages } = body;
   const hasText = typeof text === 'string';
   if (messages !== undefined && messages !== null) {
-    if (hasText) throw invalidParams([{ path: 'messages', message: 'cannot be given together with text' }]);
+    if (hasText) throw invalidParams([{ path: 'messages', message: 'cannot be given together with a text' }]);
     return chatPrompt({ ...body, messages }, body.tools ?? []);
   }
-  if (!hasText) throw invalidParams([{ path: 'text', message: 'is missing; give text or messages' }]);
+  if (!hasText) throw invalidParams([{ path: 'text', message: 'is missing; give it or messages' }]);
   return { kind: 'text', text, addSpecialTokens: body.add_special_tokens ?? true };
 }
 
@@ -103,6 +104,7 @@ export function detokenizeMethod(deps: RpcDeps) {
       verb: 'POST',
       path: '/detokenize',
       params: idsFace,
+      names: { ids: 'tokens' },
       answer: (result) => ({ prompt: (result as { text: string }).text }),
       shape: {
         params: z.object({ tokens: manyTokenIds(), model: modelParam }),

@@ -102,6 +102,20 @@ describe('the HTTP face of a method', () => {
     assert.equal((await server.handleCall('daemon.info')).status, 404);
   });
 
+  test('says what is wrong in the names that its bodies have', async () => {
+    const { server } = faced();
+    for (const [id, body, param] of [
+      ['tokenize', {}, 'prompt'],
+      ['tokenize', { prompt: 5 }, 'prompt'],
+      ['tokenize', { messages: [{}] }, 'messages[0].role'],
+      ['detokenize', { tokens: 'x' }, 'tokens'],
+    ] as const) {
+      const [status, answer] = parsed(await server.handleCall(id, { body: bytes(body) }));
+      assert.deepEqual([status, at(answer, 'error', 'param')], [400, param]);
+      assert.match(String(at(answer, 'error', 'message')), new RegExp(`^Invalid params: ${param.replace(/[[\]]/g, '\\$&')}: `));
+    }
+  });
+
   test('takes params from the query, which the method checks', async () => {
     const { server } = faced();
     const ask = async (query: string) => parsed(await server.handleCall('test.echo', { query: new URLSearchParams(query) }));
