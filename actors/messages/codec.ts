@@ -64,7 +64,7 @@ export function packView(value: unknown): Uint8Array {
 const mapUnpackr = new Unpackr({ useRecords: false, mapsAsObjects: false, int64AsType: 'number' });
 
 /**
- * The value of msgpack bytes whose structure was checked before (depth, sizes, no extension types). Members named `__proto__` are dropped.
+ * The value of msgpack bytes whose structure was checked before (depth, sizes, no extension types). Members named `__proto__` stay, as in JSON.parse.
  * @throws on bytes that are not msgpack.
  */
 export function unpackMessage(bytes: Uint8Array): unknown {
@@ -72,11 +72,9 @@ export function unpackMessage(bytes: Uint8Array): unknown {
   return view.includes('__proto__') ? objectOf(mapUnpackr.unpack(bytes)) : plainUnpackr.unpack(bytes);
 }
 
-/** Maps as objects, without their members named `__proto__`. Depth is bounded by the check before. */
+/** Maps as objects, in which fromEntries makes even `__proto__` an own member. Depth is bounded by the check before. */
 function objectOf(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(objectOf);
   if (!(value instanceof Map)) return value;
-  const object: Record<string, unknown> = {};
-  for (const [key, member] of value) if (key !== '__proto__') object[key as string] = objectOf(member); // proof: keys are checked to be strings
-  return object;
+  return Object.fromEntries([...(value as Map<string, unknown>)].map(([key, member]) => [key, objectOf(member)])); // proof: keys are checked to be strings
 }

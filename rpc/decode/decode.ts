@@ -4,7 +4,7 @@
  *
  * Called for each frame on the main thread, for large ones in a thread of their own (large-messages.ts). Never throws. Choices where the specification is silent: an id may be a fraction, but not an
  * integer beyond 2^53, which could not be echoed as it came; a message with a `result` or `error` member is no request, since the daemon
- * asks its clients nothing; own members named `__proto__` are dropped wherever they stand.
+ * asks its clients nothing; own members named `__proto__` are dropped wherever they stand, and refused in schemas (proto-members.ts).
  */
 import { Buffer, isUtf8 } from 'node:buffer';
 import { unpackMessage } from '../../actors/messages/codec.js';
@@ -12,6 +12,7 @@ import type { Failure } from '../../actors/messages/errors.js';
 import { type Id, type Member, type Message, maxBatchMembers } from '../message.js';
 import { messageLimits, scanJson } from './json-scan.js';
 import { scanMsgpack } from './msgpack-scan.js';
+import { dropProto } from './proto-members.js';
 import { textOf } from './utf8.js';
 
 export type Encoding = 'json' | 'msgpack';
@@ -26,8 +27,8 @@ export function decodeMessage(data: string | Uint8Array, encoding: Encoding, max
 }
 
 function decodeJson(bytes: Uint8Array): Message {
-  const { value, failure, notUtf8 } = decodeValue(bytes);
-  if (failure === undefined) return checkMessage(value);
+  const { value, failure, notUtf8, mayHoldProto } = parsedJson(bytes);
+  if (failure === undefined) return checkMessage(value, mayHoldProto === true);
   return { kind: 'failed', failure, ...(notUtf8 ? { notUtf8 } : {}) };
 }
 
@@ -40,16 +41,20 @@ export interface Decoded {
   readonly refused?: Failure;
 }
 
-/** JSON text within the limits of a message as a value. */
+/** JSON text within the limits of a message as a value: the body of a face. */
 export function decodeValue(bytes: Uint8Array): Decoded {
+  const { mayHoldProto, ...decoded } = parsedJson(bytes);
+  const refused = mayHoldProto ? dropProto(decoded.value) : null;
+  return refused === null ? decoded : failed('invalid_request', refused);
+}
+
+function parsedJson(bytes: Uint8Array): Decoded & { readonly mayHoldProto?: boolean } {
   if (!isUtf8(bytes)) return { ...failed('parse_error', 'The message is not valid UTF-8'), notUtf8: true };
   const fault = scanJson(bytes);
   if (fault !== null) return structureFailure(fault);
   const text = textOf(bytes);
   try {
-    const value: unknown = JSON.parse(text);
-    if (mayHoldProto(text)) dropProto(value);
-    return { value };
+    return { value: JSON.parse(text) as unknown, mayHoldProto: mayNameProto(text) };
   } catch {
     return failed('parse_error');
   }
@@ -66,7 +71,7 @@ function decodeMsgpack(bytes: Uint8Array): Message {
   }
   if (fault !== null) return structureFailure(fault);
   try {
-    return checkMessage(unpackMessage(bytes));
+    return checkMessage(unpackMessage(bytes), Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).includes('__proto__'));
   } catch {
     return failed('parse_error', 'The message is not valid msgpack');
   }
@@ -79,15 +84,8 @@ function structureFailure(fault: 'broken' | 'deep' | 'large'): FailedMessage {
 }
 
 /** The name may also be written with escapes; those are rare enough to look for it on suspicion. */
-function mayHoldProto(text: string): boolean {
+function mayNameProto(text: string): boolean {
   return text.includes('__proto__') || (text.includes('\\u00') && /\\u00[567]/.test(text));
-}
-
-/** In place: a reviver of JSON.parse does the same at ten times the cost. Depth is bounded by the scan. */
-function dropProto(value: unknown): void {
-  if (typeof value !== 'object' || value === null) return;
-  if (!Array.isArray(value)) Reflect.deleteProperty(value, '__proto__');
-  for (const member of Object.values(value)) if (typeof member === 'object') dropProto(member);
 }
 
 type FailedMessage = Message & { readonly kind: 'failed' };
@@ -96,15 +94,15 @@ function failed(kind: Failure['kind'], message?: string): FailedMessage {
   return { kind: 'failed', failure: message === undefined ? { kind } : { kind, message } };
 }
 
-/** A parsed value of either encoding as a message. */
-function checkMessage(value: unknown): Message {
-  if (!Array.isArray(value)) return { kind: 'single', member: checkMember(value) };
+/** A parsed value of either encoding as a message. `mayHoldProto`: members named `__proto__` have to be looked for. */
+function checkMessage(value: unknown, mayHoldProto: boolean): Message {
+  if (!Array.isArray(value)) return { kind: 'single', member: checkMember(value, mayHoldProto) };
   if (value.length === 0) return failed('invalid_request', 'A batch needs at least one member');
   if (value.length > maxBatchMembers) return failed('invalid_request', `A batch may have at most ${maxBatchMembers} members`);
-  return { kind: 'batch', members: value.map(checkMember) };
+  return { kind: 'batch', members: value.map((one) => checkMember(one, mayHoldProto)) };
 }
 
-function checkMember(value: unknown): Member {
+function checkMember(value: unknown, mayHoldProto: boolean): Member {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return invalid(null, 'A request is an object');
   const own = (key: string): unknown => (Object.hasOwn(value, key) ? (value as Record<string, unknown>)[key] : undefined);
   const rawId = own('id');
@@ -119,6 +117,9 @@ function checkMember(value: unknown): Member {
   if (params !== undefined && (typeof params !== 'object' || params === null)) {
     return invalid(id, 'params must be an object or an array when present');
   }
+  // Nothing else of the message goes on that could hold one.
+  const refused = mayHoldProto ? dropProto(params) : null;
+  if (refused !== null) return invalid(id, refused);
   return {
     kind: 'call',
     method,

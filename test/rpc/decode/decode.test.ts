@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { packMessage } from '../../../actors/messages/codec.js';
-import { decodeMessage } from '../../../rpc/decode/decode.js';
+import { decodeMessage, decodeValue } from '../../../rpc/decode/decode.js';
 import { messageLimits, scanJson } from '../../../rpc/decode/json-scan.js';
 import { scanMsgpack } from '../../../rpc/decode/msgpack-scan.js';
 
@@ -168,5 +168,49 @@ describe('decoding msgpack', () => {
   test('a text frame is a parse error', () => {
     const message = decodeMessage('{}', 'msgpack', limit);
     assert.equal(message.kind === 'failed' && message.failure.kind, 'parse_error');
+  });
+});
+
+describe('a member named __proto__ in a schema', () => {
+  const held = '{"const":{"__proto__":1}}';
+  const schema: unknown = JSON.parse(held);
+  const params: Readonly<Record<string, unknown>> = {
+    response_format: { type: 'json_schema', json_schema: { schema } },
+    guided_json: schema,
+    structured_outputs: { json: schema },
+    tools: [{ type: 'function', function: { name: 'f', parameters: schema } }],
+    format: schema,
+    text: { format: { type: 'json_schema', schema } },
+    output_config: { format: { type: 'json_schema', schema } },
+  };
+  const sentence = (name: string): string => `${name} holds a member named "__proto__", which is not supported`;
+
+  for (const [name, value] of Object.entries(params)) {
+    test(`is refused by its place, in bodies and in messages of both encodings: ${name}`, () => {
+      const body = { model: 'm', [name]: value };
+      assert.deepEqual(decodeValue(bytes(JSON.stringify(body))), {
+        kind: 'failed',
+        failure: { kind: 'invalid_request', message: sentence(name) },
+      });
+      const call = { jsonrpc: '2.0', id: 7, method: 'chat.completions.create', params: body };
+      const refused = { kind: 'single', member: { kind: 'invalid', id: 7, reason: sentence(name) } };
+      assert.deepEqual(decodeMessage(JSON.stringify(call), 'json', limit), refused);
+      assert.deepEqual(decodeMessage(packMessage(call), 'msgpack', limit), refused);
+    });
+  }
+
+  test('is refused in params that have no names, and in one call of a batch only', () => {
+    const ping = { jsonrpc: '2.0', id: 1, method: 'ping' };
+    const message = decodeMessage(JSON.stringify([ping, { ...ping, id: 2, params: ['m', schema] }]), 'json', limit);
+    assert.ok(message.kind === 'batch');
+    assert.deepEqual(message.members, [
+      { kind: 'call', id: 1, method: 'ping' },
+      { kind: 'invalid', id: 2, reason: sentence('params[1]') },
+    ]);
+  });
+
+  test('is dropped from the members that hold none', () => {
+    const { value } = decodeValue(bytes(`{"__proto__":{"model":"x"},"messages":[${held}],"guided_json":{"const":"__proto__"}}`));
+    assert.deepEqual(value, { messages: [{ const: {} }], guided_json: { const: '__proto__' } });
   });
 });
