@@ -21,6 +21,8 @@ export function measure(value: unknown, meter: Meter): void {
     if (at.depth > maxDepth) throw new ConstraintError(`The schema nests deeper than structured_output.max_depth = ${maxDepth}.`);
     if (typeof at.value === 'object' && at.value !== null) {
       for (const [key, item] of Object.entries(at.value)) {
+        // Programs in JavaScript read it as something else than a key: none of them could tell whether an answer fits.
+        if (key === '__proto__') throw new ConstraintError('The schema holds a member named "__proto__", which is not supported.');
         bytes += Array.isArray(at.value) ? 1 : key.length + 4;
         rest.push({ value: item, depth: at.depth + 1 });
         if (bytes > maxBytes) break;

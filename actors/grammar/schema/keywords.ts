@@ -87,11 +87,6 @@ export function checkKeywords(of: SchemaObject, path: Path): void {
     if (!shape[0](of[key])) throw refusal(key, path, `is ${quoted(of[key])}; it ${shape[1]}`);
   }
   // No object can be asked for a key that programs in JavaScript cannot see.
-  for (const key of ['properties', 'dependentRequired'] as const) {
-    const names = of[key];
-    if (isObject(names) && Object.hasOwn(names, '__proto__'))
-      throw refusal(key, path, 'names the property "__proto__", which is not supported');
-  }
-  if (Array.isArray(of['required']) && of['required'].includes('__proto__'))
-    throw refusal('required', path, 'names the property "__proto__", which is not supported');
+  const required = Array.isArray(of['required']) ? (of['required'] as readonly string[]) : [];
+  if (required.includes('__proto__')) throw refusal('required', path, 'names the property "__proto__", which is not supported');
 }

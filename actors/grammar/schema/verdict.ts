@@ -96,6 +96,7 @@ function ofArray(value: readonly unknown[], a: ArrayAlternative, e: Reading): Ve
 function ofObject(value: Readonly<Record<string, unknown>>, a: ObjectAlternative, e: Reading): Verdict {
   const keys = Object.keys(value);
   if (keys.length < a.min || keys.length > a.max) return 'no';
+  if (asksOfInherited(value, a)) return 'unknown';
   if (!a.required.every((key) => Object.hasOwn(value, key)) || a.absent.some((key) => Object.hasOwn(value, key))) return 'no';
   return all(
     keys.flatMap((key) => [
@@ -103,4 +104,11 @@ function ofObject(value: Readonly<Record<string, unknown>>, a: ObjectAlternative
       ...a.facets.map((facet) => ofConditions(value[key], conditionsOf(facet, key, e.found(key)), e)),
     ]),
   );
+}
+
+/** Validators in JavaScript find the members of Object.prototype in every object, JSON Schema only what is written: the two may differ. */
+function asksOfInherited(value: object, { required, absent, facets }: ObjectAlternative): boolean {
+  const inherited = (key: string): boolean => key in Object.prototype && !Object.hasOwn(value, key);
+  const asked = facets.flatMap((facet) => [...facet.properties].filter(([, conditions]) => conditions.length > 0).map(([key]) => key));
+  return [...required, ...absent, ...asked].some(inherited);
 }

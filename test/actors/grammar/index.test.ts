@@ -112,6 +112,63 @@ describe('a schema that cannot be enforced is refused with the keyword and its p
   }
 });
 
+describe('a member of a schema that JavaScript gives a meaning of its own', () => {
+  const proto = (text: string): Constraint => ({ kind: 'json_text', text });
+  for (const text of [
+    '{"const":{"__proto__":1}}',
+    '{"enum":[1,[{"__proto__":{}}]]}',
+    '{"properties":{"__proto__":{"type":"integer"}}}',
+    '{"properties":{"a":{"patternProperties":{"__proto__":false}}}}',
+    '{"dependentRequired":{"__proto__":["a"]}}',
+    '{"dependentSchemas":{"\\u005f_proto__":true}}',
+    '{"$ref":"#/$defs/__proto__","$defs":{"__proto__":{"type":"integer"}}}',
+    '{"type":"integer","__proto__":{"minimum":5}}',
+  ]) {
+    test(`is refused where it is __proto__: ${text}`, () => {
+      assert.match(refusal(proto(text)).message, /^The schema holds a member named "__proto__", which is not supported\.$/);
+    });
+  }
+
+  test('is refused where it is required', () => {
+    assert.match(refusal(schema({ required: ['__proto__'] })).message, /"required" at # names the property "__proto__"/);
+  });
+
+  test('stays a text where it is one', () => {
+    assert.ok(fits(schema({ const: '__proto__' }), '"__proto__"'));
+  });
+
+  for (const key of ['constructor', 'toString', 'hasOwnProperty']) {
+    test(`is enforced where it is ${key}`, () => {
+      const integer = { type: 'integer' };
+      const closed = { type: 'object', additionalProperties: false };
+      const good = `{"${key}":1}`;
+      for (const one of [
+        { ...closed, properties: { [key]: integer }, required: [key] },
+        { ...closed, patternProperties: { [`^${key}$`]: integer }, minProperties: 1 },
+        { $ref: `#/$defs/${key}`, $defs: { [key]: { ...closed, properties: { [key]: integer } } } },
+        { const: { [key]: 1 } },
+      ]) {
+        assert.ok(fits(schema(one), good), JSON.stringify(one));
+        for (const wrong of ['{}', `{"${key}":"1"}`, '{"a":1}']) assert.ok(!fits(schema(one), wrong), `${JSON.stringify(one)}: ${wrong}`);
+      }
+      assert.match(refusal(schema({ [key]: 1 })).message, /is not supported/);
+      assert.match(refusal(schema({ $ref: `#/$defs/${key}`, $defs: {} })).message, /which the schema does not have/);
+    });
+  }
+});
+
+test('a constant without a member that JavaScript finds in every object is left out where the member is asked about', () => {
+  for (const beside of [
+    { properties: { constructor: { type: 'integer' } } },
+    { required: ['toString'] },
+    { not: { type: 'object', required: ['hasOwnProperty'] } },
+  ]) {
+    const of = schema({ anyOf: [{ const: { a: 1 }, ...beside }, { const: 2 }] });
+    assert.ok(fits(of, '2'));
+    assert.ok(!fits(of, '{"a":1}'), JSON.stringify(beside));
+  }
+});
+
 describe('an object', () => {
   test('has its keys in the order of properties, required ones always, none twice', () => {
     const of = schema({ type: 'object', properties: { b: { type: 'integer' }, a: { type: 'integer' } }, required: ['a'] });
