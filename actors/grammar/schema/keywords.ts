@@ -86,7 +86,9 @@ export function checkKeywords(of: SchemaObject, path: Path): void {
     if (shape === undefined) throw refusal(key, path, 'is not supported');
     if (!shape[0](of[key])) throw refusal(key, path, `is ${quoted(of[key])}; it ${shape[1]}`);
   }
-  // No object can be asked for a key that programs in JavaScript cannot see.
+  // No object can be asked for a key that programs in JavaScript cannot see, nor for one that patterns cannot judge.
   const required = Array.isArray(of['required']) ? (of['required'] as readonly string[]) : [];
   if (required.includes('__proto__')) throw refusal('required', path, 'names the property "__proto__", which is not supported');
+  if (!required.every((key) => key.isWellFormed()))
+    throw refusal('required', path, 'names a property with half of a surrogate pair, which is not supported');
 }

@@ -41,11 +41,13 @@ export class Languages {
     if (a.min > maxRepeat)
       throw refusal('minLength', [], `asks for ${a.min} characters, more than structured_output.max_repeat = ${maxRepeat}`);
     const max = a.max > maxRepeat && a.max !== Infinity ? maxRepeat : a.max;
+    // Half of a surrogate pair is in no string that is written character by character: nothing is to be kept out.
+    const excluded = a.excluded.filter((word) => word.isWellFormed());
     const parts = [...a.formats.flatMap((name) => formatExpr(name) ?? []), ...a.patterns.map((p) => wholeExpr(p.expr, true, this.#meter))];
-    const plain = a.notPatterns.length === 0 && a.excluded.length === 0;
+    const plain = a.notPatterns.length === 0 && excluded.length === 0;
     if (plain && parts.length === 0) return { expr: null, min: a.min, max };
     const single = plain && parts.length === 1 ? counted(parts[0]!, a.min, a.max, max) : null;
-    return { expr: single ?? this.#automaton(a, parts, max), min: 0, max: Infinity };
+    return { expr: single ?? this.#automaton({ ...a, excluded }, parts, max), min: 0, max: Infinity };
   }
 
   #automaton(a: StringAlternative, parts: readonly Expr[], max: number): Expr {

@@ -58,9 +58,11 @@ function ofConditions(value: unknown, conditions: Conditions, e: Reading): Verdi
   );
 }
 
+/** Half of a surrogate pair is a character for a validator's patterns and none for ours, so that they say nothing of a text with one. */
 function ofString(value: string, a: StringAlternative, e: Reading): Verdict {
   const length = [...value].length;
-  if (length < a.min || length > a.max || a.excluded.includes(value) || !value.isWellFormed()) return 'no';
+  if (length < a.min || length > a.max || a.excluded.includes(value)) return 'no';
+  if (a.patterns.length + a.notPatterns.length > 0 && !value.isWellFormed()) return 'unknown';
   if (!a.patterns.every((p) => e.patterns.finds(p.expr, value)) || a.notPatterns.some((p) => e.patterns.finds(p.expr, value))) return 'no';
   // A format's expression matches only a part of the format.
   return a.formats.every((name) => {
@@ -101,7 +103,9 @@ function ofObject(value: Readonly<Record<string, unknown>>, a: ObjectAlternative
   return all(
     keys.flatMap((key) => [
       ofConditions(key, a.names, e),
-      ...a.facets.map((facet) => ofConditions(value[key], conditionsOf(facet, key, e.found(key)), e)),
+      ...a.facets.map((facet) =>
+        facet.patterns.length > 0 && !key.isWellFormed() ? 'unknown' : ofConditions(value[key], conditionsOf(facet, key, e.found(key)), e),
+      ),
     ]),
   );
 }

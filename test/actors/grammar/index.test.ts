@@ -169,6 +169,48 @@ test('a constant without a member that JavaScript finds in every object is left 
   }
 });
 
+describe('half of a surrogate pair', () => {
+  test('in a constant is written as its escape, whatever stands beside the constant', () => {
+    for (const one of [
+      { const: 'a\ud800' },
+      { enum: ['a\ud800'] },
+      { type: 'string', const: 'a\ud800' },
+      { type: ['string', 'null'], maxLength: 2, enum: ['a\ud800', 'much too long'] },
+      { not: { const: 'a\udc00' }, const: 'a\ud800' },
+    ]) {
+      assert.ok(fits(schema(one), '"a\\ud800"'), JSON.stringify(one));
+      assert.ok(!fits(schema(one), '"a\ufffd"'), JSON.stringify(one));
+    }
+    assert.ok(fits(schema({ type: 'object', const: { '\udc00': ['\ud800'] } }), '{"\\udc00":["\\ud800"]}'));
+  });
+
+  test('makes a constant one of the strings that a schema beside it allows', () => {
+    const of = schema({ oneOf: [{ const: '\ud800' }, { type: 'string' }] });
+    assert.ok(fits(of, '"a"'));
+    assert.ok(!fits(of, '"\\ud800"'));
+  });
+
+  test('is no reason to leave other texts out', () => {
+    const of = schema({ type: 'string', not: { enum: ['\ud800', 'a'] } });
+    for (const text of ['"b"', '"\ufffd"', '""', '"\ud7ff\ue000"']) assert.ok(fits(of, text), text);
+    assert.ok(!fits(of, '"a"'));
+  });
+
+  test('is not judged by patterns: what is left out is not let in', () => {
+    // A validator finds "." in it, our automata do not.
+    assert.match(refusal(schema({ const: '\ud800', pattern: '.' })).message, /allows no value/);
+    assert.match(refusal(schema({ const: '\ud800', not: { pattern: '.' } })).message, /allows no value/);
+    assert.match(refusal(schema({ const: { '\ud800': 1 }, patternProperties: { '.': { type: 'string' } } })).message, /allows no value/);
+  });
+
+  test('is refused in patterns and in required names', () => {
+    assert.match(refusal(schema({ type: 'string', pattern: '\ud800' })).message, /half of a surrogate pair/);
+    const error = refusal(schema({ items: { required: ['\ud800'] } }));
+    assert.match(error.message, /"required" at #\/items names a property with half of a surrogate pair/);
+    assert.deepEqual(error.path, ['items', 'required']);
+  });
+});
+
 describe('an object', () => {
   test('has its keys in the order of properties, required ones always, none twice', () => {
     const of = schema({ type: 'object', properties: { b: { type: 'integer' }, a: { type: 'integer' } }, required: ['a'] });
