@@ -24,7 +24,23 @@ export function toolOffer(body: ChatBody): ToolOffer {
   if (body.tool_choice === 'none') return nothing;
   const tools = body.tools ?? [];
   const choice = toolChoice(body.tool_choice ?? 'auto', tools);
-  return { tools, choice, constrains: choice !== null || tools.some((tool) => tool.function.strict === true) };
+  const constrains = choice !== null || tools.some((tool) => tool.function.strict === true);
+  if (constrains) refuseHalfPairs(tools);
+  return { tools, choice, constrains };
+}
+
+/** On its way to another thread half of a pair would become other characters, and a call one that the schema does not allow. */
+function refuseHalfPairs(tools: Tools): void {
+  const at = tools.findIndex((tool) => holdsHalfPair(tool.function.parameters));
+  if (at < 0) return;
+  throw invalidParams([{ path: `tools[${at}].function.parameters`, message: 'holds half of a surrogate pair, which is not supported' }]);
+}
+
+/** Depth is bounded by the decoder. */
+function holdsHalfPair(value: unknown): boolean {
+  if (typeof value === 'string') return !value.isWellFormed();
+  if (typeof value !== 'object' || value === null) return false;
+  return Object.entries(value).some(([key, member]) => !key.isWellFormed() || holdsHalfPair(member));
 }
 
 function toolChoice(asked: Exclude<ChatBody['tool_choice'], 'none' | null | undefined>, tools: Tools): ToolChoice | null {

@@ -14,13 +14,13 @@ export function constraintFields({ maxConstraintBytes }: Pick<RequestLimits, 'ma
       error: `must have at most structured_output.max_schema_bytes = ${maxConstraintBytes} bytes`,
     });
   const jsonSchema = small(z.union([z.looseObject({}), z.boolean()], { error: 'must be a JSON schema: an object or a boolean' }));
+  // On its way to another thread half of a pair would become another character, and the answer one that was not asked for.
+  const text = z.string().refine((s) => s.isWellFormed(), 'holds half of a surrogate pair');
   const jsonSchemaOrText = small(
-    z.union([z.looseObject({}), z.boolean(), z.string()], {
+    z.union([z.looseObject({}), z.boolean(), text], {
       error: 'must be a JSON schema: an object, a boolean, or JSON text of one',
     }),
   );
-  // On its way to another thread half of a pair would become another character, and the answer one that was not asked for.
-  const text = z.string().refine((s) => s.isWellFormed(), 'holds half of a surrogate pair');
   const pattern = small(text).describe('A regular expression that the whole answer matches.');
   const choices = small(listOf(text, { least: 1, most: maxChoices, unit: 'string' })).describe('The answer is one of these strings.');
   const grammar = small(text).describe('A grammar in GBNF; the whole answer matches its rule root.');

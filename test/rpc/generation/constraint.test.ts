@@ -34,7 +34,14 @@ test('half of a surrogate pair is refused in texts that are taken as they are', 
     { guided_choice: ['a', '\udc00'] },
     { guided_regex: '\ud800' },
     { structured_outputs: { grammar: 'root ::= "\ud800"' } },
+    { guided_json: '{"const":"\ud800"}' },
+    { structured_outputs: { json: '{"const":"\ud800"}' } },
   ]) {
     assert.match(String(body.safeParse(asked).error), /half of a surrogate pair/);
   }
+});
+
+test('a schema that comes as text may escape half of a surrogate pair', () => {
+  const made = constraintOf(body.parse({ guided_json: '{"const":"\\ud800"}' }), none)?.constraint;
+  assert.ok(made?.kind === 'json_text' && made.text.isWellFormed());
 });
