@@ -13,7 +13,11 @@
 // 7. Bound by launches in decode. The sort reads tokens * chosen * held words from L2: 8192 tokens
 //    of 8 out of 128 experts are 33 MB. Not measured yet.
 // 8. Counting sort by warps: ballots give the rank within a warp.
-// 9. Nothing yet: this version is for being right.
+// 9. The norm ahead, the router's product and this in one kernel for up to 4 tokens, whose last
+// block
+//    routes: on an H100 Qwen3-30B-A3B 3.16 ms a step for 3.11, gpt-oss 2.14 for 2.08,
+//    DeepSeek-V2-Lite 2.72 for 2.70. The three start early and wait for little; blocks that count
+//    themselves wait for more.
 #include <math_constants.h>
 
 #include "cuda/device/common.cuh"
