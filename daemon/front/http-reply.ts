@@ -14,6 +14,7 @@ import type { Slices } from '../../rpc/slices.js';
 import { BodyPieces } from './body-pieces.js';
 import { ReadShare } from './read-share.js';
 import { SlicePump } from './slice-pump.js';
+import { arrivalTime } from './turn-clock.js';
 
 /** A reader that takes none of an answer for this long is cut off. */
 const REPLY_IDLE_MS = 60_000;
@@ -169,6 +170,7 @@ export function readBody(request: IncomingMessage, response: ServerResponse, { l
     const hash = digest === null ? null : createHash('sha256');
     const share = new ReadShare(() => request.resume());
     request.on('data', (part: Buffer) => {
+      arrivalTime(); // of the last part it is the request's
       size += part.length;
       if (size > limit) {
         fail(tooLong());

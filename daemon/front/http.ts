@@ -28,6 +28,7 @@ import type { RouteTable } from './http-routes.js';
 import { LastAnswers, serveWithoutUpgrade, takesOffer, type UpgradeChoice, wantsWebSocket } from './other-upgrade.js';
 import type { Peer, Route } from './route.js';
 import type { Traffic } from './traffic.js';
+import { arrivalTime } from './turn-clock.js';
 
 /** Bounds on clients that send slowly or not at all, ms. */
 export interface HttpTimeouts {
@@ -97,6 +98,7 @@ export function createHttpServer(deps: HttpDeps): Server {
   const answers = new LastAnswers();
   const pipelines = new Pipelines(deps.maxRequests);
   const onRequest = (request: IncomingMessage, response: ServerResponse) => {
+    arrivalTime(); // a body that came with the headers arrived now, before the gate has looked
     // Such a Node forgets what came behind it (other-upgrade.ts), so the client is to send that again.
     if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false;
     answers.began(response, request);
