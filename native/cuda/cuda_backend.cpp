@@ -135,6 +135,10 @@ std::string CudaBackend::refuses(const WeightFormat& format) const {
   return refusal_of(format, kWeightFormats);
 }
 
+bool CudaBackend::embeds(const WeightFormat& format) const {
+  return !format.scaled || in_plain_tiles(format);
+}
+
 PackedWeightPtr CudaBackend::make_weight(const WeightSpec& spec) {
   const bool takes =
       spec.stacked ? !spec.format.scaled || in_tiles(spec.format) : spec.format != kCodedFloat4;

@@ -53,6 +53,7 @@ class CudaBackend final : public Backend {
   const BackendInfo& info() const override { return info_; }
   std::string refuses(const LayerShape& layer) const override;
   std::string refuses(const WeightFormat& format) const override;
+  bool embeds(const WeightFormat& format) const override;
   std::string refuses_scales(const KvSpec& kv) const override;
 
   void* allocate(size_t bytes) override;
@@ -104,6 +105,8 @@ class CudaBackend final : public Backend {
 
   void embed(Tensor out, const Tensor& table, int32_t first_id, const int32_t* ids,
              float scale) override;
+  void embed_weight(Tensor out, const PackedWeight& table, int32_t first_id, const int32_t* ids,
+                    float scale) override;
   void rms_norm(Tensor out, const Tensor& x, const float* weight, float eps) override;
   void add(Tensor inout, const Tensor& x, float scale) override;
   void linear(const LinearArgs& args) override;

@@ -199,6 +199,19 @@ void CudaBackend::embed(Tensor out, const Tensor& table, int32_t first_id, const
         "embed");
 }
 
+void CudaBackend::embed_weight(Tensor out, const PackedWeight& table, int32_t first_id,
+                               const int32_t* ids, float scale) {
+  const auto& weight = static_cast<const CudaWeight&>(table);
+  if (!weight.format.scaled) {
+    const Tensor rows =
+        Tensor::matrix(weight.memory.get(), weight.dtype(), weight.rows, weight.cols);
+    return embed(out, rows, first_id, ids, scale);
+  }
+  check(embed_codes(half_, out.data, weight.layout(), weight.memory.get(), ids, out.rows(), scale,
+                    launch(), first_id),
+        "embed_weight");
+}
+
 void CudaBackend::rms_norm(Tensor out, const Tensor& x, const float* weight, float eps) {
   check(rms_norm_rows(half_, out.data, out.stride[0], x.data, x.stride[0], weight, x.rows(),
                       static_cast<int32_t>(x.cols()), eps, launch()),

@@ -35,6 +35,7 @@ it('the op table names every op', () => {
   const names = new Set(loadAddon().opNames());
   for (const op of [
     'embed',
+    'embed_weight',
     'rms_norm',
     'add_rms_norm',
     'linear',
@@ -88,6 +89,28 @@ for (const isa of isas) {
             F32_BOUND,
             `embed ${cols}, scaled`,
           );
+        }
+      }
+    });
+
+    it('embed_weight looks up the rows that products multiply by, and zeros for ids that it has not', () => {
+      const random = randomSource(2);
+      for (const dtype of ['f32', 'f16', 'bf16', 'int8', 'int4'] as const) {
+        for (const cols of [32, 64, 104]) {
+          const attrs = { cols, dtype, source_dtype: 'f32' };
+          const weight = randomFloats(random, 9 * cols, 3);
+          const ids = Int32Array.from([12, 4, 7, 3, 7, 13, -1]);
+          const found = floats(
+            runOp({ isa }, 'embed_weight', { ...attrs, rows: 7, vocab: 9, first_id: 4, scale: 1.5 }, { weight, ids }),
+            'out',
+          );
+          const identity = Float32Array.from({ length: cols * cols }, (_, i) => (i % (cols + 1) === 0 ? 1 : 0));
+          const columns = floats(runOp({ isa: 'reference' }, 'linear', { ...attrs, rows: cols, outs: 9 }, { x: identity, weight }), 'out');
+          const want = Float64Array.from({ length: 7 * cols }, (_, i) => {
+            const row = (ids[Math.floor(i / cols)] ?? 0) - 4;
+            return row < 0 || row > 8 ? 0 : 1.5 * (columns[(i % cols) * 9 + row] ?? 0);
+          });
+          assertClose(found, want, dtype === 'int8' || dtype === 'int4' ? 1e-4 : F32_BOUND, `embed_weight ${dtype} ${cols}`);
         }
       }
     });

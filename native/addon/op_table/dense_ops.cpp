@@ -3,6 +3,10 @@
 //
 // embed: rows vocab cols dtype scale? | table[vocab, cols] ids[rows] -> out[rows, cols]
 //
+// embed_weight: rows vocab cols dtype source_dtype? parts? scale? first_id? | weight[vocab, cols]
+//   ids[rows] -> out[rows, cols]
+//   The weight as that of linear. An id that is not in first_id..first_id+vocab-1 gives zeros.
+//
 // rms_norm: rows cols eps | x weight[cols] -> out
 //
 // rms_norm_columns: rows cols first count eps | x[rows, cols] weight[count] -> x
@@ -134,6 +138,20 @@ PackedWeightPtr fill(OpTestCall& c, const WeightSpec& spec) {
     row = end;
   }
   return weight;
+}
+
+Napi::Object run_embed_weight(OpTestCall& c) {
+  const int32_t rows = c.size("rows"), cols = c.size("cols");
+  const PackedWeightPtr table =
+      fill(c, {.rows = c.size("vocab"), .cols = cols, .format = c.weight_format("dtype")});
+  if (!c.backend().embeds(table->format))
+    throw Error(ErrorCode::kUsage, "runOp: rows of this format are not looked up");
+  const int32_t* ids = c.ints("ids", rows);
+  const Tensor out = c.new_activations(rows, cols);
+  c.output("out", out);
+  const float scale = c.number_or("scale", 1);
+  const int32_t first_id = c.size_or("first_id", 0);
+  return c.run([&] { c.backend().embed_weight(out, *table, first_id, ids, scale); });
 }
 
 // What rows use which adapter, and the places that hold them.
@@ -370,6 +388,7 @@ Napi::Object run_swap_blocks(OpTestCall& c) {
 
 constexpr OpTest kTests[] = {
     {"embed", run_embed},
+    {"embed_weight", run_embed_weight},
     {"rms_norm", run_rms_norm},
     {"rms_norm_columns", run_rms_norm_columns},
     {"add_rms_norm", run_add_rms_norm},

@@ -1,10 +1,11 @@
 // Rows out of tables: token embeddings, and the rows of a step whose logits are wanted. Raw device
-// pointers; see embedding.cu.
+// pointers; see embedding.cu and coded_embedding.cu.
 #pragma once
 #include <cstdint>
 
 #include "cuda/device/half_type.h"
 #include "cuda/device/launch.h"
+#include "cuda/rows/coded_layout.h"
 
 namespace inferd::cuda {
 
@@ -17,6 +18,11 @@ enum class TableType { kF32, kF16, kBF16 };
 cudaError_t embed(Half type, void* out, TableType table_type, const void* table, int32_t vocab,
                   int32_t hidden, const int32_t* ids, int64_t count, float scale,
                   const Launch& launch, int32_t first_id = 0);
+
+// The same of a table of codes that are integers, whose tiles begin at `tiles`.
+cudaError_t embed_codes(Half type, void* out, const CodedLayout& layout, const void* tiles,
+                        const int32_t* ids, int64_t count, float scale, const Launch& launch,
+                        int32_t first_id = 0);
 
 // out[i] = x[rows[i]] for i < count, rows of `row_bytes` bytes, a multiple of 16; a negative row
 // gives zeros.

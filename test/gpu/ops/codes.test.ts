@@ -2,10 +2,11 @@
  * Linear layers on CUDA whose weights are codes of 8 and 4 bits with scales, quantized on the device, against float64 references of the
  * weights as they were. What the formats round is most of the difference: an error of another kind is far above.
  */
+import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { floats, runOp, type Setup } from '../../helpers/native/op-table.js';
 import { gatedMul, linear, normalizedError, randomFloats, randomSource, rmsNorm, roundAll } from '../../helpers/native/reference-ops.js';
-import { close, quick, type Type } from './bounds.js';
+import { close, quick, STORED, type Type } from './bounds.js';
 
 const FLOAT8 = 2 * 0.03 ** 2;
 /** Squared relative error of rounding to bf16, of a weight and of a sum. */
@@ -94,6 +95,34 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
           close(floats(behind, 'out'), normed, 2 * rounding, `norm_linear ${what}`);
         }
       });
+
+      if (isInteger(dtype)) {
+        it('rows are looked up as the numbers that products multiply by, and zeros for ids that are not there', () => {
+          const random = randomSource(8);
+          for (const [vocab, cols] of [
+            [9, 64],
+            [40, 200],
+            [33, 1024],
+          ] as const) {
+            const attrs = { cols, dtype };
+            const weight = rounded(random, vocab * cols, 0.2);
+            const ids = Int32Array.from([vocab + 3, 4, 7, 11, 7, vocab + 4, -1]);
+            const looked = runOp(setup, 'embed_weight', { ...attrs, rows: 7, vocab, first_id: 4, scale: 1.5 }, { weight, ids });
+            const identity = Float32Array.from({ length: cols * cols }, (_, i) => (i % (cols + 1) === 0 ? 1 : 0));
+            const columns = floats(
+              runOp(setup, 'linear', { ...attrs, rows: cols, outs: vocab, out_f32: 1 }, { x: identity, weight }),
+              'out',
+            );
+            const want = Float64Array.from({ length: 7 * cols }, (_, i) => {
+              const row = (ids[Math.floor(i / cols)] ?? 0) - 4;
+              return row < 0 || row >= vocab ? 0 : 1.5 * (columns[(i % cols) * vocab + row] ?? 0);
+            });
+            const found = floats(looked, 'out');
+            close(found, want, 4 * STORED[type], `embed_weight ${vocab}x${cols}`);
+            assert.ok(found.subarray(5 * cols).every((value) => value === 0));
+          }
+        });
+      }
     });
   }
 }

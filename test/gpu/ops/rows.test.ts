@@ -24,6 +24,8 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
           STORED[type],
           'embed, scaled',
         );
+        const weight = { rows: 5, vocab: 9, cols, dtype: type, source_dtype: type };
+        assert.deepEqual(floats(runOp(setup, 'embed_weight', weight, { weight: table, ids }), 'out'), want);
         assert.deepEqual(floats(runOp(setup, 'gather_rows', { rows: 9, cols, count: 5 }, { x: table, ids }), 'out'), want);
       }
     });
