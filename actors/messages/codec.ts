@@ -1,20 +1,29 @@
 /**
- * Turns batches of messages into bytes and back, msgpack with inline records. Used by every mailbox, in every thread.
+ * Turns batches of messages into bytes and back, msgpack with records. Used by every mailbox, in every thread.
  *
  * Traps of the packer that this file keeps from everyone else:
  *  - Two packs share one 8 KB ArrayBuffer. Posting `packed` would copy (or, when transferred, take away) that whole buffer, so bytes
  *    that are posted must be copied before.
  *  - Binary fields would come out as unaligned views that keep the whole batch alive; `decode` copies them, so an int32 body can be
  *    viewed in place.
- * Each message is self-contained (no structures shared between messages): a link can be replaced at any time.
+ * Each message is self-contained (nothing is learned from one for the next): a link can be replaced at any time. Records of the shapes in
+ * shapes.ts, which both ends know, are written without the names of their members; others bring them along.
  */
 import { Buffer } from 'node:buffer';
 import { Packr, Unpackr } from 'msgpackr';
+import { messageShapes } from './shapes.js';
+
+/** Lists of its own for each packer and unpacker, which keep notes in them. As many as are known may be shared, so that none is added. */
+const shared = () => ({
+  useRecords: true,
+  structures: messageShapes.map((names) => [...names]),
+  maxSharedStructures: messageShapes.length,
+});
 
 /** One per thread and purpose; not re-entrant, which no caller can notice because both calls are synchronous. */
 export class Codec {
-  readonly #packr = new Packr({ useRecords: true });
-  readonly #unpackr = new Unpackr({ useRecords: true, copyBuffers: true, mapsAsObjects: true });
+  readonly #packr = new Packr(shared());
+  readonly #unpackr = new Unpackr({ ...shared(), copyBuffers: true, mapsAsObjects: true });
 
   /** A view of memory that holds other things too: to be copied, not posted or kept. */
   encode(batch: readonly unknown[]): Uint8Array {
