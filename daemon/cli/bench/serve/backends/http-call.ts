@@ -1,6 +1,11 @@
-/** HTTP for the load: connections are kept and reused, so that only the first requests pay for opening them; no limit to their number. */
-import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
+/**
+ * HTTP for the load: connections are kept and reused, so that only the first requests pay for opening them; no limit to their number. What
+ * is done before a request is written counts as the server's time to the first token, so it is little: the address is read and the headers
+ * are a list once for all requests (0.13 to 0.2 ms a request on a host of two cores; 0.3 with an address, headers and a signal to take apart).
+ */
+import { Agent as HttpAgent, request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
+import { urlToHttpOptions } from 'node:url';
 
 /** The server answered with a status of its own. */
 export class HttpError extends Error {
@@ -18,19 +23,33 @@ const toldLength = 300;
 const mostBody = 64 * 2 ** 20;
 
 export class HttpCaller {
-  readonly #base: string;
-  readonly #headers: Readonly<Record<string, string>>;
+  readonly #to: RequestOptions;
+  /** In front of each path. */
+  readonly #prefix: string;
+  /** Of a GET and of a POST, names and values in turn. */
+  readonly #getHeaders: readonly string[];
+  readonly #postHeaders: readonly string[];
+  readonly #open: typeof httpRequest;
   readonly #agent: HttpAgent;
 
+  /** @param base an address of http: or https:; its path stands in front of each that is asked for. @throws TypeError when it is none */
   constructor(base: string, headers: Readonly<Record<string, string>>) {
-    this.#base = base;
-    this.#headers = headers;
-    this.#agent = base.startsWith('https:') ? new HttpsAgent({ keepAlive: true }) : new HttpAgent({ keepAlive: true });
+    const url = new URL(base);
+    const secure = url.protocol === 'https:';
+    const { hostname, port, auth } = urlToHttpOptions(url);
+    this.#agent = secure ? new HttpsAgent({ keepAlive: true }) : new HttpAgent({ keepAlive: true });
+    this.#open = secure ? httpsRequest : httpRequest;
+    this.#to = { hostname, port, agent: this.#agent };
+    this.#prefix = url.pathname.replace(/\/$/, '');
+    const login = auth ? { authorization: `Basic ${Buffer.from(auth).toString('base64')}` } : {};
+    const own = { host: url.host, accept: '*/*', ...login };
+    this.#getHeaders = listed(own, headers);
+    this.#postHeaders = listed({ ...own, 'content-type': 'application/json' }, headers);
   }
 
   /** The response of a POST, or of a GET where there is no body, once its status is known to be good. @throws HttpError */
   async send(path: string, body: unknown, signal?: AbortSignal): Promise<IncomingMessage> {
-    const response = await this.#open(path, body, signal);
+    const response = await this.#ask(path, body, signal);
     const { statusCode = 0 } = response;
     if (statusCode >= 200 && statusCode < 300) return response;
     throw new HttpError(statusCode, reasonOf(await wholeText(response)));
@@ -45,25 +64,35 @@ export class HttpCaller {
     this.#agent.destroy();
   }
 
-  #open(path: string, body: unknown, signal: AbortSignal | undefined): Promise<IncomingMessage> {
+  #ask(path: string, body: unknown, signal: AbortSignal | undefined): Promise<IncomingMessage> {
     const text = body === undefined ? null : JSON.stringify(body);
-    const open = this.#base.startsWith('https:') ? httpsRequest : httpRequest;
-    const type = text === null ? {} : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text) };
     return new Promise((resolve, reject) => {
-      const request = open(`${this.#base}${path}`, {
+      signal?.throwIfAborted();
+      const request = this.#open({
+        ...this.#to,
+        path: `${this.#prefix}${path}`,
         method: text === null ? 'GET' : 'POST',
-        agent: this.#agent,
-        headers: { accept: '*/*', ...type, ...this.#headers },
-        ...(signal === undefined ? {} : { signal }),
+        headers: text === null ? this.#getHeaders : [...this.#postHeaders, 'content-length', String(Buffer.byteLength(text))],
       });
       request.on('response', resolve).on('error', (error: NodeJS.ErrnoException) => {
         // A kept connection that the server closed just then: the request never reached it.
-        if (request.reusedSocket && error.code === 'ECONNRESET') this.#open(path, body, signal).then(resolve, reject);
+        if (request.reusedSocket && error.code === 'ECONNRESET') this.#ask(path, body, signal).then(resolve, reject);
         else reject(error);
       });
       request.end(text ?? undefined);
+      if (signal === undefined) return;
+      const drop = (): void => void request.destroy(signal.reason as Error);
+      signal.addEventListener('abort', drop);
+      request.once('close', () => signal.removeEventListener('abort', drop));
     });
   }
+}
+
+/** Names and values in turn; a name that `given` has too, however it is written, comes from there. */
+function listed(own: Readonly<Record<string, string>>, given: Readonly<Record<string, string>>): readonly string[] {
+  const all = new Map(Object.entries(own));
+  for (const [name, value] of Object.entries(given)) all.set(name.toLowerCase(), value);
+  return [...all].flat();
 }
 
 async function wholeText(response: IncomingMessage): Promise<string> {
