@@ -7,7 +7,17 @@ import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { errors, generate, hasExperts, medianError, openPack, packs, readGolden, type Way } from '../helpers/native/golden.js';
+import {
+  errors,
+  errorsWithout,
+  generate,
+  hasExperts,
+  medianError,
+  openPack,
+  packs,
+  readGolden,
+  type Way,
+} from '../helpers/native/golden.js';
 import { fixture, openEngine } from '../helpers/native/native-engine.js';
 import { tempFolder } from '../helpers/temp-folder.js';
 
@@ -53,10 +63,18 @@ const isNarrow = (pack: string): boolean => {
   return head_dim < NARROWEST;
 };
 
+/**
+ * Where random weights have routers, one position of this many may have another expert than the CPU's and is left out. Of deepseek-v3-mla
+ * in f16, with kernels chosen at random 85 times, all positions are off by 7e-4 but for position 51 (or 11), which is off by 9.4e-2 (6.8e-2)
+ * in every seventh run or by nothing: a near tie of its router, which each order of sums decides by itself.
+ */
+const mayTurn = 20;
+
 /** Where the heads of a pack are too narrow for the kernels: the same architecture with wider ones and random weights, against the CPU. */
 for (const pack of packs.filter(isNarrow)) {
   describe(`${pack}, with heads of ${NARROWEST}`, () => {
     const { ids } = readGolden(pack);
+    const turned = hasExperts(pack) ? Math.floor(ids.length / mayTurn) : 0;
     const folder = tempFolder();
     writeFileSync(join(folder, 'config.json'), JSON.stringify({ ...configOf(pack), head_dim: NARROWEST }));
     for (const { type, kvDtype, bound } of kinds) {
@@ -73,7 +91,7 @@ for (const pack of packs.filter(isNarrow)) {
             ['whole', {}],
             ['chunks of 7', { slot: 1, firstBlock: 16, chunk: 7 }],
           ] as const) {
-            const { relativeRms } = errors(generate(gpu, ids, 32, 16, way), golden);
+            const { relativeRms } = errorsWithout(generate(gpu, ids, 32, 16, way), golden, turned);
             t.diagnostic(`${name}: relative rms ${relativeRms.toExponential(2)} over ${ids.length} x ${vocab} logits`);
             assert.ok(relativeRms <= bound.relativeRms, `${name}: rms ${relativeRms}`);
           }

@@ -232,6 +232,14 @@ export function medianError(run: Run, golden: Golden): number {
   return each.sort((a, b) => a - b)[Math.floor(each.length / 2)] ?? Number.NaN;
 }
 
+/** As `errors`, without the positions that are the farthest off: at most `most` of them. */
+export function errorsWithout(run: Run, golden: Golden, most: number): { max: number; relativeRms: number } {
+  const off = (entry: readonly [number, Float32Array]) => errors({ ...run, logits: new Map([entry]) }, golden).relativeRms;
+  const byError = [...run.logits].map((entry) => ({ entry, off: off(entry) })).sort((a, b) => a.off - b.off);
+  const kept = byError.slice(0, Math.max(byError.length - most, 1)).map(({ entry }) => entry);
+  return errors({ ...run, logits: new Map(kept) }, golden);
+}
+
 /** Squared errors of all logits as a share of their squared distances from the mean of their position. */
 export function nmse(run: Run, golden: Golden): number {
   let squares = 0;
