@@ -36,6 +36,7 @@ test('what crosses threads for a request names none of its members', async () =>
   const memory = lanes.join('');
   assert.ok(memory.includes('about a whale') && memory.includes('A whale swam'), 'the requests crossed by this memory');
   const names = new Set(messageShapes.flat().filter((name) => name.length >= 6));
+  assert.ok(names.has('samplingRow') && names.has('promptIds') && names.has('queueMs'), 'the records of every request are among them');
   // Values that are the names of members elsewhere; calls of the front have `params` too.
   for (const word of ['tokens', 'deltas', 'prompt', 'params']) names.delete(word);
   assert.deepEqual(

@@ -228,15 +228,20 @@ export function hasExperts(pack: string): boolean {
  * something is rounded, as the positions whose router turned have other logits altogether.
  */
 export function medianError(run: Run, golden: Golden): number {
-  const each = [...run.logits].map((entry) => errors({ ...run, logits: new Map([entry]) }, golden).relativeRms);
-  return each.sort((a, b) => a - b)[Math.floor(each.length / 2)] ?? Number.NaN;
+  const each = byError(run, golden);
+  return each[Math.floor(each.length / 2)]?.off ?? Number.NaN;
+}
+
+/** Each position, and its relative root mean square error; the closest first. */
+function byError(run: Run, golden: Golden) {
+  const off = (entry: readonly [number, Float32Array]) => errors({ ...run, logits: new Map([entry]) }, golden).relativeRms;
+  return [...run.logits].map((entry) => ({ entry, off: off(entry) })).sort((a, b) => a.off - b.off);
 }
 
 /** As `errors`, without the positions that are the farthest off: at most `most` of them. */
 export function errorsWithout(run: Run, golden: Golden, most: number): { max: number; relativeRms: number } {
-  const off = (entry: readonly [number, Float32Array]) => errors({ ...run, logits: new Map([entry]) }, golden).relativeRms;
-  const byError = [...run.logits].map((entry) => ({ entry, off: off(entry) })).sort((a, b) => a.off - b.off);
-  const kept = byError.slice(0, Math.max(byError.length - most, 1)).map(({ entry }) => entry);
+  const each = byError(run, golden);
+  const kept = each.slice(0, Math.max(each.length - most, 1)).map(({ entry }) => entry);
   return errors({ ...run, logits: new Map(kept) }, golden);
 }
 
