@@ -1,9 +1,10 @@
 /**
  * One writer of a model's folder at a time, among all processes that share the cache. Who wants to write puts a claim with a name of its own
  * into the folder of claims, and then looks: where another living one is, it takes its own back and waits. Both put before they look, so two
- * never hold it together; and a dead one can be removed by anybody, since its name never comes back.
+ * never hold it together; and a dead one can be removed by anybody, since its name never comes back. Two that put at the same moment both
+ * take theirs back; who finds nobody else writes into its claim that it holds the folder.
  *
- *   CACHE/.locks/models--ORG--NAME/RANDOM.inferd-claim   {"pid", "start", "place"}
+ *   CACHE/.locks/models--ORG--NAME/RANDOM.inferd-claim   {"pid", "start", "place", "holds"}
  *
  * A process of the same system is dead when its pid is, or began at another time. Of another system (a cache on a shared disk, a container)
  * only the time of the file tells: its owner touches it every few seconds.
@@ -28,6 +29,8 @@ interface Owner {
   readonly start: string | null;
   /** Where pids mean the same. */
   readonly place: string;
+  /** False while it looks whether another is there. */
+  readonly holds: boolean;
 }
 
 const suffix = '.inferd-claim';
@@ -35,7 +38,7 @@ const touchEveryMs = 5000;
 const silentMs = 45_000;
 const lookEveryMs = 150;
 
-/** Waits until no other process holds the folder. `onWait` is told once, with the pid of the holder. @throws PullError cancelled */
+/** Waits until no other process holds the folder. `onWait` is told once, with the pid of a holder. @throws PullError cancelled */
 export async function claimFolder(folder: string, signal: AbortSignal, onWait: (pid: number) => void): Promise<Claim> {
   const name = `${randomBytes(8).toString('hex')}${suffix}`;
   const path = join(folder, name);
@@ -44,13 +47,21 @@ export async function claimFolder(folder: string, signal: AbortSignal, onWait: (
     if (signal.aborted) throw cancelled();
     let other = await livingOther(folder, name);
     if (other === null) {
-      await put(path);
+      await put(path, false);
       other = await livingOther(folder, name);
-      if (other === null) return hold(path);
+      if (other === null) {
+        await put(path, true).catch(async (error: unknown) => {
+          await rm(path, { force: true });
+          throw error;
+        });
+        return hold(path);
+      }
       await rm(path, { force: true });
     }
-    if (!told) onWait(other.pid);
-    told = true;
+    if (other.holds && !told) {
+      onWait(other.pid);
+      told = true;
+    }
     // Not in step with those who wait as well.
     await sleep(lookEveryMs * (0.5 + Math.random()), undefined, { signal }).catch(() => {});
   }
@@ -74,8 +85,8 @@ function hold(path: string): Claim {
   };
 }
 
-async function put(path: string): Promise<void> {
-  const me: Owner = { pid: process.pid, start: startOf(process.pid), place: here() };
+async function put(path: string, holds: boolean): Promise<void> {
+  const me: Owner = { pid: process.pid, start: startOf(process.pid), place: here(), holds };
   try {
     await writeFile(`${path}.tmp`, JSON.stringify(me), { flag: 'wx' });
     await rename(`${path}.tmp`, path);
@@ -99,9 +110,9 @@ async function livingOther(folder: string, own: string): Promise<Owner | null> {
 
 async function readOwner(path: string): Promise<Owner | null | 'gone'> {
   try {
-    const { pid, start, place } = JSON.parse(await readFile(path, 'utf8')) as Partial<Record<keyof Owner, unknown>>;
+    const { pid, start, place, holds } = JSON.parse(await readFile(path, 'utf8')) as Partial<Record<keyof Owner, unknown>>;
     if (typeof pid !== 'number' || typeof place !== 'string') return null;
-    return { pid, place, start: typeof start === 'string' ? start : null };
+    return { pid, place, start: typeof start === 'string' ? start : null, holds: holds === true };
   } catch (error) {
     return (error as NodeJS.ErrnoException).code === 'ENOENT' ? 'gone' : null;
   }

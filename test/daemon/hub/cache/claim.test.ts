@@ -1,6 +1,6 @@
 /** One writer at a time, and none that waits for the dead. */
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync, utimesSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -43,7 +43,7 @@ test('a claim of a process that is dead, or that began at another time, is remov
 test('a claim of another system counts until its owner has been silent for long', async () => {
   const folder = tempFolder();
   const path = join(folder, 'a.inferd-claim');
-  writeFileSync(path, JSON.stringify({ pid: 77, start: '5', place: 'elsewhere' }));
+  writeFileSync(path, JSON.stringify({ pid: 77, start: '5', place: 'elsewhere', holds: true }));
   let waitsFor = 0;
   const waiting = claimFolder(folder, never, (pid) => {
     waitsFor = pid;
@@ -51,6 +51,19 @@ test('a claim of another system counts until its owner has been silent for long'
   });
   const claim = await waiting;
   assert.equal(waitsFor, 77);
+  await claim.release();
+});
+
+test('one that only looks, as we do, is given way to and not called a holder', async () => {
+  const folder = tempFolder();
+  const path = join(folder, 'a.inferd-claim');
+  writeFileSync(path, JSON.stringify({ pid: 77, start: '5', place: 'elsewhere', holds: false }));
+  const waiting = claimFolder(folder, never, () => assert.fail('nobody holds the folder'));
+  await sleep(300);
+  assert.deepEqual(readdirSync(folder), ['a.inferd-claim']);
+  rmSync(path);
+  const claim = await waiting;
+  assert.equal(readdirSync(folder).length, 1);
   await claim.release();
 });
 
