@@ -4,7 +4,8 @@
 // 3. Up to 8 tokens: one block does both. More: route_kernel, a warp a token, four a block, then
 //    sort_kernel: a warp an expert, which goes through all pairs twice: to count those of the
 //    experts before it, then to place its own.
-// 4. Shared memory: 4 KB a warp for what experts are chosen by.
+// 4. Shared memory: 4 KB a warp for what groups of experts are left out by. A lane has its experts
+//    in registers: 4, 8 or 32 of them.
 // 5. f32. Softmax chooses by the logits, whose order is that of the scores; sums of exponentials
 //    and of weights are in an order of their own, so that weights differ from the CPU's by some
 //    1e-7. The sort is stable and the same run to run: no atomics.
@@ -14,10 +15,12 @@
 //    of 8 out of 128 experts are 33 MB. Not measured yet.
 // 8. Counting sort by warps: ballots give the rank within a warp.
 // 9. The norm ahead, the router's product and this in one kernel for up to 4 tokens, whose last
-// block
-//    routes: on an H100 Qwen3-30B-A3B 3.16 ms a step for 3.11, gpt-oss 2.14 for 2.08,
-//    DeepSeek-V2-Lite 2.72 for 2.70. The three start early and wait for little; blocks that count
-//    themselves wait for more.
+//    block routes: on an H100 Qwen3-30B-A3B 3.16 ms a step for 3.11, gpt-oss 2.14 for 2.08,
+//    DeepSeek-V2-Lite 2.72 for 2.70. Norm and product alone in one, without counting: 3.11, 2.08
+//    and 2.67, no gain that would pay for a kernel. The three start early and wait for little;
+//    blocks that count themselves wait for more. Values in shared memory, of which each choice read
+//    all: 5.3 us from the end of the kernel ahead to its own, Qwen3-30B-A3B 3.11 ms a step for
+//    3.03.
 #include <math_constants.h>
 
 #include "cuda/device/common.cuh"
@@ -43,19 +46,23 @@ __device__ int32_t warp_best(float value, int32_t at) {
   return __reduce_min_sync(kFullWarp, best ? at : INT32_MAX);
 }
 
-// The largest of values[0 .. n), which is then taken away. All lanes call it.
-__device__ int32_t take_best(float* values, int32_t n, int lane) {
+// Values of experts lane, lane + 32, ...: the largest of all lanes', which is then taken away.
+// Where it is; the same in every lane.
+template <int kOwn>
+__device__ int32_t take_best(float (&own)[kOwn], int lane) {
   float best = -CUDART_INF_F;
-  int32_t best_at = n;
-  for (int32_t i = lane; i < n; i += kWarp) {
-    if (values[i] > best) {
-      best = values[i];
-      best_at = i;
+  int32_t best_at = kOwn * kWarp;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    if (own[i] > best) {
+      best = own[i];
+      best_at = i * kWarp + lane;
     }
   }
   const int32_t at = warp_best(best, best_at);
-  if (at % kWarp == lane && at < n) values[at] = -CUDART_INF_F;
-  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i)
+    if (at == i * kWarp + lane) own[i] = -CUDART_INF_F;
   return at;
 }
 
@@ -109,15 +116,23 @@ __device__ void leave_out_groups(const RouterRule& rule, float* choice, int lane
 
 __device__ float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
 
-// Experts and weights of a token, by one warp; `choice` is room for a value an expert. Lane i gets
-// the token's i-th best expert, or a number beyond the last, and at which place of the token's its
-// pair is.
+// Experts and weights of a token, by one warp, of whose lanes each has kOwn experts; `choice` is
+// room for a value an expert. Lane i gets the token's i-th best expert, or a number beyond the
+// last, and at which place of the token's its pair is.
 struct RoutedPair {
   int32_t expert, place;
 };
+template <int kOwn>
 __device__ RoutedPair route_token(const RouteParams& p, int32_t token, float* choice, int lane) {
   const RouterRule& rule = p.rule;
   const int64_t at = static_cast<int64_t>(token) * rule.chosen;
+  const float* const of_token = p.logits + static_cast<int64_t>(token) * rule.experts;
+  float logits[kOwn];
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const int32_t e = i * kWarp + lane;
+    logits[i] = e < rule.experts ? of_token[e] : -CUDART_INF_F;
+  }
   if (p.positions != nullptr && p.positions[token] < 0) {
     if (lane < rule.chosen) {
       p.routing.experts[at + lane] = -1;
@@ -125,36 +140,49 @@ __device__ RoutedPair route_token(const RouteParams& p, int32_t token, float* ch
     }
     return {rule.experts, lane};
   }
-  const float* logits = p.logits + static_cast<int64_t>(token) * rule.experts;
   const bool softmax = rule.scores == RouterScores::kSoftmax;
   float top = -CUDART_INF_F, sum = 0.f;
   if (softmax) {
-    for (int32_t e = lane; e < rule.experts; e += kWarp) top = fmaxf(top, logits[e]);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) top = fmaxf(top, logits[i]);
     top = warp_max(top);
     if (!rule.normalize || p.correction != nullptr) {
-      for (int32_t e = lane; e < rule.experts; e += kWarp) sum += expf(logits[e] - top);
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i)
+        if (i * kWarp + lane < rule.experts) sum += expf(logits[i] - top);
       sum = warp_sum(sum);
     }
   }
-  const auto score = [&](int32_t e) {
-    return softmax ? expf(logits[e] - top) : sigmoid(logits[e]);
-  };
-  for (int32_t e = lane; e < rule.experts; e += kWarp) {
-    const float s = softmax && p.correction == nullptr ? logits[e]
-                    : softmax                          ? score(e) / sum
-                                                       : score(e);
+  const auto score = [&](float logit) { return softmax ? expf(logit - top) : sigmoid(logit); };
+  float own[kOwn];
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const int32_t e = i * kWarp + lane;
+    own[i] = -CUDART_INF_F;
+    if (e >= rule.experts) continue;
+    const float s = softmax && p.correction == nullptr ? logits[i]
+                    : softmax                          ? score(logits[i]) / sum
+                                                       : score(logits[i]);
     const float c = p.correction == nullptr ? s : s + p.correction[e];
-    choice[e] = c > kLeast ? c + 0.f : kLeast;  // NaN too: -inf is for what must not be chosen
+    own[i] = c > kLeast ? c + 0.f : kLeast;  // NaN too: -inf is for what must not be chosen
   }
-  __syncwarp();
-  if (rule.chosen_groups < rule.groups) leave_out_groups(rule, choice, lane);
+  if (rule.chosen_groups < rule.groups) {
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i)
+      if (i * kWarp + lane < rule.experts) choice[i * kWarp + lane] = own[i];
+    __syncwarp();
+    leave_out_groups(rule, choice, lane);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i)
+      if (i * kWarp + lane < rule.experts) own[i] = choice[i * kWarp + lane];
+  }
   int32_t mine = rule.experts;  // of lane i: the i-th best
   for (int32_t i = 0; i < rule.chosen; ++i) {
-    const int32_t expert = take_best(choice, rule.experts, lane);
+    const int32_t expert = take_best(own, lane);
     if (lane == i) mine = expert;
   }
   const bool has = lane < rule.chosen && mine < rule.experts;
-  const float weight = has ? score(mine) : 0.f;
+  const float weight = has ? score(of_token[mine]) : 0.f;
   const float total = warp_sum(weight);
   if (rule.normalize) sum = softmax ? total : total + 1e-20f;
   const float factor = rule.scale / (softmax || rule.normalize ? sum : 1.f);
@@ -167,16 +195,18 @@ __device__ RoutedPair route_token(const RouteParams& p, int32_t token, float* ch
   return {mine, rank};
 }
 
+template <int kOwn>
 __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__ RouteParams p) {
   __shared__ float choices[kWarps][kMostExperts];
   const int warp = threadIdx.x / kWarp;
   const int32_t token = blockIdx.x * kWarps + warp;
   let_next_start();
   wait_for_previous();
-  if (token < p.tokens) route_token(p, token, choices[warp], threadIdx.x % kWarp);
+  if (token < p.tokens) route_token<kOwn>(p, token, choices[warp], threadIdx.x % kWarp);
 }
 
 // Both of a few tokens, a warp each, in one block: a pair's place is the number of pairs before it.
+template <int kOwn>
 __global__ void __launch_bounds__(kFewTokens* kWarp)
     route_few_kernel(const __grid_constant__ RouteParams p) {
   __shared__ float choices[kFewTokens][kMostExperts];
@@ -188,7 +218,7 @@ __global__ void __launch_bounds__(kFewTokens* kWarp)
   let_next_start();
   wait_for_previous();
   if (token < p.tokens) {
-    const RoutedPair pair = route_token(p, token, choices[token], lane);
+    const RoutedPair pair = route_token<kOwn>(p, token, choices[token], lane);
     // An expert that is not held here comes behind all that are, and so does none.
     const int32_t e = pair.expert - p.first_held;
     const bool held = pair.expert < p.rule.experts && e >= 0 && e < p.held;
@@ -245,6 +275,19 @@ __global__ void __launch_bounds__(kThreads) sort_kernel(const __grid_constant__ 
 
 dim3 warps(int32_t n) { return dim3(static_cast<unsigned>((n + kWarps - 1) / kWarps)); }
 
+// kOwn: how many experts a lane has.
+template <int kOwn>
+cudaError_t choose_experts(const RouteParams& p, const Launch& launch) {
+  if (p.tokens <= kFewTokens) {
+    return launch_kernel(route_few_kernel<kOwn>, {.grid = dim3(1), .threads = kFewTokens * kWarp},
+                         launch, p);
+  }
+  const cudaError_t error =
+      launch_kernel(route_kernel<kOwn>, {.grid = warps(p.tokens), .threads = kThreads}, launch, p);
+  if (error != cudaSuccess) return error;
+  return launch_kernel(sort_kernel, {.grid = warps(p.held), .threads = kThreads}, launch, p);
+}
+
 }  // namespace
 
 cudaError_t route_tokens(const RouteParams& p, const Launch& launch) {
@@ -255,14 +298,9 @@ cudaError_t route_tokens(const RouteParams& p, const Launch& launch) {
     return cudaErrorInvalidValue;
   }
   if (p.tokens == 0) return cudaSuccess;
-  if (p.tokens <= kFewTokens) {
-    return launch_kernel(route_few_kernel, {.grid = dim3(1), .threads = kFewTokens * kWarp}, launch,
-                         p);
-  }
-  const cudaError_t error =
-      launch_kernel(route_kernel, {.grid = warps(p.tokens), .threads = kThreads}, launch, p);
-  if (error != cudaSuccess) return error;
-  return launch_kernel(sort_kernel, {.grid = warps(p.held), .threads = kThreads}, launch, p);
+  if (rule.experts <= 4 * kWarp) return choose_experts<4>(p, launch);
+  return rule.experts <= 8 * kWarp ? choose_experts<8>(p, launch)
+                                   : choose_experts<kMostExperts / kWarp>(p, launch);
 }
 
 }  // namespace inferd::cuda

@@ -26,7 +26,9 @@
 //    DeepSeek-V2 (2024) for what is attended to.
 // 9. Keys through registers, each behind the block table's entry: 846 us at 64 x 8192, 121 at
 //    64 x 1024. Tiles of 32 keys by 4 warps, two blocks a multiprocessor: 247 and 51. Prompts take
-//    a token a block and nothing is expanded, which is slow.
+//    a token a block and nothing is expanded, which is slow. Parts put together one after the other,
+//    those without keys too, and kernels of this folder that let none behind them start early:
+//    DeepSeek-V2-Lite on an H100 2.72 ms a step for 2.58.
 #include <cuda_fp8.h>
 
 #include <algorithm>
@@ -108,6 +110,7 @@ __global__ void __launch_bounds__(Shape<kWarps>::kThreads)
   static_assert(kTiles % 2 == 0 && kThreads == 4 * kKeys);
   extern __shared__ __align__(16) uint8_t shared[];
   wait_for_previous();
+  let_next_start();
   const int dim = p.kv.head_dim, row_step = dim + kPad;
   T* queries = reinterpret_cast<T*>(shared);
   T* keys = queries + kRows * row_step;
@@ -290,29 +293,34 @@ __global__ void __launch_bounds__(Shape<kWarps>::kThreads)
   }
 }
 
-// Block (x = token and group of heads, y = row of the group): the parts of a row, added up.
+// Block (x = token and group of heads, y = row of the group): the parts of a row, added up. A lane
+// asks for the largest and the sum of one part, all at once; only parts with keys are read.
 template <typename T, int kValueDim>
 __global__ void __launch_bounds__(kMergeThreads) merge_parts_kernel(const LatentAttentionParams p) {
+  constexpr int64_t kPart = partial_floats(kValueDim);
+  static_assert(kMostSplits <= kWarp, "a lane a part");
+  let_next_start();
   wait_for_previous();
   const int groups = (p.heads + kRows - 1) / kRows;
-  const int token = blockIdx.x / groups, row = blockIdx.y;
+  const int token = blockIdx.x / groups, row = blockIdx.y, lane = threadIdx.x % kWarp;
   const int head = blockIdx.x % groups * kRows + row;
-  if (head >= p.heads || p.positions[token] < 0) return;
-  const float* parts =
-      p.partials + static_cast<int64_t>(blockIdx.x) * p.splits * partial_floats(kValueDim);
-  float largest = -INFINITY;
-  for (int s = 0; s < p.splits; ++s)
-    largest = fmaxf(largest, parts[s * partial_floats(kValueDim) + kRows * kValueDim + row]);
-  float sum = 0.f;
+  if (head >= p.heads) return;
+  const bool live = p.positions[token] >= 0;
+  const float* parts = p.partials + static_cast<int64_t>(blockIdx.x) * p.splits * kPart;
+  const float* mine = parts + min(lane, p.splits - 1) * kPart + kRows * kValueDim + row;
+  const float largest = lane < p.splits ? mine[0] : -INFINITY;
+  const float part_sum = mine[kRows];
+  if (!live) return;
+  // 0 of a part without keys, whose largest is -inf.
+  const float factor = fast_exp2(largest - warp_max(largest));
+  const float sum = warp_sum(factor == 0.f ? 0.f : factor * part_sum);
   float out[(kValueDim + kMergeThreads - 1) / kMergeThreads] = {};
-  for (int s = 0; s < p.splits; ++s) {
-    const float* part = parts + s * partial_floats(kValueDim);
-    // 0 of a part without keys, whose largest is -inf.
-    const float factor = fast_exp2(part[kRows * kValueDim + row] - largest);
-    sum += factor * part[kRows * (kValueDim + 1) + row];
+  for (unsigned left = __ballot_sync(kFullWarp, factor != 0.f); left != 0; left &= left - 1) {
+    const int s = __ffs(static_cast<int>(left)) - 1;
+    const float own = __shfl_sync(kFullWarp, factor, s);
     int i = 0;
     for (int column = threadIdx.x; column < kValueDim; column += kMergeThreads)
-      out[i++] += factor * part[row * kValueDim + column];
+      out[i++] += own * parts[s * kPart + row * kValueDim + column];
   }
   T* o = static_cast<T*>(p.out) + (static_cast<int64_t>(token) * p.heads + head) * kValueDim;
   int i = 0;

@@ -363,6 +363,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   __syncthreads();
   wait_for_previous();
+  let_next_start();
   const int groups = (p.heads + kHeads - 1) / kHeads;
   const int token = blockIdx.x / groups, first_head = blockIdx.x % groups * kHeads;
   const int position = p.positions[token];

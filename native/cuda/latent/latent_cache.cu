@@ -45,6 +45,7 @@ __global__ void __launch_bounds__(kThreads) latent_cache_kernel(const LatentCach
   __shared__ float2 turn[kMostRotary / 2];  // cos, sin
   __shared__ float row[kMostDim];
   __shared__ float scratch[kThreads / kWarp];
+  let_next_start();
   wait_for_previous();
   const int token = blockIdx.x, half = p.rotary_dim / 2;
   const int dim = p.kv.head_dim, rank = dim - p.rotary_dim;
