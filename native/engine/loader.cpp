@@ -2,11 +2,14 @@
 #include "engine/loader.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <thread>
 
 #include "core/dummy_weight.h"
 #include "core/error.h"
 #include "core/half.h"
+#include "engine/dummy_codes.h"
+#include "models/config/tensor_names.h"
 
 namespace inferd {
 namespace {
@@ -80,10 +83,12 @@ WeightSourcePtr find_weight(const Checkpoint& checkpoint, const ModelConfig& con
   return source;
 }
 
-WeightFormat kept_format_of(const Checkpoint& checkpoint, const ModelConfig& config,
-                            const TensorSlice& slice, const KeptFormats& kept) {
-  const WeightSourcePtr source = find_weight(checkpoint, config, slice.name, slice.shape);
-  if (source == nullptr || !source->quantized()) return kept.plain;
+namespace {
+
+// Of a part of a weight that is stored as `stored`, or comes to `coded`, the tightest first.
+WeightFormat best_kept(const ModelConfig& config, const TensorSlice& slice, const KeptFormats& kept,
+                       WeightFormat stored, bool ordered,
+                       std::initializer_list<WeightFormat> coded) {
   const auto whole = [](int64_t first, int64_t end, int64_t of, int64_t block) {
     return first % block == 0 && (end % block == 0 || end == of);
   };
@@ -91,31 +96,61 @@ WeightFormat kept_format_of(const Checkpoint& checkpoint, const ModelConfig& con
   const auto whole_cols = [&](int64_t block) {
     return whole(slice.first_col, end, slice.stored_cols(), block);
   };
-  WeightFormat stored = source->as_stored();
   if (stored == kFloat8Blocks &&
       (slice.first_row % stored.block_rows != 0 || slice.rows % stored.block_rows != 0))
     stored = kFloat8Groups;
   const bool cut = stored.block_cols > 0 && !whole_cols(stored.block_cols);
   if (stored.scaled && !cut && kept.keeps(stored)) return stored;
-  if (!source->order().empty() && !takes_order(slice, kept)) return kept.wide;
-  for (WeightFormat coded : {source->compact(), source->coded()}) {
-    if (!is_coded(coded) || !whole_cols(kCodedBlock)) continue;
+  if (ordered && !takes_order(slice, kept)) return kept.wide;
+  for (WeightFormat one : coded) {
+    if (!is_coded(one) || !whole_cols(kCodedBlock)) continue;
     const bool stacked = config.expert_layout.stacked && of_expert(slice);
-    if (coded == kCodedFloat4 && !kept.float4_linears && !stacked) continue;
-    if (whole_cols(coded.block_cols) && kept.keeps(coded)) return coded;
+    if (one == kCodedFloat4 && !kept.float4_linears && !stacked) continue;
+    if (whole_cols(one.block_cols) && kept.keeps(one)) return one;
     // A scale of more columns stands for several of fewer.
-    coded.block_cols = std::min(coded.block_cols, static_cast<int32_t>(kCodedBlock));
-    if (kept.keeps(coded)) return coded;
+    one.block_cols = std::min(one.block_cols, static_cast<int32_t>(kCodedBlock));
+    if (kept.keeps(one)) return one;
   }
   return kept.wide;
 }
 
+// Whether a checkpoint that is only thought of has the weight as it is.
+bool is_plain(const ModelConfig& config, const TensorSlice& slice) {
+  if (slice.name == std::string(kHeadLinear) + ".weight" || slice.name == kEmbeddingTensor)
+    return true;
+  const StoredQuantization& q = config.stored;
+  if (q.method == StoredQuantization::Method::kMxfp4 && !of_expert(slice)) return true;
+  const std::string name = stored_name(config.names, slice.name);
+  return std::any_of(q.plain_modules.begin(), q.plain_modules.end(),
+                     [&](const std::string& module) { return name.starts_with(module + "."); });
+}
+
+// In which backends that do not know floats of 4 bits keep them.
+WeightFormat without_float4(const WeightFormat& f) {
+  return f == kCodedFloat4 ? kCodedInt8 : f == kCodedFloat4Halves ? kCodedInt8Halves : f;
+}
+
+}  // namespace
+
+WeightFormat kept_format_of(const Checkpoint& checkpoint, const ModelConfig& config,
+                            const TensorSlice& slice, const KeptFormats& kept) {
+  const WeightSourcePtr source = find_weight(checkpoint, config, slice.name, slice.shape);
+  if (source == nullptr || !source->quantized()) return kept.plain;
+  return best_kept(config, slice, kept, source->as_stored(), !source->order().empty(),
+                   {source->compact(), source->coded()});
+}
+
 WeightFormat dummy_format_of(const ModelConfig& config, const TensorSlice& slice,
                              const KeptFormats& kept) {
-  const bool float4 =
-      config.stored.method == StoredQuantization::Method::kMxfp4 && of_expert(slice);
-  return float4 && slice.first_col % kCodedBlock == 0 && kept.keeps(kCodedFloat4) ? kCodedFloat4
-                                                                                  : kept.plain;
+  WeightFormat usual = config.stored.usual;
+  if (!usual.scaled || is_plain(config, slice)) return kept.plain;
+  // Of scales for whole rows, which are told as often as their columns allow.
+  constexpr int32_t kLong = 64;
+  if (is_coded(usual) && usual.block_cols > kLong && slice.stored_cols() % usual.block_cols != 0 &&
+      slice.stored_cols() % kLong == 0)
+    usual.block_cols = kLong;
+  return best_kept(config, slice, kept, is_scaled_rows(usual) ? usual : kFormatF32, false,
+                   {usual, without_float4(usual)});
 }
 
 const StoredTensor* find_tensor(const Checkpoint& checkpoint, const NameMap& names,
@@ -173,9 +208,10 @@ void WeightLoader::load(int64_t max_bytes) {
   while (next_part_ < parts_.size() && done_bytes_ < until) {
     const WeightPart& part = parts_[next_part_];
     const int64_t bytes = row_bytes(next_part_);
-    const int64_t wanted =
-        (until - done_bytes_) / std::max<int64_t>(bytes, 1) / kRowStep * kRowStep;
-    const int64_t count = std::min(part.slice.rows - next_row_, std::max(wanted, kRowStep));
+    // What is quantized while it is loaded needs all rows of a block.
+    const int64_t step = std::max<int64_t>(kRowStep, part.kept.block_rows);
+    const int64_t wanted = (until - done_bytes_) / std::max<int64_t>(bytes, 1) / step * step;
+    const int64_t count = std::min(part.slice.rows - next_row_, std::max(wanted, step));
     if (checkpoint_ != nullptr && next_row_ == 0 && is_scaled_rows(part.kept))
       store_scales(next_part_);
     if (checkpoint_ != nullptr && is_coded(part.kept)) {
@@ -184,7 +220,7 @@ void WeightLoader::load(int64_t max_bytes) {
       part.store(next_row_, stored_rows(next_part_, next_row_, count));
     } else if (!part.fill_dummy ||
                !part.fill_dummy(next_row_, count, dummy_numbers(next_part_, next_row_))) {
-      part.store(next_row_, dummy_rows(next_part_, next_row_, count));
+      store_dummy(next_part_, next_row_, count);
     }
     done_bytes_ += count * bytes;
     next_row_ += count;
@@ -271,6 +307,19 @@ DummyRows WeightLoader::dummy_numbers(size_t part, int64_t first) const {
   for (const char c : slice.name) seed = mix64(seed ^ static_cast<uint8_t>(c));
   const DummyRows whole{seed, slice.stored_cols()};
   return {whole.counter(slice.first_row + first, slice.first_col), whole.step};
+}
+
+void WeightLoader::store_dummy(size_t part, int64_t first, int64_t count) {
+  const WeightPart& p = parts_[part];
+  // Backends quantize to the others by themselves.
+  const bool coded = is_coded(p.kept) && p.kept != kCodedFloat4, blocks = p.kept == kFloat8Blocks;
+  if (coded)
+    return p.store_codes(first, count,
+                         DummyCodes(dummy_numbers(part, first), p.kept.codes, p.slice.cols));
+  if (!blocks) return p.store(first, dummy_rows(part, first, count));
+  DummyFloat8 codes(dummy_numbers(part, first), count, p.slice.cols);
+  if (first == 0) p.store_scales(codes.scales(p.kept, p.slice.rows));
+  p.store(first, codes.rows());
 }
 
 Tensor WeightLoader::dummy_rows(size_t part, int64_t first, int64_t count) {

@@ -42,8 +42,7 @@ struct KeptFormats {
 WeightFormat kept_format_of(const Checkpoint& checkpoint, const ModelConfig& config,
                             const TensorSlice& slice, const KeptFormats& kept);
 
-// The same of a checkpoint that is only thought of, as `config` says how it would be quantized: of
-// experts in MXFP4.
+// The same of a checkpoint that is only thought of, as `config` says how it would be quantized.
 WeightFormat dummy_format_of(const ModelConfig& config, const TensorSlice& slice,
                              const KeptFormats& kept);
 
@@ -73,6 +72,8 @@ class WeightLoader {
   // The table of a part that is kept as it is stored.
   void store_scales(size_t part);
   DummyRows dummy_numbers(size_t part, int64_t first) const;
+  // Hands rows [first, first + count) of dummy numbers to the backend.
+  void store_dummy(size_t part, int64_t first, int64_t count);
   Tensor dummy_rows(size_t part, int64_t first, int64_t count);
 
   const std::vector<WeightPart>& parts_;

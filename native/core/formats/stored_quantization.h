@@ -1,6 +1,10 @@
 // What a checkpoint says of how its weights were quantized, as far as its tensors do not tell.
 #pragma once
 #include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/weight_format.h"
 
 namespace inferd {
 
@@ -11,6 +15,10 @@ struct StoredQuantization {
   int64_t group_size = 0;      // GPTQ: columns of a group, of most weights; 0: not said
   // Of float8 with a scale for each block; 0: no blocks.
   int64_t block_rows = 0, block_cols = 0;
+  // Of a checkpoint that is only thought of (load_dummy): the format that most of its linears would
+  // be kept in, without scales where they would be widened, and the modules that are not quantized.
+  WeightFormat usual = kFormatF32;
+  std::vector<std::string> plain_modules;
 };
 
 }  // namespace inferd

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <vector>
 
+#include "models/config/usual_format.h"
+
 namespace inferd {
 namespace {
 
@@ -137,8 +139,11 @@ StoredQuantization read_stored_quantization(const ConfigReader& r) {
   const std::string name = r.string("quant_method", "");
   for (const KnownMethod& known : kMethods) {
     if (name != known.name) continue;
-    StoredQuantization q{.method = known.method};
+    StoredQuantization q;
+    q.method = known.method;
     known.read(r, q);
+    q.usual = usual_format(r.root(), q);
+    q.plain_modules = plain_modules(r.root());
     return q;
   }
   std::string all;
