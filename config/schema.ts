@@ -121,7 +121,10 @@ export const schema = {
     ),
     dtype: oneOf(['auto', 'f32', 'f16', 'bf16'], 'auto', 'Type the weights are held in; auto keeps the type of the checkpoint.'),
     num_tokenizer_workers: int(1, [1, 64], 'Tokenizer actors, each on its own thread.'),
-    load_dummy: bool(false, 'Random weights in the shape of config.json, in the format that it says they are quantized in, instead of reading a checkpoint.'),
+    load_dummy: bool(
+      false,
+      'Random weights in the shape of config.json, in the format that it says they are quantized in, instead of reading a checkpoint.',
+    ),
     quantization: oneOf(['none', 'int8', 'int4', 'fp8'], 'none', 'Quantize the weights on the fly while loading.'),
     threads: int(
       0,

@@ -14,7 +14,7 @@ import { RankEngines } from '../../../native/rank-engines.js';
 import { bestBackend, recordedSteps } from '../../life/topology.js';
 import { builtEngine } from '../build.js';
 import { effectiveConfig } from '../effective.js';
-import { table } from '../table.js';
+import { formatBytes, table } from '../table.js';
 import { CliError, configOptions, EXIT, type ExitCode, jsonOption, printJson, type Verb, type VerbInput } from '../verb.js';
 import { withDummyAdapter } from './adapter.js';
 import { backendChoice, backendNamed } from './device.js';
@@ -311,7 +311,9 @@ function print(
   }
   const kind = options.quantization === 'none' ? dtype : options.quantization;
   const lora = options.adapters === undefined ? '' : `, ${input.number('lora') ?? 0} adapters of rank ${options.adapters.maxRank}`;
-  io.stdout.write(`${architecture}, ${(parameters / 1e6).toFixed(0)} M parameters, ${kind}${lora}, ${backend}\n\n`);
+  io.stdout.write(
+    `${architecture}, ${(parameters / 1e6).toFixed(0)} M parameters in ${formatBytes(weightBytes)}, ${kind}${lora}, ${backend}\n\n`,
+  );
   const row = (r: ShapeReport, step: 'prefill' | 'decode'): string[] => {
     const f = r[step];
     const name = `${r.batch}x${r.length}`;
