@@ -26,9 +26,9 @@
 //    DeepSeek-V2 (2024) for what is attended to.
 // 9. Keys through registers, each behind the block table's entry: 846 us at 64 x 8192, 121 at
 //    64 x 1024. Tiles of 32 keys by 4 warps, two blocks a multiprocessor: 247 and 51. Prompts take
-//    a token a block and nothing is expanded, which is slow. Parts put together one after the other,
-//    those without keys too, and kernels of this folder that let none behind them start early:
-//    DeepSeek-V2-Lite on an H100 2.72 ms a step for 2.58.
+//    a token a block and nothing is expanded, which is slow. Parts put together one after the
+//    other, those without keys too, and kernels of this folder that let none behind them start
+//    early: DeepSeek-V2-Lite on an H100 2.72 ms a step for 2.58.
 #include <cuda_fp8.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Stands in for systemd's notification socket, a Unix datagram socket, which Node cannot open: writes each message as one line to stdout.
+// Stands in for systemd's notification socket, a Unix datagram socket, which Node cannot open:
+// writes each message as one line to stdout.
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
