@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <string>
+#include <variant>
 
 #include "models/config/rope.h"
 #include "models/registry.h"
@@ -14,19 +15,51 @@
 namespace inferd {
 namespace {
 
+void promise_cache(int64_t values, const ModelConfig& c) {
+  int64_t bytes = 8 * values;
+  promise(!__builtin_mul_overflow(bytes, c.max_positions, &bytes) &&
+              !__builtin_mul_overflow(bytes, static_cast<int64_t>(c.layers.size()), &bytes),
+          "the cache can be counted");
+}
+
+void promise_rope(int32_t number, int32_t dims, const ModelConfig& c) {
+  promise(number >= 0 && static_cast<size_t>(number) < c.ropes.size(), "ropes exist");
+  const RopeConfig& rope = c.ropes[static_cast<size_t>(number)];
+  promise(rope.rotary_dim >= 2 && rope.rotary_dim <= dims, "rope fits the heads");
+}
+
 void check(const AttentionConfig& a, const ModelConfig& c) {
   promise(a.heads > 0 && a.kv_heads > 0 && a.heads % a.kv_heads == 0, "heads are groups");
   promise(a.head_dim > 0 && a.head_dim % 2 == 0 && a.head_dim <= 1024, "heads are even");
   promise(a.window >= 0, "windows are not negative");
   promise(std::isfinite(a.scale) && a.softcap >= 0, "scores are scaled by numbers");
-  int64_t bytes = 8 * a.qkv_size();
-  promise(!__builtin_mul_overflow(bytes, c.max_positions, &bytes) &&
-              !__builtin_mul_overflow(bytes, static_cast<int64_t>(c.layers.size()), &bytes),
-          "the cache can be counted");
-  if (a.rope == kNoRope) return;
-  promise(a.rope >= 0 && static_cast<size_t>(a.rope) < c.ropes.size(), "ropes exist");
-  const RopeConfig& rope = c.ropes[static_cast<size_t>(a.rope)];
-  promise(rope.rotary_dim >= 2 && rope.rotary_dim <= a.head_dim, "rope fits the heads");
+  promise_cache(a.qkv_size(), c);
+  if (a.rope != kNoRope) promise_rope(a.rope, a.head_dim, c);
+}
+
+void check(const LatentAttentionConfig& a, const ModelConfig& c) {
+  promise(a.heads > 0 && a.rank > 0 && a.query_rank >= 0, "sizes are positive");
+  promise(a.nope_dim > 0 && a.rope_dim > 0 && a.value_dim > 0, "heads have dimensions");
+  promise(a.query_dim() > 0 && a.cached_dim() > 0, "dimensions can be added up");
+  promise(a.window >= 0, "windows are not negative");
+  promise(std::isfinite(a.scale), "scores are scaled by a number");
+  promise_cache(int64_t{a.heads} * (a.query_dim() + a.value_dim) + a.cached_dim(), c);
+  promise_rope(a.rope, a.rope_dim, c);
+}
+
+void check(const MlpConfig& mlp, const ModelConfig&) {
+  promise(mlp.intermediate_size > 0 && mlp.intermediate_size <= 1 << 20, "sizes are positive");
+}
+
+void check(const ExpertsConfig& e, const ModelConfig& c) {
+  promise(e.intermediate_size > 0 && e.intermediate_size <= 1 << 20, "sizes are positive");
+  promise(e.shared_size >= 0 && e.shared_size <= int64_t{1} << 32, "shared ones can be counted");
+  promise(e.rule.experts > 0 && e.rule.chosen > 0 && e.rule.chosen <= e.rule.experts,
+          "a token has experts");
+  int64_t bytes = 2 * c.hidden_size;
+  promise(!__builtin_mul_overflow(bytes, e.intermediate_size, &bytes) &&
+              !__builtin_mul_overflow(bytes, int64_t{e.rule.experts}, &bytes),
+          "experts can be counted");
 }
 
 void check(ModelConfig& c) {
@@ -37,13 +70,9 @@ void check(ModelConfig& c) {
               !__builtin_mul_overflow(bytes, c.hidden_size, &bytes),
           "the embedding can be counted");
   promise(!c.layers.empty(), "there are layers");
-  c.each_attention([&](const AttentionConfig& a) { check(a, c); });
   for (const LayerConfig& layer : c.layers) {
-    for (const BlockConfig& block : layer) {
-      if (const auto* mlp = std::get_if<MlpConfig>(&block.block))
-        promise(mlp->intermediate_size > 0 && mlp->intermediate_size <= 1 << 20,
-                "sizes are positive");
-    }
+    for (const BlockConfig& block : layer)
+      std::visit([&](const auto& of) { check(of, c); }, block.block);
   }
   for (const RopeConfig& rope : c.ropes) {
     for (const int64_t max_len : {int64_t{1}, c.max_positions}) {

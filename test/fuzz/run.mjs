@@ -39,7 +39,8 @@ const targets = {
   config: {
     sources: [
       ...['core/checkpoint/json.cpp', 'core/checkpoint/mapped_file.cpp'],
-      ...['models/config/config.cpp', 'models/config/stored.cpp', 'models/registry.cpp', 'models/config/rope.cpp'],
+      ...['config', 'rope', 'stored', 'usual_format'].map((file) => `models/config/${file}.cpp`),
+      'models/registry.cpp',
       ...architectures,
     ],
     maxBytes: 4096,
