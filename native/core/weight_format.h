@@ -93,6 +93,10 @@ constexpr WeightFormat longer(WeightFormat f, int32_t block_cols) {
   f.block_cols = block_cols;
   return f;
 }
+// For how many columns codes have a scale, of groups of `columns` that have one in a file.
+constexpr int32_t coded_run(int64_t columns) {
+  return columns % 128 == 0 ? 128 : columns % 64 == 0 ? 64 : 32;
+}
 // All others fit in it.
 constexpr WeightFormat kCodedInt8Halves = coded_format(CodeType::kInt8, 16, Zeros::kMinima);
 

@@ -16,22 +16,16 @@ constexpr float kLargestFloat8 = 448;
 // Of both signs alike.
 float largest_code(CodeType codes) {
   if (codes == CodeType::kSint4) return 7;
-  if (codes == CodeType::kFloat4) return kTwiceE2m1[7];
-  return codes == CodeType::kSint6 ? 31 : 127;
-}
-
-// The largest of codes that begin at 0; 0 of those with a sign.
-float span_of(CodeType codes) {
-  return codes == CodeType::kUint4 ? 15.0f : codes == CodeType::kUint6 ? 63.0f : 0.0f;
+  return codes == CodeType::kFloat4 ? kTwiceE2m1[7] : 127;
 }
 
 }  // namespace
 
 DummyCodes::DummyCodes(const DummyRows& numbers, CodeType codes, int64_t cols)
     : numbers_(numbers), codes_(codes), cols_(cols) {
-  const float span = span_of(codes);
-  scale_ = span > 0 ? 2 * kLargest / span : kLargest / largest_code(codes);
-  min_ = span > 0 ? -kLargest : 0;
+  const bool from_zero = codes == CodeType::kUint4;  // to 15
+  scale_ = from_zero ? 2 * kLargest / 15 : kLargest / largest_code(codes);
+  min_ = from_zero ? -kLargest : 0;
 }
 
 int16_t DummyCodes::code_of(float weight) const {

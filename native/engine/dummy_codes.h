@@ -12,7 +12,8 @@
 
 namespace inferd {
 
-// Rows of `cols` columns for formats of is_coded().
+// Rows of `cols` columns for formats of is_coded() that checkpoints in safetensors come to: codes
+// of 4 and 8 bits.
 class DummyCodes final : public CodedRows {
  public:
   DummyCodes(const DummyRows& numbers, CodeType codes, int64_t cols);

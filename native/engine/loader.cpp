@@ -144,11 +144,7 @@ WeightFormat dummy_format_of(const ModelConfig& config, const TensorSlice& slice
                              const KeptFormats& kept) {
   WeightFormat usual = config.stored.usual;
   if (!usual.scaled || is_plain(config, slice)) return kept.plain;
-  // Of scales for whole rows, which are told as often as their columns allow.
-  constexpr int32_t kLong = 64;
-  if (is_coded(usual) && usual.block_cols > kLong && slice.stored_cols() % usual.block_cols != 0 &&
-      slice.stored_cols() % kLong == 0)
-    usual.block_cols = kLong;
+  if (is_coded(usual) && usual.block_cols == 0) usual.block_cols = coded_run(slice.stored_cols());
   return best_kept(config, slice, kept, is_scaled_rows(usual) ? usual : kFormatF32, false,
                    {usual, without_float4(usual)});
 }

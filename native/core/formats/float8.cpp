@@ -87,7 +87,7 @@ class ScaledSource final : public WeightSource {
     if (codes_.dtype != DType::kI8 || !whole) return kFormatF32;
     if (zeros_ != nullptr) return kCodedInt8Halves;
     const int64_t run = scales_.block_cols == 0 ? cols : scales_.block_cols;
-    return longer(kCodedInt8, run % 128 == 0 ? 128 : run % 64 == 0 ? 64 : kCodedBlock);
+    return longer(kCodedInt8, coded_run(run));
   }
   void blocks(int64_t row, int64_t first, int64_t count, CodedBlock* out) const override {
     for (int64_t b = first; b < first + count; ++b, ++out) {

@@ -138,13 +138,7 @@ void GroupedSource::choose_coded(int64_t bits) {
     coded_ = halves ? kCodedInt8Halves : kCodedInt8;
   else if (bits <= 7)
     coded_ = kCodedInt8Halves;
-  // Scales of longer groups are told once, for up to kLongestGroup columns.
-  constexpr int64_t kLongestGroup = 128;
-  const int64_t longest = group_size_ % kLongestGroup == 0 ? kLongestGroup
-                          : group_size_ % 64 == 0          ? 64
-                                                           : kCodedBlock;
-  if (coded_.scaled && coded_.block_cols == kCodedBlock)
-    coded_.block_cols = static_cast<int32_t>(longest);
+  if (coded_.scaled && coded_.block_cols == kCodedBlock) coded_.block_cols = coded_run(group_size_);
 }
 
 void GroupedSource::floats(int64_t row, int64_t first_col, int64_t count, float* out) const {

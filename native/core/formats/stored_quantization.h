@@ -17,6 +17,7 @@ struct StoredQuantization {
   int64_t block_rows = 0, block_cols = 0;
   // Of a checkpoint that is only thought of (load_dummy): the format that most of its linears would
   // be kept in, without scales where they would be widened, and the modules that are not quantized.
+  // Codes with a scale for 0 columns have one for a whole row of the file.
   WeightFormat usual = kFormatF32;
   std::vector<std::string> plain_modules;
 };

@@ -20,15 +20,12 @@ bool boolean(const Json& of, const char* key, bool fallback) {
   return b != nullptr && b->is(Json::Kind::kBool) ? b->boolean : fallback;
 }
 
-// Integers of `bits`, with a scale for each `group` columns; 0 or less: for all of a row.
+// Integers of `bits`, with a scale for each `group` columns; 0 or less: for all of a row, which is
+// 0 columns of the format too.
 WeightFormat grouped(int64_t bits, int64_t group, bool symmetric) {
-  constexpr int32_t kLongest = 128, kLong = 64;
   if (bits > 8 || (group > 0 && group % kCodedInt8Halves.block_cols != 0)) return kFormatF32;
   if (group > 0 && group % kCodedBlock != 0) return kCodedInt8Halves;
-  const bool longest = group <= 0 || group % kLongest == 0;
-  const int32_t run = longest              ? kLongest
-                      : group % kLong == 0 ? kLong
-                                           : static_cast<int32_t>(kCodedBlock);
+  const int32_t run = group > 0 ? coded_run(group) : 0;
   if (bits <= 4) return longer(symmetric ? kCodedInt4 : kCodedInt4Minima, run);
   return symmetric ? longer(kCodedInt8, run) : kCodedInt8Halves;
 }
