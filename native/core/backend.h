@@ -94,6 +94,8 @@ struct WeightSpec {
   // All ranks of a group compute the same bits with it, of the same x: no rank chooses how by
   // measuring.
   bool alike = false;
+  // Its rows are looked up too, by embed_weight, and more exactly than products need them.
+  bool looked_up = false;
 };
 
 // A linear weight in the backend's own layout (repacked for the instruction set or tensor cores).
@@ -249,6 +251,11 @@ class Backend {
   virtual bool embeds(const WeightFormat& format) const {
     (void)format;
     return false;
+  }
+  // Bytes that such a weight of [rows, cols] takes for it, besides those of its format.
+  virtual int64_t lookup_bytes(const WeightFormat& format, int64_t rows, int64_t cols) const {
+    (void)format, (void)rows, (void)cols;
+    return 0;
   }
 
   // --- memory (start-up only) ---
@@ -431,7 +438,7 @@ class Backend {
   // in the dtype of the checkpoint.
   virtual void embed(Tensor out, const Tensor& table, int32_t first_id, const int32_t* ids,
                      float scale) = 0;
-  // The same from the rows of a weight, where embeds(its format).
+  // The same from the rows of a weight that is looked_up, where embeds(its format).
   virtual void embed_weight(Tensor out, const PackedWeight& table, int32_t first_id,
                             const int32_t* ids, float scale) {
     (void)out, (void)table, (void)first_id, (void)ids, (void)scale;

@@ -139,6 +139,10 @@ bool CudaBackend::embeds(const WeightFormat& format) const {
   return !format.scaled || in_plain_tiles(format);
 }
 
+int64_t CudaBackend::lookup_bytes(const WeightFormat& format, int64_t rows, int64_t cols) const {
+  return scale_remainder_bytes(format, rows, cols);
+}
+
 PackedWeightPtr CudaBackend::make_weight(const WeightSpec& spec) {
   const bool takes =
       spec.stacked ? !spec.format.scaled || in_tiles(spec.format) : spec.format != kCodedFloat4;

@@ -54,6 +54,7 @@ class CudaBackend final : public Backend {
   std::string refuses(const LayerShape& layer) const override;
   std::string refuses(const WeightFormat& format) const override;
   bool embeds(const WeightFormat& format) const override;
+  int64_t lookup_bytes(const WeightFormat& format, int64_t rows, int64_t cols) const override;
   std::string refuses_scales(const KvSpec& kv) const override;
 
   void* allocate(size_t bytes) override;

@@ -207,8 +207,10 @@ void CudaBackend::embed_weight(Tensor out, const PackedWeight& table, int32_t fi
         Tensor::matrix(weight.memory.get(), weight.dtype(), weight.rows, weight.cols);
     return embed(out, rows, first_id, ids, scale);
   }
-  check(embed_codes(half_, out.data, weight.layout(), weight.memory.get(), ids, out.rows(), scale,
-                    launch(), first_id),
+  const CodedTable codes{.layout = weight.layout(),
+                         .tiles = weight.memory.get(),
+                         .remainders = weight.remainders.get()};
+  check(embed_codes(half_, out.data, codes, ids, out.rows(), scale, launch(), first_id),
         "embed_weight");
 }
 

@@ -332,13 +332,12 @@ void Engine::count_weights() {
   std::set<std::string> counted;
   for (const WeightPart& part : model_->parts()) {
     const TensorSlice& s = part.slice;
-    weight_bytes_ += weight_bytes(part.kept, s.rows, s.cols);
+    weight_bytes_ += bytes_of(part);
     if (counted.insert(s.name).second) parameters_ += s.stored_rows() * s.stored_cols();
   }
   parameters_ += model_->parameters_elsewhere();
   if (drafter_ == nullptr) return;
-  for (const WeightPart& part : drafter_->parts())
-    weight_bytes_ += weight_bytes(part.kept, part.slice.rows, part.slice.cols);
+  for (const WeightPart& part : drafter_->parts()) weight_bytes_ += bytes_of(part);
 }
 
 // Before anything is loaded, which can take minutes; what steps need besides, and the KV cache, is

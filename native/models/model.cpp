@@ -74,10 +74,11 @@ void Model::describe_embedding(const TensorSlice& table) {
   if (packed_ == nullptr) {
     embedding_.add(*list_, table);
   } else {
-    (tied ? head_ : codes_).add_tensor(*list_, name, table);
+    Linear& rows = tied ? head_ : codes_;
+    rows.look_up();
+    rows.add_tensor(*list_, name, table);
   }
-  if (packed_ != &head_ && table.rows > 0)
-    table_bytes_ = weight_bytes(list_->parts.back().kept, table.rows, table.cols);
+  if (packed_ != &head_ && table.rows > 0) table_bytes_ = bytes_of(list_->parts.back());
 }
 
 void Model::finish_loading() {

@@ -142,8 +142,10 @@ PackedWeightPtr fill(OpTestCall& c, const WeightSpec& spec) {
 
 Napi::Object run_embed_weight(OpTestCall& c) {
   const int32_t rows = c.size("rows"), cols = c.size("cols");
-  const PackedWeightPtr table =
-      fill(c, {.rows = c.size("vocab"), .cols = cols, .format = c.weight_format("dtype")});
+  const PackedWeightPtr table = fill(c, {.rows = c.size("vocab"),
+                                         .cols = cols,
+                                         .format = c.weight_format("dtype"),
+                                         .looked_up = true});
   if (!c.backend().embeds(table->format))
     throw Error(ErrorCode::kUsage, "runOp: rows of this format are not looked up");
   const int32_t* ids = c.ints("ids", rows);

@@ -22,6 +22,7 @@
 #include "core/host_device.h"
 #include "core/quant.h"
 #include "cuda/device/mma.cuh"
+#include "cuda/rows/coded_scales.cuh"
 #include "cuda/rows/coded_tile.cuh"
 #include "cuda/rows/coded_weights.h"
 
@@ -29,24 +30,6 @@ namespace inferd::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr float kMost16 = 65504.f;
-
-template <typename T>
-__device__ T stored_scale(float scale) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __float2half_rn(fminf(fmaxf(scale, -kMost16), kMost16));
-  } else {
-    return from_float<T>(to_float(from_float<T>(scale)) * kCodedScale);
-  }
-}
-template <typename T>
-__device__ T stored_min(float min) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __float2half_rn(fminf(fmaxf(min, -kMost16), kMost16));
-  } else {
-    return from_float<T>(min / kCodedUnit);
-  }
-}
 
 // The exponent of a power of two, as coded_layout.h keeps it.
 INFERD_HOST_DEVICE uint8_t stored_exponent(float scale) {
@@ -111,8 +94,13 @@ __device__ void store_record(const CodedRowsOf& to, int32_t row, int32_t block,
   for (int i = 0; i < 32; i += part) {
     T* const entry = reinterpret_cast<T*>(
         tile + layout.code_bytes() + ((first + i) / layout.group * 8 + g) * layout.entry_bytes());
-    entry[lower] = stored_scale<T>(record.scale[i / 16]);
-    if (layout.minima) entry[2 + lower] = stored_min<T>(record.min[i / 16]);
+    const float scale = record.scale[i / 16], min = record.min[i / 16];
+    entry[lower] = stored_scale<T>(scale);
+    if (layout.minima) entry[2 + lower] = stored_min<T>(min);
+    if (to.remainders == nullptr) continue;
+    const int64_t at = row * remainders_of_row(layout) + (block * 32 + i) / layout.group;
+    static_cast<__nv_bfloat162*>(to.remainders)[at] =
+        scale_remainder({scale, min}, {read_scale(entry + lower), read_min(entry + 2 + lower)});
   }
 }
 

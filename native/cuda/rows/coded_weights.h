@@ -25,6 +25,7 @@ CodedRecord coded_record(const CodedBlock& block, const CodedLayout& layout);
 struct CodedRowsOf {
   CodedLayout layout;
   void* tiles;
+  void* remainders;  // of scales and minima (coded_scales.cuh), or null
   int32_t first_row, rows;
 };
 

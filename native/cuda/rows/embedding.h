@@ -19,10 +19,16 @@ cudaError_t embed(Half type, void* out, TableType table_type, const void* table,
                   int32_t hidden, const int32_t* ids, int64_t count, float scale,
                   const Launch& launch, int32_t first_id = 0);
 
-// The same of a table of codes that are integers, whose tiles begin at `tiles`.
-cudaError_t embed_codes(Half type, void* out, const CodedLayout& layout, const void* tiles,
-                        const int32_t* ids, int64_t count, float scale, const Launch& launch,
-                        int32_t first_id = 0);
+struct CodedTable {
+  CodedLayout layout;
+  const void* tiles;
+  const void* remainders =
+      nullptr;  // of scales and minima (coded_scales.cuh); null: they have none
+};
+
+// The same of a table of codes that are integers.
+cudaError_t embed_codes(Half type, void* out, const CodedTable& table, const int32_t* ids,
+                        int64_t count, float scale, const Launch& launch, int32_t first_id = 0);
 
 // out[i] = x[rows[i]] for i < count, rows of `row_bytes` bytes, a multiple of 16; a negative row
 // gives zeros.

@@ -26,6 +26,7 @@ void check_rows(const CudaWeight& weight, int64_t of_rows, int64_t of_cols, int6
 CodedRowsOf coded_rows(const CudaWeight& weight, int64_t first, int64_t count) {
   return {.layout = weight.layout(),
           .tiles = weight.memory.get(),
+          .remainders = weight.remainders.get(),
           .first_row = static_cast<int32_t>(first),
           .rows = static_cast<int32_t>(count)};
 }
@@ -35,6 +36,12 @@ bool is_codes(const CudaWeight& weight, DType dtype) {
 }
 
 }  // namespace
+
+int64_t scale_remainder_bytes(const WeightFormat& format, int64_t rows, int64_t cols) {
+  const bool kept = in_plain_tiles(format) && format.zeros == Zeros::kMinima;
+  constexpr int64_t kTwoBF16 = 4;
+  return kept ? rows * scales_across(format, cols) * kTwoBF16 : 0;
+}
 
 std::unique_ptr<CudaWeight> new_weight(const WeightSpec& spec) {
   if (const std::string refusal = refusal_of(spec.format, kWeightFormats); !refusal.empty())
@@ -50,6 +57,12 @@ std::unique_ptr<CudaWeight> new_weight(const WeightSpec& spec) {
     weight->memory = allocate_device(bytes);
     // What fills up tiles is zero.
     check(cudaMemset(weight->memory.get(), 0, bytes), "clearing a weight");
+    const int64_t more = scale_remainder_bytes(spec.format, spec.rows, spec.cols);
+    if (spec.looked_up && more > 0) {
+      weight->remainders = allocate_device(static_cast<size_t>(more));
+      check(cudaMemset(weight->remainders.get(), 0, static_cast<size_t>(more)),
+            "clearing a weight");
+    }
     return weight;
   }
   const int64_t scales =

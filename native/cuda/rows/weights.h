@@ -45,6 +45,7 @@ struct CudaWeight final : PackedWeight {
 
   DeviceMemory memory;
   DeviceMemory scales;                            // f32, of formats with a table of them
+  DeviceMemory remainders;                        // see scale_remainder_bytes()
   std::function<void(const CudaWeight*)> at_end;  // its backend's: what points here goes first
 
   ~CudaWeight() override {
@@ -67,6 +68,11 @@ struct CudaWeight final : PackedWeight {
     return Tensor::matrix(from, dtype(), count, cols);
   }
 };
+
+// Of a weight whose rows are looked up. Products take scales and minima as rounded to 16 bits,
+// which moves all numbers of a group together: of s u + m, where both may be larger than the sum,
+// by more than rounding each number would. What that leaves is kept for looking rows up.
+int64_t scale_remainder_bytes(const WeightFormat& format, int64_t rows, int64_t cols);
 
 // Throws Error(kUnsupported) for formats that are not kept, Error(kOutOfMemory).
 std::unique_ptr<CudaWeight> new_weight(const WeightSpec& spec);

@@ -54,6 +54,8 @@ void Linear::add_part(WeightList& list, const TensorSlice& tensor, int64_t first
   list.parts.push_back(
       {.slice = tensor,
        .kept = spec_.format,
+       .more_bytes =
+           spec_.looked_up ? list.backend.lookup_bytes(spec_.format, tensor.rows, tensor.cols) : 0,
        .store =
            [this, first, &backend = list.backend](int64_t row, const Tensor& source) {
              backend.fill_weight(weight(backend), WeightRole::kCodes, first + row, source);

@@ -26,6 +26,7 @@ namespace inferd {
 struct WeightPart {
   TensorSlice slice;
   WeightFormat kept;        // on the device
+  int64_t more_bytes = 0;   // there, besides those of the format
   bool dummy_ones = false;  // load_dummy fills with 1 instead of small random numbers
   // Takes rows [first_row, first_row + rows) of the slice, host memory, packed, dtype f32, f16 or
   // bf16; a vector comes as one row.
@@ -38,6 +39,11 @@ struct WeightPart {
   // Makes the rows on the device. Empty, or false: the caller makes them and stores them.
   std::function<bool(int64_t first_row, int64_t rows, const DummyRows& numbers)> fill_dummy{};
 };
+
+// What it takes on the device.
+inline int64_t bytes_of(const WeightPart& part) {
+  return weight_bytes(part.kept, part.slice.rows, part.slice.cols) + part.more_bytes;
+}
 
 class Linear;
 
@@ -127,6 +133,8 @@ class Linear {
   void keep_alike() { spec_.alike = true; }
   // Before: it holds several experts.
   void stack() { spec_.stacked = true; }
+  // Before: its rows are those of an embedding.
+  void look_up() { spec_.looked_up = true; }
   // One section without a bias, whose tensor has a name of its own: a tied head's is the embedding.
   void add_tensor(WeightList& list, const std::string& name, const TensorSlice& weight);
 
