@@ -153,7 +153,7 @@ PackedWeightPtr CudaBackend::make_weight(const WeightSpec& spec) {
                        format_name(spec.format).c_str()));
   }
   use_device();
-  std::unique_ptr<CudaWeight> weight = new_weight(spec);
+  std::unique_ptr<CudaWeight> weight = new_weight(spec, stream_.get());
   if (!spec.stacked) weights_.push_back(weight.get());  // there is nothing to choose for experts
   weight->at_end = [this](const CudaWeight* ended) { forget(ended); };
   refresh_free_bytes();

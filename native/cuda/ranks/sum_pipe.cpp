@@ -16,6 +16,7 @@ SumPipe::SumPipe(int32_t ranks) : made_(make_event(false)) {
   const size_t bytes = words.size() * sizeof(uint32_t);
   flags_ = allocate_device(bytes);
   check(cudaMemcpy(flags_.get(), words.data(), bytes, cudaMemcpyHostToDevice), "copying flags");
+  check(cudaDeviceSynchronize(), "copying flags");  // which other streams do not wait for
 }
 
 const SumPipe::Way& SumPipe::way_to(const RankLinks& links, int32_t rank) const {

@@ -43,7 +43,7 @@ int64_t scale_remainder_bytes(const WeightFormat& format, int64_t rows, int64_t 
   return kept ? rows * scales_across(format, cols) * kTwoBF16 : 0;
 }
 
-std::unique_ptr<CudaWeight> new_weight(const WeightSpec& spec) {
+std::unique_ptr<CudaWeight> new_weight(const WeightSpec& spec, cudaStream_t stream) {
   if (const std::string refusal = refusal_of(spec.format, kWeightFormats); !refusal.empty())
     throw Error(ErrorCode::kUnsupported, "The CUDA backend cannot multiply: " + refusal + ".");
   auto weight = std::make_unique<CudaWeight>(spec);
@@ -56,11 +56,11 @@ std::unique_ptr<CudaWeight> new_weight(const WeightSpec& spec) {
     const auto bytes = static_cast<size_t>(weight->layout().bytes());
     weight->memory = allocate_device(bytes);
     // What fills up tiles is zero.
-    check(cudaMemset(weight->memory.get(), 0, bytes), "clearing a weight");
+    check(cudaMemsetAsync(weight->memory.get(), 0, bytes, stream), "clearing a weight");
     const int64_t more = scale_remainder_bytes(spec.format, spec.rows, spec.cols);
     if (spec.looked_up && more > 0) {
       weight->remainders = allocate_device(static_cast<size_t>(more));
-      check(cudaMemset(weight->remainders.get(), 0, static_cast<size_t>(more)),
+      check(cudaMemsetAsync(weight->remainders.get(), 0, static_cast<size_t>(more), stream),
             "clearing a weight");
     }
     return weight;

@@ -75,7 +75,9 @@ struct CudaWeight final : PackedWeight {
 int64_t scale_remainder_bytes(const WeightFormat& format, int64_t rows, int64_t cols);
 
 // Throws Error(kUnsupported) for formats that are not kept, Error(kOutOfMemory).
-std::unique_ptr<CudaWeight> new_weight(const WeightSpec& spec);
+// What is filled up with zeros is so in the order of `stream`, in which the weight is to be filled:
+// no other stream waits for a plain cudaMemset.
+std::unique_ptr<CudaWeight> new_weight(const WeightSpec& spec, cudaStream_t stream);
 
 // How rows come to the device: the copies, and room for rows that are quantized there.
 struct WeightUpload {
