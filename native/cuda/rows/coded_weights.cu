@@ -9,7 +9,8 @@
 // what
 //    it has in products; quads of lanes exchange words for stores of 16 bytes.
 // 4. No shared memory.
-// 5. Scales and minima are rounded to the 16-bit type, in f16 cut to its range, and w = s u + m
+// 5. Scales and minima are rounded to the 16-bit type, in f16 cut to its range, those of a group
+//    of up to 32 columns so that their errors cancel (coded_scales.cuh); w = s u + m is rounded
 //    once. Compiled without contraction, so that the codes are those that the host would choose.
 // 6. From sm_80; cols a multiple of 8.
 // 7. store and quantize run at load time. widen reads 4 to 10 bits a weight and writes 16: bound by
@@ -95,8 +96,12 @@ __device__ void store_record(const CodedRowsOf& to, int32_t row, int32_t block,
     T* const entry = reinterpret_cast<T*>(
         tile + layout.code_bytes() + ((first + i) / layout.group * 8 + g) * layout.entry_bytes());
     const float scale = record.scale[i / 16], min = record.min[i / 16];
-    entry[lower] = stored_scale<T>(scale);
-    if (layout.minima) entry[2 + lower] = stored_min<T>(min);
+    // Of wider groups all records must choose alike.
+    const float2 kept = layout.minima && layout.group <= 32
+                            ? rounded_together<T>({scale, min}, record.codes + i, part)
+                            : float2{scale, min};
+    entry[lower] = stored_scale<T>(kept.x);
+    if (layout.minima) entry[2 + lower] = stored_min<T>(kept.y);
     if (to.remainders == nullptr) continue;
     const int64_t at = row * remainders_of_row(layout) + (block * 32 + i) / layout.group;
     static_cast<__nv_bfloat162*>(to.remainders)[at] =

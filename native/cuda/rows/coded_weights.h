@@ -25,8 +25,8 @@ CodedRecord coded_record(const CodedBlock& block, const CodedLayout& layout);
 struct CodedRowsOf {
   CodedLayout layout;
   void* tiles;
-  void* remainders;  // of scales and minima (coded_scales.cuh), or null
   int32_t first_row, rows;
+  void* remainders = nullptr;  // of scales and minima (coded_scales.cuh), where they are kept
 };
 
 // Enqueues the taking in of `records` [rows, blocks of 32 columns].

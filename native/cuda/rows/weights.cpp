@@ -26,9 +26,9 @@ void check_rows(const CudaWeight& weight, int64_t of_rows, int64_t of_cols, int6
 CodedRowsOf coded_rows(const CudaWeight& weight, int64_t first, int64_t count) {
   return {.layout = weight.layout(),
           .tiles = weight.memory.get(),
-          .remainders = weight.remainders.get(),
           .first_row = static_cast<int32_t>(first),
-          .rows = static_cast<int32_t>(count)};
+          .rows = static_cast<int32_t>(count),
+          .remainders = weight.remainders.get()};
 }
 
 bool is_codes(const CudaWeight& weight, DType dtype) {
