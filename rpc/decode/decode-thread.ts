@@ -45,7 +45,13 @@ export class DecodeThread {
   readonly #arriving = new Set<number>();
   #thread: Worker | null = null;
   #idle: NodeJS.Timeout | undefined;
+  readonly #idleMs: number;
   #nextId = 0;
+
+  /** `idleMs`: after which the thread ends when no message has come. */
+  constructor(idleMs = IDLE_MS) {
+    this.#idleMs = idleMs;
+  }
 
   /** See Ahead. */
   move(pieces: readonly Uint8Array[], moved: Moved | null): Moved {
@@ -104,8 +110,15 @@ export class DecodeThread {
   #rest(): void {
     if (this.#waiting.size > 0 || this.#arriving.size > 0) return;
     clearTimeout(this.#idle);
-    this.#idle = setTimeout(() => void this.#thread?.terminate(), IDLE_MS);
+    this.#idle = setTimeout(() => this.#end(), this.#idleMs);
     this.#idle.unref();
+  }
+
+  /** A message that comes before the thread has gone begins another one: this one takes nothing any more. */
+  #end(): void {
+    const thread = this.#thread;
+    this.#thread = null;
+    void thread?.terminate();
   }
 
   /** What it was to decode gets its one answer. */
