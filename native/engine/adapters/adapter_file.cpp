@@ -261,6 +261,14 @@ AdapterFactors take(const Pair& pair, const AdapterTarget& t, const std::vector<
   return f;
 }
 
+// What is not finite spoils every answer of its rows, and where a backend multiplies factors by the
+// zeros of other rows, theirs too.
+void check_finite(const ConfigReader& config, const std::string& module, const AdapterFactors& f) {
+  const auto finite = [](float v) { return std::isfinite(v); };
+  if (!std::all_of(f.a.begin(), f.a.end(), finite) || !std::all_of(f.b.begin(), f.b.end(), finite))
+    config.fail(in_quotes(module) + " has values that are no finite numbers");
+}
+
 }  // namespace
 
 Adapter read_adapter(const std::string& folder, const std::vector<Linear*>& linears,
@@ -296,6 +304,7 @@ Adapter read_adapter(const std::string& folder, const std::vector<Linear*>& line
         if (f.section == target->section) config.fail("it adds to " + in_quotes(module) + " twice");
       factors.push_back(
           take(pair, *target, linears[linear]->norm(), settings.factor(module, rank)));
+      check_finite(config, module, factors.back());
       adapter.rank = std::max(adapter.rank, rank);
       adapter.bytes +=
           static_cast<int64_t>((factors.back().a.size() + factors.back().b.size()) * sizeof(float));

@@ -319,6 +319,19 @@ describe('adapters that are refused', () => {
     refused(shaped([0, 176], 64, 0), 'unsupported', /rank 0/);
   });
 
+  test('by values that are no finite numbers, which other rows of a batch would feel', () => {
+    for (const [matrix, value] of [
+      ['lora_A', Number.NaN],
+      ['lora_B', Number.POSITIVE_INFINITY],
+    ] as const) {
+      const name = firstName.replace('lora_A', matrix);
+      const spoilt = new Map([...some].map(([of, t]) => [of, of === name ? { ...t, data: Float32Array.from(t.data) } : t]));
+      const data = spoilt.get(name)?.data ?? assert.fail(name);
+      data[data.length - 1] = value;
+      refused(written(settings('b'), spoilt), 'bad_model', /down_proj" has values that are no finite numbers/);
+    }
+  });
+
   test('broken files, pickles and patterns that could match for ever', () => {
     refused(join(tempFolder(), 'nowhere'), 'io', /adapter_config.json/);
     const pickle = written(settings('b'), b);
