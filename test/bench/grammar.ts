@@ -87,6 +87,11 @@ const cases: readonly Case[] = [
     ['date', '"\\"" [0-9]{4} "-" [0-9]{2} "-" [0-9]{2} "\\""', '2024-01-31'],
     ['email', '"\\"" [a-zA-Z0-9._%+-]+ "@" [a-zA-Z0-9.-]+ "." [a-zA-Z]{2,} "\\""', 'someone.else@mail.example.org'],
   ]),
+  {
+    name: 'words between spaces',
+    text: 'root ::= ([a-z]{1,12} " ")+',
+    answers: ['some words of a longer answer that are all written small '],
+  },
   objectCase('enum of 10,000', [
     ['e', `(${Array.from({ length: 10_000 }, (_, i) => `"\\"value-${i * 7919}-x\\""`).join(' | ')})`, 'value-7919-x'],
   ]),

@@ -318,12 +318,16 @@ class Lowering {
     return -1;
   }
 
-  // The part of a unit, or -1 when it would not be closed. `rest`: what stays of the literal.
+  // The part of a unit, or -1 when it would not be closed, or not pay. `rest`: what stays of the
+  // literal.
   int32_t unit_part(const Node& sequence, int32_t first, int32_t last, std::string& rest) {
     const Node& closing =
         syntax_
             .nodes[static_cast<size_t>(syntax_.children[static_cast<size_t>(sequence.a + last)])];
     const std::string& text = syntax_.texts[static_cast<size_t>(closing.a)];
+    // Half the words of a vocabulary begin with a space, and behind such a unit all would be tails,
+    // tried at each mask.
+    if (text[0] == ' ') return -1;
     size_t length = 1;
     while (length < text.size() && (static_cast<uint8_t>(text[length]) & 0xC0) == 0x80) ++length;
     rest = text.substr(length);

@@ -4,7 +4,8 @@
 // together with what follows it up to the next literal, of which it takes the first character: all
 // between a string's opening quote and behind its closing one. What it allows does not depend on
 // where it stands, so that the tokens allowed in it are found once for all grammars of a vocabulary
-// (token_table.h). A unit must be closed (Part::closed); what would not be is copied as usual.
+// (token_table.h). A unit must be closed (Part::closed), and its literal begins with no space; else
+// all is copied as usual.
 #pragma once
 #include <vector>
 
