@@ -261,8 +261,7 @@ AdapterFactors take(const Pair& pair, const AdapterTarget& t, const std::vector<
   return f;
 }
 
-// What is not finite spoils every answer of its rows, and where a backend multiplies factors by the
-// zeros of other rows, theirs too.
+// A factor that is not finite spoils every answer of the adapter's rows without a word.
 void check_finite(const ConfigReader& config, const std::string& module, const AdapterFactors& f) {
   const auto finite = [](float v) { return std::isfinite(v); };
   if (!std::all_of(f.a.begin(), f.a.end(), finite) || !std::all_of(f.b.begin(), f.b.end(), finite))

@@ -319,7 +319,7 @@ describe('adapters that are refused', () => {
     refused(shaped([0, 176], 64, 0), 'unsupported', /rank 0/);
   });
 
-  test('by values that are no finite numbers, which other rows of a batch would feel', () => {
+  test('by values that are no finite numbers, or become none with their factor', () => {
     for (const [matrix, value] of [
       ['lora_A', Number.NaN],
       ['lora_B', Number.POSITIVE_INFINITY],
@@ -330,6 +330,8 @@ describe('adapters that are refused', () => {
       data[data.length - 1] = value;
       refused(written(settings('b'), spoilt), 'bad_model', /down_proj" has values that are no finite numbers/);
     }
+    const large = new Map([...some].map(([of, t]) => [of, { ...t, data: new Float32Array(t.data.length).fill(3e38) }]));
+    refused(written({ ...settings('b'), lora_alpha: 1e6 }, large), 'bad_model', /down_proj" has values that are no finite numbers/);
   });
 
   test('broken files, pickles and patterns that could match for ever', () => {

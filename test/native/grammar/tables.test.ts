@@ -23,6 +23,7 @@ function allStrings(pieces: readonly string[], length: number): string[] {
 
 const spelled = (text: string): string => Buffer.from(text, 'utf8').toString('latin1');
 const letters = allStrings(['a', 'b', 'c', spelled('é'), spelled('漢')], 4);
+const words = allStrings(['a', 'b', ' ', '.'], 4);
 const json = allStrings(['a', '"', ':', ',', '{', '}', '0', '\\'], 4);
 
 /** Compares mask and acceptance along some way through the grammar. */
@@ -73,16 +74,20 @@ const written: readonly (readonly [name: string, text: string])[] = [
 const STR = 'str ::= "\\"" ([^"\\\\\\x00-\\x1f] | "\\\\" ["\\\\a])* "\\""';
 
 describe('a mask', () => {
-  for (const [name, text] of written) {
+  const holds = (name: string, tokens: readonly string[], text: string): void => {
     test(`holds the tokens that are accepted: ${name}`, async () => {
-      const grammar = await addon.compileGrammar(vocabulary(json), text.replace('STR', STR), { ...limits, extensions: true });
+      const grammar = await addon.compileGrammar(vocabulary(tokens), text.replace('STR', STR), { ...limits, extensions: true });
       fc.assert(
-        fc.property(choicesArbitrary, (choices) => compare(addon.createGrammarMatcher(grammar), json, choices)),
+        fc.property(choicesArbitrary, (choices) => compare(addon.createGrammarMatcher(grammar), tokens, choices)),
         { numRuns: 12 },
       );
       addon.releaseGrammar(grammar);
     });
-  }
+  };
+  for (const [name, text] of written) holds(name, json, text);
+  holds('words between spaces', words, 'root ::= ([a-z]+ " ")+ "."');
+  holds('short words between spaces', words, 'root ::= ([a-z]{1,3} " "){2,5} "."?');
+  holds('words before a literal that begins with a space', words, 'root ::= ([a-z]+ " a b." | [^a]{2,} " b")+');
 
   test('holds the tokens that are accepted: random grammars, of which few are too ambiguous', { timeout: 600_000 }, async () => {
     const numRuns = Number(process.env['GRAMMAR_RUNS'] ?? 150);
