@@ -277,6 +277,7 @@ const cuda = [
 const rooms: readonly (readonly [string, readonly string[]])[] = [
   ['core/plan', []],
   ['core', ['core/plan']],
+  ['core/memory', ['core']],
   ['core/checkpoint', ['core']],
   ['core/formats', ['core', 'core/checkpoint']],
   ['grammar/syntax', ['core']],
@@ -286,7 +287,7 @@ const rooms: readonly (readonly [string, readonly string[]])[] = [
   ['cpu/isa', ['core']],
   ['cpu/runtime', ['core']],
   ['cpu/sampler', ['core', 'core/plan', 'cpu/isa']],
-  ['cpu', ['core', 'core/plan', 'cpu/isa', 'cpu/runtime', 'cpu/sampler']],
+  ['cpu', ['core', 'core/plan', 'core/memory', 'cpu/isa', 'cpu/runtime', 'cpu/sampler']],
   ['cuda/device', []],
   ['cuda/runtime', ['core', 'core/plan', 'cuda/device']],
   ['cuda/rows', ['core', 'cuda/device', 'cuda/runtime']],
@@ -303,20 +304,20 @@ const rooms: readonly (readonly [string, readonly string[]])[] = [
   ['cuda/ranks/nccl', ['core', 'cuda/device', 'cuda/runtime', 'cuda/ranks']],
   ['cuda', ['core', 'core/plan', ...cuda]],
   ['models/config', ['core', 'core/checkpoint', 'core/formats']],
-  ['models/blocks', ['core', 'core/checkpoint', 'models/config']],
+  ['models/blocks', ['core', 'core/memory', 'core/checkpoint', 'models/config']],
   ['models/families', ['core', 'models/config']],
-  ['models', ['core', 'core/checkpoint', 'models/config', 'models/blocks']],
+  ['models', ['core', 'core/memory', 'core/checkpoint', 'models/config', 'models/blocks']],
   ['models/draft', ['core', 'core/checkpoint', 'models', 'models/config', 'models/blocks']],
   ['engine/adapters', ['core', 'core/plan', 'core/checkpoint', 'models', 'models/config', 'models/blocks']],
   [
     'engine',
     [
-      ...['core', 'core/plan', 'core/checkpoint', 'core/formats', 'grammar', 'models', 'models/config', 'models/blocks', 'models/draft'],
-      'engine/adapters',
+      ...['core', 'core/plan', 'core/memory', 'core/checkpoint', 'core/formats', 'grammar'],
+      ...['models', 'models/config', 'models/blocks', 'models/draft', 'engine/adapters'],
     ],
   ],
-  ['addon/op_table', ['core', 'core/checkpoint', 'cpu/isa', 'cpu/runtime', 'engine']],
-  ['addon', ['core', 'core/plan', 'cpu/isa', 'cpu/runtime', 'grammar', 'engine', 'addon/op_table']],
+  ['addon/op_table', ['core', 'core/memory', 'core/checkpoint', 'cpu/isa', 'cpu/runtime', 'engine']],
+  ['addon', ['core', 'core/plan', 'core/memory', 'cpu/isa', 'cpu/runtime', 'grammar', 'engine', 'addon/op_table']],
 ];
 const exceptions: readonly (readonly [RegExp, string])[] = [
   [/^native\/engine\/backends\.cpp$/, 'cpu'],

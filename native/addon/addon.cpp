@@ -13,7 +13,7 @@
 #include "addon/layout.h"
 #include "addon/op_table/op_table.h"
 #include "addon/process_end.h"
-#include "core/host_memory.h"
+#include "core/memory/host_memory.h"
 #include "cpu/isa/features.h"
 #include "cpu/runtime/comm.h"
 #include "engine/backends.h"

@@ -6,7 +6,7 @@
 #include <new>
 
 #include "core/error.h"
-#include "core/host_memory.h"
+#include "core/memory/host_memory.h"
 #include "core/quant.h"
 #include "cpu/scaled_weights.h"
 

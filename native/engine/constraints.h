@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "core/backend.h"
-#include "core/device_buffer.h"
+#include "core/memory/device_buffer.h"
 #include "engine/plan.h"
 #include "grammar/matcher.h"
 

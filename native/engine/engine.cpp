@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/host_memory.h"
+#include "core/memory/host_memory.h"
 #include "engine/backends.h"
 #include "models/config/kv_scales.h"
 #include "models/config/quantization.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/backend.h"
-#include "core/device_buffer.h"
+#include "core/memory/device_buffer.h"
 
 namespace inferd {
 

@@ -1,7 +1,7 @@
 // See slots.h.
 #include "engine/slots.h"
 
-#include "core/arena.h"
+#include "core/memory/arena.h"
 
 namespace inferd {
 namespace {

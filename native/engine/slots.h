@@ -5,7 +5,7 @@
 //   / 8 + 124)
 #pragma once
 #include "core/backend.h"
-#include "core/device_buffer.h"
+#include "core/memory/device_buffer.h"
 #include "engine/plan.h"
 
 namespace inferd {

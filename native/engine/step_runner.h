@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/device_buffer.h"
+#include "core/memory/device_buffer.h"
 #include "engine/adapters/adapters.h"
 #include "engine/constraints.h"
 #include "engine/kv_cache.h"

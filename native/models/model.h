@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "core/arena.h"
 #include "core/backend.h"
+#include "core/memory/arena.h"
 #include "models/blocks/block.h"
 #include "models/blocks/layers.h"
 #include "models/config/config.h"

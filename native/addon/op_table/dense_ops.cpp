@@ -59,8 +59,8 @@
 #include <algorithm>
 
 #include "addon/op_table/op_rows.h"
-#include "core/device_buffer.h"
 #include "core/error.h"
+#include "core/memory/device_buffer.h"
 #include "core/quant.h"
 
 namespace inferd {

@@ -13,7 +13,7 @@
 
 #include "core/backend.h"
 #include "core/checkpoint/checkpoint.h"
-#include "core/device_buffer.h"
+#include "core/memory/device_buffer.h"
 #include "core/rope_table.h"
 #include "models/config/config.h"
 #include "models/config/quantization.h"

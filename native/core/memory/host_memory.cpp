@@ -1,5 +1,5 @@
 // See host_memory.h. Linux counters; other systems report physical pages as free.
-#include "core/host_memory.h"
+#include "core/memory/host_memory.h"
 
 #include <unistd.h>
 
