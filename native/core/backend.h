@@ -19,8 +19,6 @@
 //  - Required ops are pure virtual. Those that only some models or several ranks need throw where a
 //    backend has none; optional fused ops have a default body that composes required ones. A
 //    default body that does nothing stands where there may be nothing to do.
-//
-// Longer than other files: one class, whose ops follow one contract.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -32,6 +30,8 @@
 #include <string>
 
 #include "core/adapters.h"
+#include "core/attention.h"
+#include "core/backend_info.h"
 #include "core/coded_block.h"
 #include "core/comm.h"
 #include "core/dummy_weight.h"
@@ -40,8 +40,8 @@
 #include "core/gate.h"
 #include "core/kv_layer.h"
 #include "core/latent.h"
-#include "core/plan/picks.h"
-#include "core/plan/sampling_row.h"
+#include "core/linear.h"
+#include "core/plan/step_batch.h"
 #include "core/plan/step_plan.h"
 #include "core/swap_pool.h"
 #include "core/tensor.h"
@@ -49,188 +49,6 @@
 #include "core/weight_format.h"
 
 namespace inferd {
-
-struct BackendInfo {
-  std::string name;  // "cpu avx512 x2"
-  DType activation;
-  int64_t total_bytes;
-  int64_t free_bytes;
-  bool host_memory;        // device pointers can be read by the host
-  bool graphs = false;     // run_graph records and replays
-  bool narrow_kv = false;  // keys and values may be kF8 and kI8
-  bool drafters = false;   // networks that draft: gather_drafts and the ops around it
-  // > 0: weights of codes may have columns in an order of their own (CodedRows::order), one for so
-  // many rows at least
-  int64_t ordered_rows = 0;
-  bool spreads_experts = false;  // gather_rows and scatter_sums
-  bool float4_linears = false;   // what it keeps in kCodedFloat4 may be other weights than experts'
-};
-
-// The sizes of a layer that kernels may not take; 0 where the layer has no such thing.
-struct LayerShape {
-  int64_t hidden_size = 0, intermediate_size = 0;
-  int32_t heads = 0, kv_heads = 0, head_dim = 0, rotary_dim = 0;
-  int32_t experts = 0;         // intermediate_size is then that of one of them
-  bool coded_experts = false;  // whose weights are codes in blocks (is_coded())
-  bool gated_rows = false;     // the layer calls gate_rows
-  int32_t value_dim = 0;       // > 0: values are the first so many of the keys (core/latent.h)
-};
-
-// What becomes of a product y = x w^T (+ bias); with LinearArgs::out:
-enum class Epilogue {
-  kStore,  // out = y
-  kAdd,    // out += y
-  kGated,  // out [n, d] = gate(g) * u, where y = [g | u] is [n, 2d]
-};
-
-struct WeightSpec {
-  int64_t rows = 0;  // output features
-  int64_t cols = 0;  // input features
-  WeightFormat format;
-  // How it is used, which a backend tunes for.
-  Epilogue epilogue = Epilogue::kStore;
-  Gate gate = Gate::kSilu;
-  bool stacked = false;  // of several experts, for mix_experts: no product takes all of it
-  // All ranks of a group compute the same bits with it, of the same x: no rank chooses how by
-  // measuring.
-  bool alike = false;
-  // Its rows are looked up too, by embed_weight, and more exactly than products need them.
-  bool looked_up = false;
-};
-
-// A linear weight in the backend's own layout (repacked for the instruction set or tensor cores).
-// Its owner lets go of it before the backend.
-struct PackedWeight : WeightSpec {
-  explicit PackedWeight(const WeightSpec& spec) : WeightSpec(spec) {}
-  virtual ~PackedWeight() = default;
-};
-using PackedWeightPtr = std::unique_ptr<PackedWeight>;
-
-// Device tables of all slots; one row a slot. Pointers are device memory, owned by the engine.
-struct SlotTables {
-  int32_t* tokens;        // [max_slots, max_len] history: prompt then output
-  int32_t* lengths;       // [max_slots] tokens in the history
-  int32_t* prompt_lens;   // [max_slots]
-  int32_t* blocks;        // [max_slots, max_blocks] block table
-  SamplingRow* sampling;  // [max_slots]
-  SlotList lists[kSlotLists];
-  // [max_slots, max_sample, mask_words] of a slot with SamplingRow::grammar: bit i % 32 of word
-  // i / 32 is 1 when token i may be sampled, behind 0, 1, .. drafts.
-  uint32_t* masks;
-  int32_t* num_drafts;     // [max_slots] drafts, which lie in `tokens` behind the history
-  int32_t* forced_steps;   // [max_slots] samples with drafts so far, counted where forced_rate says
-  float forced_rate = -1;  // >= 0: drafts are accepted as forced_drafts() says, right or not
-  int32_t max_slots, max_len, max_blocks, mask_words;
-  int32_t max_sample = 1;  // tokens of one sample
-};
-
-// The rows of one step. A graph may have more rows than the step: those have no tokens, tokens
-// behind the last row have id and position -1, and samples slot -1. `host_*` are host copies that
-// the plan already knew; the others are device arrays of the step arena. Of a row with
-// kRowFromDevice, `start` is the largest that it may be: ops that need the position of a token take
-// `positions`. With `bounded` the host knows no rows, only how many rows and tokens there are at
-// most: what a recording of any such step enqueues.
-struct StepBatch {
-  int32_t num_rows, num_tokens, num_samples;
-  const PlanRow* host_rows;         // [num_rows]
-  const TokenSample* host_samples;  // [num_samples]
-  const PlanRow* rows;              // [num_rows] device
-  const TokenSample* samples;       // [num_samples] device
-  const int32_t* row_offsets;       // [num_rows + 1] first token of each row
-  int32_t* ids;                     // [num_tokens] gathered from the slot tables
-  int32_t* positions;               // [num_tokens]
-  int32_t* token_rows;              // [num_tokens] row of each token
-  int32_t max_row_count;            // longest row
-  int32_t max_context;              // largest start + count, or a bound of it
-  bool plain_greedy;                // no sample draws, edits its logits or wants log-probabilities
-  bool drafted = false;             // samples wait for accept_drafts, see there
-  bool bounded = false;             // host_rows is null; rows from the device are of one token
-  const AdapterRows* adapters = nullptr;  // of its tokens; null: none uses an adapter
-};
-
-// The lengths of a suffix that is looked for: see Backend::draft_ngram.
-struct NgramRange {
-  int32_t min, max;
-};
-
-// The largest steps an engine will run: a backend sizes its own step memory by it.
-struct StepShape {
-  int32_t max_rows, max_tokens, max_context, max_logit_rows, block_size;
-  int64_t vocab_size;
-  int64_t head_rows;  // of the vocabulary, that this rank has logits of
-  std::span<const LayerShape> layers;
-};
-
-// The norm ahead of a linear op: x / sqrt(mean(x^2) + eps) * weight, a row at a time.
-struct NormArgs {
-  Tensor scratch;       // of the shape of x: may hold the result
-  const float* weight;  // [cols] device; null: folded into the linear's weight by scale_columns
-  float eps;
-};
-
-// A product by a weight, what is done to x before and to the result after.
-struct LinearArgs {
-  Tensor out;
-  Tensor x;  // [n, inputs]
-  const PackedWeight* weight;
-  const float* bias = nullptr;     // [outputs] device, or null
-  const NormArgs* norm = nullptr;  // not null: of x normalized, which itself stays as it is
-  Epilogue epilogue = Epilogue::kStore;
-  Tensor scratch{};  // of the shape of y, for epilogues other than kStore: may hold y
-  Gate gate = Gate::kSilu;
-  // Both or none: what adapters add to y, ahead of the epilogue.
-  const AdapterBank* bank = nullptr;
-  const AdapterRows* adapters = nullptr;  // of the rows of x
-};
-
-// What reads a matrix next, after an op that adds to it.
-enum class NextReader {
-  kAny,
-  kOneLinear,  // one linear op with a norm ahead, of all rows; what else is read comes later
-};
-
-// q/k/v of one layer before rope, written by the fused qkv projection: [tokens, (heads + 2
-// kv_heads) * head_dim].
-struct QkvArgs {
-  Tensor qkv;                     // in/out: q part is rotated in place
-  const float* q_norm = nullptr;  // [head_dim] or null
-  const float* k_norm = nullptr;
-  float norm_eps = 0;
-  int32_t heads = 0;
-  KvLayer kv;
-  RopeTable rope;
-};
-
-struct AttentionArgs {
-  Tensor out;  // [tokens, heads * head_dim]; of one array of keys and values heads * value_dim
-  Tensor qkv;  // as above, q rotated; of one array [tokens, heads * head_dim], q alone
-  int32_t heads = 0;
-  KvLayer kv;
-  int32_t value_dim = 0;  // where kv.v is null: values are the first so many of each key
-  float scale = 0;
-  float softcap = 0;   // c > 0: a score s becomes c tanh(s / c)
-  int32_t window = 0;  // 0 = full causal, else keys with position > query position - window
-  // [heads] device, or null: a score of each head's that every softmax has beside those of the keys
-  // and that no value belongs to (Xiao et al. 2023; learned, in gpt-oss)
-  const float* sinks = nullptr;
-  const Picks* picks = nullptr;  // of `out` only these rows are wanted; null: all
-};
-
-// Rows [first, first + count) of a matrix that are added to row `to` of others, or with `fresh` are
-// all of it.
-struct RowSum {
-  int32_t to, first, count, fresh;
-};
-static_assert(sizeof(RowSum) == 4 * 4);
-
-struct SampleOutputs {  // device memory, [num_samples] and [num_samples, 20]
-  int32_t* tokens;      // or kDraftRefused, kNoDraft of core/plan/step_plan.h
-  float* logprobs;      // NaN when not asked for
-  int32_t* ranks;
-  int32_t* top_ids;
-  float* top_logprobs;
-  int32_t* top_counts;
-};
 
 class Backend {
  public:
@@ -296,8 +114,14 @@ class Backend {
   }
   // Host memory, zeroed, from and to which copy_in and copy_out move without blocking. Throws
   // Error(kOutOfMemory).
-  virtual void* allocate_host(size_t bytes);
-  virtual void release_host(void* p);
+  virtual void* allocate_host(size_t bytes) {
+    constexpr size_t kAlign = 64;
+    const size_t rounded = (bytes + kAlign) / kAlign * kAlign;
+    void* p = std::aligned_alloc(kAlign, rounded);
+    if (p == nullptr) throw Error(ErrorCode::kOutOfMemory, "The host is out of memory.");
+    return std::memset(p, 0, rounded);
+  }
+  virtual void release_host(void* p) { std::free(p); }
   // Once, before the first step that swaps. Nothing where copies of blocks need no preparation.
   virtual void reserve_swap(const SwapPool& pool) { (void)pool; }
   // Once, before the first step of an engine: allocates what steps of this shape need besides the
@@ -409,8 +233,13 @@ class Backend {
   // follow may run beside them, so they keep off these device blocks. Only the first `urgent` pairs
   // of swap_out have been read before any op that follows. `pairs` come from allocate_host and live
   // until the step is done. The bodies here are for host memory.
-  virtual void swap_out(const SwapPool& pool, const BlockCopy* pairs, int32_t n, int32_t urgent);
-  virtual void swap_in(const SwapPool& pool, const BlockCopy* pairs, int32_t n);
+  virtual void swap_out(const SwapPool& pool, const BlockCopy* pairs, int32_t n, int32_t urgent) {
+    (void)urgent;
+    swap_out_on_host(pool, std::span(pairs, static_cast<size_t>(n)));
+  }
+  virtual void swap_in(const SwapPool& pool, const BlockCopy* pairs, int32_t n) {
+    swap_in_on_host(pool, std::span(pairs, static_cast<size_t>(n)));
+  }
   // Fills ids, positions, token_rows of the batch from the slot tables. The id of a draft that
   // there is not is -1; its place in the sequence is computed and means nothing.
   virtual void gather_tokens(const SlotTables& t, const StepBatch& batch) = 0;
@@ -631,37 +460,5 @@ class Backend {
                        info().name.c_str()));
   }
 };
-
-inline void* Backend::allocate_host(size_t bytes) {
-  constexpr size_t kAlign = 64;
-  const size_t rounded = (bytes + kAlign) / kAlign * kAlign;
-  void* p = std::aligned_alloc(kAlign, rounded);
-  if (p == nullptr) throw Error(ErrorCode::kOutOfMemory, "The host is out of memory.");
-  return std::memset(p, 0, rounded);
-}
-inline void Backend::release_host(void* p) { std::free(p); }
-
-inline void Backend::swap_out(const SwapPool& pool, const BlockCopy* pairs, int32_t n,
-                              int32_t urgent) {
-  (void)urgent;
-  char* host = static_cast<char*>(pool.host);
-  for (const BlockArray& a : pool.arrays) {
-    const char* device = static_cast<const char*>(a.base);
-    const auto bytes = static_cast<size_t>(a.block_bytes);
-    for (const BlockCopy& c : std::span(pairs, static_cast<size_t>(n)))
-      std::memcpy(host + c.dst * a.block_bytes, device + c.src * a.block_bytes, bytes);
-    host += pool.num_blocks * a.block_bytes;
-  }
-}
-inline void Backend::swap_in(const SwapPool& pool, const BlockCopy* pairs, int32_t n) {
-  const char* host = static_cast<const char*>(pool.host);
-  for (const BlockArray& a : pool.arrays) {
-    char* device = static_cast<char*>(a.base);
-    const auto bytes = static_cast<size_t>(a.block_bytes);
-    for (const BlockCopy& c : std::span(pairs, static_cast<size_t>(n)))
-      std::memcpy(device + c.dst * a.block_bytes, host + c.src * a.block_bytes, bytes);
-    host += pool.num_blocks * a.block_bytes;
-  }
-}
 
 }  // namespace inferd

@@ -2,7 +2,11 @@
 // sequences. Made by the engine, read by the backends.
 #pragma once
 #include <cstdint>
+#include <cstring>
+#include <span>
 #include <vector>
+
+#include "core/plan/step_plan.h"
 
 namespace inferd {
 
@@ -23,5 +27,27 @@ struct SwapPool {
     return bytes;
   }
 };
+
+// Backend::swap_out and swap_in where the device is the host.
+inline void swap_out_on_host(const SwapPool& pool, std::span<const BlockCopy> pairs) {
+  char* host = static_cast<char*>(pool.host);
+  for (const BlockArray& a : pool.arrays) {
+    const char* device = static_cast<const char*>(a.base);
+    const auto bytes = static_cast<size_t>(a.block_bytes);
+    for (const BlockCopy& c : pairs)
+      std::memcpy(host + c.dst * a.block_bytes, device + c.src * a.block_bytes, bytes);
+    host += pool.num_blocks * a.block_bytes;
+  }
+}
+inline void swap_in_on_host(const SwapPool& pool, std::span<const BlockCopy> pairs) {
+  const char* host = static_cast<const char*>(pool.host);
+  for (const BlockArray& a : pool.arrays) {
+    char* device = static_cast<char*>(a.base);
+    const auto bytes = static_cast<size_t>(a.block_bytes);
+    for (const BlockCopy& c : pairs)
+      std::memcpy(device + c.dst * a.block_bytes, host + c.src * a.block_bytes, bytes);
+    host += pool.num_blocks * a.block_bytes;
+  }
+}
 
 }  // namespace inferd
