@@ -309,14 +309,15 @@ const rooms: readonly (readonly [string, readonly string[]])[] = [
   ['models', ['core', 'core/memory', 'core/checkpoint', 'models/config', 'models/blocks']],
   ['models/draft', ['core', 'core/checkpoint', 'models', 'models/config', 'models/blocks']],
   ['engine/adapters', ['core', 'core/plan', 'core/checkpoint', 'models', 'models/config', 'models/blocks']],
+  ['engine/loading', ['core', 'core/checkpoint', 'core/formats', 'models/config', 'models/blocks']],
   [
     'engine',
     [
       ...['core', 'core/plan', 'core/memory', 'core/checkpoint', 'core/formats', 'grammar'],
-      ...['models', 'models/config', 'models/blocks', 'models/draft', 'engine/adapters'],
+      ...['models', 'models/config', 'models/blocks', 'models/draft', 'engine/adapters', 'engine/loading'],
     ],
   ],
-  ['addon/op_table', ['core', 'core/memory', 'core/checkpoint', 'cpu/isa', 'cpu/runtime', 'engine']],
+  ['addon/op_table', ['core', 'core/memory', 'core/checkpoint', 'cpu/isa', 'cpu/runtime', 'engine', 'engine/loading']],
   ['addon', ['core', 'core/plan', 'core/memory', 'cpu/isa', 'cpu/runtime', 'grammar', 'engine', 'addon/op_table']],
 ];
 const exceptions: readonly (readonly [RegExp, string])[] = [

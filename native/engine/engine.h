@@ -19,7 +19,7 @@
 #include "engine/adapters/adapters.h"
 #include "engine/constraints.h"
 #include "engine/kv_cache.h"
-#include "engine/loader.h"
+#include "engine/loading/loader.h"
 #include "engine/options.h"
 #include "engine/plan.h"
 #include "engine/result.h"

@@ -73,12 +73,6 @@ constexpr int32_t kMaxNgram = 64;
 
 constexpr int64_t kMaxRawLogitBytes = 256 << 20;  // of one step; only tests ask for raw logits
 
-struct LoadProgress {
-  int64_t done_bytes;
-  int64_t total_bytes;
-  bool done;
-};
-
 // Of one sequence, by a network.
 struct MadeDrafts {
   int32_t slot;

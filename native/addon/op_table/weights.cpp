@@ -13,7 +13,7 @@
 #include "addon/op_table/op_rows.h"
 #include "core/error.h"
 #include "core/half.h"
-#include "engine/loader.h"
+#include "engine/loading/loader.h"
 
 namespace inferd {
 namespace {

@@ -1,5 +1,5 @@
 // See dummy_codes.h.
-#include "engine/dummy_codes.h"
+#include "engine/loading/dummy_codes.h"
 
 #include <algorithm>
 #include <cmath>

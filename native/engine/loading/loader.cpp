@@ -1,5 +1,5 @@
 // See loader.h.
-#include "engine/loader.h"
+#include "engine/loading/loader.h"
 
 #include <algorithm>
 #include <initializer_list>
@@ -8,7 +8,7 @@
 #include "core/dummy_weight.h"
 #include "core/error.h"
 #include "core/half.h"
-#include "engine/dummy_codes.h"
+#include "engine/loading/dummy_codes.h"
 #include "models/config/tensor_names.h"
 
 namespace inferd {

@@ -16,7 +16,6 @@
 #include "core/checkpoint/name_map.h"
 #include "core/formats/stacked_experts.h"
 #include "core/formats/weight_source.h"
-#include "engine/options.h"
 #include "models/blocks/layers.h"
 
 namespace inferd {
@@ -45,6 +44,12 @@ WeightFormat kept_format_of(const Checkpoint& checkpoint, const ModelConfig& con
 // The same of a checkpoint that is only thought of, as `config` says how it would be quantized.
 WeightFormat dummy_format_of(const ModelConfig& config, const TensorSlice& slice,
                              const KeptFormats& kept);
+
+struct LoadProgress {
+  int64_t done_bytes;
+  int64_t total_bytes;
+  bool done;
+};
 
 class WeightLoader {
  public:
