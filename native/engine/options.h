@@ -5,6 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "core/comm.h"
+#include "core/tensor.h"
+
 namespace inferd {
 
 // How tokens are drafted.
@@ -65,6 +68,19 @@ struct EngineOptions {
   DraftOptions drafts;
   AdapterOptions adapters;
 };
+
+// Throws Error(kUsage) with the name and the range of the first option that is out of it.
+void check_options(const EngineOptions& o);
+// The same of one number.
+void check_option(int64_t value, int64_t min, int64_t max, const char* name);
+// These throw Error(kUsage) for a name that is not known; `option` is whose name it is.
+DType parse_dtype(const std::string& name, const char* option);
+DType parse_kv_dtype(const std::string& name);
+AllReduce parse_all_reduce(const std::string& name);
+// As options name it.
+const char* dtype_name(DType t);
+// Whether keys and values of this type have 8 bits.
+bool is_narrow(DType t);
 
 constexpr int32_t kMaxAdapterPlaces = 256;
 constexpr int32_t kMaxAdapterRank = 512;
