@@ -1,7 +1,7 @@
 /**
  * What the tokenizers hold to encode or decode: every prompt counts from being handed out until the tokenizer says that it has let go
  * of it, whether anybody still waits for it or not. Bounds the memory of the engine and finds the tokenizer with the least to do.
- * Used by client.ts on the main thread.
+ * Used by client-tokenizers.ts on the main thread.
  */
 import type { PromptInput, TokenIds } from './messages/requests.js';
 import { type Counters, TOKENIZER_COUNTER } from './runtime/counters.js';

@@ -5,14 +5,14 @@
  * Invariants: every submitted request gets exactly one onEnd, whatever mixture of cancel, failure, actor death, drain and stop happens;
  * a request is in `#requests` exactly until then, and leaves it before its onEnd runs (a sink may submit or cancel from inside).
  * The engine (daemon/life/engine.ts) tells it which actors are there and in which state the engine is.
- * Longer than other files: all that may end a request changes the same books.
  */
-import { asError, Calls } from './client-calls.js';
+import { Calls } from './client-calls.js';
 import { type Gaining, gather } from './client-deltas.js';
 import { EngineGroups } from './client-groups.js';
 import type { RequestIds } from './client-ids.js';
-import { idsSize, promptSize, TokenizerLoad } from './client-load.js';
+import { idsSize, promptSize } from './client-load.js';
 import { Names } from './client-names.js';
+import { ANYBODY, died, type FromTokenizer, overloaded, RETRY_AFTER_MS, Tokenizers } from './client-tokenizers.js';
 import { Turns } from './client-turns.js';
 import type {
   Asker,
@@ -26,19 +26,16 @@ import type {
   ServedModel,
   TokenText,
 } from './client-types.js';
-import type { CallReply, EngineCallName, EngineCalls, TokenizerCall } from './messages/calls.js';
+import type { CallReply, EngineCallName, EngineCalls } from './messages/calls.js';
 import { int32Of } from './messages/codec.js';
 import type { LinkEnd } from './messages/control.js';
 import type { Failure } from './messages/errors.js';
 import { InferdError } from './messages/errors.js';
 import type { RequestId } from './messages/ids.js';
 import type {
-  Abort,
   Deltas,
   Encoded,
-  Failed,
   GenerationParams,
-  Handed,
   Notice,
   Notices,
   PromptInput,
@@ -53,10 +50,6 @@ import { nowMs } from './runtime/clock.js';
 import type { Counters } from './runtime/counters.js';
 import { unreachable } from './runtime/invariant.js';
 import { errorFields, type Log } from './runtime/log.js';
-import { EventLink } from './runtime/mailbox.js';
-
-type FromTokenizer = TextBounds | Encoded | Routed | Deltas | Failed | CallReply;
-type TokenizerLink = EventLink<FromTokenizer, Submit | Abort | TokenizerCall>;
 
 interface Live extends Gaining {
   readonly id: RequestId;
@@ -95,32 +88,15 @@ export interface ClientOptions {
   readonly log: Log;
 }
 
-const RETRY_AFTER_MS = 1000;
-/** Whose a request is that names no client. */
-const ANYBODY = {};
-/** Batches a tokenizer may be behind before requests are refused. */
-const MAX_BEHIND = 8192;
-const ENCODE_DEADLINE_MS = 30_000;
-
-/** Size of a prompt above which it goes to its tokenizer as a large message. */
-const LARGE_SIZE = 128 * 1024;
-
-const overloaded: Failure = { kind: 'overloaded', data: { retry_after_ms: RETRY_AFTER_MS } };
-const died: Failure = { kind: 'engine_failure', message: 'The tokenizer of this request failed; send it again', data: { retriable: true } };
-
 export class ActorClient implements EngineClient {
   readonly #options: ClientOptions;
   readonly #ids: RequestIds;
   readonly #requests = new Map<RequestId, Live>();
-  readonly #tokenizers = new Map<number, TokenizerLink>();
-  readonly #load: TokenizerLoad;
   /** Calls are numbered with the requests: an Abort names either. */
   readonly #calls = new Calls(() => this.#ids.take());
   readonly #turns = new Turns();
-  /** The number by which tokenizers know a client; goes with it. */
-  readonly #clientNumbers = new WeakMap<ClientKey, number>();
-  #nextClientNumber = 1;
   readonly #names = new Names();
+  readonly #tokenizers: Tokenizers;
   readonly #groups: EngineGroups;
   #state: EngineState = 'starting';
   #model: ServedModel | null = null;
@@ -130,8 +106,18 @@ export class ActorClient implements EngineClient {
   constructor(options: ClientOptions) {
     this.#options = options;
     this.#ids = options.ids;
-    this.#load = new TokenizerLoad(options.maxHeldSize);
-    this.#groups = new EngineGroups(this.#calls, options.background ?? false, (message) => this.#onScheduler(message));
+    const { ids, maxHeldSize, background = false, log } = options;
+    this.#tokenizers = new Tokenizers({
+      ids,
+      calls: this.#calls,
+      maxHeldSize,
+      background,
+      log,
+      onMessage: (message) => this.#onTokenizer(message),
+      onUnsendable: (id, failure) => this.#end(id, failure),
+      absence: () => this.#absence(),
+    });
+    this.#groups = new EngineGroups(this.#calls, background, (message) => this.#onScheduler(message));
   }
 
   // --- EngineClient ---
@@ -157,7 +143,7 @@ export class ActorClient implements EngineClient {
       client,
       turn,
       open: new Set(Array.from({ length: params.bestOf }, (_, index) => index)),
-      unsent: { k: 'submit', id, prompt, params, arrivalMs, turn, client: this.#numberOf(client), size },
+      unsent: { k: 'submit', id, prompt, params, arrivalMs, turn, client: this.#tokenizers.numberOf(client), size },
       tokenizer: null,
       group: (this.#options.numGroups ?? 1) === 1 ? 0 : null,
       encoded: false,
@@ -172,18 +158,18 @@ export class ActorClient implements EngineClient {
   }
 
   async encode(prompt: PromptInput, asker: Asker = {}): Promise<Int32Array> {
-    const value = await this.#askTokenizer(asker, promptSize(prompt), (handed) => ({ k: 'encode', prompt, ...handed }));
+    const value = await this.#tokenizers.ask(asker, promptSize(prompt), (handed) => ({ k: 'encode', prompt, ...handed }));
     if (value instanceof Uint8Array) return int32Of(value);
     throw new InferdError('internal', 'The tokenizer answered with something else than token ids');
   }
 
   async decode(ids: TokenIds, skipSpecialTokens: boolean, asker: Asker = {}): Promise<string> {
-    return String(await this.#askTokenizer(asker, idsSize(ids), (handed) => ({ k: 'decode', ids, skipSpecialTokens, ...handed })));
+    return String(await this.#tokenizers.ask(asker, idsSize(ids), (handed) => ({ k: 'decode', ids, skipSpecialTokens, ...handed })));
   }
 
   async learnTexts(ids: Iterable<number>, asker: Asker = {}): Promise<void> {
     const distinct = [...new Set(ids)];
-    const value = await this.#askTokenizer(asker, idsSize(distinct), (handed) => ({ k: 'names', ids: distinct, ...handed }));
+    const value = await this.#tokenizers.ask(asker, idsSize(distinct), (handed) => ({ k: 'names', ids: distinct, ...handed }));
     this.#names.learn(value as TokenNames); // proof: what a tokenizer answers to this call
   }
 
@@ -236,20 +222,13 @@ export class ActorClient implements EngineClient {
 
   /** A tokenizer is ready; requests that waited for one are sent. */
   attachTokenizer(index: number, end: LinkEnd, counters: Counters): void {
-    const onUnsendable = (message: Submit | Abort | TokenizerCall, error: unknown) => this.#onUnsendable(index, message, error);
-    const { background = false } = this.#options;
-    const link: TokenizerLink = new EventLink(end, (message) => this.#onTokenizer(message), { onUnsendable, background });
-    this.#tokenizers.set(index, link);
-    this.#load.attach(index, counters);
+    this.#tokenizers.attach(index, end, counters);
     for (const live of this.#requests.values()) this.#send(live);
   }
 
   /** A tokenizer died: its requests end, retriable. */
   detachTokenizer(index: number): void {
-    this.#tokenizers.get(index)?.close();
-    this.#tokenizers.delete(index);
-    this.#load.detach(index);
-    this.#calls.fail(tokenizerName(index), died);
+    this.#tokenizers.detach(index);
     for (const [id, live] of [...this.#requests]) if (live.tokenizer === index) this.#end(id, died);
   }
 
@@ -284,11 +263,7 @@ export class ActorClient implements EngineClient {
   /** Ends what is left and drops all links. */
   close(failure: Failure): void {
     this.failAll(failure);
-    for (const link of this.#tokenizers.values()) {
-      link.flush();
-      link.close();
-    }
-    this.#tokenizers.clear();
+    this.#tokenizers.close();
     this.#groups.detachAll();
   }
 
@@ -306,49 +281,22 @@ export class ActorClient implements EngineClient {
         return { kind: 'engine_failure', data: { retriable: false } };
       case 'ready':
       case 'restarting':
-        return this.#requests.size >= this.#options.maxUnfinished ? overloaded : this.#crowded(size);
+        return this.#requests.size >= this.#options.maxUnfinished ? overloaded : this.#tokenizers.crowded(size);
       default:
         return unreachable(this.#state);
     }
   }
 
-  /** Why tokenizers can take no prompt of `size` now, or null. */
-  #crowded(size: number): Failure | null {
-    // When a tokenizer hangs while clients submit and cancel, its mailbox must not grow without end.
-    for (const link of this.#tokenizers.values()) if (link.behind() > MAX_BEHIND) return overloaded;
-    return this.#load.hasRoom(size) ? null : { ...overloaded, message: 'Too much text waits to be encoded; try again later' };
-  }
-
   /** Hands a request that was not sent yet to a tokenizer, if one is there. */
   #send(live: Live): void {
     if (live.unsent === null) return;
-    const index = this.#pick(live.unsent.id);
+    const index = this.#tokenizers.pick(live.unsent.id);
     if (index === null) return; // waits for attachTokenizer
     const message = live.unsent;
     live.tokenizer = index;
     live.unsent = null;
-    this.#load.handOut(index, message.size);
-    const link = this.#tokenizers.get(index);
-    if (link === undefined) return;
-    handOver(link, message);
-    link.flush(); // now: what the caller still has to do in this turn takes as long as the way there
+    this.#tokenizers.submit(index, message);
     if (live.group !== null) this.#groups.rouse(live.group); // wakes while the prompt is encoded
-  }
-
-  /** One of those with the least to do, by hash of the id: a prompt that takes long to encode holds up nobody while another is free. */
-  #pick(id: number): number | null {
-    const loads = [...this.#tokenizers.keys()].map((index) => ({ index, load: this.#load.held(index) }));
-    const least = Math.min(...loads.map((one) => one.load));
-    const free = loads.filter((one) => one.load === least);
-    return free[(Math.imul(id, 0x9e3779b1) >>> 8) % free.length]?.index ?? null;
-  }
-
-  #numberOf(client: ClientKey): number {
-    const known = this.#clientNumbers.get(client);
-    if (known !== undefined) return known;
-    const number = this.#nextClientNumber++;
-    this.#clientNumbers.set(client, number);
-    return number;
   }
 
   #cancel(id: RequestId): void {
@@ -359,7 +307,7 @@ export class ActorClient implements EngineClient {
   #abort(id: RequestId, failure: Failure): void {
     const live = this.#requests.get(id);
     if (live === undefined) return;
-    if (live.tokenizer !== null) this.#tokenizers.get(live.tokenizer)?.post({ k: 'abort', ids: [id] });
+    if (live.tokenizer !== null) this.#tokenizers.abort(live.tokenizer, id);
     this.#end(id, failure);
   }
 
@@ -394,36 +342,6 @@ export class ActorClient implements EngineClient {
     } catch (error) {
       this.#options.log.error(errorFields(error), 'a request sink threw');
     }
-  }
-
-  // --- calls ---
-
-  /** When the asker leaves, or the deadline passes, the tokenizer drops the call: nothing is worked on that nobody waits for. */
-  #askTokenizer(
-    { client = ANYBODY, cancellation }: Asker,
-    size: number,
-    make: (handed: Handed & { readonly call: RequestId }) => TokenizerCall,
-  ): Promise<unknown> {
-    const index = this.#pick(this.#ids.next);
-    const link = index === null ? undefined : this.#tokenizers.get(index);
-    if (index === null || link === undefined) return Promise.reject(asError(this.#absence()));
-    const crowded = this.#crowded(size);
-    if (crowded !== null) return Promise.reject(asError(crowded));
-    const send = (call: number): void => {
-      this.#load.handOut(index, size);
-      handOver(link, make({ call: call as RequestId, client: this.#numberOf(client), size })); // numbered with the requests
-    };
-    const drop = (call: number): void => link.post({ k: 'abort', ids: [call as RequestId] }); // as above
-    return this.#calls.ask(tokenizerName(index), ENCODE_DEADLINE_MS, send, (call) => ({ cancellation, onLeft: () => drop(call) }));
-  }
-
-  /** Something of a client's that cannot go to another thread: nests too deep, most likely. */
-  #onUnsendable(tokenizer: number, message: Submit | Abort | TokenizerCall, error: unknown): void {
-    if (message.k !== 'abort') this.#load.takeBack(tokenizer, message.size);
-    this.#options.log.warn(errorFields(error), 'a message could not be packed');
-    const failure: Failure = { kind: 'invalid_params', message: 'The request nests too deep' };
-    if (message.k === 'submit') this.#end(message.id, failure);
-    else if (message.k !== 'abort') this.#calls.answer({ k: 'reply', call: message.call, ok: false, failure });
   }
 
   #absence(): Failure {
@@ -515,19 +433,4 @@ export class ActorClient implements EngineClient {
     const live = this.#requests.get(notice.id);
     if (live !== undefined) this.#guarded(() => live.sink.onNotice(notice));
   }
-}
-
-const tokenizerName = (index: number): string => `tokenizer ${index}`;
-
-function handOver(link: TokenizerLink, message: Submit | TokenizerCall): void {
-  if (message.size > LARGE_SIZE) link.postLarge(inOnePiece(message));
-  else link.post(message);
-}
-
-/** Many token ids as one piece of memory: half a million that are copied one by one keep the event loop for 25 ms. */
-function inOnePiece(message: Submit | TokenizerCall): Submit | TokenizerCall {
-  const packed = (ids: TokenIds): TokenIds => (ids instanceof Int32Array ? ids : Int32Array.from(ids));
-  if (message.k === 'decode') return { ...message, ids: packed(message.ids) };
-  if (!('prompt' in message) || message.prompt.kind !== 'ids') return message;
-  return { ...message, prompt: { ...message.prompt, ids: packed(message.prompt.ids) } };
 }
