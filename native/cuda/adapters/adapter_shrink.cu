@@ -31,6 +31,12 @@
 //    4 to 8 us more; on an H100, where a step takes 6.29 ms without adapters, 7.02 in place of 6.67
 //    with one, 8.80 in place of 8.67 with 32. The same with three blocks a multiprocessor in place
 //    of two, which spills: 7.48 and 9.13.
+//    expand as more columns of the product, for 9 to 64 rows: B in the queue of the weights, 16
+//    ranks of an adapter at a time, low from registers. H200, 32 rows, ms without adapters, with
+//    one, with 32: 4.62, 5.41, 7.12 as it is; 6.72, 8.38 where each block adds up the pieces of
+//    low, up to 28 of each; 5.92, 7.83 where clusters of 8 blocks finish low, which begin only when
+//    the blocks ahead of them are gone: 6 to 7 us behind the end of what lies ahead in place
+//    of 2.3. gate and up then take 73 us from there in place of 61, as their rank steps come twice.
 #include <algorithm>
 
 #include "cuda/adapters/adapter_kernels.cuh"
