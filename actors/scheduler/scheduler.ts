@@ -22,6 +22,7 @@ import { QueueRoom } from '../routing/queue-room.js';
 import { BrokenInvariant, invariant } from '../runtime/invariant.js';
 import { NO_ADAPTER_ID } from './adapter-places.js';
 import { whyNever, whyNotNow } from './admission.js';
+import { checkBooks } from './books.js';
 import { DraftCounters, type DraftReport } from './draft-counts.js';
 import type { DraftLength } from './drafts.js';
 import { Events, type Outputs } from './events.js';
@@ -274,33 +275,7 @@ export class Scheduler {
 
   /** Checks all books against each other; slow. @throws BrokenInvariant when they disagree. */
   checkIntegrity(): void {
-    this.roster.checkIntegrity();
-    const samples = new Map<Sequence, number>();
-    const ends = new Map<Sequence, number>();
-    const decoded = new Map<Sequence, number>();
-    for (const { samples: sampled, pools, advances, decodes } of this.inFlight) {
-      for (const planned of [sampled, pools]) {
-        for (let i = 0; i < planned.size; i++) {
-          const sequence = planned.live(i);
-          if (sequence === null) continue;
-          invariant(sequence.slot === planned.slot(i), 'a sequence changed its slot within a generation');
-          samples.set(sequence, (samples.get(sequence) ?? 0) + planned.number(i));
-        }
-      }
-      for (let i = 0; i < advances.size; i++) {
-        const sequence = advances.live(i);
-        if (sequence !== null) ends.set(sequence, advances.number(i));
-      }
-      for (let i = 0; i < decodes.size; i++) {
-        const sequence = decodes.live(i);
-        if (sequence !== null) decoded.set(sequence, (decoded.get(sequence) ?? 0) + decodes.number(i));
-      }
-    }
-    for (const sequence of this.roster.running.items) {
-      invariant(sequence.length - sequence.numKnown === (samples.get(sequence) ?? 0), 'placeholders and planned samples differ');
-      const end = (ends.get(sequence) ?? sequence.numRetired) + (decoded.get(sequence) ?? 0);
-      invariant(sequence.numComputed === end, 'computed tokens and planned rows differ');
-    }
+    checkBooks(this.roster, this.inFlight);
     invariant(this.inFlight.length + this.spareRecords.length === this.options.maxStepsInFlight, 'a step record is lost');
   }
 
