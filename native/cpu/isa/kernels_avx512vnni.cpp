@@ -7,7 +7,7 @@
     defined(__AVX512DQ__) && defined(__AVX512VNNI__)
 // The bodies are written over the `Simd` of the first header.
 // clang-format off
-#include "cpu/isa/simd_avx512.h"
+#include "cpu/simd/simd_avx512.h"
 #include "cpu/isa/attention_kernel.h"
 #include "cpu/isa/gemm_kernel.h"
 #include "cpu/isa/limits_kernel.h"

@@ -6,7 +6,7 @@
 #if defined(__aarch64__)
 // The bodies are written over the `Simd` of the first header.
 // clang-format off
-#include "cpu/isa/simd_neon.h"
+#include "cpu/simd/simd_neon.h"
 #include "cpu/isa/attention_kernel.h"
 #include "cpu/isa/gemm_kernel.h"
 #include "cpu/isa/limits_kernel.h"

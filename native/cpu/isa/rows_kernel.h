@@ -5,7 +5,7 @@
 // only.
 #pragma once
 #include "cpu/isa/kernels.h"
-#include "cpu/isa/simd_math.h"
+#include "cpu/simd/simd_math.h"
 
 namespace inferd::cpu {
 namespace {

@@ -1,5 +1,5 @@
 // The vector face of AVX2 with FMA and F16C: what the *_kernel.h bodies are written over. Included
-// by kernels_avx2.cpp only.
+// by kernels_avx2.cpp and kernels_avxvnni.cpp only.
 //
 // 16 registers of 8 floats: a matrix tile of 6 rows x 2 vectors keeps 12 sums, 2 weights and a
 // broadcast in registers.
