@@ -60,7 +60,7 @@ export interface EngineOptions {
   readonly rankDevices?: readonly number[];
   /** For tests: the collective, counted from 0, in which this rank fails, or sleeps when sleepMs > 0. */
   readonly commFault?: { readonly at: number; readonly sleepMs: number };
-  /** Forces a kernel set of the CPU backend: "auto", "reference", "avx2", "avx512", "avx512vnni", "neon", "neondot", "neoni8mm". */
+  /** Forces a kernel set of the CPU backend: "auto", "reference", "avx2", "avxvnni", "avx512", "avx512vnni", "neon", "neondot", "neoni8mm". */
   readonly isa: string;
   /** Batch sizes at which a GPU records decode steps as graphs; absent or empty = never. */
   readonly graphSizes?: readonly number[];

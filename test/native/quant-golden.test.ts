@@ -31,7 +31,7 @@ const medianBounds = { int8: 0.3, int4: 0.9 } as const;
 const sameWeights = 1e-6;
 
 const { usableIsas } = loadAddon().systemInfo();
-const isas = usableIsas.filter((isa) => isa !== 'reference' && isa !== 'avx512');
+const isas = usableIsas.filter((isa) => isa !== 'reference');
 /** A set whose activations stay float32 beside quantized weights. */
 const plainIsa = usableIsas.find((isa) => !roundsActivations(isa)) ?? 'reference';
 

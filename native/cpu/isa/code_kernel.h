@@ -1,5 +1,5 @@
 // Quantized weight panels times quantized activations by byte dot products, over the vector face
-// `Simd` and the dot product face `Dot` (dot_avx512vnni.h, dot_neon.h).
+// `Simd` and the dot product face `Dot` (dot_avx2.h, dot_avx512vnni.h, dot_neon.h).
 //
 //   out = sum over blocks of  scale_w * scale_x * (codes_w . codes_x)  [+ min_w * scale_x * sum_x]
 //
@@ -25,7 +25,8 @@
 //                          load_low4 and load_high4 bring one, with_high2 adds two upper bits,
 //                          of_float4 makes twice the numbers e2m1 of them, plus kFloat4Offset
 //   Sums<R>                the dot products of one block: start() with the sums of the rows' codes,
-//                          add() a group of inputs, at(r, i) gives vector i of row r as floats
+//                          add() a group of inputs, at(r, i) gives vector i of row r as floats;
+//                          each for a panel, of which kOffset and kLargest say what its codes are
 //   load_block, largest_of, encode   a block of a row, and its 8-bit codes
 //   Chain ..               a loop of nothing but dot products, for limits_kernel.h
 #pragma once
@@ -86,7 +87,8 @@ struct ScaledCodes {
 struct Int8Codes : ScaledCodes {
   static constexpr bool kHasMin = false;
   static constexpr int kParts = 1;
-  static constexpr int kOffset = 128;  // of codes above weights
+  static constexpr int kOffset = 128;   // of the codes above weights
+  static constexpr int kLargest = 255;  // of the codes
   static constexpr int kScalesAt = kScaleBlock * kPanel;
   static constexpr int kBytes = kScalesAt + 2 * kPanel;
   static Dot::Codes load(const char* b, int group, int v) { return load_code8(b, group, v); }
@@ -96,6 +98,7 @@ struct Int4Codes : ScaledCodes {
   static constexpr bool kHasMin = true;
   static constexpr int kParts = 1;
   static constexpr int kOffset = 0;
+  static constexpr int kLargest = 15;
   static constexpr int kScalesAt = kScaleBlock / 2 * kPanel;
   static constexpr int kBytes = kScalesAt + 4 * kPanel;
   static Dot::Codes load(const char* b, int group, int v) { return load_code4<false>(b, group, v); }
@@ -111,6 +114,7 @@ struct CodedInt4 : ScaledCodes {
   static constexpr bool kHasMin = false;
   static constexpr int kParts = 1;
   static constexpr int kOffset = 8;
+  static constexpr int kLargest = 15;
   static constexpr int kScalesAt = kScaleBlock / 2 * kPanel;
   static constexpr int kBytes = kScalesAt + 2 * kPanel;
   static Dot::Codes load(const char* b, int group, int v) { return load_code4<true>(b, group, v); }
@@ -120,6 +124,7 @@ struct CodedInt8Halves : ScaledCodes {
   static constexpr bool kHasMin = true;
   static constexpr int kParts = 2;
   static constexpr int kOffset = 128;
+  static constexpr int kLargest = 255;
   static constexpr int kScalesAt = kScaleBlock * kPanel;
   static constexpr int kBytes = kScalesAt + 8 * kPanel;
   static Dot::Codes load(const char* b, int group, int v) { return load_code8(b, group, v); }
@@ -130,6 +135,7 @@ struct CodedInt6Minima : ScaledCodes {
   static constexpr bool kHasMin = true;
   static constexpr int kParts = 1;
   static constexpr int kOffset = 0;
+  static constexpr int kLargest = 63;
   static constexpr int kScalesAt = kScaleBlock / 4 * 3 * kPanel;
   static constexpr int kBytes = kScalesAt + 4 * kPanel;
   static Dot::Codes load(const char* b, int group, int v) { return load_code6(b, group, v); }
@@ -139,6 +145,7 @@ struct CodedInt6Halves : ScaledCodes {
   static constexpr bool kHasMin = false;
   static constexpr int kParts = 2;
   static constexpr int kOffset = 32;
+  static constexpr int kLargest = 63;
   static constexpr int kScalesAt = kScaleBlock / 4 * 3 * kPanel;
   static constexpr int kBytes = kScalesAt + 4 * kPanel;
   static Dot::Codes load(const char* b, int group, int v) {
@@ -153,6 +160,7 @@ struct CodedFloat4 {
   static constexpr bool kHasMin = false;
   static constexpr int kParts = 1;
   static constexpr int kOffset = Dot::kFloat4Offset;
+  static constexpr int kLargest = kOffset + 12;
   static constexpr int kScalesAt = kScaleBlock / 2 * kPanel;
   static constexpr int kBytes = kScalesAt + kPanel;
   static Dot::Codes load(const char* b, int group, int v) {
@@ -164,6 +172,7 @@ struct CodedFloat4Halves : ScaledCodes {
   static constexpr bool kHasMin = false;
   static constexpr int kParts = 2;
   static constexpr int kOffset = Dot::kFloat4Offset;
+  static constexpr int kLargest = kOffset + 12;
   static constexpr int kScalesAt = kScaleBlock / 2 * kPanel;
   static constexpr int kBytes = kScalesAt + 4 * kPanel;
   static Dot::Codes load(const char* b, int group, int v) {
@@ -249,7 +258,7 @@ void code_tile(const CodeTile& t) {
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
           const V both = Simd::mul(scale, Simd::set(scales[r]));
-          V sum = Simd::fma(dot.at(r, i), both, acc.get(r, i));
+          V sum = Simd::fma(dot.template at<Codes>(r, i), both, acc.get(r, i));
           if constexpr (Codes::kHasMin && Codes::kParts == 1)
             sum = Simd::fma(min, Simd::set(scaled_sums[r]), sum);
           else if constexpr (Codes::kHasMin)

@@ -76,7 +76,10 @@ struct Dot {
           sums[r][i] = _mm512_dpbusd_epi32(sums[r][i], weights[i], broadcast);
       }
     }
-    V at(int r, int i) const { return _mm512_cvtepi32_ps(sums[r][i]); }
+    template <class Panel>
+    V at(int r, int i) const {
+      return _mm512_cvtepi32_ps(sums[r][i]);
+    }
   };
 
   static void load_block(const float* x, int64_t n, V (&values)[kBlockVectors]) {

@@ -118,6 +118,7 @@ struct Dot : DotBase {
         for (int p = 0; p < kPairs; ++p) sums[p][v] = vmmlaq_s32(sums[p][v], weights, x[p]);
       }
     }
+    template <class Panel>
     V at(int r, int i) const {
       const int32x4_t low = sums[r / 2][2 * i], high = sums[r / 2][2 * i + 1];
       return vcvtq_f32_s32(r % 2 == 0 ? vuzp1q_s32(low, high) : vuzp2q_s32(low, high));
@@ -162,7 +163,10 @@ struct Dot : DotBase {
       asm volatile("");
 #endif
     }
-    V at(int r, int i) const { return vcvtq_f32_s32(sums[r][i]); }
+    template <class Panel>
+    V at(int r, int i) const {
+      return vcvtq_f32_s32(sums[r][i]);
+    }
   };
 
   static constexpr int64_t kChainProducts = 16;

@@ -10,6 +10,9 @@
 
 #include "core/error.h"
 #include "cpu/isa/kernels.h"
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #if defined(__linux__)
 #include <sched.h>
 #if defined(__aarch64__)
@@ -62,6 +65,14 @@ bool arm_has_i8mm() { return false; }
 #endif
 #endif
 
+#if defined(__x86_64__)
+// Asked of the processor itself: older compilers do not know the name.
+bool x86_has_avx_vnni() {
+  unsigned int eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & (1u << 4)) != 0;
+}
+#endif
+
 CpuFeatures detect() {
   CpuFeatures f;
   f.cpu = cpu_name();
@@ -70,6 +81,7 @@ CpuFeatures detect() {
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
       __builtin_cpu_supports("f16c")) {
     f.names.push_back("avx2");
+    if (x86_has_avx_vnni()) f.names.push_back("avx_vnni");
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
       f.names.push_back("avx512");
@@ -119,6 +131,7 @@ int linux_cores() {
 const cpu::Kernels* kernels_named([[maybe_unused]] const std::string& isa) {
 #if defined(__x86_64__)
   if (isa == "avx2") return cpu::avx2_kernels();
+  if (isa == "avxvnni") return cpu::avxvnni_kernels();
   if (isa == "avx512") return cpu::avx512_kernels();
   if (isa == "avx512vnni") return cpu::avx512vnni_kernels();
 #elif defined(__aarch64__)
@@ -145,6 +158,7 @@ std::vector<std::string> usable_isas() {
 #if defined(__x86_64__)
   if (has("avx512_vnni") && cpu::avx512vnni_kernels()) isas.push_back("avx512vnni");
   if (has("avx512") && cpu::avx512_kernels()) isas.push_back("avx512");
+  if (has("avx_vnni") && cpu::avxvnni_kernels()) isas.push_back("avxvnni");
   if (has("avx2") && cpu::avx2_kernels()) isas.push_back("avx2");
 #elif defined(__aarch64__)
   if (has("i8mm") && cpu::neoni8mm_kernels()) isas.push_back("neoni8mm");

@@ -227,6 +227,7 @@ constexpr bool multiplies_all(const Kernels& t) {
 
 const Kernels* reference_kernels();
 const Kernels* avx2_kernels();
+const Kernels* avxvnni_kernels();
 const Kernels* avx512_kernels();
 const Kernels* avx512vnni_kernels();
 const Kernels* neon_kernels();

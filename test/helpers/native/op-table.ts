@@ -11,7 +11,7 @@ const usualBackend = (process.env['INFERD_TEST_BACKEND'] ?? 'cpu') as BackendNam
 export const isas: readonly string[] = usualBackend === 'cpu' ? addon.systemInfo().usableIsas : ['auto'];
 
 /** Kernel sets that multiply quantized weights by activations of 8 bits. */
-export const roundsActivations = (isa: string): boolean => ['avx512vnni', 'neondot', 'neoni8mm'].includes(isa);
+export const roundsActivations = (isa: string): boolean => ['avx2', 'avxvnni', 'avx512vnni', 'neondot', 'neoni8mm'].includes(isa);
 
 export interface Setup {
   readonly isa: string;
