@@ -1,5 +1,5 @@
 // Quantized weight panels times quantized activations by byte dot products, over the vector face
-// `Simd` and the dot product face `Dot` (dot_avx2.h, dot_avx512vnni.h, dot_neon.h).
+// `Simd` and the dot product face `Dot` (dot_vpdpbusd.h, dot_vpmaddubsw.h, dot_neon.h).
 //
 //   out = sum over blocks of  scale_w * scale_x * (codes_w . codes_x)  [+ min_w * scale_x * sum_x]
 //

@@ -10,7 +10,9 @@
 #include "cpu/isa/attention_kernel.h"
 #include "cpu/isa/gemm_kernel.h"
 #include "cpu/isa/limits_kernel.h"
-#include "cpu/isa/dequant_kernel.h"
+#include "cpu/isa/bytes_avx512.h"
+#include "cpu/isa/dot_vpmaddubsw.h"
+#include "cpu/isa/code_kernel.h"
 #include "cpu/isa/rows_kernel.h"
 #include "cpu/isa/scan_kernel.h"
 #include "cpu/isa/kernel_table.h"
@@ -19,7 +21,7 @@
 namespace inferd::cpu {
 namespace {
 
-constexpr Kernels kTable = with_widening(vector_table("avx512"));
+constexpr Kernels kTable = with_codes(vector_table("avx512"));
 static_assert(multiplies_all(kTable));
 
 }  // namespace

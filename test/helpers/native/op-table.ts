@@ -10,8 +10,8 @@ const usualBackend = (process.env['INFERD_TEST_BACKEND'] ?? 'cpu') as BackendNam
 /** Kernel sets that this build holds and this CPU runs, "reference" among them; of another backend the one that it has. */
 export const isas: readonly string[] = usualBackend === 'cpu' ? addon.systemInfo().usableIsas : ['auto'];
 
-/** Kernel sets that multiply quantized weights by activations of 8 bits. */
-export const roundsActivations = (isa: string): boolean => ['avx2', 'avxvnni', 'avx512vnni', 'neondot', 'neoni8mm'].includes(isa);
+/** Whether a kernel set multiplies quantized weights by activations of 8 bits. */
+export const roundsActivations = (isa: string): boolean => !['reference', 'neon'].includes(isa);
 
 export interface Setup {
   readonly isa: string;

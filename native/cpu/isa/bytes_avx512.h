@@ -1,8 +1,5 @@
-// The byte dot products of AVX-512 VNNI for code_kernel.h. Included by kernels_avx512vnni.cpp only,
-// behind simd_avx512.h.
-//
-// vpdpbusd multiplies unsigned by signed bytes: weights are the unsigned side. What their codes are
-// off by is taken back through the sum of the row's codes, which the sums start from.
+// Bytes in vectors of AVX-512: what dot_vpmaddubsw.h and dot_vpdpbusd.h are written over. Included
+// by kernels_avx512.cpp and kernels_avx512vnni.cpp only, behind simd_avx512.h.
 #pragma once
 #include "cpu/isa/code_steps.h"
 #include "cpu/isa/gemm_kernel.h"
@@ -11,9 +8,9 @@
 namespace inferd::cpu {
 namespace {
 
-struct Dot {
+struct Bytes {
   using Codes = __m512i;
-  static constexpr int kGroup = 4, kCodeBytes = 64;
+  static constexpr int kCodeBytes = 64;
   static constexpr int kRows = 6;  // 12 integer and 12 float sums, weights and scales in registers
   // Float sums of more rows wait in memory. Eight rows in one tile read and take apart the weights
   // once: 26 instead of 21 GB/s of Q8_0 a core, 23 instead of 20 of Q4_K (Zen 5).
@@ -48,39 +45,37 @@ struct Dot {
   // Of codes that are 32 too large.
   static Codes of32(Codes codes) { return codes; }
 
-  template <int R>
-  struct Sums {
-    __m512i sums[R][kVectors];
+  // Integer sums: four bytes' products in each 32 bits, or two in each 16.
+  static __m512i none() { return _mm512_setzero_si512(); }
+  static __m512i set(int32_t x) { return _mm512_set1_epi32(x); }
+  // The codes of a row's group, for every output.
+  static __m512i row_codes(const char* p) {
+    int32_t four;
+    __builtin_memcpy(&four, p, 4);
+    return _mm512_set1_epi32(four);
+  }
+#if defined(__AVX512VNNI__)
+  static __m512i add_fours(__m512i sums, Codes unsigned_codes, Codes signed_codes) {
+    return _mm512_dpbusd_epi32(sums, unsigned_codes, signed_codes);
+  }
+#endif
+  static __m512i pairs(Codes unsigned_codes, Codes signed_codes) {
+    return _mm512_maddubs_epi16(unsigned_codes, signed_codes);
+  }
+  static __m512i add_pairs(__m512i a, __m512i b) { return _mm512_add_epi16(a, b); }
+  static __m512i fours(__m512i pairs) { return _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)); }
+  static __m512i add(__m512i a, __m512i b) { return _mm512_add_epi32(a, b); }
+  static __m512i subtract(__m512i a, __m512i b) { return _mm512_sub_epi32(a, b); }
+  static V to_floats(__m512i sums) { return _mm512_cvtepi32_ps(sums); }
 
-    template <class Panel>
-    void start(const int32_t* row_sums) {
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r)
-#pragma GCC unroll 8
-        for (int i = 0; i < kVectors; ++i)
-          sums[r][i] = Panel::kOffset == 0 ? _mm512_setzero_si512()
-                                           : _mm512_set1_epi32(-Panel::kOffset * row_sums[r]);
-    }
-    template <class Panel>
-    void add(const char* block, int group, const char* rows) {
-      Codes weights[kVectors];
-#pragma GCC unroll 8
-      for (int i = 0; i < kVectors; ++i) weights[i] = Panel::load(block, group, i);
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        int32_t four;
-        __builtin_memcpy(&four, rows + r * 4, 4);
-        const __m512i broadcast = _mm512_set1_epi32(four);
-#pragma GCC unroll 8
-        for (int i = 0; i < kVectors; ++i)
-          sums[r][i] = _mm512_dpbusd_epi32(sums[r][i], weights[i], broadcast);
-      }
-    }
-    template <class Panel>
-    V at(int r, int i) const {
-      return _mm512_cvtepi32_ps(sums[r][i]);
-    }
-  };
+  // Codes of 128 too many as signed ones, their magnitudes, and their signs given to others.
+  static Codes less128(Codes codes) { return _mm512_xor_si512(codes, _mm512_set1_epi8(-128)); }
+  static Codes magnitudes(Codes codes) { return _mm512_abs_epi8(codes); }
+  using Signs = __mmask64;
+  static Signs signs(Codes codes) { return _mm512_movepi8_mask(codes); }
+  static Codes with_signs(Codes codes, Signs signs) {
+    return _mm512_mask_sub_epi8(codes, signs, _mm512_setzero_si512(), codes);
+  }
 
   static void load_block(const float* x, int64_t n, V (&values)[kBlockVectors]) {
     const __mmask32 lanes = n >= kScaleBlock ? ~0u : (1u << n) - 1u;
@@ -106,23 +101,17 @@ struct Dot {
     const __m256i bytes = _mm256_inserti128_si256(
         _mm256_castsi128_si256(_mm512_cvtsepi32_epi8(codes_a)), _mm512_cvtsepi32_epi8(codes_b), 1);
     _mm256_store_si256(reinterpret_cast<__m256i*>(q.codes), bytes);
-    const __m256i fours = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), bytes);
-    const __m128i pairs =
-        _mm_hadd_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
-    const __m128i halves = _mm_hadd_epi32(pairs, pairs);
+    const __m256i sums =
+        _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes), _mm256_set1_epi16(1));
+    const __m128i eights =
+        _mm_hadd_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+    const __m128i halves = _mm_hadd_epi32(eights, eights);
     q.sums[0] = static_cast<int16_t>(_mm_cvtsi128_si32(halves));
     q.sums[1] = static_cast<int16_t>(_mm_extract_epi32(halves, 1));
     return q;
   }
 
-  // Chains of dot products that depend on themselves alone; see limits_kernel.h.
-  using Chain = __m512i;
-  static constexpr int64_t kChainProducts = 64;
-  static Chain chain(int start) { return _mm512_set1_epi32(start); }
-  static Chain chain_step(Chain c) {
-    return _mm512_dpbusd_epi32(c, _mm512_set1_epi8(3), _mm512_set1_epi8(-1));
-  }
-  static int64_t chain_sum(Chain c) { return _mm512_reduce_add_epi32(c); }
+  static int64_t sum(__m512i fours) { return _mm512_reduce_add_epi32(fours); }
 };
 
 }  // namespace
