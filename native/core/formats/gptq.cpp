@@ -44,15 +44,15 @@ class GptqSource final : public GroupedSource {
                   static_cast<long long>(w.cols), static_cast<long long>(size)));
   }
   void codes(int64_t row, int64_t first_col, int64_t count, int16_t* out) const override {
-    for (int64_t k = 0; k < count; ++k)
-      out[k] = static_cast<int16_t>(field_at(words_, row, rows, (first_col + k) * bits_, bits_));
+    Fields{words_, row, rows, bits_}.read(first_col, count, out);
   }
   Group group(int64_t row, int64_t group) const override {
     const float scale = number_at(scales_, group * rows + row);
     if (zeros_ == nullptr) return {scale, 1 << (bits_ - 1)};
-    const uint32_t zero = field_at(*zeros_, group * (rows * bits_ / 32), 1, row * bits_, bits_);
+    const uint32_t zero = Fields{*zeros_, group * (rows * bits_ / 32), 1, bits_}.at(row);
     return {scale, static_cast<int32_t>(zero) + less_one_};
   }
+  bool one_zero() const override { return zeros_ == nullptr || all_fields_same(*zeros_, bits_); }
 
  private:
   int64_t bits_;
@@ -85,6 +85,7 @@ class AwqSource final : public GroupedSource {
     const float scale = number_at(scales_, group * rows + row);
     return {scale, zeros_ == nullptr ? 8 : at(*zeros_, group, row)};
   }
+  bool one_zero() const override { return zeros_ == nullptr || all_fields_same(*zeros_, 4); }
 
  private:
   int32_t at(const StoredTensor& words, int64_t line, int64_t row) const {

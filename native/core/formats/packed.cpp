@@ -37,16 +37,17 @@ class PackedSource final : public GroupedSource {
 
  protected:
   void codes(int64_t row, int64_t first_col, int64_t count, int16_t* out) const override {
-    const int64_t first = row * words_.shape[1];
-    for (int64_t k = 0; k < count; ++k)
-      out[k] = static_cast<int16_t>(field_at(words_, first, 1, (first_col + k) * bits_, bits_));
+    Fields{words_, row * words_.shape[1], 1, bits_}.read(first_col, count, out);
   }
   Group group(int64_t row, int64_t group) const override {
     const float scale = number_at(scales_, row * groups() + group);
     if (zeros_ == nullptr) return {scale, middle_};
     if (!packed_zeros())
       return {scale, middle_ + static_cast<int8_t>(byte_at(*zeros_, row * groups() + group))};
-    return {scale, static_cast<int32_t>(field_at(*zeros_, group, groups(), row * bits_, bits_))};
+    return {scale, static_cast<int32_t>(Fields{*zeros_, group, groups(), bits_}.at(row))};
+  }
+  bool one_zero() const override {
+    return zeros_ == nullptr || (packed_zeros() && all_fields_same(*zeros_, bits_));
   }
 
  private:
@@ -92,6 +93,7 @@ class Float4Source final : public GroupedSource {
       out[k] = kTwiceE2m1[col % 2 == 0 ? byte & 15 : byte >> 4];
     }
   }
+  bool one_zero() const override { return true; }
   // Half a scale, of codes that are twice the number.
   Group group(int64_t row, int64_t group) const override {
     const int64_t at = row * groups() + group;

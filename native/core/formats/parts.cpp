@@ -78,12 +78,37 @@ uint32_t word_at(const StoredTensor& t, int64_t i) {
   return word;
 }
 
-uint32_t field_at(const StoredTensor& words, int64_t first_word, int64_t word_step, int64_t bit,
-                  int64_t width) {
-  const int64_t at = bit / 32, shift = bit % 32;
-  uint64_t bits = word_at(words, first_word + at * word_step);
-  if (shift + width > 32) bits |= uint64_t{word_at(words, first_word + (at + 1) * word_step)} << 32;
+uint32_t Fields::at(int64_t i) const {
+  const int64_t bit = i * width, word = first_word + bit / 32 * step, shift = bit % 32;
+  uint64_t bits = word_at(words, word);
+  if (shift + width > 32) bits |= uint64_t{word_at(words, word + step)} << 32;
   return static_cast<uint32_t>(bits >> shift) & ((1u << width) - 1u);
+}
+
+void Fields::read(int64_t first, int64_t count, int16_t* out) const {
+  if (32 % width != 0) {
+    for (int64_t i = 0; i < count; ++i) out[i] = static_cast<int16_t>(at(first + i));
+    return;
+  }
+  // Each word once.
+  const int64_t of_word = 32 / width;
+  const uint32_t mask = (1u << width) - 1u;
+  int64_t word = first_word + first / of_word * step, skip = first % of_word;
+  for (int64_t i = 0; i < count; word += step, skip = 0) {
+    uint32_t bits = word_at(words, word) >> (skip * width);
+    for (const int64_t end = std::min(count, i + of_word - skip); i < end; ++i, bits >>= width)
+      out[i] = static_cast<int16_t>(bits & mask);
+  }
+}
+
+bool all_fields_same(const StoredTensor& words, int64_t width) {
+  if (32 % width != 0) return false;
+  const uint32_t field = word_at(words, 0) & ((1u << width) - 1u);
+  uint32_t same = 0;
+  for (int64_t shift = 0; shift < 32; shift += width) same |= field << shift;
+  for (int64_t i = 0; i < words.bytes / 4; ++i)
+    if (word_at(words, i) != same) return false;
+  return true;
 }
 
 void GroupedSource::take_order(const WantedWeight& wanted, const StoredTensor& group_of) {
@@ -122,12 +147,17 @@ void GroupedSource::sort_columns() {
   places_ = std::move(sorted);
 }
 
+bool GroupedSource::every_zero_is(int32_t zero) const {
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t g = 0; g < groups_; ++g)
+      if (group(row, g).zero != zero) return false;
+  return true;
+}
+
 void GroupedSource::choose_coded(int64_t bits) {
   if (order_.size() != places_.size() || group_size_ % 16 != 0) return;
   const int32_t middle = group(0, 0).zero;
-  bool same = true;
-  for (int64_t row = 0; row < rows && same; ++row)
-    for (int64_t g = 0; g < groups_ && same; ++g) same = group(row, g).zero == middle;
+  const bool same = one_zero() || every_zero_is(middle);
   const bool halves = group_size_ % kCodedBlock != 0 && groups_ > 1;
   // Codes less the zero must be those of the format.
   const bool symmetric = same && middle >= 0 && middle <= (bits <= 4 ? 8 : 128);
@@ -165,9 +195,11 @@ void GroupedSource::blocks(int64_t row, int64_t first, int64_t count, CodedBlock
     if (places_.empty()) codes(row, col, n, block.codes);
     for (int64_t i = 0; i < n && !places_.empty(); ++i)
       codes(row, places_[static_cast<size_t>(col + i)], 1, block.codes + i);
+    Group g{};
     for (int64_t half = 0; half < 2; ++half) {
       if (16 * half >= n) break;
-      const Group g = group(row, (col + 16 * half) / group_size_);
+      if (const int64_t at = col + 16 * half; half == 0 || at % group_size_ == 0)
+        g = group(row, at / group_size_);
       block.scale[half] = g.scale;
       block.min[half] = coded_.zeros == Zeros::kNone ? 0 : -g.scale * static_cast<float>(g.zero);
       if (coded_.zeros != Zeros::kNone) continue;  // the minimum takes the zero in

@@ -39,9 +39,18 @@ float number_at(const StoredTensor& t, int64_t i);
 uint32_t word_at(const StoredTensor& t, int64_t i);  // of 32 bits
 inline uint8_t byte_at(const StoredTensor& t, int64_t i) { return static_cast<uint8_t>(t.data[i]); }
 
-// Bits [bit, bit + width) of `words`, as a number; `width` at most 16.
-uint32_t field_at(const StoredTensor& words, int64_t first_word, int64_t word_step, int64_t bit,
-                  int64_t width);
+// A run of words `step` apart, as bits from the lowest of its first word on, that hold fields of
+// `width` bits, at most 16.
+struct Fields {
+  const StoredTensor& words;
+  int64_t first_word, step, width;
+
+  uint32_t at(int64_t i) const;
+  // Fields [first, first + count).
+  void read(int64_t first, int64_t count, int16_t* out) const;
+};
+// Whether all fields of all words are the same; false too where fields cross words.
+bool all_fields_same(const StoredTensor& words, int64_t width);
 
 // A matrix of codes with a scale and a zero for each group of columns: w = scale (code - zero).
 class GroupedSource : public WeightSource {
@@ -65,6 +74,9 @@ class GroupedSource : public WeightSource {
  protected:
   virtual void codes(int64_t row, int64_t first_col, int64_t count, int16_t* out) const = 0;
   virtual Group group(int64_t row, int64_t group) const = 0;
+  // True only where all groups of all rows have the same zero; where it is false they may have, and
+  // all of them are looked at.
+  virtual bool one_zero() const { return false; }
   // `group_of` [cols] names the group of each column, where that is not its place.
   void take_order(const WantedWeight& wanted, const StoredTensor& group_of);
   // Once all of it can be read: finds the format for codes of `bits`, which take in their zeros
@@ -75,6 +87,7 @@ class GroupedSource : public WeightSource {
 
  private:
   void sort_columns();
+  bool every_zero_is(int32_t zero) const;
   int64_t group_at(int64_t col) const {
     return order_.empty() ? col / group_size_ : order_[static_cast<size_t>(col)];
   }

@@ -149,17 +149,22 @@ void upload_codes(CudaWeight& weight, int64_t first_row, int64_t rows, const Cod
     const auto bytes = static_cast<size_t>(count * row_bytes);
     void* staged = upload.rows.get(bytes, upload.stream);
     const auto fill = [&](void* to, size_t at, size_t piece) {
+      // The same columns of all rows, then the next ones: in formats whose words run down the
+      // inputs, neighbouring rows share lines of memory.
       constexpr int64_t kAtOnce = 8;
       CodedBlock some[kAtOnce];
       auto* records = static_cast<CodedRecord*>(to);
-      auto next = static_cast<int64_t>(at / kUnit);
-      const int64_t end = next + static_cast<int64_t>(piece / kUnit);
-      while (next < end) {
-        const int64_t in_row = next % blocks;
-        const int64_t n = std::min({kAtOnce, blocks - in_row, end - next});
-        source.blocks(row + next / blocks, in_row, n, some);
-        for (int64_t i = 0; i < n; ++i) *records++ = coded_record(some[i], layout);
-        next += n;
+      const auto begin = static_cast<int64_t>(at / kUnit);
+      const int64_t end = begin + static_cast<int64_t>(piece / kUnit);
+      for (int64_t col = 0; col < blocks; col += kAtOnce) {
+        for (int64_t r = begin / blocks; r * blocks < end; ++r) {
+          const int64_t first = std::max(r * blocks + col, begin);
+          const int64_t last = std::min(r * blocks + std::min(col + kAtOnce, blocks), end);
+          if (first >= last) continue;
+          source.blocks(row + r, first - r * blocks, last - first, some);
+          for (int64_t i = first; i < last; ++i)
+            records[i - begin] = coded_record(some[i - first], layout);
+        }
       }
     };
     upload.uploader.copy(staged, bytes, kUnit, upload.stream, fill);
