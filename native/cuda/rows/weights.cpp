@@ -149,23 +149,25 @@ void upload_codes(CudaWeight& weight, int64_t first_row, int64_t rows, const Cod
     const auto bytes = static_cast<size_t>(count * row_bytes);
     void* staged = upload.rows.get(bytes, upload.stream);
     const auto fill = [&](void* to, size_t at, size_t piece) {
-      // The same columns of all rows, then the next ones: in formats whose words run down the
-      // inputs, neighbouring rows share lines of memory.
-      constexpr int64_t kAtOnce = 8;
-      CodedBlock some[kAtOnce];
+      // Some columns of some rows at a time: in formats whose words run down the inputs,
+      // neighbouring rows share lines of memory; in others a row is read on from where it was left.
+      constexpr int64_t kColumns = 16, kRows = 32;
+      CodedBlock some[kColumns];
       auto* records = static_cast<CodedRecord*>(to);
       const auto begin = static_cast<int64_t>(at / kUnit);
       const int64_t end = begin + static_cast<int64_t>(piece / kUnit);
-      for (int64_t col = 0; col < blocks; col += kAtOnce) {
-        for (int64_t r = begin / blocks; r * blocks < end; ++r) {
-          const int64_t first = std::max(r * blocks + col, begin);
-          const int64_t last = std::min(r * blocks + std::min(col + kAtOnce, blocks), end);
-          if (first >= last) continue;
-          source.blocks(row + r, first - r * blocks, last - first, some);
-          for (int64_t i = first; i < last; ++i)
-            records[i - begin] = coded_record(some[i - first], layout);
-        }
-      }
+      const auto read = [&](int64_t r, int64_t col) {
+        const int64_t first = std::max(r * blocks + col, begin);
+        const int64_t last = std::min(r * blocks + std::min(col + kColumns, blocks), end);
+        if (first >= last) return;
+        source.blocks(row + r, first - r * blocks, last - first, some);
+        for (int64_t i = first; i < last; ++i)
+          records[i - begin] = coded_record(some[i - first], layout);
+      };
+      const int64_t rows_end = (end + blocks - 1) / blocks;
+      for (int64_t near = begin / blocks; near < rows_end; near += kRows)
+        for (int64_t col = 0; col < blocks; col += kColumns)
+          for (int64_t r = near; r < std::min(near + kRows, rows_end); ++r) read(r, col);
     };
     upload.uploader.copy(staged, bytes, kUnit, upload.stream, fill);
     check(store_records(upload.type, coded_rows(weight, first_row + row, count),
