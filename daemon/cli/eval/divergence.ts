@@ -16,8 +16,8 @@ export class Divergence {
     const own = normalizer(logits);
     const base = normalizer(other);
     let sum = 0;
-    for (const [i, value] of other.entries()) {
-      const logprob = value - base.offset;
+    for (let i = 0; i < other.length; i++) {
+      const logprob = (other[i] ?? Number.NEGATIVE_INFINITY) - base.offset;
       const p = Math.exp(logprob);
       if (p > 0) sum += p * (logprob - ((logits[i] ?? Number.NEGATIVE_INFINITY) - own.offset));
     }
@@ -57,9 +57,9 @@ export interface DivergenceReport {
 /** `offset`: what all logits have to lose to be log probabilities. */
 function normalizer(logits: Float32Array): { readonly offset: number; readonly top: number } {
   let top = 0;
-  for (const [i, value] of logits.entries()) if (value > (logits[top] ?? 0)) top = i;
+  for (let i = 1; i < logits.length; i++) if ((logits[i] ?? 0) > (logits[top] ?? 0)) top = i;
   const largest = logits[top] ?? 0;
   let sum = 0;
-  for (const value of logits) sum += Math.exp(value - largest);
+  for (let i = 0; i < logits.length; i++) sum += Math.exp((logits[i] ?? 0) - largest);
   return { offset: largest + Math.log(sum), top };
 }
