@@ -252,15 +252,17 @@ export interface ConvertedPack {
   readonly unsaid: Config;
 }
 
-const configOf = (pack: string): Config => JSON.parse(readFileSync(join(fixture('golden'), pack, 'config.json'), 'utf8')) as Config;
+const configOf = (folder: string): Config => JSON.parse(readFileSync(join(folder, 'config.json'), 'utf8')) as Config;
 
 /** Whether GGUF files of its family are read. */
-export const hasGgufFamily = (pack: string): boolean => families[String(configOf(pack)['model_type'])] !== undefined;
+export const hasGgufFamily = (pack: string): boolean => families[String(configOf(fixture('golden', pack))['model_type'])] !== undefined;
 
 /** @throws Error where there is none */
-export function ggufFromPack(pack: string): ConvertedPack {
-  const folder = join(fixture('golden'), pack);
-  const config = configOf(pack);
+export const ggufFromPack = (pack: string): ConvertedPack => ggufFromFolder(fixture('golden', pack));
+
+/** The same of any folder with weights in bf16. */
+export function ggufFromFolder(folder: string): ConvertedPack {
+  const config = configOf(folder);
   const family = families[String(config['model_type'])];
   if (family === undefined) throw new Error(`${String(config['model_type'])} has no architecture of GGUF files`);
   const number = (key: string, fallback = Number.NaN): number => (typeof config[key] === 'number' ? config[key] : fallback);

@@ -20,7 +20,8 @@ export const e4m3Numbers: readonly number[] = Array.from({ length: 256 }, (_, co
   return sign * (exponent === 0 ? mantissa * 2 ** -9 : (1 + mantissa / 8) * 2 ** (exponent - 7));
 });
 
-const halfEven = (x: number): number => {
+/** The nearest whole number, of two the even one. */
+export const halfEven = (x: number): number => {
   const below = Math.floor(x);
   const rest = x - below;
   return rest > 0.5 || (rest === 0.5 && below % 2 !== 0) ? below + 1 : below;
