@@ -245,6 +245,15 @@ export function errorsWithout(run: Run, golden: Golden, most: number): { max: nu
   return errors({ ...run, logits: new Map(kept) }, golden);
 }
 
+/** What the pack's own scheme of quantizing activations costs, by the pack itself. */
+export function schemeError(pack: string, golden: Golden): number {
+  const quantized = readSafetensors(fixture('golden', pack, 'golden.safetensors')).get('logits_aq')?.data;
+  assert.ok(quantized instanceof Float32Array);
+  const width = golden.logits.length / golden.ids.length;
+  const logits = new Map(golden.ids.map((_, position) => [position, quantized.subarray(position * width, (position + 1) * width)]));
+  return nmse({ logits, tokens: [], logprobs: [] }, golden);
+}
+
 /** Squared errors of all logits as a share of their squared distances from the mean of their position. */
 export function nmse(run: Run, golden: Golden): number {
   let squares = 0;
