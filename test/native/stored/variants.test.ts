@@ -76,6 +76,22 @@ const int32 = (values: readonly number[]): RawTensor => ({
 const wordsOf = ({ data }: RawTensor): Int32Array => new Int32Array(data.slice().buffer);
 const filled = (count: number, value: number): readonly number[] => Array.from({ length: count }, () => value);
 
+/** Fields of 4 bits, at most 7, in runs of words `down` columns or along rows, as fields of `bits`, whose runs go on from word to word. */
+function repacked(t: RawTensor, down: boolean, bits: number): RawTensor {
+  const words = wordsOf(t);
+  const [rows = 0, cols = 0] = t.shape;
+  const [run, runs] = down ? [rows, cols] : [cols, rows];
+  const length = (run * bits) / 4;
+  const data = new Int32Array(length * runs);
+  const place = (of: number, word: number, words: number): number => (down ? word * runs + of : of * words + word);
+  for (let of = 0; of < runs; of++)
+    for (let i = 0; i < 8 * run; i++) {
+      const code = Math.min(7, ((words[place(of, i >> 3, run)] ?? 0) >>> (4 * (i % 8))) & 15);
+      for (let at = bits * i; at < bits * (i + 1); at++) data[place(of, at >> 5, length)]! |= ((code >> (at - bits * i)) & 1) << (at % 32); // there is one
+    }
+  return { ...t, shape: down ? [length, runs] : [runs, length], data: new Uint8Array(data.buffer) };
+}
+
 describe('a GPTQ checkpoint', () => {
   test('may say its version by the newer key', () => {
     const { checkpoint_format: format, ...others } = quantizationOf('quant-gptq-int4-v2');
@@ -100,6 +116,31 @@ describe('a GPTQ checkpoint', () => {
       pack: 'quant-gptq-int4-sym',
       change: (tensors) => each(tensors, 'g_idx', (module, t) => tensors.set(`${module}.g_idx`, int32(filled(t.shape[0] ?? 0, 0)))),
     }));
+
+  test('may have three bits, whose codes and zeros cross words', () => {
+    // Of four bits, those above 7 cut to that, so that three hold them too. The zero is 8, stored as 7.
+    const inBits = (bits: number) => (tensors: Tensors) => {
+      for (const [end, down] of [
+        ['qweight', true],
+        ['qzeros', false],
+      ] as const)
+        each(tensors, end, (module, t) => tensors.set(`${module}.${end}`, repacked(t, down, bits)));
+    };
+    const { ids } = readGolden('quant-gptq-int4-sym');
+    for (const [weightDtype] of kept) {
+      const [four, three] = [4, 3].map((bits) => {
+        const config = { quantization_config: { ...quantizationOf('quant-gptq-int4-sym'), bits } };
+        return inFolder({ pack: 'quant-gptq-int4-sym', config, change: inBits(bits) }, (folder) => {
+          const engine = openEngine(folder, { weightDtype }, 32);
+          const { logits } = generate(engine, ids, 1, 16);
+          engine.close();
+          return logits;
+        });
+      });
+      assert.ok((four?.size ?? 0) > 0);
+      assert.deepEqual(three, four, weightDtype);
+    }
+  });
 
   test('may leave the groups of its columns away where all are whole', () => {
     const change = (tensors: Tensors): void => each(tensors, 'g_idx', (module) => tensors.delete(`${module}.g_idx`));
