@@ -1,6 +1,7 @@
 /**
- * Declares the tests of the demo model in every quantized format on a backend: what is written here is what another program writes, every answer that has one right form is that one, and the
- * distributions are as close to those of the model as it is as rounding its weights to the nearest leaves them.
+ * Declares the tests of the demo model in every quantized format on a backend: what is written here is what another program writes, every
+ * answer that has one right form is that one, and the distributions are as close to those of the model as it is as rounding its weights to
+ * the nearest leaves them.
  */
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
