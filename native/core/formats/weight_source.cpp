@@ -49,12 +49,19 @@ class BlockSource final : public WeightSource {
     }
   }
   void blocks(int64_t row, int64_t first, int64_t count, CodedBlock* out) const override {
-    const int64_t each = type_.values / kCodedBlock;
-    CodedBlock block[kMostBlocks];
-    int64_t decoded = -1;
-    for (int64_t b = first; b < first + count; ++b) {
-      if (b / each != decoded) type_.decode(bytes(row, decoded = b / each), block);
-      *out++ = block[b % each];
+    const int64_t each = type_.values / kCodedBlock, end = first + count;
+    for (int64_t b = first; b < end;) {
+      const int64_t in_block = b % each, n = std::min(each - in_block, end - b);
+      const std::byte* from = bytes(row, b / each);
+      if (n == each) {
+        type_.decode(from, out);
+      } else {
+        CodedBlock whole[kMostBlocks];
+        type_.decode(from, whole);
+        std::copy_n(whole + in_block, n, out);
+      }
+      b += n;
+      out += n;
     }
   }
   WeightFormat coded() const override { return type_.coded; }
