@@ -23,6 +23,11 @@ struct CodedBlock {
   }
 };
 
+// Blocks [first, first + count) of rows [row, row + rows).
+struct BlockRange {
+  int64_t row, rows, first, count;
+};
+
 // Rows of a weight, or columns of them, that a loader hands to a backend. All calls may come from
 // several threads at once.
 class CodedRows {
@@ -30,6 +35,13 @@ class CodedRows {
   virtual ~CodedRows() = default;
   // Blocks [first, first + count) of a row; the last one of a row is filled up with zeros.
   virtual void blocks(int64_t row, int64_t first, int64_t count, CodedBlock* out) const = 0;
+  // The same of several rows, one after the other.
+  virtual void rows_of_blocks(const BlockRange& of, CodedBlock* out) const {
+    for (int64_t r = 0; r < of.rows; ++r)
+      blocks(of.row + r, of.first, of.count, out + r * of.count);
+  }
+  // Rows that are best read together, since they share lines of memory.
+  virtual int64_t rows_at_once() const { return 1; }
   // Where blocks do not hold columns in their order: the column at each place of all rows. It must
   // be the input's too. Empty: they are in order. Lives as long as this.
   virtual std::span<const int32_t> order() const { return {}; }

@@ -17,6 +17,9 @@
 namespace inferd {
 namespace {
 
+// So many rows have two lines of GPTQ's words to themselves, and of AWQ's a quarter of one.
+constexpr int64_t kRowsAtOnce = 32;
+
 class GptqSource final : public GroupedSource {
  public:
   GptqSource(const WantedWeight& w, int64_t groups, int64_t bits)
@@ -34,6 +37,7 @@ class GptqSource final : public GroupedSource {
     choose_coded(bits);
   }
   int64_t row_bytes() const override { return cols * bits_ / 8; }
+  int64_t rows_at_once() const override { return kRowsAtOnce; }
 
  protected:
   // Groups of another size than the columns suggest, of which the last is shorter.
@@ -43,8 +47,8 @@ class GptqSource final : public GroupedSource {
     w.fail(format("its %lld columns are not whole groups of %lld, and it has no g_idx",
                   static_cast<long long>(w.cols), static_cast<long long>(size)));
   }
-  void codes(int64_t row, int64_t first_col, int64_t count, int16_t* out) const override {
-    Fields{words_, row, rows, bits_}.read(first_col, count, out);
+  void codes(const Codes& of) const override {
+    Fields{words_, of.row, rows, bits_}.read(of.col, of.cols, of.out, of.rows, of.next);
   }
   Group group(int64_t row, int64_t group) const override {
     const float scale = number_at(scales_, group * rows + row);
@@ -75,11 +79,24 @@ class AwqSource final : public GroupedSource {
     choose_coded(4);
   }
   int64_t row_bytes() const override { return cols / 2; }
+  int64_t rows_at_once() const override { return kRowsAtOnce; }
 
  protected:
-  void codes(int64_t row, int64_t first_col, int64_t count, int16_t* out) const override {
-    for (int64_t k = 0; k < count; ++k)
-      out[k] = static_cast<int16_t>(at(words_, first_col + k, row));
+  void codes(const Codes& of) const override {
+    for (int64_t k = 0; k < of.cols; ++k) {
+      int16_t* out = of.out + k;
+      for (int64_t r = of.row, end = r + of.rows; r < end;) {
+        if (r % 8 == 0 && r + 8 <= end) {
+          const uint32_t word = word_at(words_, (of.col + k) * (rows / 8) + r / 8);
+          for (int64_t i = 0; i < 8; ++i)
+            out[i * of.next] = static_cast<int16_t>(word >> (4 * kAwqPlaces[i]) & 15);
+          r += 8, out += 8 * of.next;
+        } else {
+          *out = static_cast<int16_t>(at(words_, of.col + k, r));
+          r += 1, out += of.next;
+        }
+      }
+    }
   }
   Group group(int64_t row, int64_t group) const override {
     const float scale = number_at(scales_, group * rows + row);

@@ -36,8 +36,11 @@ class PackedSource final : public GroupedSource {
   int64_t row_bytes() const override { return cols * bits_ / 8; }
 
  protected:
-  void codes(int64_t row, int64_t first_col, int64_t count, int16_t* out) const override {
-    Fields{words_, row * words_.shape[1], 1, bits_}.read(first_col, count, out);
+  void codes(const Codes& of) const override {
+    for (int64_t r = 0; r < of.rows; ++r) {
+      Fields{words_, (of.row + r) * words_.shape[1], 1, bits_}.read(of.col, of.cols,
+                                                                    of.out + r * of.next);
+    }
   }
   Group group(int64_t row, int64_t group) const override {
     const float scale = number_at(scales_, row * groups() + group);
@@ -86,11 +89,13 @@ class Float4Source final : public GroupedSource {
   }
 
  protected:
-  void codes(int64_t row, int64_t first_col, int64_t count, int16_t* out) const override {
-    for (int64_t k = 0; k < count; ++k) {
-      const int64_t col = first_col + k;
-      const int byte = byte_at(codes_, row * (cols / 2) + col / 2);
-      out[k] = kTwiceE2m1[col % 2 == 0 ? byte & 15 : byte >> 4];
+  void codes(const Codes& of) const override {
+    for (int64_t r = 0; r < of.rows; ++r) {
+      for (int64_t k = 0; k < of.cols; ++k) {
+        const int64_t col = of.col + k;
+        const int byte = byte_at(codes_, (of.row + r) * (cols / 2) + col / 2);
+        of.out[r * of.next + k] = kTwiceE2m1[col % 2 == 0 ? byte & 15 : byte >> 4];
+      }
     }
   }
   bool one_zero() const override { return true; }

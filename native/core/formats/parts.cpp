@@ -25,29 +25,48 @@ bool among(std::string_view list, std::string_view dtype) {
   return false;
 }
 
-// Four fields side by side, as four numbers of 16 bits. By shifts of all of them: of a loop over
-// fields GCC makes moves of single numbers between vectors, four times slower.
+// What is taken apart at a time: bytes of a run, and runs, whose words are put together first.
+constexpr int64_t kBytes = 16, kRuns = 64;
+
+// The fields of 16 bytes as numbers of 16 bits. Of a loop over two numbers a byte GCC makes
+// vectors, of other forms moves of single numbers, four times slower.
 template <int kWidth>
-void spread_four(uint64_t fields, int16_t* out) {
-  constexpr uint64_t kPair = (uint64_t{1} << 2 * kWidth) - 1, kOne = (uint64_t{1} << kWidth) - 1;
-  fields &= kPair << 2 * kWidth | kPair;
-  fields = (fields | fields << (32 - 2 * kWidth)) & kPair * 0x100000001u;
-  fields = (fields | fields << (16 - kWidth)) & kOne * 0x1000100010001u;
-  std::memcpy(out, &fields, 8);
+void spread(const uint8_t* __restrict bytes, int16_t* __restrict out) {
+  for (int i = 0; i < kBytes; ++i) {
+    if constexpr (kWidth == 4) {
+      out[2 * i] = static_cast<int16_t>(bytes[i] & 15);
+      out[2 * i + 1] = static_cast<int16_t>(bytes[i] >> 4);
+    } else {
+      out[i] = static_cast<int16_t>(bytes[i]);
+    }
+  }
 }
 
-// Of `count` fields those that fill words, each of which is read once. @returns how many
+// Of `count` fields those that fill 16 bytes, each of which is read once. @returns how many
 template <int kWidth>
-int64_t read_words(const Fields& f, int64_t first, int64_t count, int16_t* out) {
-  constexpr int kFields = 32 / kWidth;
-  if (first % kFields != 0) return 0;
-  const int64_t words = count / kFields;
-  for (int64_t w = 0; w < words; ++w) {
-    const uint64_t bits = word_at(f.words, f.first_word + (first / kFields + w) * f.step);
-    for (int i = 0; i < kFields; i += 4)
-      spread_four<kWidth>(bits >> (i * kWidth), out + w * kFields + i);
+int64_t read_bytes(const Fields& f, int64_t first, int64_t count, int16_t* out, int64_t runs,
+                   int64_t next) {
+  constexpr int64_t kWords = kBytes / 4, kFields = kBytes * 8 / kWidth;
+  if (first * kWidth % 32 != 0) return 0;
+  int64_t done = 0;
+  for (; done + kFields <= count; done += kFields) {
+    const int64_t at = f.first_word + (first + done) * kWidth / 32 * f.step;
+    if (f.step == 1 && runs == 1) {
+      spread<kWidth>(reinterpret_cast<const uint8_t*>(f.words.data + 4 * at), out + done);
+      continue;
+    }
+    for (int64_t run = 0; run < runs; run += kRuns) {
+      const int64_t n = std::min(kRuns, runs - run);
+      uint32_t words[kRuns][kWords];
+      for (int64_t w = 0; w < kWords; ++w)
+        for (int64_t r = 0; r < n; ++r) words[r][w] = word_at(f.words, at + run + r + w * f.step);
+      for (int64_t r = 0; r < n; ++r) {
+        // A byte may look at any other type.
+        spread<kWidth>(reinterpret_cast<const uint8_t*>(words[r]), out + (run + r) * next + done);
+      }
+    }
   }
-  return words * kFields;
+  return done;
 }
 
 }  // namespace
@@ -97,12 +116,6 @@ float number_at(const StoredTensor& t, int64_t i) {
   return t.dtype == DType::kF16 ? f16_to_f32(half) : bf16_to_f32(half);
 }
 
-uint32_t word_at(const StoredTensor& t, int64_t i) {
-  uint32_t word;
-  std::memcpy(&word, t.data + 4 * i, 4);
-  return word;
-}
-
 uint32_t Fields::at(int64_t i) const {
   const int64_t bit = i * width, word = first_word + bit / 32 * step, shift = bit % 32;
   uint64_t bits = word_at(words, word);
@@ -110,11 +123,16 @@ uint32_t Fields::at(int64_t i) const {
   return static_cast<uint32_t>(bits >> shift) & ((1u << width) - 1u);
 }
 
-void Fields::read(int64_t first, int64_t count, int16_t* out) const {
+void Fields::read(int64_t first, int64_t count, int16_t* out, int64_t runs, int64_t next) const {
   int64_t done = 0;
-  if (width == 4) done = read_words<4>(*this, first, count, out);
-  if (width == 8) done = read_words<8>(*this, first, count, out);
-  for (; done < count; ++done) out[done] = static_cast<int16_t>(at(first + done));
+  if (width == 4) done = read_bytes<4>(*this, first, count, out, runs, next);
+  if (width == 8) done = read_bytes<8>(*this, first, count, out, runs, next);
+  for (; done < count; ++done) {
+    for (int64_t run = 0; run < runs; ++run) {
+      const Fields one{words, first_word + run, step, width};
+      out[run * next + done] = static_cast<int16_t>(one.at(first + done));
+    }
+  }
 }
 
 bool all_fields_same(const StoredTensor& words, int64_t width) {
@@ -193,7 +211,7 @@ void GroupedSource::floats(int64_t row, int64_t first_col, int64_t count, float*
   Group g{};
   for (int64_t done = 0; done < count; done += kPiece) {
     const int64_t n = std::min(kPiece, count - done);
-    codes(row, first_col + done, n, piece);
+    codes({row, 1, first_col + done, n, piece, 0});
     for (int64_t i = 0; i < n; ++i) {
       if (const int64_t at = group_at(first_col + done + i); at != current) {
         current = at;
@@ -204,23 +222,43 @@ void GroupedSource::floats(int64_t row, int64_t first_col, int64_t count, float*
   }
 }
 
-void GroupedSource::blocks(int64_t row, int64_t first, int64_t count, CodedBlock* out) const {
-  for (int64_t b = 0; b < count; ++b) {
-    const int64_t col = (first + b) * kCodedBlock, n = std::min(kCodedBlock, cols - col);
-    CodedBlock& block = out[b] = {};
-    if (places_.empty()) codes(row, col, n, block.codes);
+// All codes first, and then the scales: what was written in small pieces would be waited for if it
+// were read in larger ones right away.
+void GroupedSource::rows_of_blocks(const BlockRange& of, CodedBlock* out) const {
+  const int64_t next = of.count * static_cast<int64_t>(sizeof(CodedBlock) / sizeof(int16_t));
+  for (int64_t b = 0; b < of.count; ++b) {
+    const int64_t col = (of.first + b) * kCodedBlock, n = std::min(kCodedBlock, cols - col);
+    int16_t* to = out[b].codes;
+    if (places_.empty()) codes({of.row, of.rows, col, n, to, next});
     for (int64_t i = 0; i < n && !places_.empty(); ++i)
-      codes(row, places_[static_cast<size_t>(col + i)], 1, block.codes + i);
-    Group g{};
+      codes({of.row, of.rows, places_[static_cast<size_t>(col + i)], 1, to + i, next});
+  }
+  for (int64_t r = 0; r < of.rows; ++r)
+    scale_blocks(of.row + r, of.first, of.count, out + r * of.count);
+}
+
+// Blocks that have their codes, as the file has these.
+void GroupedSource::scale_blocks(int64_t row, int64_t first, int64_t count, CodedBlock* out) const {
+  Group g{};
+  int64_t group_end = 0;  // of the columns that `g` is of
+  for (int64_t b = 0; b < count; ++b) {
+    CodedBlock& block = out[b];
     for (int64_t half = 0; half < 2; ++half) {
-      if (16 * half >= n) break;
-      if (const int64_t at = col + 16 * half; half == 0 || at % group_size_ == 0)
-        g = group(row, at / group_size_);
+      const int64_t col = (first + b) * kCodedBlock + 16 * half;
+      int16_t* const of_half = block.codes + 16 * half;
+      if (col >= cols) {
+        block.scale[half] = block.min[half] = 0;
+        std::fill_n(of_half, 16, int16_t{0});
+        continue;
+      }
+      if (col >= group_end) {
+        g = group(row, col / group_size_);
+        group_end = (col / group_size_ + 1) * group_size_;
+      }
       block.scale[half] = g.scale;
       block.min[half] = coded_.zeros == Zeros::kNone ? 0 : -g.scale * static_cast<float>(g.zero);
       if (coded_.zeros != Zeros::kNone) continue;  // the minimum takes the zero in
-      for (int64_t i = 16 * half; i < std::min<int64_t>(n, 16 * half + 16); ++i)
-        block.codes[i] = static_cast<int16_t>(block.codes[i] - g.zero);
+      for (int64_t i = 0; i < 16; ++i) of_half[i] = static_cast<int16_t>(of_half[i] - g.zero);
     }
   }
 }

@@ -1,6 +1,7 @@
 // What the formats of this folder share: the tensors that make up a weight, found and checked.
 #pragma once
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -36,7 +37,11 @@ struct WantedWeight {
 
 // Elements, which may lie at any address. Of F32, F16, BF16 and F8_E4M3.
 float number_at(const StoredTensor& t, int64_t i);
-uint32_t word_at(const StoredTensor& t, int64_t i);  // of 32 bits
+inline uint32_t word_at(const StoredTensor& t, int64_t i) {  // of 32 bits
+  uint32_t word;
+  std::memcpy(&word, t.data + 4 * i, 4);
+  return word;
+}
 inline uint8_t byte_at(const StoredTensor& t, int64_t i) { return static_cast<uint8_t>(t.data[i]); }
 
 // A run of words `step` apart, as bits from the lowest of its first word on, that hold fields of
@@ -46,8 +51,9 @@ struct Fields {
   int64_t first_word, step, width;
 
   uint32_t at(int64_t i) const;
-  // Fields [first, first + count).
-  void read(int64_t first, int64_t count, int16_t* out) const;
+  // Fields [first, first + count) of `runs` runs, of which each begins a word after the one before:
+  // out[run * next + i].
+  void read(int64_t first, int64_t count, int16_t* out, int64_t runs = 1, int64_t next = 0) const;
 };
 // Whether all fields of all words are the same; false too where fields cross words.
 bool all_fields_same(const StoredTensor& words, int64_t width);
@@ -67,12 +73,21 @@ class GroupedSource : public WeightSource {
   }
 
   void floats(int64_t row, int64_t first_col, int64_t count, float* out) const final;
-  void blocks(int64_t row, int64_t first, int64_t count, CodedBlock* out) const final;
+  void blocks(int64_t row, int64_t first, int64_t count, CodedBlock* out) const final {
+    rows_of_blocks({row, 1, first, count}, out);
+  }
+  void rows_of_blocks(const BlockRange& of, CodedBlock* out) const final;
   WeightFormat coded() const final { return coded_; }
   std::span<const int32_t> order() const final { return places_; }
 
  protected:
-  virtual void codes(int64_t row, int64_t first_col, int64_t count, int16_t* out) const = 0;
+  // Columns [col, col + cols) of rows [row, row + rows): code c of row r at out[r * next + c].
+  struct Codes {
+    int64_t row, rows, col, cols;
+    int16_t* out;
+    int64_t next;
+  };
+  virtual void codes(const Codes& of) const = 0;
   virtual Group group(int64_t row, int64_t group) const = 0;
   // True only where all groups of all rows have the same zero; where it is false they may have, and
   // all of them are looked at.
@@ -87,6 +102,7 @@ class GroupedSource : public WeightSource {
 
  private:
   void sort_columns();
+  void scale_blocks(int64_t row, int64_t first, int64_t count, CodedBlock* out) const;
   bool every_zero_is(int32_t zero) const;
   int64_t group_at(int64_t col) const {
     return order_.empty() ? col / group_size_ : order_[static_cast<size_t>(col)];

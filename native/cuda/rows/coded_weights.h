@@ -18,8 +18,10 @@ struct CodedRecord {
   uint8_t codes[kCodedBlock];
 };
 
-// What `block` is in the layout, of whose format it is: of e2m1 the codes, and w = scale[0] v.
-CodedRecord coded_record(const CodedBlock& block, const CodedLayout& layout);
+// What `count` blocks are in the layout, of whose format they are: of e2m1 the codes, and
+// w = scale[0] v.
+void coded_records(const CodedBlock* blocks, int64_t count, const CodedLayout& layout,
+                   CodedRecord* out);
 
 // Rows [first_row, first_row + rows) of a weight at `tiles`.
 struct CodedRowsOf {

@@ -35,6 +35,20 @@ bool is_codes(const CudaWeight& weight, DType dtype) {
   return dtype == (weight.format.codes == CodeType::kFloat8 ? DType::kF8 : DType::kI8);
 }
 
+// Blocks that are read at a time: they stay in the first cache.
+constexpr int64_t kBlocksAtOnce = 128;
+
+// body(range) of all of a matrix of blocks, `at_once` rows at a time.
+template <typename Body>
+void for_ranges(int64_t rows, int64_t blocks, int64_t at_once, const Body& body) {
+  const int64_t across = std::max<int64_t>(1, kBlocksAtOnce / at_once);
+  for (int64_t row = 0; row < rows; row += at_once) {
+    for (int64_t first = 0; first < blocks; first += across) {
+      body(BlockRange{row, std::min(at_once, rows - row), first, std::min(across, blocks - first)});
+    }
+  }
+}
+
 }  // namespace
 
 int64_t scale_remainder_bytes(const WeightFormat& format, int64_t rows, int64_t cols) {
@@ -141,35 +155,27 @@ void upload_codes(CudaWeight& weight, int64_t first_row, int64_t rows, const Cod
   check_rows(weight, weight.rows, weight.cols, first_row, rows, weight.cols);
   const CodedLayout layout = weight.layout();
   const int64_t blocks = (weight.cols + kCodedBlock - 1) / kCodedBlock;
-  constexpr size_t kUnit = sizeof(CodedRecord);
-  const int64_t row_bytes = blocks * static_cast<int64_t>(kUnit);
+  const int64_t row_bytes = blocks * static_cast<int64_t>(sizeof(CodedRecord));
+  const int64_t at_once = std::min(source.rows_at_once(), kBlocksAtOnce);
   const int64_t most = std::max<int64_t>(1, kStagedBytes / row_bytes);
   for (int64_t row = 0; row < rows; row += most) {
     const int64_t count = std::min(most, rows - row);
     const auto bytes = static_cast<size_t>(count * row_bytes);
     void* staged = upload.rows.get(bytes, upload.stream);
     const auto fill = [&](void* to, size_t at, size_t piece) {
-      // Some columns of some rows at a time: in formats whose words run down the inputs,
-      // neighbouring rows share lines of memory; in others a row is read on from where it was left.
-      constexpr int64_t kColumns = 16, kRows = 32;
-      CodedBlock some[kColumns];
       auto* records = static_cast<CodedRecord*>(to);
-      const auto begin = static_cast<int64_t>(at / kUnit);
-      const int64_t end = begin + static_cast<int64_t>(piece / kUnit);
-      const auto read = [&](int64_t r, int64_t col) {
-        const int64_t first = std::max(r * blocks + col, begin);
-        const int64_t last = std::min(r * blocks + std::min(col + kColumns, blocks), end);
-        if (first >= last) return;
-        source.blocks(row + r, first - r * blocks, last - first, some);
-        for (int64_t i = first; i < last; ++i)
-          records[i - begin] = coded_record(some[i - first], layout);
-      };
-      const int64_t rows_end = (end + blocks - 1) / blocks;
-      for (int64_t near = begin / blocks; near < rows_end; near += kRows)
-        for (int64_t col = 0; col < blocks; col += kColumns)
-          for (int64_t r = near; r < std::min(near + kRows, rows_end); ++r) read(r, col);
+      const int64_t begin = row + static_cast<int64_t>(at) / row_bytes;
+      for_ranges(static_cast<int64_t>(piece) / row_bytes, blocks, at_once, [&](BlockRange some) {
+        CodedBlock read[kBlocksAtOnce];
+        source.rows_of_blocks({begin + some.row, some.rows, some.first, some.count}, read);
+        for (int64_t r = 0; r < some.rows; ++r) {
+          coded_records(read + r * some.count, some.count, layout,
+                        records + (some.row + r) * blocks + some.first);
+        }
+      });
     };
-    upload.uploader.copy(staged, bytes, kUnit, upload.stream, fill);
+    upload.uploader.copy(staged, bytes, static_cast<size_t>(at_once * row_bytes), upload.stream,
+                         fill);
     check(store_records(upload.type, coded_rows(weight, first_row + row, count),
                         static_cast<const CodedRecord*>(staged), upload.stream),
           "laying out a weight");

@@ -42,6 +42,11 @@ class PartCodes final : public CodedRows {
   void blocks(int64_t row, int64_t first, int64_t count, CodedBlock* out) const override {
     source_.blocks(first_row_ + row, slice_.first_col / kCodedBlock + first, count, out);
   }
+  void rows_of_blocks(const BlockRange& of, CodedBlock* out) const override {
+    const int64_t first = slice_.first_col / kCodedBlock + of.first;
+    source_.rows_of_blocks({first_row_ + of.row, of.rows, first, of.count}, out);
+  }
+  int64_t rows_at_once() const override { return source_.rows_at_once(); }
   std::span<const int32_t> order() const override { return source_.order(); }
 
  private:

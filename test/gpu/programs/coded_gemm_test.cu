@@ -52,7 +52,8 @@ struct RandomCodes {
           b.scale[half] = to_float(to_half(scale, static_cast<T*>(nullptr)));
           b.min[half] = to_float(to_half(min, static_cast<T*>(nullptr)));
         }
-        const CodedRecord record = coded_record(b, layout);
+        CodedRecord record;
+        coded_records(&b, 1, layout, &record);
         out.records.push_back(record);
         for (int i = 0; i < 32 && block * 32 + i < layout.cols; ++i) {
           const int half = i / 16;
