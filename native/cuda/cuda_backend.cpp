@@ -269,6 +269,7 @@ int64_t CudaBackend::reserve_steps(const StepShape& s) {
       plan.shares.get(static_cast<size_t>(blocks) * 4 * sizeof(DecodeShare), stream_.get());
   }
   loaded_rows_ = {};  // everything is loaded
+  uploader_.end_threads();
   for (const CudaWeight* w : weights_) {
     const bool head = w->rows == s.head_rows;
     const int64_t most = head ? s.max_logit_rows : s.max_tokens;

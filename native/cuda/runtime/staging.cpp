@@ -3,48 +3,31 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 #include <utility>
 #include <vector>
 
 namespace inferd::cuda {
-namespace {
-
-// Less is not worth starting a thread for.
-constexpr size_t kThreadBytes = 2 << 20;
-constexpr size_t kMaxThreads = 8;
-
-using Fill = std::function<void(void* to, size_t at, size_t count)>;
-
-// fill(to, at, count), shared out over threads in multiples of `unit`. `fill` does not throw.
-void fill_together(const Fill& fill, char* to, size_t at, size_t count, size_t unit) {
-  const size_t cores = std::max<size_t>(1, std::thread::hardware_concurrency() / 2);
-  const size_t threads = std::clamp<size_t>(count / kThreadBytes, 1, std::min(cores, kMaxThreads));
-  const size_t share = (count / threads + unit - 1) / unit * unit;
-  std::vector<std::jthread> others;
-  for (size_t begin = share; begin < count; begin += share) {
-    others.emplace_back(
-        [&, begin] { fill(to + begin, at + begin, std::min(share, count - begin)); });
-  }
-  fill(to, at, std::min(share, count));
-}
-
-}  // namespace
 
 void Uploader::copy(void* device, size_t bytes, size_t unit, cudaStream_t stream,
                     const std::function<void(void* to, size_t at, size_t count)>& fill) {
   const size_t piece = std::max(unit, kBytes / unit * unit);
+  const size_t share = std::max(unit, kShareBytes / unit * unit);
   for (size_t at = 0; at < bytes; at += piece) {
     Half& half = halves_[next_];
     next_ = 1 - next_;
-    if (half.memory.get() == nullptr) {
-      half.memory = allocate_pinned(std::max(piece, kBytes));
+    if (half.bytes == 0)
       half.done = make_event(false);
-    } else {
+    else
       check(cudaEventSynchronize(half.done.get()), "uploading");
+    if (half.bytes < piece) {
+      half.memory = allocate_pinned(std::max(piece, kBytes));
+      half.bytes = std::max(piece, kBytes);
     }
     const size_t count = std::min(piece, bytes - at);
-    fill_together(fill, static_cast<char*>(half.memory.get()), at, count, unit);
+    char* const to = static_cast<char*>(half.memory.get());
+    threads_.run((count + share - 1) / share, [&](size_t i) {
+      fill(to + i * share, at + i * share, std::min(share, count - i * share));
+    });
     check(cudaMemcpyAsync(static_cast<char*>(device) + at, half.memory.get(), count,
                           cudaMemcpyHostToDevice, stream),
           "uploading");

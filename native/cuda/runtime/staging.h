@@ -13,6 +13,7 @@
 #include <functional>
 #include <vector>
 
+#include "cuda/runtime/fill_threads.h"
 #include "cuda/runtime/memory.h"
 
 namespace inferd::cuda {
@@ -25,15 +26,21 @@ class Uploader {
   void copy(void* device, size_t bytes, size_t unit, cudaStream_t stream,
             const std::function<void(void* to, size_t at, size_t count)>& fill);
   void copy(void* device, const void* host, size_t bytes, cudaStream_t stream);
+  // Large copies start them again.
+  void end_threads() { threads_.end(); }
 
  private:
   static constexpr size_t kBytes = 32 << 20;
+  // What a thread takes at a time: many of them, so that all threads end together.
+  static constexpr size_t kShareBytes = 256 << 10;
   struct Half {
     PinnedMemory memory;
+    size_t bytes = 0;
     Event done;
   };
   std::array<Half, 2> halves_;
   size_t next_ = 0;
+  FillThreads threads_;
 };
 
 class StepStaging {
