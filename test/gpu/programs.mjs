@@ -50,7 +50,7 @@ export const programs = [
       'cuda/gemm/tiles': tileKernels,
       'cuda/gemm/few': 'coded_few_gemm.cu',
       'cuda/device': 'tensor_map.cu',
-      'cuda/rows': 'coded_weights.cu',
+      'cuda/rows': 'coded_weights.cu coded_records.cpp',
     },
     { generic: 'small' },
   ),

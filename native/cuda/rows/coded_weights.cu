@@ -19,7 +19,6 @@
 // 9. -
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "core/host_device.h"
 #include "core/quant.h"
@@ -37,20 +36,6 @@ constexpr int kThreads = 256;
 INFERD_HOST_DEVICE uint8_t stored_exponent(float scale) {
   const uint32_t exponent = std::bit_cast<uint32_t>(scale) >> 23 & 0xff;
   return static_cast<uint8_t>(std::min<uint32_t>(exponent, kMostExponent));
-}
-
-// The code of e2m1 nearest to `value`, of two the even one.
-INFERD_HOST_DEVICE uint8_t float4_code(float value) {
-  const float v = value < 0 ? -value : value;
-  const int code = v <= 0.25f   ? 0
-                   : v < 0.75f  ? 1
-                   : v <= 1.25f ? 2
-                   : v < 1.75f  ? 3
-                   : v <= 2.5f  ? 4
-                   : v < 3.5f   ? 5
-                   : v <= 5.f   ? 6
-                                : 7;
-  return static_cast<uint8_t>(code | (value < 0 ? 8 : 0));
 }
 
 // The smallest power of two by which all of a block are 6 at most.
@@ -143,35 +128,6 @@ __global__ void quantize_kernel(const CodedRowsOf to, const From* source, int32_
   record.min[0] = record.min[1] = bf16_to_f32(q.min);
   for (int k = 0; k < kQuantBlock; ++k) record.codes[k] = q.codes[k];
   store_record<T>(to, to.first_row + row, block, record);
-}
-
-// Codes of blocks are twice the numbers, their scales half.
-void float4_record(const CodedBlock& block, CodedRecord& out) {
-  out.scale[0] = out.scale[1] = 2 * block.scale[0];
-  out.min[0] = out.min[1] = 0;
-  for (int64_t i = 0; i < kCodedBlock; ++i)
-    out.codes[i] = float4_code(0.5f * static_cast<float>(block.codes[i]));
-}
-
-// Four at a time: of a loop over codes GCC makes moves of single numbers between vectors.
-bool any_negative(const int16_t (&codes)[kCodedBlock], int64_t first) {
-  uint64_t words[4];
-  std::memcpy(words, codes + first, sizeof(words));
-  return ((words[0] | words[1] | words[2] | words[3]) & 0x8000800080008000u) != 0;
-}
-
-void integer_record(const CodedBlock& block, const CodedLayout& layout, CodedRecord& out) {
-  const bool minima = layout.minima;
-  for (int64_t half = 0; half < 2; ++half) {
-    const int16_t* from = block.codes + 16 * half;
-    // Codes of a sign are moved up, and the minimum down by as much.
-    const bool moved = !minima || (layout.bits == 8 && any_negative(block.codes, 16 * half));
-    const int offset = moved ? 1 << (layout.bits - 1) : 0;
-    out.scale[half] = block.scale[half];
-    out.min[half] = block.min[half] - static_cast<float>(offset) * block.scale[half];
-    for (int64_t i = 0; i < 16; ++i)
-      out.codes[16 * half + i] = static_cast<uint8_t>(from[i] + offset);
-  }
 }
 
 unsigned block_count(int64_t items) {
@@ -274,12 +230,6 @@ cudaError_t launch_widen(const CodedLayout& layout, const void* tiles, void* out
 }
 
 }  // namespace
-
-void coded_records(const CodedBlock* __restrict blocks, int64_t count, const CodedLayout& layout,
-                   CodedRecord* __restrict out) {
-  for (int64_t b = 0; b < count; ++b)
-    layout.float4 ? float4_record(blocks[b], out[b]) : integer_record(blocks[b], layout, out[b]);
-}
 
 cudaError_t store_records(Half type, const CodedRowsOf& to, const CodedRecord* records,
                           cudaStream_t stream) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/coded_block.h"
+#include "core/host_device.h"
 #include "core/tensor.h"
 #include "cuda/device/half_type.h"
 #include "cuda/rows/coded_layout.h"
@@ -17,6 +18,20 @@ struct CodedRecord {
   float scale[2], min[2];
   uint8_t codes[kCodedBlock];
 };
+
+// The code of e2m1 nearest to `value`, of two the even one.
+INFERD_HOST_DEVICE inline uint8_t float4_code(float value) {
+  const float v = value < 0 ? -value : value;
+  const int code = v <= 0.25f   ? 0
+                   : v < 0.75f  ? 1
+                   : v <= 1.25f ? 2
+                   : v < 1.75f  ? 3
+                   : v <= 2.5f  ? 4
+                   : v < 3.5f   ? 5
+                   : v <= 5.f   ? 6
+                                : 7;
+  return static_cast<uint8_t>(code | (value < 0 ? 8 : 0));
+}
 
 // What `count` blocks are in the layout, of whose format they are: of e2m1 the codes, and
 // w = scale[0] v.
