@@ -17,7 +17,7 @@ export interface DemoFormat {
   readonly name: string;
   /** Writes the model into an empty folder and returns its path; absent: the model as it is. */
   readonly write?: (folder: string) => string;
-  /** Of its weights (sumOfWeights) as an independent program writes them: numpy, golden/quant-demo/make.py, which is outside of this project. */
+  /** Of its weights (sumOfWeights) as an independent program (numpy), which is outside of this project, writes them. */
   readonly sum?: string;
   /** inference.quantization */
   readonly quantization?: 'int8' | 'int4' | 'fp8';
@@ -27,7 +27,7 @@ export interface DemoFormat {
   readonly eightBits?: boolean;
 }
 
-/** Of what weights that are rounded to the nearest lose in float64 (an independent program: shared/quantization.md, section 6). */
+/** Of what weights that are rounded to the nearest lose in float64, by that program. */
 const slack = 1.5;
 
 type Config = Record<string, unknown>;
