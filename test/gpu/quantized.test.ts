@@ -7,6 +7,7 @@ import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from '
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
+import type { EngineOptions } from '../../native/index.js';
 import { ggufModelConfig, openGguf } from '../helpers/native/gguf.js';
 import {
   type Golden,
@@ -106,6 +107,31 @@ describe('a checkpoint that is quantized already, its heads taken in pairs', () 
       gpu.close();
     });
   }
+
+  test('with keys and values in fp8 by the scales that it holds, it loses at most twice what such numbers cost it', (t) => {
+    const pack = 'quant-fp8-ct-tensor';
+    const modelConfig = inPairs(configOf(pack));
+    const { ids } = readGolden(pack);
+    const onCpu = (kvDtype: EngineOptions['kvDtype']): Run => {
+      const engine = openEngine(fixture('golden', pack), { isa: 'reference', modelConfig, kvDtype }, 32, 32);
+      const result = generate(engine, ids, 8, 16);
+      engine.close();
+      return result;
+    };
+    const wanted = asGolden(ids, onCpu('f32'));
+    const most = 2 * nmse(onCpu('fp8'), wanted);
+    for (const graphSizes of [[], [1, 4]]) {
+      const gpu = openEngine(fixture('golden', pack), { backend: 'cuda', kvDtype: 'fp8', modelConfig, graphSizes }, 32, 32);
+      assert.deepEqual([gpu.info().kvDtype, gpu.info().kvScaledLayers], ['fp8', gpu.info().numLayers]);
+      // So few tokens at once that products take them as they are.
+      for (const way of [{ chunk: 7 }, { slot: 1, firstBlock: 16, chunk: 1 }]) {
+        const error = nmse(generate(gpu, ids, 8, 16, way), wanted);
+        t.diagnostic(`nmse ${error.toExponential(2)} of at most ${most.toExponential(2)}`);
+        assert.ok(error <= most, `nmse ${error}`);
+      }
+      gpu.close();
+    }
+  });
 });
 
 /**
