@@ -119,15 +119,23 @@ describe('a checkpoint that is quantized already, its heads taken in pairs', () 
       return result;
     };
     const wanted = asGolden(ids, onCpu('f32'));
-    const most = 2 * nmse(onCpu('fp8'), wanted);
+    const inEight = onCpu('fp8');
+    const cost = nmse(inEight, wanted);
     for (const graphSizes of [[], [1, 4]]) {
       const gpu = openEngine(fixture('golden', pack), { backend: 'cuda', kvDtype: 'fp8', modelConfig, graphSizes }, 32, 32);
       assert.deepEqual([gpu.info().kvDtype, gpu.info().kvScaledLayers], ['fp8', gpu.info().numLayers]);
       // So few tokens at once that products take them as they are.
       for (const way of [{ chunk: 7 }, { slot: 1, firstBlock: 16, chunk: 1 }]) {
-        const error = nmse(generate(gpu, ids, 8, 16, way), wanted);
-        t.diagnostic(`nmse ${error.toExponential(2)} of at most ${most.toExponential(2)}`);
-        assert.ok(error <= most, `nmse ${error}`);
+        const run = generate(gpu, ids, 8, 16, way);
+        const error = nmse(run, wanted);
+        const apart = nmse(run, asGolden(ids, inEight));
+        t.diagnostic(
+          `nmse ${error.toExponential(2)} of at most ${(2 * cost).toExponential(2)}, ${apart.toExponential(2)} from the CPU's 8 bits`,
+        );
+        assert.ok(error <= 2 * cost, `nmse ${error}`);
+        assert.ok(error >= cost / 4, `nmse ${error}: too close to be in 8 bits`);
+        // Without the scales, 8 bits lose 3.3e-3, otherwise.
+        assert.ok(apart <= cost, `nmse ${apart} from the CPU's 8 bits`);
       }
       gpu.close();
     }
