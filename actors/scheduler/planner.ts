@@ -84,12 +84,12 @@ export class Planner {
     this.preempting = false;
     record.begin(step, nowMs);
     if (this.options.enableChunkedPrefill) {
-      this.planDecodes();
+      const firstPrefill = this.planDecodes();
       this.leavePrompts();
-      this.planPrefills();
+      this.planPrefills(firstPrefill);
       this.admit({ prompts: true, swapped: true });
     } else {
-      this.planPrefills();
+      this.planPrefills(0);
       this.admit({ prompts: true, swapped: false });
       if (this.writer.numRows === 0) {
         this.planDecodes();
@@ -109,15 +109,19 @@ export class Planner {
     return earliest + this.options.delayFactor * this.lastPromptMs;
   }
 
-  /** Rows of sequences that lack one token. */
-  private planDecodes(): void {
+  /** Rows of sequences that lack one token. Returns where in `running` the first one stands that lacks more, or its end. */
+  private planDecodes(): number {
     const { items } = this.roster.running;
-    // Preemption takes from the end of the list, at or behind `i`: what was planned stays.
+    let firstPrefill = -1;
+    // Preemption takes from the end of the list, at or behind `i`, and forks come behind `i`: what was passed stays where it is.
     for (let i = 0; i < items.length; i++) {
       const sequence = items[i]!; // i < length
-      if (sequence.remaining !== 1 || !runnable(sequence)) continue;
+      if (sequence.remaining !== 1 || !runnable(sequence)) {
+        if (firstPrefill === -1 && sequence.remaining > 1) firstPrefill = i;
+        continue;
+      }
       const done = this.roster.kv.makeWritable(sequence, sequence.numComputed);
-      if (done !== WRITABLE.already && !this.makeRoom(sequence, done)) return;
+      if (done !== WRITABLE.already && !this.makeRoom(sequence, done)) break;
       if (sequence.numComputed < sequence.request.promptLen) {
         i += this.planRow(sequence, 1); // siblings forked by the row are listed next and have their sample already
       } else if (this.options.drafts === null) {
@@ -126,6 +130,7 @@ export class Planner {
         this.planDrafted(sequence, this.takeDrafts(sequence, this.budget - (items.length - i)));
       }
     }
+    return firstPrefill === -1 ? items.length : firstPrefill;
   }
 
   /**
@@ -235,6 +240,7 @@ export class Planner {
    */
   private mixedTokens(): number {
     const least = this.options.mixedStepTokens;
+    if (least >= this.options.maxBatchTokens) return least;
     const most = MOST_MIXED * least;
     let waiting = 0;
     for (const { remaining } of this.roster.waiting.items) {
@@ -244,10 +250,10 @@ export class Planner {
     return Math.max(least, Math.floor(waiting / WAITING_STEPS));
   }
 
-  /** Rows of running sequences that lack more than one token; their blocks were taken at admission. */
-  private planPrefills(): void {
+  /** Rows of running sequences that lack more than one token, from the one at `first`; their blocks were taken at admission. */
+  private planPrefills(first: number): void {
     const { items } = this.roster.running;
-    for (let i = 0; i < items.length && this.budget > 0; i++) {
+    for (let i = first; i < items.length && this.budget > 0; i++) {
       const sequence = items[i]!; // i < length
       if (sequence.remaining > 1 && runnable(sequence)) i += this.planRow(sequence, Math.min(sequence.remaining, this.budget));
     }
