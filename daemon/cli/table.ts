@@ -4,10 +4,15 @@
 
 const MIN_HANGING_COLUMNS = 12;
 
-/** Rows under a heading, columns two spaces apart; a column that ends in numbers everywhere is aligned to the right. */
+/**
+ * Rows under a heading, columns two spaces apart. The first column names its rows and is aligned to the left, also where all names are
+ * digits, as ids can be; of the others those of numbers alone are aligned to the right.
+ */
 export function table(heading: readonly string[], rows: readonly (readonly string[])[]): string {
   const widths = heading.map((h, i) => Math.max(displayWidth(h), ...rows.map((row) => displayWidth(row[i] ?? ''))));
-  const numeric = heading.map((_, i) => rows.length > 0 && rows.every((row) => /^[\d.,]*( ?([KMGT]iB|B|ms|s|%))?$|^-$/.test(row[i] ?? '')));
+  const numeric = heading.map(
+    (_, i) => i > 0 && rows.length > 0 && rows.every((row) => /^[\d.,]*( ?([KMGT]iB|B|ms|s|%))?$|^-$/.test(row[i] ?? '')),
+  );
   const line = (cells: readonly string[]): string =>
     cells
       .map((cell, i) => {
