@@ -20,18 +20,21 @@ const PROMPT_TOKENS = 512;
 const ROUNDS = 10;
 const WARM_ROUNDS = 5;
 const WARMUP_STEPS = 2000;
-/** In the other rounds. */
+/** Steps in which all sequences decode, in the other rounds. */
 const SHORT_STEPS = 200;
 
 function measure(numSequences: number, numSteps: number): Record<string, unknown> {
-  const mostTokens = WARMUP_STEPS + numSteps + 10;
+  // The first sequences decode while the prompts of the others run, which takes no more steps than there are sequences: at least 1024 tokens
+  // of each step, and as many as there are sequences, are left for prompts.
+  const tokensFor = (steps: number): number => steps + numSequences + 10;
+  const mostTokens = tokensFor(WARMUP_STEPS + numSteps);
   const blockSize = 16;
   const scheduler = new Scheduler({
     ...defaultOptions,
     blockSize,
     numBlocks: numSequences * Math.ceil((PROMPT_TOKENS + mostTokens) / blockSize) + 10,
     maxSlots: numSequences,
-    maxBatchTokens: Math.max(2048, numSequences),
+    maxBatchTokens: Math.max(2048, 2 * numSequences),
     maxModelLen: PROMPT_TOKENS + mostTokens,
   });
   let nextId = 1;
@@ -82,7 +85,7 @@ function measure(numSequences: number, numSteps: number): Record<string, unknown
   };
   for (let round = 1; round <= ROUNDS; round++) {
     const last = round === ROUNDS;
-    admitAll(last ? mostTokens : SHORT_STEPS);
+    admitAll(last ? mostTokens : tokensFor(SHORT_STEPS));
     let decodeSteps = 0;
     for (; scheduler.hasWork() && (!last || decodeSteps < WARMUP_STEPS + numSteps); now++) {
       const begin = performance.now();
@@ -98,7 +101,7 @@ function measure(numSequences: number, numSteps: number): Record<string, unknown
       const us = (planned - begin + performance.now() - middle) * 1000;
       const samples = new Int32Array(result.buffer)[RESULT.numSamples] ?? 0;
       if (samples === numSequences) {
-        if (++decodeSteps > WARMUP_STEPS) decode.push(us);
+        if (++decodeSteps > WARMUP_STEPS && last) decode.push(us);
       } else if (decodeSteps === 0) {
         // Later steps are short of sequences that have ended.
         if (round === 1) firstPrefill.push(us);
