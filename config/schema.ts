@@ -133,7 +133,7 @@ export const schema = {
     ),
     served_model_name: text(maybeText(null), 'Name the API reports and accepts; the model name when not set.'),
     enforce_eager: bool(false, 'Do not capture CUDA graphs.'),
-    cuda_graph_sizes: ints([1, 2, 4, 8, 16, 32, 48, 64, 128, 256], [1, 4096], 'Decode batch sizes that are captured as CUDA graphs.'),
+    cuda_graph_sizes: ints([1, 2, 4, 8, 16, 32, 48, 64, 128, 192, 256], [1, 4096], 'Decode batch sizes that are captured as CUDA graphs.'),
     cuda_graph_prefill_sizes: ints(
       [16, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512],
       [1, 1024],
