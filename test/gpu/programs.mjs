@@ -25,6 +25,7 @@ const fewKernels = 'codes_few_gemm.cu coded_few_gemm.cu';
 /** What products are made of: cuBLASLt, and `kernels` of ours beside it. */
 const products = (kernels) => ({
   'cuda/gemm': `gemm_lt.cpp gemm_codes.cpp ${kernels}`,
+  'cuda/gemm/batch': 'batch_gemm_sm90.cu',
   'cuda/gemm/codes': codesKernels,
   'cuda/gemm/tiles': tileKernels,
   'cuda/gemm/few': fewKernels,
@@ -58,14 +59,19 @@ export const programs = [
   program('gemm_test', { ...products(allKernels), 'cuda/attention': 'rope_kv.cu' }, { cublas: true }),
   program('codes_gemm_test', {
     'cuda/gemm': `gemm_codes.cpp ${allKernels}`,
+    'cuda/gemm/batch': 'batch_gemm_sm90.cu',
     'cuda/gemm/codes': codesKernels,
     'cuda/gemm/tiles': tileKernels,
     'cuda/gemm/few': fewKernels,
     'cuda/device': 'tensor_map.cu',
     'cuda/rows': 'scaled_rows.cu',
   }),
-  // These two have an empty gemm_kernels() of their own, so that cuBLASLt is alone beside their kernel.
+  // These have an empty gemm_kernels() of their own, so that cuBLASLt is alone beside their kernel.
   program('large_gemm_test', products('large_gemm_sm90.cu small_gemm.cu stream_gemm.cpp stream_gemm_sm90.cu'), {
+    cublas: true,
+    generic: null,
+  }),
+  program('batch_gemm_test', products('small_gemm.cu stream_gemm.cpp stream_gemm_sm90.cu large_gemm_sm90.cu'), {
     cublas: true,
     generic: null,
   }),

@@ -218,6 +218,8 @@ __device__ inline void hold(float (&d)[128]) { asm volatile("" : INFERD_IN_OUT12
     INFERD_WGMMA_WIDE(144, TYPES, 72, 72, 73, 74);            \
   } else if constexpr (kCount == 80) {                        \
     INFERD_WGMMA_WIDE(160, TYPES, 80, 80, 81, 82);            \
+  } else if constexpr (kCount == 96) {                        \
+    INFERD_WGMMA_WIDE(192, TYPES, 96, 96, 97, 98);            \
   } else if constexpr (kCount == 104) {                       \
     INFERD_WGMMA_WIDE(208, TYPES, 104, 104, 105, 106);        \
   } else if constexpr (kCount == 112) {                       \

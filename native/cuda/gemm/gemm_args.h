@@ -21,6 +21,8 @@ struct GemmSpare {
   size_t bytes = 0;
 };
 
+constexpr int32_t kGemmTickets = 16384;
+
 // y[m, n] = x[m, k] w[n, k]^T (+ bias) (+ y when `add_to_y`), accumulated in f32. When `gated`, w
 // is [2 n, k] and y = silu(x w[0 .. n)^T) * (x w[n .. 2 n)^T), both factors plus their half of
 // `bias`; then y is of `type` and `add_to_y` is false.
@@ -48,7 +50,9 @@ struct GemmArgs {
   const float* norm_weight = nullptr;  // [k], multiplies the columns then; null: all ones
   // norm_x only: [m, k] of `type`, packed, for ways that do so first; then out of use.
   void* norm_scratch = nullptr;
-  GemmSpare spare{};  // of weights other than plain ones
+  GemmSpare spare{};  // of weights other than plain ones; GemmLt gives plain ones its own
+  // [kGemmTickets] zeros in device memory, which a product leaves zero again; also of GemmLt.
+  int32_t* tickets = nullptr;
   // Not null: x is [m, k] codes of the kind of the weight's, packed, with scales as quantize_rows()
   // makes them.
   const float* x_scales = nullptr;

@@ -58,6 +58,19 @@ cudaError_t run_stream(const GemmArgs& p, const GemmVariant& variant, const Laun
   return stream_gemm(p, cut, launch);
 }
 
+// Between the streaming GEMM and the large one.
+bool batch_takes(const GemmArgs& p) { return p.m > kStreamGemmRows && batch_gemm_takes(p); }
+size_t batch_variants(const GemmArgs& p, std::span<GemmVariant, kGemmVariants> out) {
+  static_assert(kBatchGemmCuts <= kGemmVariants);
+  std::array<BatchGemmCut, kBatchGemmCuts> cuts;
+  const auto count = static_cast<size_t>(batch_gemm_cuts(p, cuts));
+  for (size_t i = 0; i < count; ++i) out[i] = {cuts[i].columns, cuts[i].splits};
+  return count;
+}
+cudaError_t run_batch(const GemmArgs& p, const GemmVariant& variant, const Launch& launch) {
+  return batch_gemm(p, {.columns = variant[0], .splits = variant[1]}, launch);
+}
+
 // Fewer rows leave many multiprocessors without a tile. The row step of 1024 begins here.
 constexpr int32_t kLargeRows = 769;
 
@@ -100,6 +113,7 @@ constexpr GemmKernel kKernels[] = {
     {"codes_few", codes_few_takes, one_variant, run_codes_few, kFewRows},
     {"codes", small_gemm_codes_takes, one_variant, run_small_codes, kSmallGemmRows},
     {"stream", stream_takes, stream_variants, run_stream, 0},
+    {"batch", batch_takes, batch_variants, run_batch, 0},
     {"large", large_takes, one_variant, run_large, 0},
     {"coded_few", coded_few_takes, one_variant, run_coded_few, 0},
     {"coded", coded_takes, one_variant, run_coded, 0},

@@ -193,9 +193,18 @@ struct GemmLt::Impl {
   };
 
   cublasLtHandle_t handle = nullptr;
-  void* workspace = nullptr;
+  int32_t* tickets = nullptr;  // at the front of the caller's workspace
+  void* workspace = nullptr;   // behind them
   size_t workspace_bytes = 0;
   std::map<Key, Entry> entries;
+
+  // With what kernels of plain weights may use; others bring theirs.
+  GemmArgs equipped(GemmArgs args) const {
+    if (!plain_weights(args)) return args;
+    args.spare = {workspace, workspace_bytes};
+    args.tickets = tickets;
+    return args;
+  }
 
   ~Impl() {
     if (handle != nullptr) cublasLtDestroy(handle);
@@ -257,10 +266,15 @@ GemmLt::GemmLt(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 GemmLt::~GemmLt() = default;
 
 const char* GemmLt::create(void* workspace, size_t workspace_bytes, std::unique_ptr<GemmLt>& out) {
+  constexpr size_t kTicketBytes = kGemmTickets * sizeof(int32_t);
+  if (workspace_bytes < kTicketBytes) return "the workspace of products is too small";
   auto impl = std::make_unique<Impl>();
-  impl->workspace = workspace;
-  impl->workspace_bytes = workspace_bytes;
-  const char* error = text(cublasLtCreate(&impl->handle));
+  impl->tickets = static_cast<int32_t*>(workspace);
+  impl->workspace = static_cast<std::byte*>(workspace) + kTicketBytes;
+  impl->workspace_bytes = workspace_bytes - kTicketBytes;
+  const char* error = text(cudaMemset(workspace, 0, kTicketBytes));
+  if (error == nullptr) error = text(cudaStreamSynchronize(nullptr));
+  if (error == nullptr) error = text(cublasLtCreate(&impl->handle));
   if (error == nullptr) out.reset(new GemmLt(std::move(impl)));
   return error;
 }
@@ -268,7 +282,7 @@ const char* GemmLt::create(void* workspace, size_t workspace_bytes, std::unique_
 const char* GemmLt::tune(const GemmArgs& args, std::span<const WeightView> weights, int32_t most,
                          float budget_us, const Launch& launch) {
   if (weights.empty() || most < 1) return "tuning needs a weight and a candidate";
-  GemmArgs plain = plain_part(args), turn = args;
+  GemmArgs plain = plain_part(args), turn = impl_->equipped(args);
   if (!plain_weights(args)) {
     turn = with_codes(args);
     if (turn.x_scales != nullptr) {
@@ -409,8 +423,9 @@ const char* GemmLt::run_kernel(const GemmArgs& args, const Launch& launch) {
   return text(entry.kernel->run(args, entry.choice.variant, launch));
 }
 
-const char* GemmLt::run(const GemmArgs& args, const Launch& launch) {
-  if (!plain_weights(args)) return run_codes(args, launch);
+const char* GemmLt::run(const GemmArgs& given, const Launch& launch) {
+  if (!plain_weights(given)) return run_codes(given, launch);
+  const GemmArgs args = impl_->equipped(given);
   if (args.norm_x) {
     for (const GemmKernel& kernel : gemm_kernels()) {
       if (kernel.takes(args)) return text(kernel.run(args, {}, launch));

@@ -1,6 +1,8 @@
-// The linear layer for many rows on Hopper: see large_gemm_sm90.cu.
+// The linear layers for many rows on Hopper: see large_gemm_sm90.cu, and batch/batch_gemm_sm90.cu
+// for full decode batches and short prompts. Host code, any thread.
 #pragma once
 #include <cstdint>
+#include <span>
 
 #include "cuda/device/launch.h"
 #include "cuda/gemm/gemm_args.h"
@@ -18,6 +20,26 @@ bool large_gemm_takes(const GemmArgs& args);
 cudaError_t large_gemm(const GemmArgs& args, const Launch& launch);
 // Its part for e4m3 codes.
 cudaError_t large_gemm_codes(const GemmArgs& args, const Launch& launch);
+
+// The same for up to so many rows. Whether batch_gemm() computes `args` on the current device: as
+// above, of plain weights alone, and no gated product with `add_to_y`.
+constexpr int32_t kBatchGemmRows = 256;
+bool batch_gemm_takes(const GemmArgs& args);
+
+// How a product is cut: one way to compute it.
+struct BatchGemmCut {
+  int32_t columns;  // rows of w that a block multiplies at a time; half gate, half up when gated
+  int32_t splits;   // blocks that share the k of a tile; 1: none do
+};
+
+// Writes the most promising cuts, best first, and returns how many. Each also serves fewer rows.
+// Those that split use `spare` and `tickets` of `args`.
+constexpr int32_t kBatchGemmCuts = 6;
+int32_t batch_gemm_cuts(const GemmArgs& args, std::span<BatchGemmCut> best);
+
+// Enqueues. cudaErrorInvalidValue for a shape that is not taken or a cut that is none of its own.
+// The same bits run to run.
+cudaError_t batch_gemm(const GemmArgs& args, const BatchGemmCut& cut, const Launch& launch);
 
 // Of products of groups of rows, each with a w of its own (experts/grouped_gemm.h):
 // rows [row, end) of x and y, at most kGroupTileRows, of one group.
