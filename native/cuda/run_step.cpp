@@ -1,4 +1,5 @@
 // Steps of the CUDA backend: events, waiting, recordings, graphs and copies.
+#include <sys/prctl.h>
 #include <time.h>
 
 #include <chrono>
@@ -15,6 +16,17 @@ namespace {
 // scheduling delay late, which no step in flight behind them notices.
 constexpr auto kSpin = std::chrono::microseconds(100);
 constexpr long kNapNs = 20'000;
+
+// Linux ends a sleep up to 50 us late, so that it can wake for several at once, unless the thread
+// asks for less: naps took 88 us, and 37 with this.
+constexpr unsigned long kSlackNs = 1'000;
+
+void nap() {
+  thread_local const int asked = prctl(PR_SET_TIMERSLACK, kSlackNs, 0, 0, 0);
+  (void)asked;  // refused: naps are longer
+  const timespec length{0, kNapNs};
+  nanosleep(&length, nullptr);
+}
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -77,8 +89,7 @@ bool CudaBackend::wait_step(int done_slot, int64_t timeout_us) {
     if (waited < kSpin) {
       pause_briefly();
     } else {
-      const timespec nap{0, kNapNs};
-      nanosleep(&nap, nullptr);
+      nap();
     }
     status = cudaEventQuery(slot.end.get());
   }
