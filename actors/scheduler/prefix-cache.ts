@@ -13,9 +13,8 @@
  *
  * Open addressing with linear probing, at most half full, deletion by shifting back; O(1) and free of allocation.
  */
+import { nextKey } from '../routing/prefix-key.js';
 import { BrokenInvariant } from '../runtime/invariant.js';
-
-const { imul } = Math;
 
 /** Serial of the empty prefix. Below it are those of requests for adapters (request.ts), which share nothing. */
 export const ROOT = 0;
@@ -139,19 +138,8 @@ export class PrefixCache {
     return true;
   }
 
-  /**
-   * Mixes word by word, 32 bit; the last lines are MurmurHash3's. One multiplication a word and no call: the first prompts after a start
-   * are hashed by V8's interpreter, which pays for each of them. Overridden by the test that makes everything collide.
-   */
+  /** Of the serial, which has up to 53 bits, and the tokens. Overridden by the test that makes everything collide. */
   protected hash(parent: number, tokens: Int32Array, offset: number): number {
-    const end = offset + this.blockSize;
-    let h = imul(parent | 0, 0x9e3779b1) ^ ((parent / 0x1_0000_0000) | 0);
-    for (let i = offset; i < end; i++) {
-      h = imul(h ^ tokens[i]!, 0x9e3779b1); // caller passes a full block
-      h ^= h >>> 15;
-    }
-    h = imul(h ^ (h >>> 16), 0x85ebca6b);
-    h = imul(h ^ (h >>> 13), 0xc2b2ae35);
-    return h ^ (h >>> 16);
+    return nextKey(Math.imul(parent | 0, 0x9e3779b1) ^ ((parent / 0x1_0000_0000) | 0), tokens, offset, this.blockSize);
   }
 }
