@@ -2,9 +2,10 @@
  * Builds the native addon with CMake: `npm run build:native`, also run by `npm install` in a clone, and by `inferd` when it first starts an
  * engine.
  *
- *   node native/build.mjs [--sanitize address|thread|undefined] [--out FOLDER] [--progress] [--later] [--verbose]
+ *   node native/build.mjs [--sanitize address|thread|undefined] [--out FOLDER [--cuda]] [--progress] [--later] [--verbose]
  *
  * --out takes another folder than native/build, for a package that lies where this user may not write; its intermediate files are removed.
+ * --cuda, with it and INFERD_CUDA=1: the CUDA backend alone, to see that it compiles where the rest is built already.
  * --progress writes percentages to stdout, a line each, for a program. --later: a failure is told, but is none: the engine is built
  * when it is first needed.
  *
@@ -35,7 +36,8 @@ const LOCK_TIMEOUT_MS = 20 * 60_000;
 const INSTALL = 'on Debian or Ubuntu: sudo apt install cmake make g++';
 
 const nativeDir = dirname(fileURLToPath(import.meta.url));
-const USAGE = 'usage: node native/build.mjs [--sanitize address|thread|undefined] [--out FOLDER] [--progress] [--later] [--verbose]';
+const USAGE =
+  'usage: node native/build.mjs [--sanitize address|thread|undefined] [--out FOLDER [--cuda]] [--progress] [--later] [--verbose]';
 /** Set by --later. */
 let later = false;
 
@@ -46,15 +48,17 @@ function fail(message, code) {
 }
 
 function parseArguments(argv) {
-  const options = { sanitize: '', out: '', progress: false, verbose: false };
+  const options = { sanitize: '', out: '', cuda: false, progress: false, verbose: false };
   for (let i = 0; i < argv.length; i++) {
     if (argv[i] === '--verbose') options.verbose = true;
     else if (argv[i] === '--progress') options.progress = true;
     else if (argv[i] === '--later') later = true;
+    else if (argv[i] === '--cuda') options.cuda = true;
     else if (argv[i] === '--out' && argv[i + 1]) options.out = resolvePath(argv[++i]);
     else if (argv[i] === '--sanitize' && ['address', 'thread', 'undefined'].includes(argv[i + 1])) options.sanitize = argv[++i];
     else fail(USAGE, EXIT_USAGE);
   }
+  if (options.cuda && (options.out === '' || process.env['INFERD_CUDA'] !== '1')) fail(USAGE, EXIT_USAGE);
   return options;
 }
 
@@ -288,12 +292,12 @@ async function main() {
     rmSync(join(cmakeDir, 'CMakeCache.txt'), { force: true });
     done = await run('cmake', [...configure, '-DINFERD_CUDA_ARCHS='], options);
   }
-  if (done.status === 0) done = await build('inferd');
+  if (done.status === 0 && !options.cuda) done = await build('inferd');
   if (done.status !== 0) {
     process.stderr.write(`\n${done.output}`);
     fail('The native engine did not compile; the compiler output is above.', EXIT_FAILED);
   }
-  publish(join(cmakeDir, 'inferd.node'), target);
+  if (!options.cuda) publish(join(cmakeDir, 'inferd.node'), target);
   if (cuda !== null && cudaProblem === '') {
     const backend = await build('inferd_cuda');
     if (backend.status !== 0) cudaProblem = backend.output || 'see above';

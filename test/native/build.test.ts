@@ -151,6 +151,20 @@ describe('the native build', () => {
     assert.equal(builds().length, 2 * (1 + 2 + (had ? 0 : 2)));
   });
 
+  test('builds the CUDA backend alone where it is asked to', async () => {
+    const out = join(root, 'elsewhere');
+    tool('nvcc', 'exit 0');
+    const settings = { CUDA_HOME: join(root, 'cuda'), INFERD_CUDA: '1' };
+    assert.equal((await build(['--cuda', '--out', out], native, settings)).code, 0);
+    assert.deepEqual(
+      ['inferd.node', 'inferd_cuda.so'].map((file) => existsSync(join(out, file))),
+      [false, true],
+    );
+    assert.deepEqual(builds(), ['begin', 'end']);
+    assert.equal((await build(['--cuda', '--out', out])).code, 64, 'with INFERD_CUDA=0');
+    assert.equal((await build(['--cuda'], native, settings)).code, 64, 'beside the engine, which would lack its other half');
+  });
+
   test('keeps a sanitizer build apart', async () => {
     assert.equal((await build(['--sanitize', 'address'])).code, 0);
     assert.ok(existsSync(join(native, 'build', 'address', 'inferd.node')) && !existsSync(built));
