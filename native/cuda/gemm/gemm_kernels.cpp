@@ -2,6 +2,7 @@
 #include "cuda/gemm/gemm_kernels.h"
 
 #include <cstring>
+#include <type_traits>
 
 #include "cuda/gemm/large_gemm.h"
 #include "cuda/gemm/small_gemm.h"
@@ -11,6 +12,22 @@ namespace inferd::cuda {
 namespace {
 
 size_t one_variant(const GemmArgs&, std::span<GemmVariant, kGemmVariants>) { return 1; }
+
+// Of kernels whose variants are cuts of a type of their own.
+template <typename Cut, int32_t (*kCutsOf)(const GemmArgs&, std::span<Cut>)>
+size_t cut_variants(const GemmArgs& p, std::span<GemmVariant, kGemmVariants> out) {
+  static_assert(sizeof(Cut) <= sizeof(GemmVariant) && std::is_trivially_copyable_v<Cut>);
+  std::array<Cut, kGemmVariants> cuts;
+  const auto count = static_cast<size_t>(kCutsOf(p, cuts));
+  for (size_t i = 0; i < count; ++i) std::memcpy(out[i].data(), &cuts[i], sizeof(Cut));
+  return count;
+}
+template <typename Cut, cudaError_t (*kProduct)(const GemmArgs&, const Cut&, const Launch&)>
+cudaError_t run_cut(const GemmArgs& p, const GemmVariant& variant, const Launch& launch) {
+  Cut cut;
+  std::memcpy(static_cast<void*>(&cut), variant.data(), sizeof(Cut));
+  return kProduct(p, cut, launch);
+}
 
 // Where the streaming GEMM may lead inside a step of Llama-3-8B on an H200, which is not where it
 // leads alone, since it starts early and leaves no gaps: 32x128 4 % less a step than with cuBLASLt;
@@ -44,32 +61,8 @@ cudaError_t run_small_codes(const GemmArgs& p, const GemmVariant&, const Launch&
   return small_gemm_codes(p, launch);
 }
 
-size_t stream_variants(const GemmArgs& p, std::span<GemmVariant, kGemmVariants> out) {
-  static_assert(sizeof(StreamGemmCut) <= sizeof(GemmVariant) && kStreamGemmCuts <= kGemmVariants);
-  std::array<StreamGemmCut, kStreamGemmCuts> cuts;
-  const int32_t count = stream_gemm_cuts(p, cuts);
-  for (size_t i = 0; i < static_cast<size_t>(count); ++i)
-    std::memcpy(out[i].data(), &cuts[i], sizeof(StreamGemmCut));
-  return static_cast<size_t>(count);
-}
-cudaError_t run_stream(const GemmArgs& p, const GemmVariant& variant, const Launch& launch) {
-  StreamGemmCut cut;
-  std::memcpy(&cut, variant.data(), sizeof(cut));
-  return stream_gemm(p, cut, launch);
-}
-
 // Between the streaming GEMM and the large one.
 bool batch_takes(const GemmArgs& p) { return p.m > kStreamGemmRows && batch_gemm_takes(p); }
-size_t batch_variants(const GemmArgs& p, std::span<GemmVariant, kGemmVariants> out) {
-  static_assert(kBatchGemmCuts <= kGemmVariants);
-  std::array<BatchGemmCut, kBatchGemmCuts> cuts;
-  const auto count = static_cast<size_t>(batch_gemm_cuts(p, cuts));
-  for (size_t i = 0; i < count; ++i) out[i] = {cuts[i].columns, cuts[i].splits};
-  return count;
-}
-cudaError_t run_batch(const GemmArgs& p, const GemmVariant& variant, const Launch& launch) {
-  return batch_gemm(p, {.columns = variant[0], .splits = variant[1]}, launch);
-}
 
 // Fewer rows leave many multiprocessors without a tile. The row step of 1024 begins here.
 constexpr int32_t kLargeRows = 769;
@@ -97,27 +90,20 @@ cudaError_t run_coded(const GemmArgs& p, const GemmVariant&, const Launch& launc
 }
 
 bool coded_many_takes(const GemmArgs& p) { return p.m > kCodedSmallRows && coded_stream_takes(p); }
-size_t coded_many_variants(const GemmArgs& p, std::span<GemmVariant, kGemmVariants> out) {
-  static_assert(kCodedCuts <= kGemmVariants);
-  std::array<CodedCut, kCodedCuts> cuts;
-  const auto count = static_cast<size_t>(coded_stream_cuts(p, cuts));
-  for (size_t i = 0; i < count; ++i) out[i] = {cuts[i].row_blocks, cuts[i].splits};
-  return count;
-}
-cudaError_t run_coded_many(const GemmArgs& p, const GemmVariant& variant, const Launch& launch) {
-  return coded_stream_gemm(p, {.row_blocks = variant[0], .splits = variant[1]}, launch);
-}
 
 constexpr GemmKernel kKernels[] = {
     {"small", small_takes, one_variant, run_small, kSmallGemmRows},
     {"codes_few", codes_few_takes, one_variant, run_codes_few, kFewRows},
     {"codes", small_gemm_codes_takes, one_variant, run_small_codes, kSmallGemmRows},
-    {"stream", stream_takes, stream_variants, run_stream, 0},
-    {"batch", batch_takes, batch_variants, run_batch, 0},
+    {"stream", stream_takes, cut_variants<StreamGemmCut, stream_gemm_cuts>,
+     run_cut<StreamGemmCut, stream_gemm>, 0},
+    {"batch", batch_takes, cut_variants<BatchGemmCut, batch_gemm_cuts>,
+     run_cut<BatchGemmCut, batch_gemm>, 0},
     {"large", large_takes, one_variant, run_large, 0},
     {"coded_few", coded_few_takes, one_variant, run_coded_few, 0},
     {"coded", coded_takes, one_variant, run_coded, 0},
-    {"coded_stream", coded_many_takes, coded_many_variants, run_coded_many, 0},
+    {"coded_stream", coded_many_takes, cut_variants<CodedCut, coded_stream_cuts>,
+     run_cut<CodedCut, coded_stream_gemm>, 0},
 };
 
 }  // namespace

@@ -34,7 +34,6 @@ struct BatchGemmCut {
 
 // Writes the most promising cuts, best first, and returns how many. Each also serves fewer rows.
 // Those that split use `spare` and `tickets` of `args`.
-constexpr int32_t kBatchGemmCuts = 6;
 int32_t batch_gemm_cuts(const GemmArgs& args, std::span<BatchGemmCut> best);
 
 // Enqueues. cudaErrorInvalidValue for a shape that is not taken or a cut that is none of its own.

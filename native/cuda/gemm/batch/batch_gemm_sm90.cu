@@ -40,6 +40,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "cuda/device/device_limits.h"
 #include "cuda/device/tensor_map.h"
 #include "cuda/gemm/batch/batch_gemm_sums.cuh"
 
@@ -80,14 +81,10 @@ __global__ void __launch_bounds__(kBatchThreads, 1)
 }
 
 int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
-bool aligned16(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
 int32_t cluster_count() {
-  int device = 0, count = 0;
-  const bool known =
-      cudaGetDevice(&device) == cudaSuccess &&
-      cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) == cudaSuccess;
-  return known ? count / kBatchCluster : 0;
+  DeviceLimits limits;
+  return ask_limits(limits) == cudaSuccess ? limits.multiprocessors / kBatchCluster : 0;
 }
 int32_t tiles_of(const GemmArgs& p, const BatchGemmCut& cut) {
   return ceil_div(p.n, p.gated ? cut.columns / 2 : cut.columns);
@@ -138,14 +135,7 @@ Launcher launcher_of(bool gated, int32_t columns) {
 }  // namespace
 
 bool batch_gemm_takes(const GemmArgs& p) {
-  int device, major = 0, minor = 0;
-  return plain_weights(p) && p.m >= 1 && p.m <= kBatchGemmRows && p.n >= 8 && p.k >= 8 &&
-         p.n % 8 == 0 && p.k % 8 == 0 && p.x_stride % 8 == 0 && p.y_stride % 8 == 0 &&
-         p.out == GemmOut::kHalf && !(p.gated && p.add_to_y) && !p.norm_x && aligned16(p.x) &&
-         aligned16(p.w.codes) && aligned16(p.y) && cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
-         major == 9 && minor == 0 && INFERD_MOST_MAJOR >= 9;
+  return plain_weights(p) && p.m <= kBatchGemmRows && large_gemm_takes(p);
 }
 
 int32_t batch_gemm_cuts(const GemmArgs& p, std::span<BatchGemmCut> best) {
