@@ -1,9 +1,10 @@
 // Runs the compiled tests: `npm test` runs all, `npm test -- scheduler rpc` those whose path holds one of the words.
 // Those of test/browser run where there is a Chromium; `npm run test:browser` asks for them, and fails where there is none.
-// Lists the sources, since Node 20 takes no globs and compiled files of deleted tests may still lie in dist/.
+// Its last lines name those that failed. Lists the sources, since Node 20 takes no globs and compiled files of deleted tests may still lie
+// in dist/.
 import { spawnSync } from 'node:child_process';
-import { readdirSync, readFileSync } from 'node:fs';
-import { availableParallelism } from 'node:os';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { availableParallelism, tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -44,20 +45,37 @@ if (words.length === 0) {
 const wholes = /^.*[\\/]dist[\\/]test[\\/](e2e|browser)[\\/]/;
 const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
 const switches = major > 20 || minor >= 10;
-// The longest file takes a minute or two; one that hangs is not to take the others along.
-function run(some, atOnce) {
-  if (some.length === 0) return 0;
+const folder = mkdtempSync(join(tmpdir(), 'inferd-failed-'));
+process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
+
+/** What a part of the tests ended with, and a line for each test that failed. */
+function run(part, some, atOnce) {
+  if (some.length === 0) return { status: 0, failed: '' };
+  const failed = join(folder, part);
+  const reporters = [
+    ['spec', 'stdout'],
+    [new URL('failed-reporter.mjs', import.meta.url).href, failed],
+  ].flatMap(([reporter, to]) => [`--test-reporter=${reporter}`, `--test-reporter-destination=${to}`]);
   const concurrency = switches ? [`--test-concurrency=${atOnce}`] : [];
-  return spawnSync(process.execPath, ['--test', '--test-timeout=600000', ...concurrency, ...some], { stdio: 'inherit' }).status ?? 1;
+  // The longest file takes a minute or two; one that hangs is not to take the others along.
+  const args = ['--test', '--test-timeout=600000', ...reporters, ...concurrency, ...some];
+  const { status, signal } = spawnSync(process.execPath, args, { stdio: 'inherit' });
+  const lines = existsSync(failed) ? readFileSync(failed, 'utf8') : '';
+  const silent = status !== 0 && lines === '';
+  return { status: status ?? 1, failed: silent ? `the runner of ${some.length} files: ${signal ?? `exit ${status}`}\n` : lines };
 }
 const parts = [
   run(
+    'parts',
     files.filter((file) => !wholes.test(file)),
     Math.max(2, availableParallelism() - 1),
   ),
   run(
+    'wholes',
     files.filter((file) => wholes.test(file)),
     1,
   ),
 ];
-process.exit(parts.find((status) => status !== 0) ?? 0);
+const failed = parts.map((part) => part.failed).join('');
+if (failed !== '') process.stdout.write(`\nFailed:\n${failed}`);
+process.exit(parts.find((part) => part.status !== 0)?.status ?? 0);
