@@ -5,14 +5,10 @@ import { fileURLToPath } from 'node:url';
 const compiled = join(dirname(fileURLToPath(import.meta.url)), '..', 'dist');
 
 export default async function* failed(events) {
-  const around = new Map();
+  // Node tells of the tests of one file after those of another, also where files run at a time.
+  const names = [];
   for await (const { type, data } of events) {
-    // Tests of one file come in order, those of two files may come in turns.
-    const names = around.get(data.file) ?? [];
-    if (type === 'test:start') {
-      names.length = data.nesting;
-      around.set(data.file, [...names, data.name]);
-    }
+    if (type === 'test:start') names.splice(data.nesting, Infinity, data.name);
     if (type !== 'test:fail' || data.details.error.failureType === 'subtestsFailed') continue;
     const { error } = data.details;
     const why = String(error.cause?.message ?? error.message)

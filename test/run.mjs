@@ -45,13 +45,12 @@ if (words.length === 0) {
 const wholes = /^.*[\\/]dist[\\/]test[\\/](e2e|browser)[\\/]/;
 const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
 const switches = major > 20 || minor >= 10;
-const folder = mkdtempSync(join(tmpdir(), 'inferd-failed-'));
-process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
 
 /** What a part of the tests ended with, and a line for each test that failed. */
-function run(part, some, atOnce) {
+function run(some, atOnce) {
   if (some.length === 0) return { status: 0, failed: '' };
-  const failed = join(folder, part);
+  const folder = mkdtempSync(join(tmpdir(), 'inferd-failed-'));
+  const failed = join(folder, 'failed');
   const reporters = [
     ['spec', 'stdout'],
     [new URL('failed-reporter.mjs', import.meta.url).href, failed],
@@ -61,17 +60,16 @@ function run(part, some, atOnce) {
   const args = ['--test', '--test-timeout=600000', ...reporters, ...concurrency, ...some];
   const { status, signal } = spawnSync(process.execPath, args, { stdio: 'inherit' });
   const lines = existsSync(failed) ? readFileSync(failed, 'utf8') : '';
+  rmSync(folder, { recursive: true, force: true });
   const silent = status !== 0 && lines === '';
   return { status: status ?? 1, failed: silent ? `the runner of ${some.length} files: ${signal ?? `exit ${status}`}\n` : lines };
 }
 const parts = [
   run(
-    'parts',
     files.filter((file) => !wholes.test(file)),
     Math.max(2, availableParallelism() - 1),
   ),
   run(
-    'wholes',
     files.filter((file) => wholes.test(file)),
     1,
   ),
