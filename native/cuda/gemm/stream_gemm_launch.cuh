@@ -107,7 +107,7 @@ cudaError_t launch_tile(int32_t cluster, int32_t clusters, bool halved, StreamGe
 constexpr int kWidths = (kWidestTile - kNarrowestTile) / kTileStep + 1;
 // Those left out were never the fastest; two sets of sums of the widest would not fit.
 constexpr bool has_width(StreamOperands operands, int columns) {
-  return operands == StreamOperands::kHalves ? columns != 176 && columns != 192 && columns != 240
+  return operands == StreamOperands::kHalves ? columns != 176 && columns != 240
                                              : columns <= kWidestCodesTile;
 }
 
