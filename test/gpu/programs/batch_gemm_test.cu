@@ -3,101 +3,65 @@
 //   ./batch_gemm_test [check|quick|bench [m]]     sources: programs.mjs; quick: few cases, for
 //   compute-sanitizer
 #include <array>
-#include <cstring>
 #include <memory>
 
 #include "cuda/gemm/gemm_kernels.h"
 #include "cuda/gemm/gemm_lt.h"
 #include "cuda/gemm/large_gemm.h"
-#include "cuda/rows/activation.h"
-#include "gemm_reference.cuh"
+#include "gemm_cases.cuh"
 #include "gpu_test.cuh"
 
 using namespace gpu_test;
 using namespace inferd;
 using namespace inferd::cuda;
 
-// In place of gemm_kernels.cpp: the tuner has cuBLASLt alone to choose from, which is what is
-// measured against.
-std::span<const GemmKernel> inferd::cuda::gemm_kernels() { return {}; }
-
 namespace {
 
-enum class Form { kPlain, kAdd, kGated };
+// What the tuner gives to a kernel, which has nothing to choose from here.
+GemmSpare seen_spare{};
+int32_t* seen_tickets = nullptr;
+size_t look(const GemmArgs& args, std::span<GemmVariant, kGemmVariants>) {
+  seen_spare = args.spare;
+  seen_tickets = args.tickets;
+  return 0;
+}
+constexpr GemmKernel kLook[] = {{"look", batch_gemm_takes, look, nullptr, 0}};
 
-struct Case {
-  int m, n, k;
-  bool bias;
-  Form form;
-};
+}  // namespace
+
+// In place of gemm_kernels.cpp: the tuner has cuBLASLt alone to choose from, which is what is
+// measured against.
+std::span<const GemmKernel> inferd::cuda::gemm_kernels() { return kLook; }
+
+namespace {
 
 // What splits meet in.
 struct Meeting {
   Device<uint8_t> partials{size_t{64} << 20};
   Device<int32_t> tickets{std::vector<int32_t>(kGemmTickets, 0)};
+
+  GemmArgs equipped(GemmArgs args) const {
+    args.spare = {partials.get(), partials.size()};
+    args.tickets = tickets.get();
+    return args;
+  }
 };
 
 int checked = 0;
 
 template <typename T>
-void check_case(const Case& c, const Meeting& meeting, cudaStream_t stream) {
-  const int64_t x_stride = c.k + 8, y_stride = c.n + 8;
-  const int w_rows = c.form == Form::kGated ? 2 * c.n : c.n;
-  const float scale = c.form == Form::kGated ? 0.1f : 1.f;  // keeps silu off its flat ends
-  Device<T> x(noisy<T>(static_cast<size_t>(c.m * x_stride), 1.f, 1));
-  Device<T> w(noisy<T>(static_cast<size_t>(w_rows) * c.k, scale, 2));
-  Device<T> bias(noisy<T>(static_cast<size_t>(w_rows), 3.f, 3));
-  const std::vector<T> before = noisy<T>(static_cast<size_t>(c.m * y_stride), 3.f, 4);
-  Device<T> old(before);
-  Device<double> wants(static_cast<size_t>(c.m) * c.n);
-  GemmArgs args = {.type = half_of<T>,
-                   .out = GemmOut::kHalf,
-                   .x = x.get(),
-                   .x_stride = x_stride,
-                   .w = plain_weight(half_of<T>, w.get()),
-                   .y = nullptr,
-                   .y_stride = y_stride,
-                   .bias = c.bias ? bias.get() : nullptr,
-                   .add_to_y = c.form == Form::kAdd,
-                   .m = c.m,
-                   .n = c.n,
-                   .k = c.k,
-                   .gated = c.form == Form::kGated,
-                   .spare = {meeting.partials.get(), meeting.partials.size()},
-                   .tickets = meeting.tickets.get()};
-  reference<T>(wants.get(), args, old.get(), nullptr, stream);
-  CHECK_CUDA(cudaStreamSynchronize(stream));
-  const std::vector<double> want = wants.download();
-  // batch_gemm_takes asks for y as well.
-  Device<T> y(before);
-  args.y = y.get();
+void check_case(const GemmCase& c, const Meeting& meeting, cudaStream_t stream) {
+  GemmTrial<T> trial(c, stream);
+  const GemmArgs args = meeting.equipped(trial.args());
   expect(batch_gemm_takes(args), "a case that is not taken");
   std::array<BatchGemmCut, 16> room;
   const std::span<BatchGemmCut> cuts(room.data(), static_cast<size_t>(batch_gemm_cuts(args, room)));
   expect(!cuts.empty(), "a case without cuts");
   for (const BatchGemmCut& cut : cuts) {
-    char name[160];
-    std::snprintf(name, sizeof name, "%s m %d n %d k %d%s%s, %d wide, %d splits",
-                  half_of<T> == Half::kF16 ? "f16" : "bf16", c.m, c.n, c.k, c.bias ? " bias" : "",
-                  c.form == Form::kAdd     ? " add"
-                  : c.form == Form::kGated ? " gated"
-                                           : "",
-                  cut.columns, cut.splits);
-    std::vector<T> runs[2];
-    for (std::vector<T>& run : runs) {
-      y.upload(before);
-      CHECK_CUDA(batch_gemm(args, cut, Launch(stream, true)));
-      const cudaError_t error = cudaStreamSynchronize(stream);
-      if (error != cudaSuccess) std::printf("%s\n", name);
-      CHECK_CUDA(error);
-      run = y.download();
-    }
-    const Result<T> got(args, runs[0], before);
-    const double error = relative_error(got.values, want);
-    expect(error < rounding<T>, std::string(name) + " error " + std::to_string(error));
-    expect(got.rest_same, std::string(name) + " wrote outside of its columns");
-    expect(std::memcmp(runs[0].data(), runs[1].data(), runs[0].size() * sizeof(T)) == 0,
-           std::string(name) + " differs on repeat");
+    char way[80];
+    std::snprintf(way, sizeof way, "%d wide, %d splits", cut.columns, cut.splits);
+    trial.check(way, rounding<T>,
+                [&](bool early) { CHECK_CUDA(batch_gemm(args, cut, Launch(stream, early))); });
     ++checked;
   }
 }
@@ -116,6 +80,31 @@ void check_type(bool quick, const Meeting& meeting, cudaStream_t stream) {
   check_case<T>({256, 4096, 14336, false, Form::kAdd}, meeting, stream);
   check_case<T>({256, 14336, 4096, false, Form::kGated}, meeting, stream);
   check_case<T>({250, 6144, 4096, true, Form::kPlain}, meeting, stream);
+}
+
+// The tuner gives memory for the sums of all cuts, and tickets that are zero.
+void check_tuner(GemmLt& lt, cudaStream_t stream) {
+  const GemmTrial<__half> trial({256, 1024, 4096, false, Form::kPlain}, stream);
+  const WeightView weight = trial.args().w;
+  const char* error = lt.tune(trial.args(), {&weight, 1}, 4, 1000, Launch(stream, true));
+  expect(error == nullptr, error == nullptr ? "" : error);
+  expect(seen_tickets != nullptr, "a kernel without tickets");
+  std::array<BatchGemmCut, 16> room;
+  GemmArgs args = trial.args();
+  args.spare = seen_spare;
+  args.tickets = seen_tickets;
+  const auto count = static_cast<size_t>(batch_gemm_cuts(args, room));
+  int32_t most = 0;
+  for (size_t i = 0; i < count; ++i) most = std::max(most, room[i].splits);
+  expect(most > 1, "no cut has room for splits");
+  std::vector<int32_t> tickets(kGemmTickets, 1);
+  if (seen_tickets != nullptr) {
+    CHECK_CUDA(cudaMemcpy(tickets.data(), seen_tickets, sizeof(int32_t) * kGemmTickets,
+                          cudaMemcpyDefault));
+  }
+  expect(std::all_of(tickets.begin(), tickets.end(), [](int32_t t) { return t == 0; }),
+         "tickets that are not zero");
+  ++checked;
 }
 
 struct Weight {
@@ -145,22 +134,20 @@ void bench(int only, const Meeting& meeting, GemmLt& lt, cudaStream_t stream) {
       const int copies =
           static_cast<int>(std::clamp<int64_t>(static_cast<int64_t>(w.size()) / size, 1, 24));
       const auto args = [&](int i) {
-        return GemmArgs{.type = Half::kBF16,
-                        .out = GemmOut::kHalf,
-                        .x = x.get(),
-                        .x_stride = s.k,
-                        .w = plain_weight(Half::kBF16, w.get() + i * size),
-                        .y = y.get(),
-                        .y_stride = s.n,
-                        .bias = nullptr,
-                        .add_to_y = s.form == Form::kAdd,
-                        .m = m,
-                        .n = s.n,
-                        .k = s.k,
-                        .gated = gated,
-                        .scratch = scratch.get(),
-                        .spare = {meeting.partials.get(), meeting.partials.size()},
-                        .tickets = meeting.tickets.get()};
+        return meeting.equipped({.type = Half::kBF16,
+                                 .out = GemmOut::kHalf,
+                                 .x = x.get(),
+                                 .x_stride = s.k,
+                                 .w = plain_weight(Half::kBF16, w.get() + i * size),
+                                 .y = y.get(),
+                                 .y_stride = s.n,
+                                 .bias = nullptr,
+                                 .add_to_y = s.form == Form::kAdd,
+                                 .m = m,
+                                 .n = s.n,
+                                 .k = s.k,
+                                 .gated = gated,
+                                 .scratch = scratch.get()});
       };
       const Launch on(stream, true);
       std::vector<WeightView> weights;
@@ -193,18 +180,20 @@ int main(int argc, char** argv) {
   cudaStream_t stream;
   CHECK_CUDA(cudaStreamCreate(&stream));
   const Meeting meeting;
+  Device<uint8_t> workspace(size_t{64} << 20);
+  std::unique_ptr<GemmLt> lt;
+  const char* error = GemmLt::create(workspace.get(), workspace.size(), lt);
+  if (error != nullptr) {
+    std::printf("%s\n", error);
+    return 1;
+  }
   const bool quick = what == "quick";
   if (what != "bench") {
     check_type<__nv_bfloat16>(quick, meeting, stream);
     check_type<__half>(quick, meeting, stream);
+    if (!quick) check_tuner(*lt, stream);
     std::printf("batch gemm: %d checks, %d failures\n", checked, failures);
   }
-  if (what != "check" && !quick) {
-    Device<uint8_t> workspace(size_t{64} << 20);
-    std::unique_ptr<GemmLt> lt;
-    const char* error = GemmLt::create(workspace.get(), workspace.size(), lt);
-    expect(error == nullptr, error == nullptr ? "" : error);
-    if (error == nullptr) bench(argc > 2 ? std::atoi(argv[2]) : 0, meeting, *lt, stream);
-  }
+  if (what != "check" && !quick) bench(argc > 2 ? std::atoi(argv[2]) : 0, meeting, *lt, stream);
   return failures == 0 ? 0 : 1;
 }

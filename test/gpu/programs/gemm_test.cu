@@ -9,7 +9,7 @@
 #include "cuda/gemm/small_gemm.h"
 #include "cuda/rows/activation.h"
 #include "cuda/rows/norm.h"
-#include "gemm_reference.cuh"
+#include "gemm_cases.cuh"
 #include "gpu_test.cuh"
 
 using namespace gpu_test;
@@ -123,6 +123,34 @@ void check_type(GemmLt& lt, bool quick, cudaStream_t stream) {
       check_case<T, T>({m, n, k, m % 2 == 0, false, m % 3 == 0, true}, &lt, stream);
     }
   }
+}
+
+// Products of decode steps by the fastest of all ways, ours among them, as the engine has them.
+template <typename T>
+void check_tuned(GemmLt& lt, cudaStream_t stream) {
+  std::printf("tuned, of 24, 100, 200 and 256 rows:");
+  for (const int m : {24, 100, 200, 256}) {
+    for (const GemmCase& c : {GemmCase{m, 6144, 4096, true, Form::kPlain},
+                              {m, 4096, 12288, false, Form::kAdd},
+                              {m, 12288, 4096, false, Form::kGated, 0}}) {
+      GemmTrial<T> trial(c, stream);
+      Device<T> scratch(static_cast<size_t>(c.gated() ? 2 * c.m * c.n : 0));
+      GemmArgs args = trial.args();
+      args.scratch = scratch.get();
+      const char* error = lt.tune(args, {&args.w, 1}, 8, 20000, Launch(stream, true));
+      expect(error == nullptr, error == nullptr ? "" : error);
+      if (error != nullptr) continue;
+      const char* const kernel = lt.choice(args)->kernel;
+      const std::string way = kernel != nullptr ? kernel : "lt";
+      std::printf(" %s", way.c_str());
+      // cuBLASLt's product is rounded before the activation, and may be part by part of k.
+      trial.check("tuned: " + way, 3 * rounding<T>, [&](bool early) {
+        const char* failed = lt.run(args, Launch(stream, early));
+        expect(failed == nullptr, failed == nullptr ? "" : failed);
+      });
+    }
+  }
+  std::printf("\n");
 }
 
 struct Weight {
@@ -342,6 +370,10 @@ int main(int argc, char** argv) {
   if (what == "check" || what == "all" || quick) {
     check_type<__nv_bfloat16>(*lt, quick, stream);
     check_type<__half>(*lt, quick, stream);
+    if (!quick) {
+      check_tuned<__nv_bfloat16>(*lt, stream);
+      check_tuned<__half>(*lt, stream);
+    }
     std::printf("gemm checks: %d failures\n", failures);
   }
   if (what != "check" && !quick) {

@@ -3,7 +3,6 @@
 //   ./stream_gemm_test [check|quick|bench|sweep]     sources: programs.mjs; quick: few cases, for
 //   compute-sanitizer; sweep: all cuts
 #include <array>
-#include <cstring>
 #include <memory>
 
 #include "cuda/gemm/gemm_kernels.h"
@@ -11,7 +10,7 @@
 #include "cuda/gemm/stream_gemm.h"
 #include "cuda/rows/activation.h"
 #include "cuda/rows/norm.h"
-#include "gemm_reference.cuh"
+#include "gemm_cases.cuh"
 #include "gpu_test.cuh"
 
 using namespace gpu_test;
@@ -24,25 +23,10 @@ std::span<const GemmKernel> inferd::cuda::gemm_kernels() { return {}; }
 
 namespace {
 
-enum class Form { kPlain, kAdd, kGated };
-
-struct Case {
-  int m, n, k;
-  bool bias;
-  Form form;
-  int y_extra;  // columns between the rows of y, which nothing may touch
-};
-
-std::string name_of(const Case& c, const StreamGemmCut& cut, bool f16, bool f32_out) {
-  char name[160];
-  std::snprintf(name, sizeof name, "%s->%s m %d n %d k %d%s%s stride +%d, %dx%d a%d d%d s%d%s",
-                f16 ? "f16" : "bf16", f32_out ? "f32" : "half", c.m, c.n, c.k,
-                c.bias ? " bias" : "",
-                c.form == Form::kAdd     ? " add"
-                : c.form == Form::kGated ? " gated"
-                                         : "",
-                c.y_extra, cut.groups * 64, cut.columns, cut.across, cut.down, cut.splits,
-                cut.halved ? " halved" : "");
+std::string name_of(const StreamGemmCut& cut) {
+  char name[80];
+  std::snprintf(name, sizeof name, "%dx%d a%d d%d s%d%s", cut.groups * 64, cut.columns, cut.across,
+                cut.down, cut.splits, cut.halved ? " halved" : "");
   return name;
 }
 
@@ -50,61 +34,16 @@ int checked = 0;
 
 // All cuts up to `most` of one case.
 template <typename T, typename Y>
-void check_case(const Case& c, size_t most, cudaStream_t stream) {
-  const int64_t x_stride = c.k + 8, y_stride = c.n + c.y_extra;
-  const int w_rows = c.form == Form::kGated ? 2 * c.n : c.n;
-  const float scale = c.form == Form::kGated ? 0.1f : 1.f;  // keeps silu off its flat ends
-  Device<T> x(noisy<T>(static_cast<size_t>(c.m * x_stride), 1.f, 1));
-  Device<T> w(noisy<T>(static_cast<size_t>(w_rows) * c.k, scale, 2));
-  Device<Y> bias(noisy<Y>(static_cast<size_t>(w_rows), 3.f, 3));
-  const std::vector<Y> before = noisy<Y>(static_cast<size_t>(c.m * y_stride), 3.f, 4);
-  Device<Y> old(before);
-  Device<double> wants(static_cast<size_t>(c.m) * c.n);
-  GemmArgs args = {.type = half_of<T>,
-                   .out = std::is_same_v<Y, float> ? GemmOut::kF32 : GemmOut::kHalf,
-                   .x = x.get(),
-                   .x_stride = x_stride,
-                   .w = plain_weight(half_of<T>, w.get()),
-                   .y = nullptr,
-                   .y_stride = y_stride,
-                   .bias = c.bias ? bias.get() : nullptr,
-                   .add_to_y = c.form == Form::kAdd,
-                   .m = c.m,
-                   .n = c.n,
-                   .k = c.k,
-                   .gated = c.form == Form::kGated};
-  reference<T>(wants.get(), args, old.get(), nullptr, stream);
-  CHECK_CUDA(cudaStreamSynchronize(stream));
-  const std::vector<double> want = wants.download();
+void check_case(const GemmCase& c, size_t most, cudaStream_t stream) {
+  GemmTrial<T, Y> trial(c, stream);
+  const GemmArgs args = trial.args();
   std::vector<StreamGemmCut> cuts(most);
   expect(stream_gemm_takes(args), "a case that is not taken");
   cuts.resize(static_cast<size_t>(stream_gemm_cuts(args, cuts)));
   expect(!cuts.empty(), "a case without cuts");
   for (const StreamGemmCut& cut : cuts) {
-    const std::string name = name_of(c, cut, half_of<T> == Half::kF16, std::is_same_v<Y, float>);
-    std::vector<Y> runs[2];
-    for (std::vector<Y>& run : runs) {
-      std::vector<Y> start = before;
-      if (c.form != Form::kAdd) {  // what is not written shows as NaN
-        for (int64_t i = 0; i < c.m * y_stride; ++i) {
-          if (i % y_stride < c.n)
-            std::memset(static_cast<void*>(&start[static_cast<size_t>(i)]), 0xff, sizeof(Y));
-        }
-      }
-      Device<Y> y(start);
-      args.y = y.get();
-      CHECK_CUDA(stream_gemm(args, cut, Launch(stream, &run == &runs[1])));
-      const cudaError_t error = cudaStreamSynchronize(stream);
-      if (error != cudaSuccess) std::printf("%s\n", name.c_str());
-      CHECK_CUDA(error);
-      run = y.download();
-    }
-    const Result<Y> got(args, runs[0], before);
-    const double error = relative_error(got.values, want);
-    expect(error < (sizeof(Y) == 4 ? 1e-5 : rounding<T>), name + " error " + std::to_string(error));
-    expect(got.rest_same, name + " wrote outside of its columns");
-    expect(std::memcmp(runs[0].data(), runs[1].data(), runs[0].size() * sizeof(Y)) == 0,
-           name + " differs on repeat");
+    trial.check(name_of(cut), sizeof(Y) == 4 ? 1e-5 : rounding<T>,
+                [&](bool early) { CHECK_CUDA(stream_gemm(args, cut, Launch(stream, early))); });
     ++checked;
   }
 }
