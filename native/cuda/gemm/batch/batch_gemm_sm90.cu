@@ -2,8 +2,8 @@
 //    decode batches and short prompts, in one launch.
 // 2. x [m, k] and w [n, k] (gated: [2 n, k], gate rows first) f16 or bf16, y [m, n] of that type,
 //    bias of it or null; rows 16-byte aligned, w packed: see gemm_args.h.
-// 3. A cluster of two blocks takes all rows of x by 192, 224 or 256 rows of w, each block 128 of
-//    the rows of x, so that w is fetched once:
+// 3. A cluster of two blocks takes all rows of x by 192 rows of w, gated also 224 or 256, each
+//    block 128 of the rows of x, so that w is fetched once:
 //
 //      warpgroup 0   one thread: its block's 128 rows of x, half of the rows of w for both blocks
 //      warpgroup 1   rows 0 .. 63 of the block: product, then what becomes of it
@@ -13,8 +13,8 @@
 //    factors; they are as narrow as fills the last wave of clusters. Of the others there are few
 //    tiles, and clusters may share the k of one: each leaves its sums in device memory, and the
 //    last one to come (a ticket) adds them up in their order. None waits for another.
-// 4. 200 to 221 KB: 4 or 5 stages of 64 of k. 232 registers a consumer thread, of which 96 to 128
-//    are sums and up to 64 y to be added; 40 in the producer.
+// 4. 194 to 222 KB: 4 or 5 stages of 64 of k. 232 registers a consumer thread, of which 96 to 128
+//    are sums and 48 y to be added; 40 in the producer.
 // 5. f32 sums, bias, gate and addition, rounded once to 16 bits: relative error below 2^-8 (bf16)
 //    and 2^-11 (f16). The same bits every time.
 // 6. Compute capability 9.0; see large_gemm.h.
@@ -36,7 +36,9 @@
 //    models on a card do not promise. qkv and o of so few columns: 28.3 and 24.3, cuBLASLt 22.8 and
 //    17.2. Up to 768 rows, clusters below one another: 384 rows 198.6 and 167.6 (gate_up), cuBLASLt
 //    140.5 and 120.9; 512 rows 197.3 and 167.5, 191.9 and 160.1. 128 rows, half of a cluster idle:
-//    92.1 and 86.0, cuBLASLt 92.6 and 79.7.
+//    92.1 and 86.0, cuBLASLt 92.6 and 79.7. H200, gate_up at 256 rows: clusters of four, which also
+//    share x, 102.0 with tiles of 256 (of two 103.9), 132.7 with 224, of which only 30 clusters run
+//    at a time (of two 88.1).
 #include <algorithm>
 #include <vector>
 
@@ -126,9 +128,9 @@ using Launcher = cudaError_t (*)(BatchGemmParams p, const CUtensorMap& x_map,
                                  const CUtensorMap& w_map, const Launch& launch);
 template <typename T>
 Launcher launcher_of(bool gated, int32_t columns) {
-  if (columns == 256) return gated ? launch_tile<T, true, 256> : launch_tile<T, false, 256>;
-  if (columns == 224 && gated) return launch_tile<T, true, 224>;
   if (columns == 192) return gated ? launch_tile<T, true, 192> : launch_tile<T, false, 192>;
+  if (columns == 224 && gated) return launch_tile<T, true, 224>;
+  if (columns == 256 && gated) return launch_tile<T, true, 256>;
   return nullptr;
 }
 
@@ -143,8 +145,8 @@ int32_t batch_gemm_cuts(const GemmArgs& p, std::span<BatchGemmCut> best) {
   if (clusters == 0) return 0;
   std::vector<BatchGemmCut> cuts;
   for (const int32_t columns : {256, 224, 192}) {
-    if (columns == 224 && !p.gated) continue;
-    for (const int32_t splits : {1, 2, 3, 4, 6, 8})
+    if (columns != 192 && !p.gated) continue;
+    for (const int32_t splits : {1, 2, 3, 4})
       if (const BatchGemmCut cut{columns, splits}; holds(p, cut)) cuts.push_back(cut);
   }
   std::stable_sort(cuts.begin(), cuts.end(), [&](const BatchGemmCut& a, const BatchGemmCut& b) {
