@@ -21,6 +21,7 @@ __global__ void __launch_bounds__(StreamTile<kGroups, kColumns>::kThreads,
                        const __grid_constant__ CUtensorMap w_map) {
 #ifdef INFERD_HOPPER
   using S = StreamTile<kGroups, kColumns>;
+  using Consumer = StreamConsumer<T, kGroups, kColumns, kOperands>;
   extern __shared__ uint8_t raw[];
   // The launcher adds 1 KB for the alignment; every block of a cluster has the same offset.
   StreamBarriers& s =
@@ -39,10 +40,7 @@ __global__ void __launch_bounds__(StreamTile<kGroups, kColumns>::kThreads,
       barrier_init(&s.empty[i], kGroups * (p.across + p.down - 1));
     }
     barrier_init(&s.mail, 1);
-    if (p.splits > 1) {
-      const int32_t quads = ((kColumns + 31) / 32 - at.kr + p.splits - 1) / p.splits;  // its own
-      barrier_expect(&s.mail, quads * (p.splits - 1) * 4 * kGroups * 128 * 16);
-    }
+    if (p.splits > 1) barrier_expect(&s.mail, Consumer::mail_bytes(p, at));
     barrier_init_fence();
     async_proxy_fence();
   }
@@ -66,7 +64,7 @@ __global__ void __launch_bounds__(StreamTile<kGroups, kColumns>::kThreads,
       cluster_wait();
     }
   } else {
-    StreamConsumer<T, kGroups, kColumns, kOperands>(p, at, s).run();
+    Consumer(p, at, s).run();
     // No block leaves while another may still write to it or report to its barriers.
     if (!alone && p.splits == 1) {
       cluster_arrive();

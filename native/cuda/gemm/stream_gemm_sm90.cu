@@ -1,5 +1,5 @@
-// 1. y = x w^T (+ bias) (+ y), or y = silu(x w_gate^T) * (x w_up^T), for the 17 to 128 rows of a
-//    decode batch, in one launch.
+// 1. y = x w^T (+ bias) (+ y), or y = silu(x w_gate^T) * (x w_up^T), for the 9 to 128 rows of a
+//    decode batch, in one launch; best from 17.
 // 2. x [m, k] f16 or bf16, 16-byte aligned rows; w [n, k] ([2 n, k] gated) of the same type,
 //    packed, 16-byte aligned; y [m, n] of that type or f32, any stride; bias [n] ([2 n]) of y's
 //    type.
@@ -12,27 +12,30 @@
 //
 //    Blocks of a cluster lie side by side along n (`across`: each fetches part of the tokens, for
 //    all), m (`down`: each fetches part of the weights, for all) and k (`splits`). Splits send each
-//    other the sums of the columns that the other stores, st.async, counted by a barrier; the order
-//    of addition is fixed. Without splits blocks take tiles in turn and the queue runs on.
+//    other the sums of the columns that the other stores, st.async, counted by a barrier; warps
+//    without a token send none, and the order of addition is fixed. Without splits blocks take
+//    tiles in turn and the queue runs on; plain and gated ones go to y straight from the registers.
 // 4. Shared memory: 2 to 4 stages of x and as many of w as fit in 227 KB, or in 113 KB when two
 //    blocks, of this kernel or the next, share a multiprocessor. A stage is 64 values of k (128 in
-//    narrow tiles), 128-byte swizzle. 77 to 189 registers.
+//    narrow tiles), 128-byte swizzle. 96 to 222 registers; tiles of 128 x 96, 224 and 256 keep
+//    up to 26 values more in local memory.
 // 5. f32 accumulation; one rounding at the end, also of the gated product. Relative error of the
 //    exact product of the rounded inputs 2^-9 (bf16), 2^-11 (f16). The same bits run to run.
 // 6. Compute capability 9.0; k and x_stride multiples of 8; gated only to 16-bit y, without splits.
 //    Else cudaErrorInvalidValue.
 // 7. Bytes 2 n k: bound by memory. H200, back to back with early starts, best cut, us (beside it
-//    cuBLASLt's best of 8, with the silu kernel for gate_up; the read ceiling of w), taken before
-//    the last change of (9) and, above 128 rows, with tiles of 192 tokens that are gone:
+//    cuBLASLt's best of 8, with the silu kernel for gate_up; the read ceiling of w):
 //
 //      m      qkv             o              gate_up         down            head
-//      32     15.3 (15.8 11)  12.5 (13.3 7)  59.5 (64.8 52)  32.6 (32.8 26)  254 (259 232)
-//      64     15.5 (15.5)     12.6 (11.8)    60.0 (62.3)     32.6 (34.0)     274 (264)
-//      128    18.8 (16.4)     17.1 (13.0)    61.7 (67.7)     36.6 (37.1)     300 (280)
-//      192    21.5 (20.2)     19.3 (20.3)    89.8 (78.4)     42.1 (43.8)     330 (326)
-//      256    23.7 (20.6)     24.0 (15.8)    104  (97.5)     62.7 (48.8)     404 (388)
+//      32     15.3 (15.9 11)  11.3 (13.2 7)  56.6 (59.2 51)  31.9 (32.8 26)  253 (253 230)
+//      64     15.7 (15.6)     12.0 (12.4)    57.1 (61.4)     33.2 (34.0)     278 (260)
+//      128    19.1 (16.4)     15.5 (13.0)    58.8 (67.2)     36.3 (36.9)     303 (275)
 //
-//    What is left over memory is the start and the end: 3 to 9 us in which no weights arrive.
+//    Copies alone, without a product, take 53 us for gate_up, with the x of 128 rows too. Stamps of
+//    the clock in a layer of 64 rows, us: from the first weights used to the last wgmma 10.5 (qkv),
+//    7.3 (o), 49.9 (gate_up), 26.3 (down); from there to the end of the kernel 1.6, 2.3, 2.2, 3.8,
+//    which is cluster, exchange and stores; from there to the next product 1 where no kernel stands
+//    between, 5 with a norm, 15 with rope and attention, of which reading keys and values is 7.5.
 // 8. Split k with exchange in shared memory of a cluster, warps of different roles: CUTLASS 3
 //    (Thakkar et al. 2023) and DeepGEMM; early starts as in small_gemm.cu.
 // 9. Tried, H200, us:
@@ -40,14 +43,20 @@
 //      gate_up at m = 128 81.4 instead of 60.8, down 61 instead of 38.6
 //    - sums exchanged by plain remote stores between two cluster barriers with release: o at m = 32
 //      16.3 instead of 14.6; with half the memory a block, so that the next starts in time: 12.5
-//    - loops over the sums unrolled, 100 KB of code, against rolled and with x evicted from L2 like
-//      anything else: alone 4 to 9 faster in gate_up, 3 in down, 1 in the others, but not among a
-//      layer's other kernels: without attention at m = 32, 64, 128 149.7, 134.9, 154.6 against
-//      137.1, 135.6, 153.1 (cuBLASLt 131.1, 136.8, 146.0). Taken for cold instructions, and the
-//      loss alone for misses of x: here loops are rolled and x is kept (evict_last); not timed yet
+//    - sums finished 32 columns after 32 in a loop, their registers found by comparing, for fear of
+//      cold code: up to 10 in which no weights arrive; gate_up at m = 32, 64, 128 67.4, 64.2, 68.6
+//      instead of 56.4, 56.6, 58.6, a layer with norms and attention 146.0, 143.1, 165.7 instead of
+//      130.1, 138.4, 155.1. With a bias or an old y, and without splits, it is still done so
+//    - the straight code gone through once, without effect, while the kernel ahead still runs: no
+//      shorter when it counts, and at m = 128 gate_up 66.6 (registers)
+//    - sums put in shared memory and sent by bulk copies: o at m = 64 13.2, qkv at m = 128 21.7,
+//      where at the time st.async took 12.2 and 20.3
+//    - 2, 3, 5 or 6 stages of x at most instead of 4: layers of 32, 64, 128 rows 151, 165, 214;
+//      132, 142, 170; the others as 4 (128.7, 137.6, 154)
 //    - sums that start from bias and y: the compiler then runs wgmma one by one
-//    - more than 128 tokens, by three warpgroups and by more blocks along m: as in (7), and a step
-//      of 256x128 2 % longer; three warpgroups with 224 columns: not enough registers
+//    - more than 128 tokens, by three warpgroups and by more blocks along m: gate_up at m = 192 and
+//      256 89.8 and 104 (cuBLASLt 78.4 and 97.5), a step of 256x128 2 % longer; three warpgroups
+//      with 224 columns: not enough registers
 //    - clusters of 4 and 8: some H200 hold only 30 and 15 of them (the cut asks the device)
 //    - weights laid out tile by tile, 28 KB in a row for each stage: gate_up at m = 128 61.9
 //      instead of 62.8, o and down no faster, so the order of rows in memory is not what is lost

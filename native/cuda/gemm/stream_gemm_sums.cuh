@@ -128,34 +128,11 @@ struct StreamConsumer {
 
   // --- after the products ---
   // The sums are taken a quad at a time, 32 columns: rows g and g + 8, columns 2t and 2t + 1 of
-  // each of 4 fragments. The loops over quads are not unrolled: each step of a model comes to this
-  // code cold, and straight-line code of all quads is 100 KB.
+  // each of 4 fragments.
   using Quad = float[16];
 
-  // Quad c of the columns from 2 * kFirst on; registers have no index, hence the comparisons.
-  template <int kFirst>
-  static __device__ void pick(const Products& acc, int32_t c, Quad& v) {
-#pragma unroll
-    for (int k = 0; kFirst + k * 16 < kColumns / 2; ++k) {
-      if (c != k) continue;
-#pragma unroll
-      for (int i = 0; i < 16; ++i) {
-        v[i] = kFirst + k * 16 + i < kColumns / 2 ? acc[kFirst + k * 16 + i] : 0.f;
-      }
-    }
-  }
-
-  // The block of part c % splits of k adds up quad c, its (c / splits)-th. Counts instead of
-  // dividing.
-  struct Owner {
-    int32_t part = 0, turn = 0;
-    __device__ void next(int32_t splits) {
-      if (++part == splits) {
-        part = 0;
-        ++turn;
-      }
-    }
-  };
+  // --- between blocks that split k ---
+  // The block of part c % splits of k adds up quad c, as its (c / splits)-th.
   // In bytes, of this thread's fragment 0.
   __device__ uint32_t inbox(int32_t from, int32_t turn) const {
     const int32_t turns = (kQuads + p.splits - 1) / p.splits;
@@ -163,21 +140,54 @@ struct StreamConsumer {
   }
   static constexpr uint32_t kInboxStep = kGroups * 128 * 16;
 
-  __device__ void send(const Quad& v, int32_t part, int32_t turn) {
-    const int32_t rank = at.rank_of(p, at.nr, at.mr, part);
-    const uint32_t to = cluster_address(x_queue, rank) + inbox(at.kr, turn);
-    const uint32_t mail = cluster_address(&s.mail, rank);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) cluster_send4(to + i * kInboxStep, &v[i * 4], mail);
+  // Warps of this block that have a token; the others send nothing.
+  static __device__ int32_t live_warps(const StreamGemmParams& p, const StreamPlace& at) {
+    return min(max(p.m - at.mr * S::kTokens + 15, 0) / 16, kGroups * 4);
   }
-  // Adds the other parts of k in the order 0, 1, ..
-  __device__ void receive(Quad& v, int32_t turn) {
+  // What comes to this block's inbox.
+  static __device__ uint32_t mail_bytes(const StreamGemmParams& p, const StreamPlace& at) {
+    int32_t fragments = (kQuads - at.kr + p.splits - 1) / p.splits * 4;
+    if ((kQuads - 1) % p.splits == at.kr) fragments -= kQuads * 4 - kColumns / 8;
+    return fragments * (p.splits - 1) * live_warps(p, at) * kWarp * 16;
+  }
+
+  // Each quad to the inbox of the block that adds it up. A block's own quads go to its own inbox by
+  // plain stores: only the same thread reads them, and adding up needs no index into registers. The
+  // columns that a last quad lacks are not sent.
+  __device__ void send(const Products& acc) {
+    int32_t part = 0, turn = 0;  // of quad c; counts instead of dividing
+#pragma unroll
+    for (int c = 0; c < kQuads; ++c) {
+      const bool kept = part == at.kr;
+      const int32_t rank = at.rank_of(p, at.nr, at.mr, part);
+      const uint32_t place = inbox(at.kr, turn);
+      const uint32_t to = cluster_address(x_queue, rank) + place;
+      const uint32_t mail = cluster_address(&s.mail, rank);
+#pragma unroll
+      for (int i = 0; i < 4 && c * 4 + i < kColumns / 8; ++i) {
+        const float* v = &acc[c * 16 + i * 4];
+        if (kept) {
+          *reinterpret_cast<float4*>(x_queue + place + i * kInboxStep) = {v[0], v[1], v[2], v[3]};
+        } else {
+          cluster_send4(to + i * kInboxStep, v, mail);
+        }
+      }
+      if (++part == p.splits) {
+        part = 0;
+        ++turn;
+      }
+    }
+  }
+  // Quad c, the turn-th of this block: the sums of all parts of k, in their order.
+  __device__ void receive(int32_t c, int32_t turn, Quad& v) const {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) v[i] = 0.f;
     for (int32_t from = 0; from < p.splits; ++from) {
-      if (from == at.kr) continue;
-      const uint8_t* mail = x_queue + inbox(from, turn);
+      const uint8_t* part = x_queue + inbox(from, turn);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float4 other = *reinterpret_cast<const float4*>(mail + i * kInboxStep);
+        if (c * 4 + i >= kColumns / 8) continue;
+        const float4 other = *reinterpret_cast<const float4*>(part + i * kInboxStep);
         v[i * 4] += other.x;
         v[i * 4 + 1] += other.y;
         v[i * 4 + 2] += other.z;
@@ -186,6 +196,7 @@ struct StreamConsumer {
     }
   }
 
+  // --- what is added ---
   // Two neighbours; a column that does not exist is zero.
   template <typename Y>
   __device__ float2 load_pair(const Y* from, int32_t column) const {
@@ -214,6 +225,27 @@ struct StreamConsumer {
       }
     }
   }
+  // The old y of a quad, of 16 bits and as it lies in memory: loaded ahead of its use. `end`: of
+  // the columns of this tile.
+  using Pairs = uint32_t[8];
+  __device__ bool loads_ahead() const { return p.add_to_y && !p.f32_out && p.wide_access; }
+  __device__ void load_ahead(Pairs& old, int32_t column, int32_t end) const {
+    const T* y = static_cast<const T*>(p.y) + token * p.y_stride;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int32_t at_column = column + i % 4 * 8 + t * 2;
+      if (token + i / 4 * 8 < p.m && at_column < end)
+        old[i] = *reinterpret_cast<const uint32_t*>(y + i / 4 * 8 * p.y_stride + at_column);
+    }
+  }
+  static __device__ void add_pairs(Quad& v, const Pairs& old) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float2 pair = unpack2<T>(old[i]);
+      v[i % 4 * 4 + i / 4 * 2] += pair.x;
+      v[i % 4 * 4 + i / 4 * 2 + 1] += pair.y;
+    }
+  }
   // `offset`: of the bias of these sums.
   template <typename Y>
   __device__ void add_bias(Quad& v, int32_t column, int32_t offset) const {
@@ -226,96 +258,174 @@ struct StreamConsumer {
       v[i / 2 * 4 + i % 2 + 2] += b;
     }
   }
-  // Bias and the old y, in the block that stores the quad.
-  __device__ void add_given(Quad& v, int32_t column) const {
-    if (p.bias != nullptr) {
-      if (p.f32_out) {
-        add_bias<float>(v, column, 0);
-      } else {
-        add_bias<T>(v, column, 0);
-      }
+  // In the block that stores the quad.
+  __device__ void give_bias(Quad& v, int32_t column) const {
+    if (p.bias == nullptr) return;
+    if (p.f32_out) {
+      add_bias<float>(v, column, 0);
+    } else {
+      add_bias<T>(v, column, 0);
     }
-    if (p.add_to_y) {
-      if (p.f32_out) {
-        add_old<float>(v, column);
-      } else {
-        add_old<T>(v, column);
-      }
+  }
+  __device__ void give_old(Quad& v, int32_t column) const {
+    if (!p.add_to_y) return;
+    if (p.f32_out) {
+      add_old<float>(v, column);
+    } else {
+      add_old<T>(v, column);
     }
   }
 
-  // `end`: of the columns of this tile.
+  // --- to y ---
+  // Where y takes 16 bytes: a lane stores that many, or pairs of f32. `end`: of the columns of this
+  // tile.
   template <typename Y>
-  __device__ void store(const Quad& v, int32_t column, int32_t end) const {
+  __device__ void store_wide(const Quad& v, int32_t column, int32_t end) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const bool inside = token + h * 8 < p.m;
       Y* row = static_cast<Y*>(p.y) + static_cast<int64_t>(token + h * 8) * p.y_stride;
-      if constexpr (std::is_same_v<Y, T>) {
-        if (p.wide_access) {  // 16 bytes a lane
-          uint32_t w[4];
+      if constexpr (std::is_same_v<Y, float>) {
 #pragma unroll
-          for (int i = 0; i < 4; ++i) w[i] = pack2<T>(v[i * 4 + h * 2], v[i * 4 + h * 2 + 1]);
-          transpose_quad(w, t);
-          const int32_t to = column + t * 8;
-          if (inside && to < end) *reinterpret_cast<uint4*>(row + to) = {w[0], w[1], w[2], w[3]};
-          continue;
+        for (int i = 0; i < 4; ++i) {
+          const int32_t to = column + i * 8 + t * 2;
+          if (inside && to < end)
+            *reinterpret_cast<float2*>(row + to) = {v[i * 4 + h * 2], v[i * 4 + h * 2 + 1]};
         }
+      } else {
+        uint32_t w[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) w[i] = pack2<T>(v[i * 4 + h * 2], v[i * 4 + h * 2 + 1]);
+        transpose_quad(w, t);
+        const int32_t to = column + t * 8;
+        if (inside && to < end) *reinterpret_cast<uint4*>(row + to) = {w[0], w[1], w[2], w[3]};
       }
+    }
+  }
+  template <typename Y>
+  __device__ void store_narrow(const Quad& v, int32_t column, int32_t end) const {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int32_t to = column + i * 8 + t * 2;
-        if (!inside || to >= end) continue;
-        const float2 pair = {v[i * 4 + h * 2], v[i * 4 + h * 2 + 1]};
-        if (std::is_same_v<Y, float> && p.wide_access) {
-          *reinterpret_cast<float2*>(row + to) = pair;
-        } else {
-          row[to] = from_float<Y>(pair.x);
-          if (to + 1 < end) row[to + 1] = from_float<Y>(pair.y);
-        }
+    for (int h = 0; h < 2; ++h) {
+      if (token + h * 8 >= p.m) continue;
+      Y* row = static_cast<Y*>(p.y) + static_cast<int64_t>(token + h * 8) * p.y_stride;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const int32_t to = column + i / 2 * 8 + t * 2 + i % 2;
+        if (to < end) row[to] = from_float<Y>(v[i / 2 * 4 + h * 2 + i % 2]);
+      }
+    }
+  }
+  __device__ void store(const Quad& v, int32_t column, int32_t end) const {
+    if (p.f32_out) {
+      p.wide_access ? store_wide<float>(v, column, end) : store_narrow<float>(v, column, end);
+    } else {
+      p.wide_access ? store_wide<T>(v, column, end) : store_narrow<T>(v, column, end);
+    }
+  }
+
+  // Of sums without a bias or an old y, where y takes 16 bytes a lane: straight from the registers.
+  template <typename Y>
+  __device__ void finish_plain(const Products& acc, int32_t first_column) const {
+    const int32_t end = min(p.n, first_column + kColumns);
+#pragma unroll
+    for (int c = 0; c < kQuads; ++c) {
+      Quad v;
+#pragma unroll
+      for (int i = 0; i < 16; ++i) v[i] = c * 16 + i < kColumns / 2 ? acc[c * 16 + i] : 0.f;
+      store_wide<Y>(v, first_column + c * 32, end);
+    }
+  }
+  __device__ void finish_gated(const Products& acc, int32_t first_column) const {
+    constexpr int kUp = kColumns / 4;   // sums of gate rows; behind them those of up rows
+    constexpr int kOut = kColumns / 2;  // columns of y
+    const int32_t end = min(p.n, first_column + kOut);
+#pragma unroll
+    for (int c = 0; c < (kOut + 31) / 32; ++c) {
+      Quad v;
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        const int sum = c * 16 + i;
+        v[i] = sum < kUp ? silu(acc[sum]) * acc[sum + kUp] : 0.f;
+      }
+      store_wide<T>(v, first_column + c * 32, end);
+    }
+  }
+
+  // Quad c of the columns from 2 * kFirst on; registers have no index, hence the comparisons.
+  template <int kFirst>
+  static __device__ void pick(const Products& acc, int32_t c, Quad& v) {
+#pragma unroll
+    for (int k = 0; kFirst + k * 16 < kColumns / 2; ++k) {
+      if (c != k) continue;
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        v[i] = kFirst + k * 16 + i < kColumns / 2 ? acc[kFirst + k * 16 + i] : 0.f;
       }
     }
   }
 
-  __device__ void finish(const Products& acc, int32_t first_column) {
-    if (p.splits > 1) {
-      cluster_arrive();  // this block has emptied its queues
-      cluster_wait();    // and so has every other
-      Owner owner;
-#pragma unroll 1
-      for (int32_t c = 0; c < kQuads; ++c, owner.next(p.splits)) {
-        if (owner.part == at.kr) continue;
-        Quad v = {};
-        pick<0>(acc, c, v);
-        send(v, owner.part, owner.turn);
-      }
-    }
+  // With a bias, an old y or a y of odd strides, of one part of k: quad after quad in a loop, which
+  // takes longer, since straight code for all of these would be long.
+  __device__ void finish_any(const Products& acc, int32_t first_column) const {
     const int32_t columns = p.gated ? kColumns / 2 : kColumns;
     const int32_t end = min(p.n, first_column + columns);
-    Owner owner;
 #pragma unroll 1
-    for (int32_t c = 0; c * 32 < columns; ++c, owner.next(p.splits)) {
-      if (owner.part != at.kr) continue;
+    for (int32_t c = 0; c * 32 < columns; ++c) {
       const int32_t column = first_column + c * 32;
       Quad v = {};
       pick<0>(acc, c, v);
-      add_given(v, column);
-      if (p.splits > 1) {
-        barrier_wait_cluster(&s.mail, 0);
-        receive(v, owner.turn);
-      }
+      give_bias(v, column);
+      give_old(v, column);
       if (p.gated) {
         Quad up = {};
         pick<kColumns / 4>(acc, c, up);
         if (p.bias != nullptr) add_bias<T>(up, column, p.n);
 #pragma unroll
-        for (int i = 0; i < 16; ++i) v[i] = v[i] / (1.f + __expf(-v[i])) * up[i];
+        for (int i = 0; i < 16; ++i) v[i] = silu(v[i]) * up[i];
       }
-      if (p.f32_out) {
-        store<float>(v, column, end);
+      store(v, column, end);
+    }
+  }
+
+  // Of this block's part of k: its sums for others, and others' for the quads that are its own.
+  __device__ void finish_part(const Products& acc, int32_t first_column) {
+    const int32_t end = min(p.n, first_column + kColumns);
+    const bool ahead = loads_ahead();
+    Pairs old = {};
+    if (ahead) load_ahead(old, first_column + at.kr * 32, end);
+    cluster_arrive();  // this block has emptied its queues
+    cluster_wait();    // and so has every other
+    if (group * 4 + thread / kWarp >= live_warps(p, at)) return;
+    send(acc);
+    barrier_wait_cluster(&s.mail, 0);
+    int32_t turn = 0;
+#pragma unroll 1
+    for (int32_t c = at.kr; c < kQuads; c += p.splits, ++turn) {
+      const int32_t column = first_column + c * 32;
+      Quad v;
+      receive(c, turn, v);
+      give_bias(v, column);
+      if (ahead) {
+        add_pairs(v, old);
+        load_ahead(old, column + p.splits * 32, end);
       } else {
-        store<T>(v, column, end);
+        give_old(v, column);
       }
+      store(v, column, end);
+    }
+  }
+
+  __device__ void finish(const Products& acc, int32_t first_column) {
+    if (p.splits > 1) {
+      finish_part(acc, first_column);
+    } else if (!p.wide_access || p.bias != nullptr || p.add_to_y) {
+      finish_any(acc, first_column);
+    } else if (p.gated) {
+      finish_gated(acc, first_column);
+    } else if (p.f32_out) {
+      finish_plain<float>(acc, first_column);
+    } else {
+      finish_plain<T>(acc, first_column);
     }
   }
 

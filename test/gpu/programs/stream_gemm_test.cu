@@ -48,6 +48,25 @@ void check_case(const GemmCase& c, size_t most, cudaStream_t stream) {
   }
 }
 
+// Cuts also serve fewer rows than they were made for, down to blocks without a token.
+void check_fewer(cudaStream_t stream) {
+  using Half16 = __nv_bfloat16;
+  const GemmTrial<Half16> full({128, 640, 4096, false, Form::kAdd, 8}, stream);
+  std::vector<StreamGemmCut> cuts(64);
+  cuts.resize(static_cast<size_t>(stream_gemm_cuts(full.args(), cuts)));
+  std::erase_if(cuts, [](const StreamGemmCut& cut) { return cut.down == 1 || cut.splits == 1; });
+  expect(!cuts.empty(), "no cut has parts of k and several rows of blocks");
+  for (const int m : {1, 40, 64}) {
+    GemmTrial<Half16> trial({m, 640, 4096, false, Form::kAdd, 8}, stream);
+    for (const StreamGemmCut& cut : cuts) {
+      trial.check("of 128 rows: " + name_of(cut), rounding<Half16>, [&](bool early) {
+        CHECK_CUDA(stream_gemm(trial.args(), cut, Launch(stream, early)));
+      });
+      ++checked;
+    }
+  }
+}
+
 template <typename T>
 void check_type(size_t most, cudaStream_t stream) {
   const int rows[] = {1, 17, 31, 32, 33, 64, 65, 96, 100, 127, 128};
@@ -270,6 +289,7 @@ int main(int argc, char** argv) {
   } else if (what != "bench" && what != "sweep") {
     check_type<__nv_bfloat16>(24, stream);
     check_type<__half>(24, stream);
+    check_fewer(stream);
     std::printf("stream gemm: %d checks, %d failures\n", checked, failures);
   }
   if (what != "check" && what != "quick") {
