@@ -29,15 +29,12 @@ cudaError_t run_cut(const GemmArgs& p, const GemmVariant& variant, const Launch&
   return kProduct(p, cut, launch);
 }
 
-// Where the streaming GEMM may lead inside a step of Llama-3-8B on an H200, which is not where it
-// leads alone, since it starts early and leaves no gaps: 32x128 4 % less a step than with cuBLASLt;
-// 128x128 1.5 % less when gated, else 0 to 1 % more; 256x128 2 % more.
-constexpr int32_t kStreamFrom = 9, kStreamRows = 64, kStreamGatedRows = 128;
+// With fewer rows the small one leads, which here is measured beside it up to 16.
+constexpr int32_t kStreamFrom = 9;
 
 bool stream_takes(const GemmArgs& p) {
   if (p.x_scales != nullptr) return stream_gemm_takes(p);
-  return plain_weights(p) && p.out == GemmOut::kHalf && p.m >= kStreamFrom &&
-         p.m <= (p.gated ? kStreamGatedRows : kStreamRows) && stream_gemm_takes(p);
+  return plain_weights(p) && p.out == GemmOut::kHalf && p.m >= kStreamFrom && stream_gemm_takes(p);
 }
 
 // Products of norm_x lead inside a step up to so many rows, and further where x is read once: steps
