@@ -54,10 +54,10 @@ constexpr float kFillUs = 5;
 // Up to so many rows all products of a layer may be ours, each fetching its first weights while the
 // one ahead still runs. cuBLASLt's do not, nor do they let the next one: in a step of 16x128 of
 // Llama-3-8B on an H200 one of four, as fast as ours by itself, made a layer 4 us longer (4.45 to
-// 4.53 ms instead of 4.32). The products of a layer, with norms, at 32, 64, 128 rows: all ours
-// 125.0, 125.4, 135.9 us, gate_up alone 127.0, 130.8, 135.8, none 130.0, 130.7, 138.6; a layer of
-// 128 rows, attention too, 160.5 where all are ours, 164 with cuBLASLt for o and down.
-constexpr int32_t kChainedRows = 128;
+// 4.53 ms instead of 4.32). The products of a layer, with norms, at 32 and 64 rows: all ours 125.0,
+// 125.4 us, gate_up alone 127.0, 130.8, none 130.0, 130.7. Further up what they cost themselves
+// counts for more: counted up to 128 rows, steps of 96 and 128 were 3 % longer.
+constexpr int32_t kChainedRows = 64;
 constexpr float kBrokenChainUs = 3;
 
 const char* text(cublasStatus_t status) {
