@@ -107,48 +107,19 @@ void check_tuner(GemmLt& lt, cudaStream_t stream) {
   ++checked;
 }
 
-struct Weight {
-  int n, k;  // of y
-  const char* name;
-  Form form;
-};
-constexpr Weight kShapes[] = {
+constexpr GemmLayer kShapes[] = {
     {6144, 4096, "qkv", Form::kPlain},           {4096, 4096, "o", Form::kAdd},
     {14336, 4096, "gate_up", Form::kGated},      {4096, 14336, "down", Form::kAdd},
     {12288, 4096, "qwen gate_up", Form::kGated}, {4096, 12288, "qwen down", Form::kAdd}};
-using Bf16 = __nv_bfloat16;
 
 void bench(int only, const Meeting& meeting, GemmLt& lt, cudaStream_t stream) {
-  Device<Bf16> w(size_t{3} << 30), x(size_t{768} * 16384), y(size_t{768} * 16384),
-      scratch(size_t{768} * 28672);
-  fill_noise<<<2048, 256, 0, stream>>>(w.get(), static_cast<int64_t>(w.size()), 1.f, 7);
-  fill_noise<<<256, 256, 0, stream>>>(x.get(), static_cast<int64_t>(x.size()), 1.f, 9);
-  fill_noise<<<256, 256, 0, stream>>>(y.get(), static_cast<int64_t>(y.size()), 1.f, 9);
-  const double ceiling = read_ceiling(w.get(), w.size() * sizeof(Bf16), stream);
-  std::printf("read ceiling %.0f GB/s; us of a linear layer, early starts\n", ceiling);
-  for (const Weight& s : kShapes) {
+  GemmBench bench(stream, kBatchGemmRows, 16384);
+  std::printf("us of a linear layer, early starts\n");
+  for (const GemmLayer& s : kShapes) {
     for (const int m : {192, 256}) {
       if (only > 0 && m != only) continue;
-      const bool gated = s.form == Form::kGated;
-      const int64_t size = static_cast<int64_t>(s.n) * s.k * (gated ? 2 : 1);
-      const int copies =
-          static_cast<int>(std::clamp<int64_t>(static_cast<int64_t>(w.size()) / size, 1, 24));
-      const auto args = [&](int i) {
-        return meeting.equipped({.type = Half::kBF16,
-                                 .out = GemmOut::kHalf,
-                                 .x = x.get(),
-                                 .x_stride = s.k,
-                                 .w = plain_weight(Half::kBF16, w.get() + i * size),
-                                 .y = y.get(),
-                                 .y_stride = s.n,
-                                 .bias = nullptr,
-                                 .add_to_y = s.form == Form::kAdd,
-                                 .m = m,
-                                 .n = s.n,
-                                 .k = s.k,
-                                 .gated = gated,
-                                 .scratch = scratch.get()});
-      };
+      const int copies = bench.copies(s);
+      const auto args = [&](int i) { return meeting.equipped(bench.args(s, m, i * s.values())); };
       const Launch on(stream, true);
       std::vector<WeightView> weights;
       for (int i = 0; i < copies; ++i) weights.push_back(args(i).w);
@@ -158,9 +129,8 @@ void bench(int only, const Meeting& meeting, GemmLt& lt, cudaStream_t stream) {
         const char* failed = lt.run(args(i), on);
         if (failed != nullptr) expect(false, failed);
       });
-      std::printf("%-12s %4d floor %6.1f, %5.0f GFLOP, lt %6.1f |", s.name, m,
-                  static_cast<double>(size) * 2 / ceiling / 1e3,
-                  2e-9 * m * static_cast<double>(size), library);
+      std::printf("%-12s %4d floor %6.1f, %5.0f GFLOP, lt %6.1f |", s.name, m, bench.floor(s),
+                  2e-9 * m * static_cast<double>(s.values()), library);
       std::array<BatchGemmCut, 16> room;
       const auto count = static_cast<size_t>(batch_gemm_cuts(args(0), room));
       for (size_t i = 0; i < count; ++i) {

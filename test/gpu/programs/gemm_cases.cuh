@@ -1,6 +1,8 @@
 // Cases of a product of plain weights, for the test programs of kernels that cut it in several
-// ways: what it is given, what should come of it, and the checks of one way.
+// ways: what it is given, what should come of it, and the checks of one way; and the operands that
+// ways are timed with.
 #pragma once
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include "gemm_reference.cuh"
+#include "gpu_test.cuh"
 
 namespace gpu_test {
 
@@ -117,6 +120,66 @@ class GemmTrial {
   std::vector<Y> before_;
   Device<Y> y_;
   std::vector<double> want_;
+};
+
+// A linear layer of a model, as it is timed.
+struct GemmLayer {
+  int n, k;  // of y
+  const char* name;
+  Form form;
+
+  bool gated() const { return form == Form::kGated; }
+  int64_t values() const { return int64_t{n} * k * (gated() ? 2 : 1); }
+};
+
+// Operands of bf16 for up to `rows` rows. The weights are those of many layers, which take turns so
+// that L2 holds none of them.
+struct GemmBench {
+  using Bf16 = __nv_bfloat16;
+
+  // y_width: values of 16 bits in the longest row of y.
+  GemmBench(cudaStream_t on, int rows, int y_width)
+      : stream(on),
+        w(size_t{3} << 30),
+        x(static_cast<size_t>(rows) * 16384),
+        y(static_cast<size_t>(rows) * y_width),
+        scratch(static_cast<size_t>(rows) * 28672) {
+    fill_noise<<<2048, 256, 0, stream>>>(w.get(), static_cast<int64_t>(w.size()), 1.f, 7);
+    fill_noise<<<256, 256, 0, stream>>>(x.get(), static_cast<int64_t>(x.size()), 1.f, 9);
+    fill_noise<<<256, 256, 0, stream>>>(y.get(), static_cast<int64_t>(y.size()), 1.f, 9);
+    ceiling = read_ceiling(w.get(), w.size() * sizeof(Bf16), stream);
+    std::printf("read ceiling %.0f GB/s\n", ceiling);
+  }
+  // The weights of how many such layers take turns.
+  int copies(const GemmLayer& s) const {
+    return static_cast<int>(
+        std::clamp<int64_t>(static_cast<int64_t>(w.size()) / s.values(), 1, 24));
+  }
+  // Microseconds in which the weights could be read.
+  double floor(const GemmLayer& s) const {
+    return static_cast<double>(s.values()) * sizeof(Bf16) / ceiling / 1e3;
+  }
+  // With the weights that begin at value `at`.
+  inferd::cuda::GemmArgs args(const GemmLayer& s, int m, int64_t at) const {
+    return {.type = Half::kBF16,
+            .out = s.n == 128256 ? inferd::cuda::GemmOut::kF32 : inferd::cuda::GemmOut::kHalf,
+            .x = x.get(),
+            .x_stride = s.k,
+            .w = inferd::cuda::plain_weight(Half::kBF16, w.get() + at),
+            .y = y.get(),
+            .y_stride = s.n,
+            .bias = nullptr,
+            .add_to_y = s.form == Form::kAdd,
+            .m = m,
+            .n = s.n,
+            .k = s.k,
+            .gated = s.gated(),
+            .scratch = scratch.get()};
+  }
+
+  cudaStream_t stream;
+  Device<Bf16> w, x, y, scratch;
+  double ceiling = 0;  // GB/s
 };
 
 }  // namespace gpu_test

@@ -95,67 +95,28 @@ void check_type(size_t most, cudaStream_t stream) {
   }
 }
 
-struct Weight {
-  int n, k;  // of y
-  const char* name;
-  Form form;
-};
-constexpr Weight kShapes[] = {{6144, 4096, "qkv", Form::kPlain},
-                              {4096, 4096, "o", Form::kAdd},
-                              {14336, 4096, "gate_up", Form::kGated},
-                              {4096, 14336, "down", Form::kAdd},
-                              {128256, 4096, "head", Form::kPlain}};
+constexpr GemmLayer kShapes[] = {{6144, 4096, "qkv", Form::kPlain},
+                                 {4096, 4096, "o", Form::kAdd},
+                                 {14336, 4096, "gate_up", Form::kGated},
+                                 {4096, 14336, "down", Form::kAdd},
+                                 {128256, 4096, "head", Form::kPlain}};
 using Bf16 = __nv_bfloat16;
 
-struct Bench {
-  Bench(cudaStream_t on)
-      : stream(on),
-        w(size_t{3} << 30),
-        x(size_t{128} * 16384),
-        y(size_t{128} * 131072 * 2),
-        scratch(size_t{128} * 28672) {
-    fill_noise<<<2048, 256, 0, stream>>>(w.get(), static_cast<int64_t>(w.size()), 1.f, 7);
-    fill_noise<<<256, 256, 0, stream>>>(x.get(), static_cast<int64_t>(x.size()), 1.f, 9);
-    fill_noise<<<256, 256, 0, stream>>>(y.get(), static_cast<int64_t>(y.size()), 1.f, 9);
-    ceiling = read_ceiling(w.get(), w.size() * sizeof(Bf16), stream);
-    std::printf("read ceiling %.0f GB/s\n", ceiling);
-  }
-  GemmArgs args(const Weight& s, int m, int64_t at) const {
-    const bool head = s.n == 128256;
-    return {.type = Half::kBF16,
-            .out = head ? GemmOut::kF32 : GemmOut::kHalf,
-            .x = x.get(),
-            .x_stride = s.k,
-            .w = plain_weight(Half::kBF16, w.get() + at),
-            .y = y.get(),
-            .y_stride = s.n,
-            .bias = nullptr,
-            .add_to_y = s.form == Form::kAdd,
-            .m = m,
-            .n = s.n,
-            .k = s.k,
-            .gated = s.form == Form::kGated,
-            .scratch = scratch.get()};
-  }
-
-  cudaStream_t stream;
-  Device<Bf16> w, x, y, scratch;
-  double ceiling = 0;
-};
+// What cuBLASLt computes of a product: gated, both halves, which gated_mul then reads.
+GemmArgs plain_part(GemmArgs args) {
+  if (!args.gated) return args;
+  args.n *= 2;
+  args.y_stride = args.n;
+  args.y = args.scratch;
+  args.gated = false;
+  return args;
+}
 
 // cuBLASLt's best; a gated product is its two steps.
-double lt_time(Bench& bench, GemmLt& lt, const Weight& s, int m, int copies, int64_t size) {
+double lt_time(GemmBench& bench, GemmLt& lt, const GemmLayer& s, int m) {
   const Launch on(bench.stream, true);
-  const auto plain = [&](int i) {
-    GemmArgs args = bench.args(s, m, i * size);
-    if (args.gated) {
-      args.n *= 2;
-      args.y_stride = args.n;
-      args.y = args.scratch;
-      args.gated = false;
-    }
-    return args;
-  };
+  const int copies = bench.copies(s);
+  const auto plain = [&](int i) { return plain_part(bench.args(s, m, i * s.values())); };
   std::vector<WeightView> weights;
   for (int i = 0; i < copies; ++i) weights.push_back(plain(i).w);
   const char* error = lt.tune(plain(0), weights, 8, 20000, on);
@@ -163,7 +124,7 @@ double lt_time(Bench& bench, GemmLt& lt, const Weight& s, int m, int copies, int
   return time_in_graph(bench.stream, copies, 9, [&](int i) {
     const char* failed = lt.run(plain(i), on);
     if (failed != nullptr) expect(false, failed);
-    if (s.form == Form::kGated) {
+    if (s.gated()) {
       CHECK_CUDA(
           gated_mul(Half::kBF16, Gate::kSilu, bench.y.get(), bench.scratch.get(), m, s.n, on));
     }
@@ -174,30 +135,25 @@ constexpr int kRows[] = {32, 64, 128};
 // The fastest cut measured for [shape][rows].
 using Best = std::array<std::array<StreamGemmCut, std::size(kRows)>, std::size(kShapes)>;
 
-Best bench_shapes(Bench& bench, size_t most, GemmLt* lt) {
+Best bench_shapes(GemmBench& bench, size_t most, GemmLt* lt) {
   Best fastest;
   std::printf(
       "us of a linear layer, early starts; tile tokens x rows of w, a across d down s splits\n");
   for (size_t shape = 0; shape < std::size(kShapes); ++shape) {
     for (size_t row = 0; row < std::size(kRows); ++row) {
-      const Weight& s = kShapes[shape];
+      const GemmLayer& s = kShapes[shape];
       const int m = kRows[row];
-      const int64_t size = static_cast<int64_t>(s.n) * s.k * (s.form == Form::kGated ? 2 : 1);
-      const int copies =
-          static_cast<int>(std::clamp<int64_t>(static_cast<int64_t>(bench.w.size()) / size, 1, 24));
-      const double floor = static_cast<double>(size) * 2 / bench.ceiling / 1e3;
+      const double floor = bench.floor(s);
       std::printf("%-8s %4d floor %6.1f", s.name, m, floor);
       std::fflush(stdout);
-      if (lt != nullptr) {
-        std::printf(" lt %6.1f", lt_time(bench, *lt, s, m, copies, size));
-      }
+      if (lt != nullptr) std::printf(" lt %6.1f", lt_time(bench, *lt, s, m));
       std::vector<StreamGemmCut> cuts(most);
       cuts.resize(static_cast<size_t>(stream_gemm_cuts(bench.args(s, m, 0), cuts)));
       std::vector<std::pair<double, size_t>> times;
       for (size_t i = 0; i < cuts.size(); ++i) {
-        const double us = time_in_graph(bench.stream, copies, 9, [&](int turn) {
-          CHECK_CUDA(
-              stream_gemm(bench.args(s, m, turn * size), cuts[i], Launch(bench.stream, true)));
+        const double us = time_in_graph(bench.stream, bench.copies(s), 9, [&](int turn) {
+          CHECK_CUDA(stream_gemm(bench.args(s, m, turn * s.values()), cuts[i],
+                                 Launch(bench.stream, true)));
         });
         times.push_back({us, i});
       }
@@ -215,52 +171,44 @@ Best bench_shapes(Bench& bench, size_t most, GemmLt* lt) {
 }
 
 // A decode layer whose attention is a small kernel: norm, qkv, add, o (+ y), norm, gate_up with
-// silu, down (+ y), as captured; each linear by its fastest cut, or all by cuBLASLt. `mixed`: the
-// narrow layers by cuBLASLt too.
-double layer_time(Bench& bench, GemmLt& lt, const Best& best, size_t row, unsigned streamed,
+// silu, down (+ y), as captured. Bit i of `streamed`: linear i is by its fastest cut, else by
+// cuBLASLt.
+double layer_time(GemmBench& bench, GemmLt& lt, const Best& best, size_t row, unsigned streamed,
                   bool early = true) {
   constexpr int kLayers = 12;
   const Launch on(bench.stream, true);
   const int m = kRows[row];
   int64_t layer_size = 0;
-  for (int i = 0; i < 4; ++i) {
-    layer_size += static_cast<int64_t>(kShapes[i].n) * kShapes[i].k * (i == 2 ? 2 : 1);
-  }
+  for (int i = 0; i < 4; ++i) layer_size += kShapes[i].values();
   Device<float> weight(noisy<float>(4096, 1.f, 1));
   Device<Bf16> residual(noisy<Bf16>(static_cast<size_t>(m) * 4096, 1.f, 3));
   return time_in_graph(bench.stream, kLayers, 9, [&](int layer) {
     int64_t at = layer * layer_size;
     for (size_t i = 0; i < 4; ++i) {
-      const Weight& s = kShapes[i];
+      const GemmLayer& s = kShapes[i];
       if (i == 0 || i == 2) {
         CHECK_CUDA(rms_norm(Half::kBF16, bench.x.get(), bench.y.get(), nullptr, weight.get(), m,
                             4096, 1e-5f, on));
       } else if (i == 1) {
         CHECK_CUDA(add(Half::kBF16, bench.x.get(), residual.get(), int64_t{4096} * m, 1.f, on));
       }
-      GemmArgs args = bench.args(s, m, at);
-      at += static_cast<int64_t>(s.n) * s.k * (i == 2 ? 2 : 1);
+      const GemmArgs args = bench.args(s, m, at);
+      at += s.values();
       if (streamed >> i & 1) {
         CHECK_CUDA(stream_gemm(args, best[i][row], Launch(bench.stream, early)));
         continue;
       }
-      const bool gated = args.gated;
-      if (gated) {
-        args.n *= 2;
-        args.y_stride = args.n;
-        args.y = args.scratch;
-        args.gated = false;
-      }
-      const char* failed = lt.run(args, on);
+      const char* failed = lt.run(plain_part(args), on);
       if (failed != nullptr) expect(false, failed);
-      if (gated) {
-        CHECK_CUDA(gated_mul(Half::kBF16, Gate::kSilu, bench.y.get(), args.y, m, s.n, on));
+      if (s.gated()) {
+        CHECK_CUDA(
+            gated_mul(Half::kBF16, Gate::kSilu, bench.y.get(), bench.scratch.get(), m, s.n, on));
       }
     }
   });
 }
 
-void bench_layer(Bench& bench, GemmLt& lt, const Best& best) {
+void bench_layer(GemmBench& bench, GemmLt& lt, const Best& best) {
   std::printf(
       "decode layer, attention left out, us: m, cuBLASLt, streamed: all, gate_up, gate_up "
       "and down, all but qkv; all without early starts\n");
@@ -293,7 +241,7 @@ int main(int argc, char** argv) {
     std::printf("stream gemm: %d checks, %d failures\n", checked, failures);
   }
   if (what != "check" && what != "quick") {
-    Bench bench(stream);
+    GemmBench bench(stream, 128, 2 * 131072);
     const size_t most = what == "sweep" ? 64 : kStreamGemmCuts;
     Device<uint8_t> workspace(32 << 20);
     std::unique_ptr<GemmLt> lt;
