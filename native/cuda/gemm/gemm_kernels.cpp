@@ -29,7 +29,7 @@ cudaError_t run_cut(const GemmArgs& p, const GemmVariant& variant, const Launch&
   return kProduct(p, cut, launch);
 }
 
-// With fewer rows the small one leads, which here is measured beside it up to 16.
+// With fewer rows the small one leads; from here to 16 rows both are measured.
 constexpr int32_t kStreamFrom = 9;
 
 bool stream_takes(const GemmArgs& p) {

@@ -131,9 +131,9 @@ struct StreamConsumer {
   // each of 4 fragments.
   using Quad = float[16];
 
-  // --- between blocks that split k ---
-  // The block of part c % splits of k adds up quad c, as its (c / splits)-th.
-  // In bytes, of this thread's fragment 0.
+  // --- between blocks that split k: the block of part c % splits adds up quad c ---
+  // Where the sums of part `from` lie for the turn-th quad that a block adds up: in bytes, of this
+  // thread's fragment 0.
   __device__ uint32_t inbox(int32_t from, int32_t turn) const {
     const int32_t turns = (kQuads + p.splits - 1) / p.splits;
     return ((from * turns + turn) * 4 * kGroups * 128 + group * 128 + thread) * 16;

@@ -1,9 +1,8 @@
 // 1. As stream_gemm_sm90.cu, of e4m3 codes on both sides: y = (s_x x) (s_w w)^T for 17 to 128 rows,
 //    with all that a product may have behind it.
 // 2. x [m, k] codes, packed, with a scale for each row, or for each row and 128 of k; w [n, k]
-// codes,
-//    packed, with a scale for each row, or for blocks of 128 x 128; y f16, bf16 or f32, bias of y's
-//    type.
+//    codes, packed, with a scale for each row, or for blocks of 128 x 128; y f16, bf16 or f32, bias
+//    of y's type.
 // 3. As there. Operands are copied as 16-bit words, so that the queues are the same and a stage is
 //    128 of k, one block of scales. Tiles are at most 128 rows of w, since a thread holds the sums
 //    of a stage beside those of all.
