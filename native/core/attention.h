@@ -12,7 +12,7 @@ namespace inferd {
 // q/k/v of one layer before rope, written by the fused qkv projection: [tokens, (heads + 2
 // kv_heads) * head_dim].
 struct QkvArgs {
-  Tensor qkv;                     // in/out: q part is rotated in place
+  Tensor qkv;                     // in/out: q part is rotated in place by rope_and_cache
   const float* q_norm = nullptr;  // [head_dim] or null
   const float* k_norm = nullptr;
   float norm_eps = 0;
@@ -23,7 +23,9 @@ struct QkvArgs {
 
 struct AttentionArgs {
   Tensor out;  // [tokens, heads * head_dim]; of one array of keys and values heads * value_dim
-  Tensor qkv;  // as above, q rotated; of one array [tokens, heads * head_dim], q alone
+  // As above, q rotated, which rope_and_attend sees to; of one array [tokens, heads * head_dim], q
+  // alone.
+  Tensor qkv;
   int32_t heads = 0;
   KvLayer kv;
   int32_t value_dim = 0;  // where kv.v is null: values are the first so many of each key

@@ -284,6 +284,12 @@ class Backend {
   virtual void rope_and_cache(const QkvArgs& args, const SlotTables& t, const StepBatch& batch) = 0;
   virtual void attention(const AttentionArgs& args, const SlotTables& t,
                          const StepBatch& batch) = 0;
+  // Both, one after the other, of one layer; args.qkv is qkv.qkv, which then holds anything.
+  virtual void rope_and_attend(const QkvArgs& qkv, const AttentionArgs& args, const SlotTables& t,
+                               const StepBatch& batch) {
+    rope_and_cache(qkv, t, batch);
+    attention(args, t, batch);
+  }
   // core/latent.h. Only of layers that it does not refuse.
   virtual void head_linear(const HeadLinearArgs& args) {
     (void)args;

@@ -127,6 +127,8 @@ class CudaBackend final : public Backend {
                              const StepBatch& batch) override;
   void rope_and_cache(const QkvArgs& args, const SlotTables& t, const StepBatch& batch) override;
   void attention(const AttentionArgs& args, const SlotTables& t, const StepBatch& batch) override;
+  void rope_and_attend(const QkvArgs& qkv, const AttentionArgs& args, const SlotTables& t,
+                       const StepBatch& batch) override;
 
   void sample(const Tensor& logits, const SlotTables& t, const StepBatch& batch,
               const SampleOutputs& out) override;
@@ -271,7 +273,8 @@ class CudaBackend final : public Backend {
   const RowPlan& plan_rows(const StepBatch& batch, int32_t tile_tokens, int32_t run_tokens,
                            const Picks* picks);
   DecodePlan& plan_decode(const StepBatch& batch, int32_t window, const PagedKv& kv);
-  void decode_rows(const AttentionArgs& args, const PagedKv& kv, const StepBatch& batch);
+  void decode_rows(const AttentionArgs& args, const PagedKv& kv, const StepBatch& batch,
+                   const DecodeRope& rope);
   void prefill_rows(const AttentionArgs& args, const PagedKv& kv, const StepBatch& batch);
   bool mix_expert_groups(const ExpertArgs& args);
   void attend_latent(const AttentionArgs& args, const SlotTables& t, const StepBatch& batch);

@@ -148,7 +148,7 @@ describe('the op table', () => {
       ...{ kv_dtype: 'f32', scale: 1, window: 0, rotary_dim: 8, factor: 1, norm_eps: 1e-5 },
     };
     const inputs = { qkv: zeros(24), rows: ints(0, 0, 1, 0), blocks: ints(0, 1), k: zeros(32), v: zeros(32), inv_freq: zeros(4) };
-    for (const op of ['attention', 'rope_and_cache']) {
+    for (const op of ['attention', 'rope_and_cache', 'rope_and_attend']) {
       refused(op, attrs, { ...inputs, blocks: ints(-1, 0) }, /block 0 of slot 0 is -1/);
       refused(op, attrs, { ...inputs, rows: ints(0, 2, 1, 0), blocks: ints(0, 2) }, /block 1 of slot 0 is 2/);
       for (const row of [

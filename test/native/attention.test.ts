@@ -51,6 +51,27 @@ for (const isa of isas) {
       }
     });
 
+    it('rotation with attention gives the bits of rotation and then attention', () => {
+      const random = randomSource(17);
+      const shape: PagedShape = { heads: 4, kvHeads: 2, headDim: 64, blockSize: 16, kvDtype: 'bf16', lengths: [90, 40, 7] };
+      for (const prompt of [0, 30]) {
+        const cache = new PagedCache(shape, random);
+        const rows: StepRow[] = [
+          { slot: 1, start: 39, count: 1 },
+          { slot: 2, start: 6, count: 1 },
+          { slot: 0, start: 50, count: 1 + prompt },
+        ];
+        const qkv = randomFloats(random, tokensOf(rows) * rowWidth(shape), 1.5);
+        const attrs = { ...cache.attrs(rows), rotary_dim: 64, factor: 1.1, norm_eps: 1e-6, scale: 0.125, window: 0 };
+        const inputs = { ...cache.inputs(rows, qkv), inv_freq: Float32Array.from({ length: 32 }, (_, i) => 10000 ** (-i / 32)) };
+        const both = runOp({ isa }, 'rope_and_attend', attrs, inputs);
+        const rotated = runOp({ isa }, 'rope_and_cache', attrs, inputs);
+        const then = { ...inputs, qkv: floats(rotated, 'qkv'), k: floats(rotated, 'k'), v: floats(rotated, 'v') };
+        assert.deepEqual(floats(both, 'out'), floats(runOp({ isa }, 'attention', attrs, then), 'out'));
+        for (const name of ['k', 'v']) assert.deepEqual(floats(both, name), floats(rotated, name));
+      }
+    });
+
     it('attention over several hundred keys with far apart scores stays exact', () => {
       const random = randomSource(12);
       const shape: PagedShape = { heads: 4, kvHeads: 1, headDim: 64, blockSize: 16, kvDtype: 'bf16', lengths: [600] };

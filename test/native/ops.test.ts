@@ -45,6 +45,7 @@ it('the op table names every op', () => {
     'norm_linear_gated',
     'rope_and_cache',
     'attention',
+    'rope_and_attend',
     'latent_attention',
     'gated_mul',
     'cap_logits',

@@ -89,7 +89,7 @@ export function opCases(device: BackendName): readonly Case[] {
   ] as const;
   return [
     ...[...products, ...heads, ...fused, ...rows],
-    ...decodes.map(([batch, context]) => decode(m, batch, context)),
+    ...decodes.flatMap(([batch, context]) => [decode(m, batch, context), ropeAndDecode(m, batch, context)]),
     ...prefills.map(([batch, tokens]) => prefill(m, batch, tokens)),
     ...[1, 128, 256].map((count) => scoring(m, count)),
   ];
@@ -172,6 +172,18 @@ function rope(m: Model, rows: number): Case {
 }
 
 const decode = (m: Model, rows: number, context: number): Case => attention(m, rows, 1, context);
+/** What a layer of a decode step has between its two products: rope() and decode(). */
+function ropeAndDecode(m: Model, rows: number, context: number): Case {
+  const [rotation, plain] = [rope(m, rows), decode(m, rows, context)];
+  return {
+    ...plain,
+    op: 'rope_and_attend',
+    attrs: { ...rotation.attrs, ...plain.attrs },
+    inputs: () => ({ ...plain.inputs(), ...m.floats({ inv_freq: m.headDim / 2 }) }),
+    flops: plain.flops + rotation.flops,
+    bytes: plain.bytes + rotation.bytes,
+  };
+}
 const prefill = (m: Model, rows: number, tokens: number): Case => attention(m, rows, tokens, tokens);
 
 /** `rows` sequences of `context` tokens of which the last `count` ask. */

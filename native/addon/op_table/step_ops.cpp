@@ -10,6 +10,8 @@
 //   KV = heads kv_heads head_dim block_size num_blocks max_blocks max_slots num_rows kv_dtype
 //   CACHE = qkv rows blocks k v k_scales?[kv_heads] v_scales?[kv_heads]
 //
+// rope_and_attend: what both need | what both need -> out k v
+//
 // latent_attention: KV nope_dim rotary_dim value_dim factor norm_eps scale window dtype
 //   | rows blocks k q latent norm[rank] inv_freq[rotary_dim / 2] keys[heads * rank, nope_dim]
 //   values[heads * value_dim, rank] -> out[tokens, heads * value_dim] queries k
@@ -140,14 +142,11 @@ TestKv make_kv(OpTestCall& c, const StepBatch& batch, bool one_array = false) {
   return kv;
 }
 
-Napi::Object run_rope_and_cache(OpTestCall& c) {
-  TestBatch t = make_batch(c);
-  fill_positions(c, t);
-  const TestKv kv = make_kv(c, t.batch);
+QkvArgs read_qkv(OpTestCall& c, const TestKv& kv, const StepBatch& batch) {
   QkvArgs args;
   args.heads = c.size("heads");
   args.kv = kv.layer;
-  args.qkv = c.activations("qkv", t.batch.num_tokens,
+  args.qkv = c.activations("qkv", batch.num_tokens,
                            int64_t{args.heads + 2 * args.kv.kv_heads} * args.kv.head_dim);
   const int32_t rotary_dim = c.size("rotary_dim");
   if (rotary_dim > args.kv.head_dim || rotary_dim % 2 != 0)
@@ -156,6 +155,39 @@ Napi::Object run_rope_and_cache(OpTestCall& c) {
   args.q_norm = c.has("q_norm") ? c.floats("q_norm", args.kv.head_dim) : nullptr;
   args.k_norm = c.has("k_norm") ? c.floats("k_norm", args.kv.head_dim) : nullptr;
   args.norm_eps = c.number("norm_eps");
+  return args;
+}
+
+// `picks`: where those of the input of this name are kept.
+AttentionArgs read_attention(OpTestCall& c, const TestKv& kv, const StepBatch& batch,
+                             const Tensor& qkv, Picks& picks) {
+  AttentionArgs args;
+  args.heads = c.size("heads");
+  args.kv = kv.layer;
+  args.qkv = qkv;
+  args.out = c.new_activations(batch.num_tokens, int64_t{args.heads} * args.kv.head_dim);
+  args.scale = c.number("scale");
+  args.softcap = c.number_or("softcap", 0);
+  args.window = c.size("window");
+  args.sinks = c.has("sinks") ? c.floats("sinks", args.heads) : nullptr;
+  if (c.has("picks")) {
+    picks = {.rows = c.ints("picks", c.size("num_picks")),
+             .host_rows = c.host_ints("picks", c.size("num_picks")),
+             .count = c.size("num_picks")};
+    for (int32_t i = 0; i < picks.count; ++i) {
+      if (picks.host_rows[i] < 0 || picks.host_rows[i] >= batch.num_tokens)
+        throw Error(ErrorCode::kUsage, "runOp: picks are out of range");
+    }
+    args.picks = &picks;
+  }
+  return args;
+}
+
+Napi::Object run_rope_and_cache(OpTestCall& c) {
+  TestBatch t = make_batch(c);
+  fill_positions(c, t);
+  const TestKv kv = make_kv(c, t.batch);
+  const QkvArgs args = read_qkv(c, kv, t.batch);
   c.output("qkv", args.qkv);
   c.output("k", kv.k);
   c.output("v", kv.v);
@@ -166,29 +198,25 @@ Napi::Object run_attention(OpTestCall& c) {
   TestBatch t = make_batch(c);
   fill_positions(c, t);
   const TestKv kv = make_kv(c, t.batch);
-  AttentionArgs args;
-  args.heads = c.size("heads");
-  args.kv = kv.layer;
-  args.qkv = c.activations("qkv", t.batch.num_tokens,
-                           int64_t{args.heads + 2 * args.kv.kv_heads} * args.kv.head_dim);
-  args.out = c.new_activations(t.batch.num_tokens, int64_t{args.heads} * args.kv.head_dim);
-  args.scale = c.number("scale");
-  args.softcap = c.number_or("softcap", 0);
-  args.window = c.size("window");
-  args.sinks = c.has("sinks") ? c.floats("sinks", args.heads) : nullptr;
+  const int64_t width = int64_t{c.size("heads") + 2 * kv.layer.kv_heads} * kv.layer.head_dim;
+  const Tensor qkv = c.activations("qkv", t.batch.num_tokens, width);
   Picks picks;
-  if (c.has("picks")) {
-    picks = {.rows = c.ints("picks", c.size("num_picks")),
-             .host_rows = c.host_ints("picks", c.size("num_picks")),
-             .count = c.size("num_picks")};
-    for (int32_t i = 0; i < picks.count; ++i) {
-      if (picks.host_rows[i] < 0 || picks.host_rows[i] >= t.batch.num_tokens)
-        throw Error(ErrorCode::kUsage, "runOp: picks are out of range");
-    }
-    args.picks = &picks;
-  }
+  const AttentionArgs args = read_attention(c, kv, t.batch, qkv, picks);
   c.output("out", args.out);
   return c.run([&] { c.backend().attention(args, kv.tables, t.batch); });
+}
+
+Napi::Object run_rope_and_attend(OpTestCall& c) {
+  TestBatch t = make_batch(c);
+  fill_positions(c, t);
+  const TestKv kv = make_kv(c, t.batch);
+  const QkvArgs qkv = read_qkv(c, kv, t.batch);
+  Picks picks;
+  const AttentionArgs args = read_attention(c, kv, t.batch, qkv.qkv, picks);
+  c.output("out", args.out);
+  c.output("k", kv.k);
+  c.output("v", kv.v);
+  return c.run([&] { c.backend().rope_and_attend(qkv, args, kv.tables, t.batch); });
 }
 
 // The input `name` [heads * outputs, inputs] as the weight of head_linear.
@@ -409,6 +437,7 @@ Napi::Object run_apply_slots(OpTestCall& c) {
 constexpr OpTest kTests[] = {
     {"rope_and_cache", run_rope_and_cache},
     {"attention", run_attention},
+    {"rope_and_attend", run_rope_and_attend},
     {"latent_attention", run_latent_attention},
     {"sample", run_sample},
     {"score", run_score},

@@ -54,8 +54,23 @@ struct DecodePlanParams {
   DecodeShare* shares;  // [grid.blocks, warps] out
 };
 
+// What is left to do to q, k and v as a product writes them: norms of the heads, rotation of whole
+// heads, and the way of keys and values to the cache.
+struct DecodeRope {
+  const float* inv_freq = nullptr;  // [head_dim / 2]; null: nothing is left to do
+  float attention_factor = 1;       // multiplies cos and sin
+  const float* q_norm = nullptr;    // [head_dim] or null, 8-byte aligned
+  const float* k_norm = nullptr;    // the same
+  float norm_eps = 0;
+  void* k_cache = nullptr;  // the k and v of the params' kv, to be written
+  void* v_cache = nullptr;
+};
+
 struct DecodeAttentionParams {
-  const void* q;  // [tokens, >= heads * head_dim], token i at q + i * q_stride; 4-byte aligned
+  // [tokens, >= heads * head_dim], token i at q + i * q_stride; 4-byte aligned. With a rope
+  // [tokens, (heads + 2 kv_heads) * head_dim], 16-byte aligned, q_stride a multiple of 8; it is
+  // left as it is.
+  const void* q;
   int64_t q_stride;
   void* out;  // [tokens, heads * head_dim], token i at out + i * out_stride; 8-byte aligned
   int64_t out_stride;
@@ -65,6 +80,7 @@ struct DecodeAttentionParams {
   DecodeGrid grid;
   int32_t heads;
   float scale;
+  DecodeRope rope = {};          // where decode_attention_rotates(..), of rows of one token alone
   int32_t most_tokens = 1;       // of a row; above 1 the plan had runs
   int32_t window = 0;            // as in the plan
   float softcap = 0;             // 0: none, else scores s become softcap tanh(s / softcap)
@@ -77,6 +93,11 @@ struct DecodeAttentionParams {
 // Warps of a thread block: as many as fit sm_89 with the copies they keep under way.
 constexpr int32_t decode_attention_warps(int32_t head_dim, bool kv_is_8_bit) {
   return head_dim > 128 && !kv_is_8_bit ? 2 : 4;
+}
+
+// Whether there are kernels with a rope: of more dims it costs registers that others need.
+constexpr bool decode_attention_rotates(int32_t head_dim, bool kv_is_8_bit) {
+  return head_dim <= 128 && !kv_is_8_bit;
 }
 
 // Tokens that a run may have, with `group` query heads a kv head: what fits the rows of an mma.
@@ -102,7 +123,8 @@ cudaError_t plan_decode_attention(const DecodePlanParams& params, const Launch& 
 // A Launch is a stream, or more: see launch.h.
 // cudaErrorInvalidValue for shapes other than those of attention_decode.cu, point 6. An early start
 // reads shares, tables and the keys before each row's last ahead of its wait: they must be settled,
-// as launch.cuh says, so that the first launch after a plan starts plainly.
+// as launch.cuh says, so that the first launch after a plan starts plainly. With a rope it also
+// fetches the place of that last key, and does not use what lies there.
 cudaError_t decode_attention(Half type, const DecodeAttentionParams& params, const Launch& launch);
 
 }  // namespace inferd::cuda

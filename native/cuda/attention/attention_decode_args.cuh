@@ -8,11 +8,13 @@
 namespace inferd::cuda {
 
 constexpr int kOnChipBytes = 98 * 1024;  // the rings of a block, so that sm_89 holds one, sm_90 two
+constexpr int kMostOnChipBytes = 99 * 1024;  // with all else
 
 template <typename S, int kHeadDim>
 struct DecodeConfig {
   static constexpr int kStageBytes = 2 * KvTile<S, kHeadDim>::kBytes;
   static constexpr int kWarps = decode_attention_warps(kHeadDim, sizeof(S) == 1);
+  static constexpr bool kTakesRope = decode_attention_rotates(kHeadDim, sizeof(S) == 1);
   static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kFit = kOnChipBytes / (kWarps * kStageBytes);
   static constexpr int kStages = kFit < 6 ? kFit : 6;
@@ -39,6 +41,7 @@ struct DecodeArgs {
   int32_t most_shares;  // of a row
   ScoreScale scale;
   const float* sinks;  // [heads], or null
+  DecodeRope rope;
   bool is_bf16;
 };
 

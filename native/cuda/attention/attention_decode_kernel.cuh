@@ -4,6 +4,7 @@
 #include <math_constants.h>
 
 #include "cuda/attention/attention_decode_merge.cuh"
+#include "cuda/attention/attention_decode_rope.cuh"
 #include "cuda/attention/attention_decode_row.cuh"
 #include "cuda/attention/attention_decode_stream.cuh"
 #include "cuda/device/launch.cuh"
@@ -18,11 +19,15 @@ __global__ void __launch_bounds__(DecodeConfig<S, kHeadDim>::kThreads)
   using C = DecodeConfig<S, kHeadDim>;
   using Tile = KvTile<S, kHeadDim>;
   extern __shared__ __align__(128) uint8_t ring_bytes[];
+  using Rope = std::conditional_t<C::kTakesRope && !kRuns, RowRope<MmaType<S>, kHeadDim>, NoRope>;
+  __shared__ __align__(16) uint8_t rope_bytes[C::kWarps][Rope::kBytes];
   __shared__ float warp_top[C::kWarps][kRows], warp_total[C::kWarps][kRows];
+  static_assert(C::kRingBytes + sizeof rope_bytes + 2 * sizeof warp_top + 128 <= kMostOnChipBytes);
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   const int kv_head = blockIdx.x, group = p.group;
   uint8_t* ring = ring_bytes + warp * C::kWarpBytes;
   KvStream<S, kHeadDim> stream(p, ring, warp, lane);
+  Rope rope(p, rope_bytes[warp], lane);
 
   int32_t entry = blockIdx.y * C::kWarps + warp;
   DecodeShare share = load_share(p.shares + entry);
@@ -39,9 +44,13 @@ __global__ void __launch_bounds__(DecodeConfig<S, kHeadDim>::kThreads)
     WarpTiles<C> tiles(share, warp);
     stream.start(share);
     int32_t used = 0, stage = 0;
-    // Turns below 0 only fill the ring, and up to `begin` with what this step does not write.
-    const int32_t begin = 1 - C::kStages + max(0, tiles.settled(share, C::kStages - 1));
-    for (int32_t turn = 1 - C::kStages;; ++turn) {
+    // Turns below 0 only fill the ring, and up to `begin` with what this step does not write, or
+    // with what put_key() then writes over.
+    constexpr int32_t kAhead = C::kStages - 1;
+    const int32_t settled = rope.active() ? min(tiles.count, kAhead) : tiles.settled(share, kAhead);
+    const int32_t begin = settled - kAhead;
+    rope.aim(share, tiles);
+    for (int32_t turn = -kAhead;; ++turn) {
       bool fresh = turn == begin;
       if (turn >= 0 && used == tiles.count) {
         if (share.team) break;
@@ -63,17 +72,21 @@ __global__ void __launch_bounds__(DecodeConfig<S, kHeadDim>::kThreads)
         tiles = WarpTiles<C>(share, warp);
         used = 0;
         fresh = true;
+        rope.aim(share, tiles);
       }
       if (fresh) {
         wait_for_previous();
         let_next_start();
+        rope.load_key(share);
         row.start(p, share, g, t);
+        rope.template rotate_query<kRows>(row.q);
       }
-      const uint8_t* at = ring + stage * C::kStageBytes;
+      uint8_t* at = ring + stage * C::kStageBytes;
       float s[2][4] = {};
       if (turn >= 0) {
         copy_wait<C::kStages - 2>();
         __syncwarp();  // all lanes' copies of this stage have landed, and none reads the one before
+        rope.put_key(share, tiles.first + used * tiles.step, at);
         Tile::template scores<kRows, kHeadDim <= 128 ? 2 : 1>(s, row.q, at, lane);
       }
       stream.copy_next();

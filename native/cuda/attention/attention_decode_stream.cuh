@@ -20,6 +20,17 @@ __device__ inline DecodeShare load_share(const DecodeShare* at) {
   return u.share;
 }
 
+// The keys of a share's row.
+__device__ inline KvRange range_of(const DecodeArgs& p, const DecodeShare& share) {
+  return {.table = p.tables + static_cast<int64_t>(share.slot) * p.max_blocks,
+          .block_size = p.block_size,
+          .block_bytes = p.block_bytes,
+          .kv_head = static_cast<int32_t>(blockIdx.x),
+          .kv_heads = static_cast<int32_t>(gridDim.x),
+          .first = share.first_key,
+          .end = share.end_key};
+}
+
 // Which tiles of a share are this warp's: first + i * step for 0 <= i < count.
 template <typename C>
 struct WarpTiles {
@@ -35,6 +46,12 @@ struct WarpTiles {
     const int32_t fresh = (share.end_key - share.run.fresh) / kTileTokens;
     return min(most, min(count, max(0, (fresh - first + step - 1) / step)));
   }
+
+  // The tile of the row's last key, or -1 where another warp has it.
+  __device__ int32_t last_of_row(const DecodeShare& share) const {
+    const int32_t tile = (share.end_key - 1) / kTileTokens;
+    return count > 0 && first + (count - 1) * step == tile ? tile : -1;
+  }
 };
 
 template <typename S, int kHeadDim>
@@ -44,12 +61,7 @@ class KvStream {
   using Tile = KvTile<S, kHeadDim>;
 
   __device__ KvStream(const DecodeArgs& args, uint8_t* ring, int warp, int lane)
-      : p_(args), ring_(ring), warp_(warp), lane_(lane) {
-    range_.block_size = args.block_size;
-    range_.block_bytes = args.block_bytes;
-    range_.kv_head = blockIdx.x;
-    range_.kv_heads = gridDim.x;
-  }
+      : p_(args), ring_(ring), warp_(warp), lane_(lane) {}
 
   // Begins anew, with this share; no copy may be under way.
   __device__ void start(const DecodeShare& share) {
@@ -88,9 +100,7 @@ class KvStream {
 
  private:
   __device__ void open(const DecodeShare& share) {
-    range_.table = p_.tables + static_cast<int64_t>(share.slot) * p_.max_blocks;
-    range_.first = share.first_key;
-    range_.end = share.end_key;
+    range_ = range_of(p_, share);
     const WarpTiles<C> tiles(share, warp_);
     tile_ = tiles.first;
     step_ = tiles.step;

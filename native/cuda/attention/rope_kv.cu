@@ -1,7 +1,8 @@
 // 1. Per head of q and k: optional RMSNorm over head_dim, then (x_i, x_{i+r/2}) rotated by
 //    position * inv_freq_i for i < r/2 (r = rotary_dim, half-split pairing); q goes back in place,
 //    k and v to `position` of the sequence's paged cache; in int8, by a scale of its own for each
-//    row of a head, its largest absolute value / 127, which goes to the end of the block.
+//    row of a head, its largest absolute value / 127, which goes to the end of the block. Most
+//    decode steps do this within attention instead: attention_decode_rope.cuh.
 // 2. qkv [tokens, (heads + 2 kv_heads) * head_dim] f16/bf16 in and out; caches as in paged_kv.h of
 //    the same type, e4m3 (of what is left after division by a scale) or int8; inv_freq [rotary_dim
 //    / 2] f32.
@@ -26,6 +27,7 @@
 #include <cuda_fp8.h>
 
 #include "cuda/attention/rope_kv.h"
+#include "cuda/attention/rope_turn.cuh"
 #include "cuda/device/common.cuh"
 #include "cuda/device/launch.cuh"
 
@@ -83,12 +85,7 @@ __global__ void __launch_bounds__(kThreads) rope_kv_kernel(const RopeKvParams p)
                             : __ldcg(p.block_tables + static_cast<int64_t>(slot) * p.max_blocks +
                                      position / p.block_size);
   if (threadIdx.x < half) {
-    const float frequency = p.inv_freq[threadIdx.x];
-    constexpr double kTurn = 6.283185307179586;
-    const double turns = static_cast<double>(position) * (static_cast<double>(frequency) / kTurn);
-    float sin_value, cos_value;
-    sincospif(static_cast<float>(2. * (turns - floor(turns))), &sin_value, &cos_value);
-    turn[threadIdx.x] = make_float2(cos_value * p.attention_factor, sin_value * p.attention_factor);
+    turn[threadIdx.x] = turn_of(position, p.inv_freq[threadIdx.x], p.attention_factor);
   }
   __syncthreads();
   wait_for_previous();
@@ -125,8 +122,7 @@ __global__ void __launch_bounds__(kThreads) rope_kv_kernel(const RopeKvParams p)
     for (int j = 0; j < 8; ++j) {
       const float other = __shfl_sync(kFullWarp, x[j], partner, kLanes);
       if (rotated && !is_v) {
-        const float2 t = turn[first - (low ? 0 : half) + j];
-        x[j] = x[j] * t.x + (low ? -other : other) * t.y;
+        x[j] = turned(x[j], low ? -other : other, turn[first - (low ? 0 : half) + j]);
       }
     }
     float largest = 0.f;

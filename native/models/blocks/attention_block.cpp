@@ -74,7 +74,7 @@ LayerShape AttentionBlock::shape() const {
           .rotary_dim = rope_.rotary_dim};
 }
 
-void AttentionBlock::project(Backend& backend, const StepContext& step, const Stream& s) const {
+void AttentionBlock::project(Backend& backend, const Stream& s) const {
   const AttentionConfig& c = config_;
   const Tensor qkv = head_rows(qkv_rows_, s.rows);
   if (c.joined) {
@@ -82,18 +82,9 @@ void AttentionBlock::project(Backend& backend, const StepContext& step, const St
   } else {
     residual_.read(backend, s, qkv_, qkv, {});
   }
-  const bool each = c.qk_norm == QkNorm::kEachHead;
   if (c.qk_norm == QkNorm::kAllHeads) {
     norm_all_heads(backend, columns(qkv, 0, c.q_size()), columns(qkv, c.q_size(), c.kv_size()));
   }
-  backend.rope_and_cache({.qkv = qkv,
-                          .q_norm = each ? q_norm_.data() : nullptr,
-                          .k_norm = each ? k_norm_.data() : nullptr,
-                          .norm_eps = model_.norm_eps,
-                          .heads = c.heads,
-                          .kv = step.kv[kv_index_],
-                          .rope = rope_},
-                         step.slots, step.batch);
 }
 
 void AttentionBlock::norm_all_heads(Backend& backend, const Tensor& q, const Tensor& k) const {
@@ -116,23 +107,33 @@ void AttentionBlock::norm_all_heads(Backend& backend, const Tensor& q, const Ten
 
 void AttentionBlock::forward(Backend& backend, const StepContext& step, Stream& s,
                              bool narrow) const {
-  project(backend, step, s);
+  project(backend, s);
+  const bool each = config_.qk_norm == QkNorm::kEachHead;
+  const QkvArgs qkv = {.qkv = head_rows(qkv_rows_, s.rows),
+                       .q_norm = each ? q_norm_.data() : nullptr,
+                       .k_norm = each ? k_norm_.data() : nullptr,
+                       .norm_eps = model_.norm_eps,
+                       .heads = config_.heads,
+                       .kv = step.kv[kv_index_],
+                       .rope = rope_};
   const Picks* picks = narrow ? step.picks : nullptr;
-  Tensor attended = head_rows(attended_, s.rows);
   if (picks != nullptr && picks->count == 0) {
+    backend.rope_and_cache(qkv, step.slots, step.batch);
     s.rows = 0;
     return;
   }
-  backend.attention({.out = attended,
-                     .qkv = head_rows(qkv_rows_, s.rows),
-                     .heads = config_.heads,
-                     .kv = step.kv[kv_index_],
-                     .scale = config_.scale,
-                     .softcap = config_.softcap,
-                     .window = config_.window,
-                     .sinks = sinks_.data(),
-                     .picks = picks},
-                    step.slots, step.batch);
+  Tensor attended = head_rows(attended_, s.rows);
+  backend.rope_and_attend(qkv,
+                          {.out = attended,
+                           .qkv = qkv.qkv,
+                           .heads = config_.heads,
+                           .kv = qkv.kv,
+                           .scale = config_.scale,
+                           .softcap = config_.softcap,
+                           .window = config_.window,
+                           .sinks = sinks_.data(),
+                           .picks = picks},
+                          step.slots, step.batch);
   // q, k and v are not needed any more.
   if (picks != nullptr) attended = pick_rows(backend, *picks, s, attended, qkv_rows_);
   residual_.write(backend, s, output_, attended);

@@ -20,8 +20,8 @@ class AttentionBlock final : public Block {
   LayerShape shape() const override;
 
  private:
-  // hidden -> qkv, and the keys and values in the cache
-  void project(Backend& backend, const StepContext& step, const Stream& s) const;
+  // hidden -> qkv, not rotated yet
+  void project(Backend& backend, const Stream& s) const;
 
   // q and k by their norm over all heads, of which this rank has some.
   void norm_all_heads(Backend& backend, const Tensor& q, const Tensor& k) const;

@@ -6,8 +6,8 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { ROW_FLAG } from '../../../actors/messages/step.js';
 import { floats, PagedCache, type PagedShape, runOp, type Setup, type StepRow } from '../../helpers/native/op-table.js';
-import { attendVectors, randomFloats, randomInt, randomSource, roundAll } from '../../helpers/native/reference-ops.js';
-import { close, quick, rowWidth, STORED, type Type, tokensOf } from './bounds.js';
+import { attendVectors, randomFloats, randomInt, randomSource, rotateHead, roundAll } from '../../helpers/native/reference-ops.js';
+import { close, quick, ROTATED, rowWidth, STORED, type Type, tokensOf } from './bounds.js';
 
 /** Probabilities are rounded to 16 bits too before they meet the values. */
 const ATTENDED = { f16: 4 * STORED.f16, bf16: 4 * STORED.bf16 } as const;
@@ -108,6 +108,62 @@ for (const type of ['bf16', 'f16'] as const satisfies readonly Type[]) {
         const { heads, headDim, blockSize } = shape;
         const what = `batch ${batch}, heads ${heads}/${kvHeads} of ${headDim}, blocks of ${blockSize}, first context ${lengths[0]}, window ${window}`;
         close(out, attendReference(cache, rows, qkv, { window, softcap }), ATTENDED[type], what);
+      }
+    });
+
+    it('attention that rotates matches: batches of 1 to 256, all head sizes, whole heads and parts, with and without norms', () => {
+      const random = randomSource(19);
+      const headDims = [64, 96, 128, 256];
+      const batches = quick ? [1, 9, 40] : [1, 7, 8, 9, 16, 33, 64, 128, 200, 256, 12, 20];
+      for (const [round, batch] of batches.entries()) {
+        const headDim = headDims[round % 4] ?? 64;
+        const kvHeads = 1 + (round % 2);
+        const lengths = Array.from({ length: batch }, () => randomInt(random, 1, 200));
+        lengths[0] = 700;
+        const shape: PagedShape = {
+          ...{ heads: kvHeads * (1 + ((round * 5) % 16)), kvHeads, headDim, blockSize: [16, 32, 1, 8][(round >> 1) % 4] ?? 16 },
+          ...{ kvDtype: type, lengths },
+        };
+        const cache = new PagedCache(shape, random);
+        const rows = lengths.map((length, slot): StepRow => ({ slot, start: length - 1, count: 1 })).reverse();
+        const qkv = rounded(random, batch * rowWidth(shape), 1.5);
+        const rotaryDim = round % 5 === 3 ? 32 : headDim;
+        const invFreq = Float32Array.from({ length: rotaryDim / 2 }, (_, i) => 10000 ** (-i / (rotaryDim / 2)));
+        const norm = round % 3 === 1 ? randomFloats(random, headDim, 1.5) : null;
+        const window = round % 4 === 2 ? 90 : 0;
+        const softcap = round % 4 === 3 ? 2.5 : 0;
+        const sinks = round % 4 === 1 ? Float32Array.from({ length: shape.heads }, (_, h) => 3 * h - 6) : null;
+        const attrs = {
+          ...{ ...cache.attrs(rows), rotary_dim: rotaryDim, factor: 1.1, norm_eps: 1e-6 },
+          ...{ scale: 1 / Math.sqrt(headDim), window, softcap },
+        };
+        const inputs = {
+          ...{ ...cache.inputs(rows, qkv), inv_freq: invFreq },
+          ...(norm === null ? {} : { q_norm: norm, k_norm: norm }),
+          ...(sinks === null ? {} : { sinks }),
+        };
+        const result = runOp(setup, 'rope_and_attend', attrs, inputs);
+        const spec = { invFreq, factor: 1.1, rotaryDim, norm, normEps: 1e-6 };
+        const rotated = qkv.slice();
+        const [gotKeys, wantKeys]: [number[], number[]] = [[], []];
+        for (const [token, row] of rows.entries()) {
+          for (let h = 0; h < shape.heads + 2 * kvHeads; h++) {
+            const at = token * rowWidth(shape) + h * headDim;
+            const head = rotated.subarray(at, at + headDim);
+            if (h < shape.heads + kvHeads) head.set(roundAll(type, Float32Array.from(rotateHead(head, row.start, spec))));
+            if (h < shape.heads) continue;
+            const isKey = h < shape.heads + kvHeads;
+            const to = cache.at(row.slot, (h - shape.heads) % kvHeads, row.start, 0);
+            const stored = floats(result, isKey ? 'k' : 'v').subarray(to, to + headDim);
+            (isKey ? cache.k : cache.v).set(isKey ? stored : head, to);
+            if (isKey) gotKeys.push(...stored);
+            if (isKey) wantKeys.push(...head);
+          }
+        }
+        const what = `batch ${batch}, ${shape.heads}/${kvHeads} of ${headDim}, ${rotaryDim} rotated, norms ${norm !== null}`;
+        close(Float32Array.from(gotKeys), Float64Array.from(wantKeys), ROTATED[type], `keys, ${what}`);
+        for (const name of ['k', 'v'] as const) assert.deepEqual(floats(result, name), cache[name], `the rest of ${name}, ${what}`);
+        close(floats(result, 'out'), attendReference(cache, rows, rotated, { window, softcap, sinks }), ATTENDED[type], what);
       }
     });
 

@@ -6,6 +6,8 @@ import { normalizedError } from '../../helpers/native/reference-ops.js';
 export type Type = 'f16' | 'bf16';
 /** Squared relative error of a result stored in 16 bits. */
 export const STORED = { f16: 2 ** -22, bf16: 2 ** -16 } as const;
+/** Of what was rotated: angles are float32 on CUDA, exact to 1e-4 radians at the positions tested. */
+export const ROTATED = { f16: 2 * STORED.f16 + 1e-8, bf16: 2 * STORED.bf16 } as const;
 
 export function close(got: Float32Array, want: Float64Array, bound: number, what: string): void {
   const error = normalizedError(got, want);

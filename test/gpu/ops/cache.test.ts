@@ -3,10 +3,8 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { floats, PagedCache, type PagedShape, runOp, type Setup, type StepRow } from '../../helpers/native/op-table.js';
 import { randomFloats, randomSource, rotateHead, roundAll } from '../../helpers/native/reference-ops.js';
-import { close, quick, rowWidth, STORED, type Type, tokensOf } from './bounds.js';
+import { close, quick, ROTATED, rowWidth, type Type, tokensOf } from './bounds.js';
 
-/** Angles are float32 on CUDA, exact to 1e-4 radians at the positions tested. */
-const ROTATED = { f16: 2 * STORED.f16 + 1e-8, bf16: 2 * STORED.bf16 } as const;
 /** At positions of thousands a float32 angle is exact to 2^-11 radians. */
 const ROTATED_FAR = { f16: ROTATED.f16 + 2 ** -22, bf16: ROTATED.bf16 } as const;
 

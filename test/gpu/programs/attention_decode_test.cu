@@ -218,7 +218,7 @@ void check_capture(const std::vector<int32_t>& lengths, int turns, cudaStream_t 
   CHECK_CUDA(cudaGraphDestroy(graph));
 }
 
-// A kernel that runs for long, lets the next begin at once, and spoils what rope_kv is to write.
+// A kernel that runs for long, lets the next begin at once, and spoils what this step writes.
 __global__ void spoil_last_keys(PagedKv kv, const int32_t* slots, const int32_t* positions) {
   let_next_start();
   wait_for_previous();
@@ -302,6 +302,107 @@ void check_early(const Shape& shape, int32_t rows, cudaStream_t stream) {
   }
 }
 
+// The largest |a - b| / max(1, |b|); the same bits are equal, whatever they say.
+double difference(const Shape& shape, const std::vector<uint16_t>& a,
+                  const std::vector<uint16_t>& b) {
+  const auto value = [&](uint16_t bits) {
+    return shape.is_bf16() ? __bfloat162float(__nv_bfloat16(__nv_bfloat16_raw{bits}))
+                           : __half2float(__half(__half_raw{bits}));
+  };
+  double most = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] == b[i]) continue;
+    const double error = std::abs(value(a[i]) - value(b[i])) / std::max(1.f, std::abs(value(b[i])));
+    if (!(error <= most)) most = std::isnan(error) ? 1e30 : error;
+  }
+  return most;
+}
+
+// Rotation in the kernel of attention gives the bits that rope_kv ahead of it gives, in its output
+// and in the caches. Sums of the norms' squares have another order: with norms nearly.
+void check_rope(const Shape& shape, const std::vector<int32_t>& lengths, bool norms,
+                cudaStream_t stream, float softcap = 0) {
+  ++cases;
+  Setup setup(shape, lengths, 11 + norms);
+  for (int32_t i = 0; i < setup.rows; ++i) setup.host_tokens[i] = i;
+  setup.tokens.upload(setup.host_tokens);
+  setup.upload_positions();
+  const int32_t dims = shape.head_dim;
+  std::vector<float> frequencies(dims / 2), weight(dims);
+  for (int32_t i = 0; i < dims; ++i) weight[i] = 0.5f + 0.01f * static_cast<float>(i);
+  for (int32_t i = 0; i < dims / 2; ++i)
+    frequencies[i] = std::pow(10000.f, -2.f * static_cast<float>(i) / static_cast<float>(dims));
+  const Device<float> inv_freq(frequencies), q_norm(weight);
+  std::reverse(weight.begin(), weight.end());
+  const Device<float> k_norm(weight);
+  RopeKvParams apart =
+      rope_of(setup, inv_freq.get(), setup.slots.get(), setup.positions.get(), setup.rows);
+  apart.attention_factor = 1.25f;
+  apart.norm_eps = 1e-5f;
+  if (norms) {
+    apart.q_norm = q_norm.get();
+    apart.k_norm = k_norm.get();
+  }
+  std::vector<float> sink(shape.heads);
+  std::iota(sink.begin(), sink.end(), -5.f);
+  const Device<float> sinks(sink);
+  const auto params_of = [&](DecodeGrid grid) {
+    DecodeAttentionParams params = setup.params(grid);
+    params.softcap = softcap;
+    if (softcap > 0) params.sinks = sinks.get();
+    return params;
+  };
+  const PagedKv& kv = setup.cache.kv;
+  const size_t bytes = static_cast<size_t>(kv.num_blocks * kv.block_bytes);
+  const auto contents = [&](const void* cache) {
+    std::vector<uint16_t> values(bytes / 2);
+    CHECK_CUDA(cudaMemcpy(values.data(), cache, bytes, cudaMemcpyDeviceToHost));
+    return values;
+  };
+  const auto spoil = [&](bool early) {
+    CHECK_CUDA(launch_kernel(spoil_last_keys, {dim3(setup.rows), 64}, Launch(stream, early), kv,
+                             setup.slots.get(), setup.positions.get()));
+  };
+  const std::vector<uint16_t> q = setup.q.download();
+  const DecodeGrid usual = setup.default_grid();
+  const bool early = capable_of_early();
+  for (DecodeGrid grid : {usual, DecodeGrid{setup.rows, 1}, DecodeGrid{setup.rows + 3, 2}}) {
+    CHECK_CUDA(plan_decode_attention(setup.plan(grid), stream));
+    spoil(false);
+    CHECK_CUDA(rope_kv(shape.type, apart, stream));
+    setup.out.fill(0xff);
+    CHECK_CUDA(decode_attention(shape.type, params_of(grid), stream));
+    CHECK_CUDA(cudaStreamSynchronize(stream));
+    const std::vector<uint16_t> out = setup.out.download(), k = contents(kv.k), v = contents(kv.v);
+
+    setup.q.upload(q);
+    DecodeAttentionParams params = params_of(grid);
+    params.rope = {.inv_freq = inv_freq.get(),
+                   .attention_factor = apart.attention_factor,
+                   .q_norm = apart.q_norm,
+                   .k_norm = apart.k_norm,
+                   .norm_eps = apart.norm_eps,
+                   .k_cache = apart.k_cache,
+                   .v_cache = apart.v_cache};
+    // Behind a launch that settles what comes before it, a slow one, as in check_early, with the
+    // last key's place spoiled long before: what is fetched early must not be used.
+    spoil(false);
+    CHECK_CUDA(decode_attention(shape.type, params_of(grid), stream));
+    setup.out.fill(0xff);
+    spoil(early);
+    CHECK_CUDA(decode_attention(shape.type, params, Launch(stream, early)));
+    CHECK_CUDA(cudaStreamSynchronize(stream));
+    expect(setup.q.download() == q, shape, "q was written", grid.ctas);
+    const double most = norms ? 2 * shape.tolerance() : 0;  // a bit of some keys
+    const double of_out = difference(shape, setup.out.download(), out);
+    const double of_k = difference(shape, contents(kv.k), k);
+    expect(of_out <= most, shape, "rotated in attention", of_out);
+    expect(of_k <= most, shape, "rotated keys in the cache", of_k);
+    expect(contents(kv.v) == v, shape, "values in the cache", grid.ctas);
+  }
+  for (int32_t ticket : setup.tickets.download()) expect(ticket == 0, shape, "ticket", ticket);
+}
+
 // `quick`: fewer cases and shorter rows, for compute-sanitizer.
 void check_all(cudaStream_t stream, bool quick) {
   const std::vector<int32_t> ragged =
@@ -338,6 +439,21 @@ void check_all(cudaStream_t stream, bool quick) {
     }
     if (!quick) check_early({.block_size = 1}, 40, stream);
   }
+  int turn = 0;
+  for (int32_t head_dim : {64, 96, 128}) {
+    for (int32_t group : {1, 4, 7, 16}) {
+      for (bool norms : {false, true}) {
+        if (++turn % 5 != 0 && quick) continue;
+        check_rope({.type = turn % 4 < 2 ? Half::kBF16 : Half::kF16,
+                    .head_dim = head_dim,
+                    .heads = 2 * group,
+                    .kv_heads = 2,
+                    .block_size = block_sizes[turn % 8],
+                    .window = windows[turn % 5]},
+                   ragged, norms, stream, turn % 3 == 0 ? 3.f : 0.f);
+      }
+    }
+  }
   if (quick) return check_capture({300, 70, 33, 200, 1}, 2, stream);
   std::mt19937 rng(3);
   for (int rows : {1, 1, 2, 7, 40, 256}) {
@@ -351,6 +467,13 @@ void check_all(cudaStream_t stream, bool quick) {
     check_case({}, {8193}, each, stream, each);
     check_case({}, {20000, 5, 60, 9, 16}, each, stream, each);
     check_case({.window = 300}, std::vector<int32_t>(200, 700), each, stream, each);
+  }
+  {
+    std::vector<int32_t> lengths(500);
+    for (int32_t& length : lengths) length = rng() % 300;
+    check_rope({}, lengths, false, stream);
+    check_rope({.head_dim = 64}, lengths, true, stream);
+    check_rope({}, {9000, 1, 60, 16}, true, stream);
   }
   for (int head_dim : {64, 96, 128, 256}) {  // many short rows among a few long ones: packed
     for (KvType kv_type : {KvType::kActivation, KvType::kFloat8, KvType::kInt8}) {
@@ -392,9 +515,11 @@ void bench(cudaStream_t stream, const std::string& only) {
                 }));
   }
   // early: each launch begins while the one before it ends. layer: what rope_kv and decode add to a
-  // chain of stand-ins, with early starts and without.
-  std::printf("%-18s %4s %8s %8s %6s %8s %8s %8s %8s %8s\n", "rows x keys, kv", "ctas", "us",
-              "early", "of max", "GB/s", "layer", "l. plain", "rope", "plain rd");
+  // chain of stand-ins, with early starts and without; in one: with the rope in decode; roomy: with
+  // stand-ins that leave room for decode.
+  std::printf("%-18s %4s %8s %8s %6s %8s %8s %8s %8s %8s %8s %8s %8s\n", "rows x keys, kv", "ctas",
+              "us", "early", "of max", "GB/s", "layer", "in one", "roomy", "in one", "l. plain",
+              "rope", "plain rd");
   const Device<float> inv_freq(std::vector<float>(64, 0.3f));
   for (KvType kv_type : {KvType::kActivation, KvType::kFloat8, KvType::kInt8}) {
     for (Case c : {Case{1, 128},
@@ -447,38 +572,55 @@ void bench(cudaStream_t stream, const std::string& only) {
         params.v_cache = pool.get() + (2 * i + 1) * layer_bytes;
         CHECK_CUDA(rope_kv(shape.type, params, Launch(stream, early)));
       };
-      auto decode = [&](int i, bool early) {
+      auto decode = [&](int i, bool early, bool rotates) {
         DecodeAttentionParams params = setup.params(grid);
         params.kv.k = pool.get() + 2 * i * layer_bytes;
         params.kv.v = pool.get() + (2 * i + 1) * layer_bytes;
+        if (rotates) {
+          params.rope = {.inv_freq = inv_freq.get(),
+                         .k_cache = pool.get() + 2 * i * layer_bytes,
+                         .v_cache = pool.get() + (2 * i + 1) * layer_bytes};
+        }
         CHECK_CUDA(decode_attention(shape.type, params, Launch(stream, early)));
       };
       struct Parts {
-        bool product = false, rope = false, decode = false;
+        int product_kb = 0;  // of shared memory that it takes; 0: none
+        bool rope = false, decode = false, rotates = false;
       };
       auto time = [&](Parts parts, bool early) {
         early = early && capable_of_early();
         return time_in_graph(stream, layers, 9, [&](int i) {
           const Launch on(stream, early && i > 0);
-          if (parts.product) CHECK_CUDA(launch_kernel(stand_in, {dim3(sms), 128, 160 << 10}, on));
+          if (parts.product_kb > 0) {
+            const auto shared_bytes = static_cast<size_t>(parts.product_kb) << 10;
+            CHECK_CUDA(launch_kernel(stand_in, {dim3(sms), 128, shared_bytes}, on));
+          }
           if (parts.rope) rope(i, on.early);
-          if (parts.decode) decode(i, on.early);
+          if (parts.decode) decode(i, on.early, parts.rotates);
         });
       };
       const double us = time({.decode = true}, false), early_us = time({.decode = true}, true);
-      const double layer_us = time({true, true, true}, true) - time({.product = true}, true);
-      const double plain_layer_us =
-          time({true, true, true}, false) - time({.product = true}, false);
+      // What a layer's rope and attention add to a product that leaves room for this kernel beside
+      // it, or for small ones alone.
+      const auto layer_us = [&](int kb, bool rotates, bool early) {
+        if (rotates && shape.kv_type != KvType::kActivation) return 0.;
+        const Parts all = {kb, !rotates, true, rotates};
+        return time(all, early) - time({.product_kb = kb}, early);
+      };
+      const double apart_us = layer_us(160, false, true),
+                   plain_layer_us = layer_us(160, false, false);
+      const double beside_us = layer_us(100, false, true);
+      const double one_us = layer_us(160, true, true), one_beside_us = layer_us(100, true, true);
       const double rope_us = time({.rope = true}, true);
       // A plain read of as many bytes, elsewhere in memory each time: what any kernel would need.
       const size_t step = static_cast<size_t>(bytes) / 16 * 16;
       const int places = static_cast<int>(std::min<size_t>(big.size() / step, 20));
       const double plain_us = time_in_graph(
           stream, places, 9, [&](int i) { read(big.get() + i * step, step, stream); });
-      std::printf("%-18s %4d %8.1f %8.1f %5.0f%% %8.0f %8.1f %8.1f %8.1f %8.1f\n",
+      std::printf("%-18s %4d %8.1f %8.1f %5.0f%% %8.0f %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f\n",
                   c.rows == 0 ? "63x512+1x32768" : name, grid.ctas, us, early_us,
-                  100 * bytes / early_us / 1e3 / ceiling, bytes / early_us / 1e3, layer_us,
-                  plain_layer_us, rope_us, plain_us);
+                  100 * bytes / early_us / 1e3 / ceiling, bytes / early_us / 1e3, apart_us, one_us,
+                  beside_us, one_beside_us, plain_layer_us, rope_us, plain_us);
     }
   }
 }
