@@ -248,12 +248,7 @@ CudaBackend::DecodePlan& CudaBackend::plan_decode(const StepBatch& batch, int32_
 void CudaBackend::attention(const AttentionArgs& args, const SlotTables& t,
                             const StepBatch& batch) {
   if (args.kv.v == nullptr) return attend_latent(args, t, batch);
-  const PagedKv kv = paged(args.kv, t);
-  plan_rows(batch, prefill_tile_tokens(args.heads, kv.kv_heads),
-            decode_attention_most_tokens(args.heads / kv.kv_heads), args.picks);
-  if (row_plan_.num_tiles > 0) prefill_rows(args, kv, batch);
-  if (row_plan_.decode_rows > 0) decode_rows(args, kv, batch, {});
-  settled_ = true;
+  attend(args, paged(args.kv, t), batch, {});
 }
 
 // One kernel where all rows are of one token; others read keys of this step from the cache. With
@@ -264,21 +259,27 @@ void CudaBackend::rope_and_attend(const QkvArgs& qkv, const AttentionArgs& args,
                                   const SlotTables& t, const StepBatch& batch) {
   const PagedKv kv = paged(args.kv, t);
   const bool takes_one = qkv.rope.rotary_dim == kv.head_dim &&
-                         decode_attention_rotates(kv.head_dim, kv.type != KvType::kActivation);
+                         decode_attention_takes_rope(kv.head_dim, kv.type != KvType::kActivation);
   if (batch.bounded || batch.num_tokens != batch.num_rows || batch.num_rows < kFewestInOne ||
       !takes_one) {
     return Backend::rope_and_attend(qkv, args, t, batch);
   }
+  attend(args, kv, batch,
+         {.inv_freq = qkv.rope.inv_freq,
+          .attention_factor = qkv.rope.attention_factor,
+          .q_norm = qkv.q_norm,
+          .k_norm = qkv.k_norm,
+          .norm_eps = qkv.norm_eps,
+          .k_cache = args.kv.k,
+          .v_cache = args.kv.v});
+}
+
+void CudaBackend::attend(const AttentionArgs& args, const PagedKv& kv, const StepBatch& batch,
+                         const DecodeRope& rope) {
   plan_rows(batch, prefill_tile_tokens(args.heads, kv.kv_heads),
             decode_attention_most_tokens(args.heads / kv.kv_heads), args.picks);
-  decode_rows(args, kv, batch,
-              {.inv_freq = qkv.rope.inv_freq,
-               .attention_factor = qkv.rope.attention_factor,
-               .q_norm = qkv.q_norm,
-               .k_norm = qkv.k_norm,
-               .norm_eps = qkv.norm_eps,
-               .k_cache = args.kv.k,
-               .v_cache = args.kv.v});
+  if (row_plan_.num_tiles > 0) prefill_rows(args, kv, batch);
+  if (row_plan_.decode_rows > 0) decode_rows(args, kv, batch, rope);
   settled_ = true;
 }
 

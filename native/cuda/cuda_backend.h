@@ -273,6 +273,9 @@ class CudaBackend final : public Backend {
   const RowPlan& plan_rows(const StepBatch& batch, int32_t tile_tokens, int32_t run_tokens,
                            const Picks* picks);
   DecodePlan& plan_decode(const StepBatch& batch, int32_t window, const PagedKv& kv);
+  // `rope`: one of a batch of decode rows alone, or none.
+  void attend(const AttentionArgs& args, const PagedKv& kv, const StepBatch& batch,
+              const DecodeRope& rope);
   void decode_rows(const AttentionArgs& args, const PagedKv& kv, const StepBatch& batch,
                    const DecodeRope& rope);
   void prefill_rows(const AttentionArgs& args, const PagedKv& kv, const StepBatch& batch);

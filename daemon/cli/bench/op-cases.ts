@@ -172,6 +172,8 @@ function rope(m: Model, rows: number): Case {
 }
 
 const decode = (m: Model, rows: number, context: number): Case => attention(m, rows, 1, context);
+const prefill = (m: Model, rows: number, tokens: number): Case => attention(m, rows, tokens, tokens);
+
 /** What a layer of a decode step has between its two products: rope() and decode(). */
 function ropeAndDecode(m: Model, rows: number, context: number): Case {
   const [rotation, plain] = [rope(m, rows), decode(m, rows, context)];
@@ -184,7 +186,6 @@ function ropeAndDecode(m: Model, rows: number, context: number): Case {
     bytes: plain.bytes + rotation.bytes,
   };
 }
-const prefill = (m: Model, rows: number, tokens: number): Case => attention(m, rows, tokens, tokens);
 
 /** `rows` sequences of `context` tokens of which the last `count` ask. */
 function attention(m: Model, rows: number, count: number, context: number): Case {

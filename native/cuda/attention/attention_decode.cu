@@ -81,7 +81,7 @@ cudaError_t decode_attention(Half type, const DecodeAttentionParams& params, con
   const bool rotates = params.rope.inv_freq != nullptr;
   const bool is_8_bit = kv.type != KvType::kActivation;
   if (rotates &&
-      (!decode_attention_rotates(kv.head_dim, is_8_bit) || params.most_tokens > 1 ||
+      (!decode_attention_takes_rope(kv.head_dim, is_8_bit) || params.most_tokens > 1 ||
        params.q_stride % 8 != 0 || params.rope.k_cache != kv.k || params.rope.v_cache != kv.v)) {
     return cudaErrorInvalidValue;
   }

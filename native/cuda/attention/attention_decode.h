@@ -80,10 +80,10 @@ struct DecodeAttentionParams {
   DecodeGrid grid;
   int32_t heads;
   float scale;
-  DecodeRope rope = {};          // where decode_attention_rotates(..), of rows of one token alone
-  int32_t most_tokens = 1;       // of a row; above 1 the plan had runs
-  int32_t window = 0;            // as in the plan
-  float softcap = 0;             // 0: none, else scores s become softcap tanh(s / softcap)
+  DecodeRope rope = {};     // where decode_attention_takes_rope(..), of rows of one token alone
+  int32_t most_tokens = 1;  // of a row; above 1 the plan had runs
+  int32_t window = 0;       // as in the plan
+  float softcap = 0;        // 0: none, else scores s become softcap tanh(s / softcap)
   const float* sinks = nullptr;  // [heads], or null: AttentionArgs::sinks
   float value_scale = 1;         // what values are multiplied by
   int32_t* tickets;              // [rows, kv_heads], zeroed once; zero again when a launch is done
@@ -96,7 +96,7 @@ constexpr int32_t decode_attention_warps(int32_t head_dim, bool kv_is_8_bit) {
 }
 
 // Whether there are kernels with a rope: of more dims it costs registers that others need.
-constexpr bool decode_attention_rotates(int32_t head_dim, bool kv_is_8_bit) {
+constexpr bool decode_attention_takes_rope(int32_t head_dim, bool kv_is_8_bit) {
   return head_dim <= 128 && !kv_is_8_bit;
 }
 

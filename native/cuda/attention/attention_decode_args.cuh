@@ -14,7 +14,7 @@ template <typename S, int kHeadDim>
 struct DecodeConfig {
   static constexpr int kStageBytes = 2 * KvTile<S, kHeadDim>::kBytes;
   static constexpr int kWarps = decode_attention_warps(kHeadDim, sizeof(S) == 1);
-  static constexpr bool kTakesRope = decode_attention_rotates(kHeadDim, sizeof(S) == 1);
+  static constexpr bool kTakesRope = decode_attention_takes_rope(kHeadDim, sizeof(S) == 1);
   static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kFit = kOnChipBytes / (kWarps * kStageBytes);
   static constexpr int kStages = kFit < 6 ? kFit : 6;

@@ -1,5 +1,5 @@
 // The rotation of rotary embeddings, by which kernels agree to the bit. Device code of rope_kv.cu
-// and attention_decode_rope.cuh.
+// and attention_decode_rope.cuh; latent_cache.cu takes its angles from here.
 #pragma once
 #include <cuda_runtime.h>
 

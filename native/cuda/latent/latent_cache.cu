@@ -12,6 +12,7 @@
 // 9. A first version, for its results: single values are moved, not vectors.
 #include <cuda_fp8.h>
 
+#include "cuda/attention/rope_turn.cuh"
 #include "cuda/device/common.cuh"
 #include "cuda/device/launch.cuh"
 #include "cuda/latent/latent_cache.h"
@@ -51,14 +52,8 @@ __global__ void __launch_bounds__(kThreads) latent_cache_kernel(const LatentCach
   const int dim = p.kv.head_dim, rank = dim - p.rotary_dim;
   const int position = p.positions[token];
   if (position < 0) return;
-  for (int i = threadIdx.x; i < half; i += kThreads) {
-    constexpr double kTurn = 6.283185307179586;
-    const double turns =
-        static_cast<double>(position) * (static_cast<double>(p.inv_freq[i]) / kTurn);
-    float sin_value, cos_value;
-    sincospif(static_cast<float>(2. * (turns - floor(turns))), &sin_value, &cos_value);
-    turn[i] = make_float2(cos_value * p.attention_factor, sin_value * p.attention_factor);
-  }
+  for (int i = threadIdx.x; i < half; i += kThreads)
+    turn[i] = turn_of(position, p.inv_freq[i], p.attention_factor);
   const T* latent = static_cast<const T*>(p.latent) + token * p.latent_stride;
   float squares = 0.f;
   for (int i = threadIdx.x; i < dim; i += kThreads) {

@@ -1,9 +1,9 @@
 // Decode attention on a GPU: correctness against float64 over ragged shapes, then timing.
-// Longer than other files: all checks share one table of shapes and one reference.
+// Longer than other files: checks and timings share one setup of a step and one reference.
 //   attention_decode_test [check|quick|bench|runs] [part of a name in the table]
 // Fails (exit 1) when an error exceeds its tolerance, a repeat differs in a bit, padding is
-// written, a ticket stays taken, a captured launch does not follow changed lengths, or an early
-// start reads what is written while it waits.
+// written, a ticket stays taken, a captured launch does not follow changed lengths, an early start
+// reads what is written while it waits, or a rope within differs from rope_kv ahead.
 #include <cstring>
 #include <string>
 
