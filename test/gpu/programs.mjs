@@ -38,7 +38,7 @@ const allKernels = 'gemm_kernels.cpp small_gemm.cu stream_gemm.cpp stream_gemm_s
 /** @type {readonly Program[]} */
 export const programs = [
   program('attention_decode_test', {
-    'cuda/attention': 'attention_decode.cu attention_decode_runs.cu attention_decode_plan.cu rope_kv.cu',
+    'cuda/attention': 'attention_decode.cu attention_decode_with_rope.cu attention_decode_runs.cu attention_decode_plan.cu rope_kv.cu',
   }),
   program(
     'attention_prefill_test',

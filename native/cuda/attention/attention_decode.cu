@@ -1,9 +1,8 @@
 // 1. out[row, head] = softmax(cap(scale * q . K^T)) V over the row's paged keys, one query a row
-//    (several: attention_decode_runs.cu; the kernel: attention_decode_kernel.cuh);
-//    merges its own partial results, so that a long row is spread over the device in one launch.
-//    cap(s) = s, or softcap tanh(s / softcap). A head's sink, where there are any, is one more term
-//    of the denominator, added at the very end. q, k and v may come as a product writes them: the
-//    work of rope_kv is then done here too (attention_decode_rope.cuh).
+//    (several: attention_decode_runs.cu; with the work of rope_kv: attention_decode_with_rope.cu;
+//    the kernel: attention_decode_kernel.cuh); merges its own partial results, so that a long row
+//    is spread over the device in one launch. cap(s) = s, or softcap tanh(s / softcap). A head's
+//    sink, where there are any, is one more term of the denominator, added at the very end.
 // 2. q [tokens, .. heads * head_dim] and out f16/bf16; caches as in paged_kv.h, of the same type,
 //    e4m3, or int8 with a scale a row; everything else as in attention_decode.h, which see.
 // 3. grid kv_heads x as many blocks as run at a time. A block is a team of kWarps on one share of a
@@ -14,21 +13,17 @@
 //      mma m16n8k16     rows = the heads of the kv head (8 of 16 rows, or all), columns = keys
 //
 //    The last block of a row and kv head to finish (a ticket) adds the shares up in their order.
-//    What is there before this step's keys is fetched ahead of the wait for the kernel before; with
-//    a rope the place of the row's last key too, and what lay there is then written over.
+//    What is there before this step's keys is fetched ahead of the wait for the kernel before.
 // 4. Each warp has a ring of its own, up to 6 stages of 16 keys and values, filled by cp.async;
 //    a lone warp's runs on from row to row. 98 KB a block, two blocks an SM on sm_90, one on sm_89.
-//    Beside it, in up to 99 KB in all, cos and sin of the row's position, 4 head_dim bytes a warp.
-//    Up to 188 registers at head_dim <= 128.
+//    Up to 168 registers at head_dim <= 128; 255 at 256, with 16 rows some more in local memory.
 // 5. f32 scores, sums and merge; probabilities rounded to the type of the mma. 8-bit caches are
 //    widened to f16, which is exact; q too, clamped to its range. int8: a key's scale multiplies
 //    its score, a value's over the largest so far the probability. Relative error against float64:
 //    bf16 2.2e-3, f16 2.8e-4. The same bits run to run: no result depends on the order in which
-//    blocks finish. With a rope the bits of rope_kv and this, but for norms, whose sums have
-//    another order.
+//    blocks finish.
 // 6. head_dim 64, 96, 128, 256; 1 to 16 heads a kv head; block sizes that are multiples of 16
-//    (others work, slower, by a look-up a row); sm_80 and later. With a rope head_dim up to 128,
-//    16-bit caches, rows of one token. Else cudaErrorInvalidValue.
+//    (others work, slower, by a look-up a row); sm_80 and later. Else cudaErrorInvalidValue.
 // 7. Reads 2 * kv_bytes * kv_heads * head_dim * keys. H200, 32/8 heads of 128, blocks of 16 in
 //    random order, 4.5 TB/s read ceiling, in a chain with early starts; `plain` is a bare read of
 //    as many bytes, launch included. Without early starts 1.3 (1x128) to 3 us more (8x8192: 9).
@@ -41,13 +36,6 @@
 //    1x16384: 22.8 (plain 17.6). With the arithmetic left out bf16 takes 18.4 us at 16x1024
 //    and 21.7 at 1x16384: the last tiles' latency. 8 bits are bound by the latency of the widening,
 //    560 instructions a tile at half the issue rate.
-//    With the rope, us that it and attention add behind a kernel that leaves room for this one, and
-//    behind one that leaves room for rope_kv alone, in two kernels and in one:
-//      rows x keys        1x128      16x1024     128x128     256x128     8x8192    32x8192
-//      room for both     4.7  4.0   22.7  21.5  20.1  18.7  39.3  36.2  69.0  68.2   251   251
-//      for rope_kv       5.3  6.2   27.7  29.1  20.7  20.6  39.0  37.9  70.2  70.1   252   252
-//    Steps of Llama-3-8B in one: 32x128 4.467 instead of 4.508 ms, 128x128 5.957 (6.043), 256x128
-//    8.750 (8.861), 16x1024 and 64x128 0.2 % less, 1x128 0.4 % more.
 // 8. Split keys: Flash-Decoding (Dao et al. 2023); heads as rows: FlashInfer; paged cache: Kwon
 //    et al. 2023; the online softmax: Milakov and Gimelshein 2018.
 // 9. Tried, us in a chain: a block for each share the plan may make instead
@@ -64,7 +52,7 @@
 //    of code): 10.3 instead of 8.4 us at 1x1024, instruction misses. 8 warps a block: 32 us at
 //    128x128. 2 warps: 5.6 at 1x128. e4m3 widened by integer operations: 124 us at 128x1024.
 #include "cuda/attention/attention_decode_kernel.cuh"
-#include "cuda/attention/attention_decode_runs.cuh"
+#include "cuda/attention/attention_decode_rows.cuh"
 
 namespace inferd::cuda {
 
@@ -78,9 +66,9 @@ cudaError_t decode_attention(Half type, const DecodeAttentionParams& params, con
       params.most_tokens > decode_attention_most_tokens(params.heads / kv.kv_heads)) {
     return cudaErrorInvalidValue;
   }
-  const bool rotates = params.rope.inv_freq != nullptr;
+  const bool has_rope = params.rope.inv_freq != nullptr;
   const bool is_8_bit = kv.type != KvType::kActivation;
-  if (rotates &&
+  if (has_rope &&
       (!decode_attention_takes_rope(kv.head_dim, is_8_bit) || params.most_tokens > 1 ||
        params.q_stride % 8 != 0 || params.rope.k_cache != kv.k || params.rope.v_cache != kv.v)) {
     return cudaErrorInvalidValue;
@@ -113,8 +101,9 @@ cudaError_t decode_attention(Half type, const DecodeAttentionParams& params, con
       .is_bf16 = type == Half::kBF16,
   };
   const dim3 grid(kv.kv_heads, size.ctas);
-  return params.most_tokens > 1 ? decode_attention_of_runs(type, kv, args, grid, launch)
-                                : choose_cache<false>(type, kv, args, grid, launch);
+  if (params.most_tokens > 1) return decode_attention_of_runs(type, kv, args, grid, launch);
+  if (has_rope) return decode_attention_with_rope(type, kv, args, grid, launch);
+  return choose_cache<DecodeKind::kTokens>(type, kv, args, grid, launch);
 }
 
 }  // namespace inferd::cuda

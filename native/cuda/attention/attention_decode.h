@@ -95,7 +95,7 @@ constexpr int32_t decode_attention_warps(int32_t head_dim, bool kv_is_8_bit) {
   return head_dim > 128 && !kv_is_8_bit ? 2 : 4;
 }
 
-// Whether there are kernels with a rope: of more dims it costs registers that others need.
+// Whether there are kernels with a rope: of 256 dims all registers are in use without one.
 constexpr bool decode_attention_takes_rope(int32_t head_dim, bool kv_is_8_bit) {
   return head_dim <= 128 && !kv_is_8_bit;
 }
@@ -121,10 +121,11 @@ size_t decode_attention_partial_bytes(int32_t blocks, int32_t heads, int32_t hea
 cudaError_t plan_decode_attention(const DecodePlanParams& params, const Launch& launch);
 
 // A Launch is a stream, or more: see launch.h.
-// cudaErrorInvalidValue for shapes other than those of attention_decode.cu, point 6. An early start
-// reads shares, tables and the keys before each row's last ahead of its wait: they must be settled,
-// as launch.cuh says, so that the first launch after a plan starts plainly. With a rope it also
-// fetches the place of that last key, and does not use what lies there.
+// cudaErrorInvalidValue for shapes other than those of attention_decode.cu, point 6, or with a rope
+// of attention_decode_with_rope.cu. An early start reads shares, tables and the keys before each
+// row's last ahead of its wait: they must be settled, as launch.cuh says, so that the first launch
+// after a plan starts plainly. With a rope it also fetches the place of that last key, and does not
+// use what lies there.
 cudaError_t decode_attention(Half type, const DecodeAttentionParams& params, const Launch& launch);
 
 }  // namespace inferd::cuda

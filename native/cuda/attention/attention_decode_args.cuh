@@ -10,11 +10,18 @@ namespace inferd::cuda {
 constexpr int kOnChipBytes = 98 * 1024;  // the rings of a block, so that sm_89 holds one, sm_90 two
 constexpr int kMostOnChipBytes = 99 * 1024;  // with all else
 
+// What the rows of a launch are. Each kind has kernels of its own, so that none pays for what it
+// does not do.
+enum class DecodeKind {
+  kTokens,    // one token each, rotated, with its key and value in the cache
+  kWithRope,  // one token each, its query, key and value as the product ahead writes them
+  kRuns,      // runs of tokens, otherwise as kTokens
+};
+
 template <typename S, int kHeadDim>
 struct DecodeConfig {
   static constexpr int kStageBytes = 2 * KvTile<S, kHeadDim>::kBytes;
   static constexpr int kWarps = decode_attention_warps(kHeadDim, sizeof(S) == 1);
-  static constexpr bool kTakesRope = decode_attention_takes_rope(kHeadDim, sizeof(S) == 1);
   static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kFit = kOnChipBytes / (kWarps * kStageBytes);
   static constexpr int kStages = kFit < 6 ? kFit : 6;
@@ -41,7 +48,7 @@ struct DecodeArgs {
   int32_t most_shares;  // of a row
   ScoreScale scale;
   const float* sinks;  // [heads], or null
-  DecodeRope rope;
+  DecodeRope rope;     // read where the kind is kWithRope
   bool is_bf16;
 };
 

@@ -1,7 +1,9 @@
-// The decode kernel, and its choice by shape: see attention_decode.cu, whose code it is, and
-// attention_decode_runs.cu.
+// The decode kernel, and its choice by shape: code of attention_decode.cu, of
+// attention_decode_with_rope.cu and of attention_decode_runs.cu, which see.
 #pragma once
 #include <math_constants.h>
+
+#include <type_traits>
 
 #include "cuda/attention/attention_decode_merge.cuh"
 #include "cuda/attention/attention_decode_rope.cuh"
@@ -12,14 +14,15 @@
 namespace inferd::cuda {
 namespace {
 
-// kRows query rows of a kv head; kRuns: of rows of several tokens.
-template <typename S, int kHeadDim, int kRows, bool kRuns, bool kCapped>
+// kRows query rows of a kv head, of rows of the kind; kCapped: scores are capped.
+template <typename S, int kHeadDim, int kRows, DecodeKind kKind, bool kCapped>
 __global__ void __launch_bounds__(DecodeConfig<S, kHeadDim>::kThreads)
     decode_attention_kernel(const __grid_constant__ DecodeArgs p) {
   using C = DecodeConfig<S, kHeadDim>;
   using Tile = KvTile<S, kHeadDim>;
+  constexpr bool kRuns = kKind == DecodeKind::kRuns;
+  using Rope = std::conditional_t<kKind == DecodeKind::kWithRope, RowRope<S, kHeadDim>, NoRope>;
   extern __shared__ __align__(128) uint8_t ring_bytes[];
-  using Rope = std::conditional_t<C::kTakesRope && !kRuns, RowRope<MmaType<S>, kHeadDim>, NoRope>;
   __shared__ __align__(16) uint8_t rope_bytes[C::kWarps][Rope::kBytes];
   __shared__ float warp_top[C::kWarps][kRows], warp_total[C::kWarps][kRows];
   static_assert(C::kRingBytes + sizeof rope_bytes + 2 * sizeof warp_top + 128 <= kMostOnChipBytes);
@@ -45,9 +48,9 @@ __global__ void __launch_bounds__(DecodeConfig<S, kHeadDim>::kThreads)
     stream.start(share);
     int32_t used = 0, stage = 0;
     // Turns below 0 only fill the ring, and up to `begin` with what this step does not write, or
-    // with what put_key() then writes over.
+    // with a rope, with what put_key() then writes over.
     constexpr int32_t kAhead = C::kStages - 1;
-    const int32_t settled = rope.active() ? min(tiles.count, kAhead) : tiles.settled(share, kAhead);
+    const int32_t settled = Rope::kActive ? min(tiles.count, kAhead) : tiles.settled(share, kAhead);
     const int32_t begin = settled - kAhead;
     rope.aim(share, tiles);
     for (int32_t turn = -kAhead;; ++turn) {
@@ -177,62 +180,69 @@ __global__ void __launch_bounds__(DecodeConfig<S, kHeadDim>::kThreads)
   }
 }
 
-template <typename S, int kHeadDim, int kRows, bool kRuns, bool kCapped>
+template <typename S, int kHeadDim, int kRows, DecodeKind kKind, bool kCapped>
 cudaError_t launch_rows(const DecodeArgs& args, dim3 grid, const Launch& launch) {
   using C = DecodeConfig<S, kHeadDim>;
   const size_t merge_bytes =
       (static_cast<size_t>(args.most_shares) * args.most_rows + kMostQueryRows) * sizeof(float) +
       (C::kThreads + 1) * 16;
   const size_t bytes = merge_bytes > C::kRingBytes ? merge_bytes : C::kRingBytes;
-  return launch_kernel(decode_attention_kernel<S, kHeadDim, kRows, kRuns, kCapped>,
+  return launch_kernel(decode_attention_kernel<S, kHeadDim, kRows, kKind, kCapped>,
                        {grid, C::kThreads, bytes}, launch, args);
 }
 
-template <typename S, int kHeadDim, bool kRuns, bool kCapped>
+template <typename S, int kHeadDim, DecodeKind kKind, bool kCapped>
 cudaError_t choose_rows(const DecodeArgs& args, dim3 grid, const Launch& launch) {
-  if constexpr (kRuns) {
-    return launch_rows<S, kHeadDim, 16, true, kCapped>(args, grid, launch);
+  if constexpr (kKind == DecodeKind::kRuns) {
+    return launch_rows<S, kHeadDim, 16, kKind, kCapped>(args, grid, launch);
   } else {
-    return args.group <= 8 ? launch_rows<S, kHeadDim, 8, false, kCapped>(args, grid, launch)
-                           : launch_rows<S, kHeadDim, 16, false, kCapped>(args, grid, launch);
+    return args.group <= 8 ? launch_rows<S, kHeadDim, 8, kKind, kCapped>(args, grid, launch)
+                           : launch_rows<S, kHeadDim, 16, kKind, kCapped>(args, grid, launch);
   }
 }
 
-template <typename S, int kHeadDim, bool kRuns>
+template <typename S, int kHeadDim, DecodeKind kKind>
 cudaError_t choose_cap(const DecodeArgs& args, dim3 grid, const Launch& launch) {
-  return args.scale.cap_log2 == 0.f ? choose_rows<S, kHeadDim, kRuns, false>(args, grid, launch)
-                                    : choose_rows<S, kHeadDim, kRuns, true>(args, grid, launch);
+  // decode_attention() has refused the others; they would only be compiled.
+  constexpr bool kIsCompiled =
+      kKind != DecodeKind::kWithRope || decode_attention_takes_rope(kHeadDim, sizeof(S) == 1);
+  if constexpr (kIsCompiled) {
+    return args.scale.cap_log2 == 0.f ? choose_rows<S, kHeadDim, kKind, false>(args, grid, launch)
+                                      : choose_rows<S, kHeadDim, kKind, true>(args, grid, launch);
+  } else {
+    return cudaErrorInvalidValue;
+  }
 }
 
-template <typename S, bool kRuns>
+template <typename S, DecodeKind kKind>
 cudaError_t choose_head_dim(int32_t head_dim, const DecodeArgs& args, dim3 grid,
                             const Launch& launch) {
   switch (head_dim) {
     case 64:
-      return choose_cap<S, 64, kRuns>(args, grid, launch);
+      return choose_cap<S, 64, kKind>(args, grid, launch);
     case 96:
-      return choose_cap<S, 96, kRuns>(args, grid, launch);
+      return choose_cap<S, 96, kKind>(args, grid, launch);
     case 128:
-      return choose_cap<S, 128, kRuns>(args, grid, launch);
+      return choose_cap<S, 128, kKind>(args, grid, launch);
     case 256:
-      return choose_cap<S, 256, kRuns>(args, grid, launch);
+      return choose_cap<S, 256, kKind>(args, grid, launch);
     default:
       return cudaErrorInvalidValue;
   }
 }
 
-template <bool kRuns>
+template <DecodeKind kKind>
 cudaError_t choose_cache(Half type, const PagedKv& kv, const DecodeArgs& args, dim3 grid,
                          const Launch& launch) {
   switch (kv.type) {
     case KvType::kFloat8:
-      return choose_head_dim<Float8, kRuns>(kv.head_dim, args, grid, launch);
+      return choose_head_dim<Float8, kKind>(kv.head_dim, args, grid, launch);
     case KvType::kInt8:
-      return choose_head_dim<Int8, kRuns>(kv.head_dim, args, grid, launch);
+      return choose_head_dim<Int8, kKind>(kv.head_dim, args, grid, launch);
     case KvType::kActivation:
       return type == Half::kBF16
-                 ? choose_head_dim<__nv_bfloat16, kRuns>(kv.head_dim, args, grid, launch)
-                 : choose_head_dim<__half, kRuns>(kv.head_dim, args, grid, launch);
+                 ? choose_head_dim<__nv_bfloat16, kKind>(kv.head_dim, args, grid, launch)
+                 : choose_head_dim<__half, kKind>(kv.head_dim, args, grid, launch);
   }
   return cudaErrorInvalidValue;
 }

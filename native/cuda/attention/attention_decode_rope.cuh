@@ -42,6 +42,7 @@ class RowRope {
  public:
   using Tile = KvTile<T, kHeadDim>;
   using Pair = RopePair<T, kHeadDim>;
+  static constexpr bool kActive = true;
   static constexpr int kHalf = kHeadDim / 2;
   static constexpr int kBytes = kHalf * 8;  // of shared memory a warp
   static_assert(kHalf % 16 == 0 && kHalf / 2 <= kWarp);
@@ -49,13 +50,9 @@ class RowRope {
   __device__ RowRope(const DecodeArgs& args, uint8_t* own, int lane)
       : p_(args), turn_(reinterpret_cast<float2*>(own)), lane_(lane) {}
 
-  // Otherwise the functions below do nothing: rope_kv went ahead.
-  __device__ bool active() const { return p_.rope.inv_freq != nullptr; }
-
   // Turns to the row of a share, of which the warp has these tiles. Comes ahead of the wait: reads
   // weights, and what is settled.
   __device__ void aim(const DecodeShare& share, const WarpTiles<DecodeConfig<T, kHeadDim>>& tiles) {
-    if (!active()) return;
     new_tile_ = tiles.last_of_row(share);
     if (new_tile_ >= 0) block_ = __ldcg(range_of(p_, share).entry_of(share.end_key - 1));
     __syncwarp();  // nobody needs the last row's turns any more
@@ -81,7 +78,6 @@ class RowRope {
   // q: as RowSums has it.
   template <int kRows>
   __device__ void rotate_query(typename Tile::template Query<kRows>& q) const {
-    if (!active()) return;
     const float* weight = p_.rope.q_norm;
 #pragma unroll
     for (int h = 0; h < kRows / 8; ++h) {
@@ -160,9 +156,9 @@ class RowRope {
 
 // Where there is no rope: rope_kv went ahead, and the new keys are in the cache.
 struct NoRope {
-  static constexpr int kBytes = 16;
+  static constexpr bool kActive = false;
+  static constexpr int kBytes = 16;  // an array needs some
   __device__ NoRope(const DecodeArgs&, uint8_t*, int) {}
-  __device__ static bool active() { return false; }
   template <typename Tiles>
   __device__ static void aim(const DecodeShare&, const Tiles&) {}
   __device__ static void load_key(const DecodeShare&) {}

@@ -3,7 +3,7 @@
 // 2. to 6. As there, but for the query rows of a kv head: those of all tokens of the run, group of
 //    each, up to 16 in one mma, so that keys and values are read once for them. A key beyond a
 //    row's own end, or before its window, has the score -inf; of a share without a key for a row
-//    nothing is added. Up to 8 heads a kv head.
+//    nothing is added. Up to 8 heads a kv head. Up to 218 registers at head_dim <= 128.
 // 7. As there. H200, 32/8 heads of 128, bf16, us in a chain with early starts:
 //      sequences x keys    1 token     2     4     5     8 tokens each
 //         1 x 1024             6.4   8.5  12.3  11.7  13.6
@@ -17,13 +17,13 @@
 //    8k, bound by L2. 32 query rows, in two mma: no registers are left to load ahead, 34.5 us for 5
 //    tokens at 1x8192, 23.2 for 2, where one takes 13.4.
 #include "cuda/attention/attention_decode_kernel.cuh"
-#include "cuda/attention/attention_decode_runs.cuh"
+#include "cuda/attention/attention_decode_rows.cuh"
 
 namespace inferd::cuda {
 
 cudaError_t decode_attention_of_runs(Half type, const PagedKv& kv, const DecodeArgs& args,
                                      dim3 grid, const Launch& launch) {
-  return choose_cache<true>(type, kv, args, grid, launch);
+  return choose_cache<DecodeKind::kRuns>(type, kv, args, grid, launch);
 }
 
 }  // namespace inferd::cuda
