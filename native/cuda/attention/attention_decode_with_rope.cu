@@ -15,16 +15,15 @@
 //    leaves room for this one, and behind one that leaves room for rope_kv alone, in two kernels
 //    and in one:
 //      rows x keys        1x128      16x1024     128x128     256x128     8x8192    32x8192
-//      room for both     4.7  4.0   22.7  21.5  20.1  18.7  39.3  36.2  69.0  68.2   251   251
-//      for rope_kv       5.3  6.2   27.7  29.1  20.7  20.6  39.0  37.9  70.2  70.1   252   252
-//    Steps of Llama-3-8B in one: 32x128 4.467 instead of 4.508 ms, 128x128 5.957 (6.043), 256x128
-//    8.750 (8.861), 16x1024 and 64x128 0.2 % less, 1x128 0.4 % more.
+//      room for both     4.4  3.7   21.7  21.3  20.0  18.7  38.8  35.8  69.3  68.7   251   250
+//      for rope_kv       4.9  6.0   22.8  28.2  20.6  20.6  38.8  38.3  69.5  69.2   251   253
+//    Steps of Llama-3-8B in one, with the kernels of point 9: 32x128 4.467 instead of 4.508 ms,
+//    128x128 5.957 (6.043), 256x128 8.750 (8.861), 16x1024 and 64x128 0.2 % less, 1x128 0.4 % more.
 // 8. As there; FlashInfer's decode kernels can rotate within too (Ye et al. 2025), there all keys
 //    of the cache at every read.
-// 9. The new key staged in shared memory at the row's start: as fast, longer. Angles kept in
-//    registers through the loop: spills at 96 and 256 dims. Kernels that serve rows with and
-//    without a rope, by a flag: 179 registers instead of 168 for those without, whose steps of one
-//    row took 0.4 % more.
+// 9. The new key staged in shared memory at the row's start: as fast, longer. Kernels that
+//    serve rows with and without a rope, by a flag: 179 registers instead of 168 for those without,
+//    at 128 dims. In these, angles kept in registers through the loop: spills at 96 and 256 dims.
 #include "cuda/attention/attention_decode_kernel.cuh"
 #include "cuda/attention/attention_decode_rows.cuh"
 

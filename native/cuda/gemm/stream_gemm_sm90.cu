@@ -31,6 +31,17 @@
 //      64     15.7 (15.6)     12.0 (12.4)    57.1 (61.4)     33.2 (34.0)     278 (260)
 //      128    19.1 (16.4)     15.5 (13.0)    58.8 (67.2)     36.3 (36.9)     303 (275)
 //
+//    These are loops of a few ms. In step after step the card is at its limit of 700 W, and its
+//    clock sinks from 1,980 MHz to some 1,955 at 1 row, 1,780 at 64, 1,580 at 128 and 1,480 at 256.
+//    Products of 128 rows in loops of 2 ms and of 0.2 s, us, and MHz at the end of these
+//    (cuBLASLt's gate_up without the silu kernel):
+//
+//               qkv             o               gate_up         down
+//      cuBLASLt 17.9 18.2 1710  14.5 14.3 1980  65.6 67.7 1470  38.2 39.5 1545
+//      best cut 18.8 19.2 1860  15.6 15.3 1950  61.8 66.8 1425  35.2 40.0 1575
+//
+//    Then shorter gaps gain little, as the card spends what they save on its clock. What leads in
+//    a short loop leads in a long one or comes within 3 % of it, and so is chosen by short ones.
 //    Copies alone, without a product, take 53 us for gate_up, with the x of 128 rows too. Stamps of
 //    the clock in a layer of 64 rows, us: from the first weights used to the last wgmma 10.5 (qkv),
 //    7.3 (o), 49.9 (gate_up), 26.3 (down); from there to the end of the kernel 1.6, 2.3, 2.2, 3.8,
