@@ -52,7 +52,7 @@
 //    of code): 10.3 instead of 8.4 us at 1x1024, instruction misses. 8 warps a block: 32 us at
 //    128x128. 2 warps: 5.6 at 1x128. e4m3 widened by integer operations: 124 us at 128x1024.
 #include "cuda/attention/attention_decode_kernel.cuh"
-#include "cuda/attention/attention_decode_rows.cuh"
+#include "cuda/attention/attention_decode_kinds.cuh"
 
 namespace inferd::cuda {
 

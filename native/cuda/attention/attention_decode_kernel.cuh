@@ -47,8 +47,8 @@ __global__ void __launch_bounds__(DecodeConfig<S, kHeadDim>::kThreads)
     WarpTiles<C> tiles(share, warp);
     stream.start(share);
     int32_t used = 0, stage = 0;
-    // Turns below 0 only fill the ring, and up to `begin` with what this step does not write, or
-    // with a rope, with what put_key() then writes over.
+    // Turns below 0 only fill the ring, and up to `begin` with what this step does not write; with
+    // a rope also with what put_key() then writes over.
     constexpr int32_t kAhead = C::kStages - 1;
     const int32_t settled = Rope::kActive ? min(tiles.count, kAhead) : tiles.settled(share, kAhead);
     const int32_t begin = settled - kAhead;

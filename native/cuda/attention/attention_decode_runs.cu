@@ -17,7 +17,7 @@
 //    8k, bound by L2. 32 query rows, in two mma: no registers are left to load ahead, 34.5 us for 5
 //    tokens at 1x8192, 23.2 for 2, where one takes 13.4.
 #include "cuda/attention/attention_decode_kernel.cuh"
-#include "cuda/attention/attention_decode_rows.cuh"
+#include "cuda/attention/attention_decode_kinds.cuh"
 
 namespace inferd::cuda {
 

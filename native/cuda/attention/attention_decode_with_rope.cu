@@ -25,7 +25,7 @@
 //    serve rows with and without a rope, by a flag: 179 registers instead of 168 for those without,
 //    at 128 dims. In these, angles kept in registers through the loop: spills at 96 and 256 dims.
 #include "cuda/attention/attention_decode_kernel.cuh"
-#include "cuda/attention/attention_decode_rows.cuh"
+#include "cuda/attention/attention_decode_kinds.cuh"
 
 namespace inferd::cuda {
 

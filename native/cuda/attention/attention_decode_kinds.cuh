@@ -1,5 +1,6 @@
-// The decode kernel for rows of several tokens and for rows with a rope, each of
-// which is compiled apart. Called by attention_decode.cu alone, which has checked the arguments.
+// The decode kernel for two kinds of rows that are compiled apart, in attention_decode_runs.cu and
+// attention_decode_with_rope.cu. Called by attention_decode.cu alone, which has checked the
+// arguments.
 #pragma once
 #include "cuda/attention/attention_decode_args.cuh"
 
